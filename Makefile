@@ -1,0 +1,41 @@
+# Each target works alone on a fresh machine with Python >= 3.11 and pip.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint types contract parity chaos bench clean
+
+demo: $(STAMP)
+	$(BIN)/taps demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+contract: $(STAMP)
+	$(BIN)/lint-imports
+
+parity: $(STAMP)
+	$(BIN)/python -m pytest -m slow tests/parity
+
+chaos: $(STAMP)
+	$(BIN)/python -m pytest -m slow tests/chaos
+
+bench: $(STAMP)
+	$(BIN)/taps bench step --quick
+
+# Installed once; again only when what is to be installed has changed.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

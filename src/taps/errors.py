@@ -1,0 +1,37 @@
+"""Errors a user can meet. Each message is one sentence that says what is wrong and what to do."""
+
+
+class TapsError(Exception):
+    """Base of every error raised on purpose; the command line prints it and exits with code 2."""
+
+
+class ImageError(TapsError):
+    """An image that cannot be decoded rightly. The stream goes on without it."""
+
+
+class WeightsError(TapsError):
+    """Weights that are absent, or do not fit the architecture they are asked to fill."""
+
+
+class SettingsError(TapsError):
+    """A setting that is unknown, out of range, or contradicts another."""
+
+
+class ClassNameError(TapsError):
+    """A list of class names that cannot be classified into."""
+
+
+class PromptsError(TapsError):
+    """Learned prompts that do not belong to this model, or are damaged."""
+
+
+class QueryError(TapsError):
+    """An answer to a question that was not asked, or was answered before."""
+
+
+class DataError(TapsError):
+    """A data set that is missing, incomplete or mislabelled."""
+
+
+class StateError(TapsError):
+    """A saved state that does not fit the learner it is loaded into."""

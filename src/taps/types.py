@@ -1,0 +1,65 @@
+"""The few values that travel between rooms: frozen dataclasses, no behaviour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float32]
+PixelArray = NDArray[np.uint8]
+"""A decoded image: height × width × 3, RGB, 8 bits."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the learner says about one image, before any label of it can be seen.
+
+    Attributes:
+        id: Names this sample for `learn_one`.
+        index: Predicted class, as an index into the class list.
+        label: Predicted class, by name.
+        probs: Probability of each class, in the order of the class list.
+        entropy: H_t in nats, the uncertainty the query decision was made on.
+        threshold: τ_t, the threshold the entropy was compared with.
+        ask: Whether the expert is asked for this sample's label.
+        seconds: Time taken from decoded image to prediction.
+    """
+
+    id: int
+    index: int
+    label: str
+    probs: FloatArray
+    entropy: float
+    threshold: float
+    ask: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Query:
+    """A question put to an expert: which class is the image named `id`?"""
+
+    id: int
+    source: str
+    prediction: Prediction
+
+
+@dataclass(frozen=True)
+class Label:
+    """An expert's answer."""
+
+    id: int
+    index: int
+
+
+@dataclass(frozen=True)
+class StepTrace:
+    """What one step did, for logs and reports. Every field is a plain Python value."""
+
+    entropy: float
+    losses: dict[str, float]
+    updated: bool
+    extra: dict[str, Any]
