@@ -1,0 +1,111 @@
+"""A data set: class names, samples in a fixed order, and a way to the bytes of each."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from taps.errors import ImageError
+from taps.types import PixelArray
+
+DEFAULT_TEMPLATE = "a photo of a {}."
+
+Transform = Callable[[PixelArray, int], PixelArray]
+"""Changes the pixels of the sample with the given index; must give the same pixels every time."""
+
+
+class Source(Protocol):
+    """Where the bytes of samples come from. It can be pickled, and read from in several processes."""
+
+    def read(self, key: str) -> bytes:
+        """The bytes of the file that `key` names; a `DataError` where there is none."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One image of a data set.
+
+    Attributes:
+        key: Its path inside the folder, the zip or the manifest's folder; always with forward slashes.
+        label: Index into the class list, or None where nobody has said.
+        domain: The domain or kind it comes from, where the layout has one level for that.
+        note: Anything a reader should know of it, such as the corruption applied to it.
+    """
+
+    key: str
+    label: int | None
+    domain: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A list of images with labels; nothing is read before it is asked for.
+
+    Attributes:
+        name: Short name, for tables.
+        classes: Readable class names; labels are indices into it. Empty for an unlabelled folder.
+        samples: The images, in a fixed order.
+        source: Gives the bytes of a key.
+        template: The sentence a class name is put into for zero-shot classification.
+        skipped: Files that were left out because they are no images, or hidden.
+        transform: Applied to the pixels of each sample after decoding, for example a corruption.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    samples: tuple[Sample, ...]
+    source: Source
+    template: str = DEFAULT_TEMPLATE
+    skipped: int = 0
+    transform: Transform | None = None
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @property
+    def labels(self) -> list[int | None]:
+        """The label of every sample, in order."""
+        return [sample.label for sample in self.samples]
+
+    def read(self, index: int) -> bytes:
+        """The file of one sample as it lies there, or a PNG of its changed pixels under a transform."""
+        if self.transform is None:
+            return self.source.read(self.samples[index].key)
+        from PIL import Image
+
+        buffer = io.BytesIO()
+        Image.fromarray(self.image(index)).save(buffer, format="PNG", compress_level=1)
+        return buffer.getvalue()
+
+    def image(self, index: int) -> PixelArray:
+        """The decoded pixels of one sample, transformed; an `ImageError` that names the file if broken."""
+        from taps.images import load_image
+
+        key = self.samples[index].key
+        try:
+            pixels = load_image(self.source.read(key))
+        except ImageError as error:
+            raise ImageError(f"{self.name}, {key}: {error}") from error
+        # A negative index must not name another random generator than the positive one.
+        return pixels if self.transform is None else self.transform(pixels, index % len(self))
+
+    def take(self, indices: Sequence[int]) -> Dataset:
+        """The same data set with only these samples, in this order."""
+        order = [int(i) % len(self) for i in indices]
+        transform = None if self.transform is None else _Reindexed(self.transform, tuple(order))
+        return replace(self, samples=tuple(self.samples[i] for i in order), transform=transform)
+
+
+@dataclass(frozen=True)
+class _Reindexed:
+    """A transform for part of a data set: each sample keeps the change it has in the whole."""
+
+    transform: Transform
+    order: tuple[int, ...]
+
+    def __call__(self, pixels: PixelArray, index: int) -> PixelArray:
+        return self.transform(pixels, self.order[index])

@@ -1,0 +1,164 @@
+"""Folders of images, on disk or in a zip: which part of the path is the class?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from taps.data import names
+from taps.data.dataset import Dataset, Sample
+from taps.data.sources import Listing, open_source
+from taps.errors import DataError
+
+SPLIT_FOLDERS = {
+    "train": ("train", "training"),
+    "val": ("val", "valid", "validation"),
+    "test": ("test", "testing", "val", "valid", "validation"),
+}
+"""Folders that hold a part of a data set. Many public sets call the part with labels to test on `val`."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How paths are read: the folder to start from, and which level below it names the class.
+
+    Attributes:
+        base: Path parts of the folder that holds the class folders (or the domains).
+        level: Which part below the base is the class; None for a flat folder without classes.
+    """
+
+    base: tuple[str, ...]
+    level: int | None
+
+
+def load_folder(
+    path: Path, name: str, classes: Sequence[str] | str | Path | None = None, split: str = "test"
+) -> Dataset:
+    """Load a folder, a zip, or a folder inside a zip: `class/image`, `domain/class/image`, or flat."""
+    source = open_source(path)
+    listing = source.listing()
+    if not listing.images:
+        raise DataError(f"{path} holds no images: check the path, or see docs/data.md for the layouts.")
+    layout = find_layout(listing, split)
+    inside = [parts for parts in listing.images if parts[: len(layout.base)] == layout.base]
+    given = None if classes is None else names.read_names(classes)
+    if layout.level is None:
+        samples = tuple(Sample("/".join(parts), None) for parts in inside)
+        return Dataset(name, given or (), samples, source, skipped=listing.skipped)
+    at = len(layout.base) + layout.level
+    # Pictures that lie beside the class folders belong to no class.
+    labelled = [parts for parts in inside if len(parts) > at + 1]
+    refuse_empty_classes(listing, layout, {parts[at] for parts in labelled}, path)
+    counts = Counter(parts[at] for parts in labelled)
+    class_list, label_of = number_folders(counts, given, path)
+    samples = tuple(
+        Sample("/".join(parts), label_of[parts[at]], parts[at - 1] if layout.level == 1 else "")
+        for parts in labelled
+    )
+    skipped = listing.skipped + len(inside) - len(labelled)
+    return Dataset(name, class_list, samples, source, skipped=skipped)
+
+
+def find_layout(listing: Listing, split: str = "test") -> Layout:
+    """Tell `class/image`, `domain/class/image` and a flat folder apart by what lies where.
+
+    A folder that alone wraps everything is looked through, and of `train`, `val` and `test` beside each other
+    the one of the split is taken.
+    """
+    base: tuple[str, ...] = ()
+    while True:
+        below = [parts[len(base) :] for parts in listing.images if parts[: len(base)] == base]
+        depths = {len(parts) - 1 for parts in below}
+        if depths == {0}:
+            return Layout(base, None)
+        tops = sorted({parts[0] for parts in below if len(parts) > 1})
+        part = _split_folder(tops, split)
+        if part is not None:
+            base = (*base, part)
+        elif len(tops) == 1 and 0 not in depths and min(depths) >= 2 and not _one_inner_folder(below):
+            base = (*base, tops[0])
+        else:
+            break
+    two_levels = depths == {2} and not names.are_wnids(tops) and not _one_inner_folder(below)
+    return Layout(base, 1 if two_levels else 0)
+
+
+def _split_folder(tops: Sequence[str], split: str) -> str | None:
+    """The folder of the wanted split, where the folders are nothing but splits."""
+    known = {name for group in SPLIT_FOLDERS.values() for name in group}
+    lower = {top.lower(): top for top in tops}
+    if not tops or not set(lower) <= known:
+        return None
+    wanted = [lower[name] for name in SPLIT_FOLDERS.get(split, (split,)) if name in lower]
+    if not wanted:
+        raise DataError(f"There is no folder for the split {split!r}, only {names.shown(list(tops))}.")
+    return wanted[0]
+
+
+def _one_inner_folder(below: Sequence[tuple[str, ...]]) -> bool:
+    """Whether it is `class/images/x.jpg`: the second level says the same of every class."""
+    return {len(parts) for parts in below} == {3} and len({parts[1] for parts in below}) == 1
+
+
+def refuse_empty_classes(listing: Listing, layout: Layout, filled: set[str], path: Path) -> None:
+    """A class folder without images is a copy that stopped half-way, or not a class."""
+    depth = len(layout.base) + 1 + (layout.level or 0)
+    found = {
+        parts[-1]
+        for parts in listing.folders
+        if len(parts) == depth and parts[: len(layout.base)] == layout.base
+    }
+    empty = sorted(found - filled)
+    if empty:
+        raise DataError(
+            f"{path} has class folders without images: {names.shown(empty)}; fill them or remove them."
+        )
+
+
+def number_folders(
+    counts: Counter[str], given: tuple[str, ...] | None, path: Path
+) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Class list and label of each folder: in sorted order, or in the order of the given names."""
+    folders = sorted(counts)
+    wnids = names.are_wnids(folders)
+    words = names.wnid_names(folders) if wnids else [names.readable(folder) for folder in folders]
+    if given is not None:
+        return given, _match(folders, words, given, counts, path)
+    if len(folders) < 2:
+        raise DataError(
+            f"{path} has one class only ({folders[0]}): there is nothing to tell apart; "
+            "a folder of images without labels is addressed itself, not the one above it."
+        )
+    if all(folder.isdigit() for folder in folders):
+        raise DataError(
+            f"{path} has numbers for class folders: give the list of class names they count "
+            "(ImageNet-V2 is loaded by its name, imagenetv2)."
+        )
+    if not wnids:
+        names.refuse_duplicates(folders)
+    # Folders of one class under several domains share a label; otherwise each folder has its own.
+    return tuple(words), {folder: index for index, folder in enumerate(folders)}
+
+
+def _match(
+    folders: Sequence[str], words: Sequence[str], given: tuple[str, ...], counts: Counter[str], path: Path
+) -> dict[str, int]:
+    if all(folder.isdigit() for folder in folders) and not {*folders} & {*given}:
+        # By value: in string order class 10 would come before class 2.
+        label_of = {folder: int(folder) for folder in folders if int(folder) < len(given)}
+    else:
+        index = {names.normalised(name): i for i, name in enumerate(given)}
+        label_of = {
+            folder: index[names.normalised(word)]
+            for folder, word in zip(folders, words, strict=True)
+            if names.normalised(word) in index
+        }
+    outside = [f"{folder} ({counts[folder]:,} images)" for folder in folders if folder not in label_of]
+    if outside:
+        raise DataError(
+            f"{path} has classes that are not in the list of {len(given):,} names: {names.shown(outside)}."
+        )
+    names.refuse_duplicates(folders)
+    return label_of

@@ -1,0 +1,124 @@
+"""CSV and JSONL manifests: one row an image, with its path and its label."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from taps.data import names
+from taps.data.dataset import Dataset, Sample
+from taps.data.sources import FolderSource
+from taps.errors import DataError
+
+MANIFEST_SUFFIXES = (".csv", ".jsonl", ".ndjson")
+
+
+def load_manifest(path: Path, name: str, classes: Sequence[str] | str | Path | None = None) -> Dataset:
+    """Load a manifest with the columns `path`, `label` and, if wished, `domain`.
+
+    Paths are relative to the manifest. A label is a class name, or with a class list also its index; an empty
+    one means that nobody knows.
+    """
+    rows = read_rows(path)
+    if not rows:
+        raise DataError(f"{path} has no rows: write one line for each image, with path and label.")
+    given = None if classes is None else names.read_names(classes)
+    texts = [_text(row.get("label")) for row in rows]
+    class_list, label_of = number_labels(texts, given, path)
+    samples = tuple(
+        Sample(
+            _text(row.get("path")).replace("\\", "/"),
+            label_of[text] if text else None,
+            _text(row.get("domain")),
+        )
+        for row, text in zip(rows, texts, strict=True)
+    )
+    refuse_bad_paths(samples, path)
+    return Dataset(name, class_list, samples, FolderSource(path.parent))
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a CSV or JSONL file as dicts; a `DataError` with the line where one is damaged."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"The manifest {path} cannot be read: {error}.") from error
+    if path.suffix.lower() == ".csv":
+        reader = csv.DictReader(text.splitlines(), skipinitialspace=True)
+        columns = list(reader.fieldnames or [])
+        if "path" not in columns or "label" not in columns:
+            raise DataError(
+                f"{path} has the columns {', '.join(columns) or '(none)'}: its first line must name "
+                "path and label."
+            )
+        return list(reader)
+    rows = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            rows.append(_json_row(line, f"{path}, line {number}"))
+    return rows
+
+
+def _json_row(line: str, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{where} is no JSON: {error}.") from error
+    if not isinstance(row, dict) or "path" not in row:
+        raise DataError(f'{where} must be an object like {{"path": "a.jpg", "label": "cat"}}.')
+    return row
+
+
+def number_labels(
+    texts: Sequence[str], given: tuple[str, ...] | None, path: Path
+) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Class list and label of each text a manifest uses for a class."""
+    counts = Counter(text for text in texts if text)
+    if given is None:
+        if not counts:
+            return (), {}
+        if all(text.isdigit() for text in counts):
+            raise DataError(f"{path} has numbers for labels: give the list of class names they count.")
+        if names.are_wnids(counts):
+            given = tuple(sorted(counts))
+            return tuple(names.wnid_names(given)), {wnid: i for i, wnid in enumerate(given)}
+        spellings = {names.normalised(text): names.readable(text) for text in sorted(counts, reverse=True)}
+        if len(spellings) < 2:
+            raise DataError(
+                f"{path} has one class only ({next(iter(counts))}): there is nothing to tell apart."
+            )
+        given = tuple(spellings[key] for key in sorted(spellings))
+    index = {names.normalised(name): i for i, name in enumerate(given)}
+    numbers = {str(i): i for i in range(len(given))} if not {*counts} <= {*index} else {}
+    label_of = {text: index.get(names.normalised(text), numbers.get(text, -1)) for text in counts}
+    outside = [f"{text} ({counts[text]:,} rows)" for text, label in label_of.items() if label < 0]
+    if outside:
+        raise DataError(
+            f"{path} has labels that are not in the list of {len(given):,} names: {names.shown(outside)}."
+        )
+    return given, label_of
+
+
+def refuse_bad_paths(samples: Sequence[Sample], manifest: Path) -> None:
+    """Refuse rows without a path, files that are not there, and one file with two labels."""
+    empty = sum(not sample.key for sample in samples)
+    if empty:
+        raise DataError(f"{manifest} has {empty:,} rows without a path: fill them in or remove them.")
+    label_of: dict[str, int | None] = {}
+    for sample in samples:
+        if label_of.setdefault(sample.key, sample.label) != sample.label:
+            raise DataError(f"{manifest} gives {sample.key} two different labels: keep one.")
+    missing = [key for key in label_of if not (manifest.parent / key).is_file()]
+    if missing:
+        raise DataError(
+            f"{manifest} names {len(missing):,} files that are not there: {names.shown(missing)}; "
+            f"paths are relative to {manifest.parent}."
+        )
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value).strip()

@@ -1,0 +1,95 @@
+"""Class names: comparing them, making them readable, reading lists of them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from taps.data.facts import imagenet_names
+from taps.errors import DataError
+
+WNID = re.compile(r"n\d{8}")
+
+
+def readable(name: str) -> str:
+    """A folder's name as words.
+
+    >>> readable("ceiling_fan")
+    'ceiling fan'
+    """
+    return " ".join(name.replace("_", " ").split())
+
+
+def normalised(name: str) -> str:
+    """What two spellings of one class name have in common.
+
+    >>> normalised("Ceiling_Fan") == normalised("ceiling  fan")
+    True
+    """
+    return readable(name).casefold()
+
+
+def are_wnids(names: Iterable[str]) -> bool:
+    """Whether all of them look like WordNet ids, the folder names of ImageNet's relatives."""
+    names = list(names)
+    return bool(names) and all(WNID.fullmatch(name) for name in names)
+
+
+def wnid_names(wnids: Sequence[str]) -> list[str]:
+    """CLIP's readable names of ImageNet classes, by WordNet id.
+
+    >>> wnid_names(["n01440764"])
+    ['tench']
+    """
+    table = imagenet_names()
+    unknown = [wnid for wnid in wnids if wnid not in table]
+    if unknown:
+        raise DataError(
+            f"{shown(unknown)} {'is' if len(unknown) == 1 else 'are'} not among ImageNet's 1,000 classes: "
+            "rename the folders to readable names, or give a list of class names."
+        )
+    return [table[wnid] for wnid in wnids]
+
+
+def read_names(classes: Sequence[str] | str | Path) -> tuple[str, ...]:
+    """A list of class names, from a sequence or from a text file with one name a line."""
+    if isinstance(classes, (str, Path)):
+        path = Path(classes)
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"The list of class names {path} cannot be read: {error}.") from error
+        names = [line.strip() for line in lines if line.strip()]
+    else:
+        names = list(classes)
+    if are_wnids(names):
+        # Two ImageNet classes are called missile and two sunglasses, so only the ids can be told apart.
+        refuse_duplicates(names)
+        return tuple(wnid_names(names))
+    names = [readable(name) for name in names]
+    if any(not name for name in names):
+        raise DataError(f"Class name {names.index('') + 1} of the list is empty: remove it.")
+    if len(names) < 2:
+        raise DataError(f"A class list needs two names at least, this one has {len(names)}.")
+    refuse_duplicates(names)
+    return tuple(names)
+
+
+def refuse_duplicates(names: Iterable[str]) -> None:
+    """Two classes of one name cannot be told apart by a model that reads names."""
+    counts = Counter(normalised(name) for name in names)
+    twice = [name for name, count in counts.items() if count > 1]
+    if twice:
+        raise DataError(f"Class names that appear more than once: {shown(twice)}; rename or merge them.")
+
+
+def shown(names: Sequence[str], most: int = 5) -> str:
+    """The first few of a list for a sentence, and how many more there are.
+
+    >>> shown(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    text = ", ".join(names[:most])
+    return text if len(names) <= most else f"{text} and {len(names) - most:,} more"

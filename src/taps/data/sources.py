@@ -1,0 +1,150 @@
+"""Folders and zips behind one door: list the files below a place, and read one of them."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from taps.errors import DataError
+
+IMAGE_SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jfif"}
+)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What lies below a place: image files and folders as tuples of path parts, sorted.
+
+    Attributes:
+        images: Path of every image.
+        folders: Path of every folder, empty ones too.
+        skipped: How many other files there are: hidden, of the file manager's, or not images.
+    """
+
+    images: tuple[tuple[str, ...], ...]
+    folders: tuple[tuple[str, ...], ...]
+    skipped: int
+
+
+@dataclass(frozen=True)
+class FolderSource:
+    """Files below a folder on disk."""
+
+    base: Path
+
+    def read(self, key: str) -> bytes:
+        """The bytes of one file below the folder."""
+        try:
+            return (self.base / key).read_bytes()
+        except OSError as error:
+            reason = error.strerror or error
+            raise DataError(f"{self.base / key} cannot be read ({reason}): check the data set.") from error
+
+    def listing(self) -> Listing:
+        """Everything below the folder. Links to folders are followed, each real folder once."""
+        images, folders, skipped = [], [], 0
+        seen: set[str] = set()
+        for where, below, files in os.walk(self.base, followlinks=True):
+            real = os.path.realpath(where)
+            below[:] = [] if real in seen else [name for name in below if not _hidden(name)]
+            if real in seen:
+                continue
+            seen.add(real)
+            parts = Path(where).relative_to(self.base).parts
+            folders += [(*parts, name) for name in below]
+            found = [name for name in files if is_image(name)]
+            images += [(*parts, name) for name in found]
+            skipped += len(files) - len(found)
+        return Listing(tuple(sorted(images)), tuple(sorted(folders)), skipped)
+
+
+@dataclass(frozen=True)
+class ZipSource:
+    """Files below a prefix in a zip, read without unpacking.
+
+    An open zip keeps one position in its file, which a forked process would share; so each process opens its
+    own at the first read, and a pickled source travels without any.
+    """
+
+    path: Path
+    prefix: str = ""
+    _open: dict[int, zipfile.ZipFile] = field(default_factory=dict, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"path": self.path, "prefix": self.prefix, "_open": {}}
+
+    def archive(self) -> zipfile.ZipFile:
+        """This process's own handle."""
+        process = os.getpid()
+        if process not in self._open:
+            try:
+                self._open[process] = zipfile.ZipFile(self.path)
+            except (OSError, zipfile.BadZipFile) as error:
+                raise DataError(
+                    f"{self.path} cannot be opened as a zip ({error}): it may be cut short, fetch it again."
+                ) from error
+        return self._open[process]
+
+    def read(self, key: str) -> bytes:
+        """The bytes of one member below the prefix."""
+        try:
+            return self.archive().read(self.prefix + key)
+        except KeyError as error:
+            raise DataError(f"{self.path} has no member {self.prefix + key}: check the data set.") from error
+        except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, EOFError) as error:
+            raise DataError(f"{self.path}, member {self.prefix + key} cannot be read: {error}.") from error
+
+    def listing(self) -> Listing:
+        """Everything below the prefix."""
+        images: set[tuple[str, ...]] = set()
+        folders: set[tuple[str, ...]] = set()
+        skipped = 0
+        for member in self.archive().namelist():
+            if not member.startswith(self.prefix) or member == self.prefix:
+                continue
+            parts = PurePosixPath(member[len(self.prefix) :]).parts
+            is_folder = member.endswith("/")
+            if any(_hidden(part) for part in parts):
+                skipped += not is_folder
+                continue
+            above = parts if is_folder else parts[:-1]
+            folders.update(above[:depth] for depth in range(1, len(above) + 1))
+            if not is_folder and is_image(parts[-1]):
+                images.add(parts)
+            else:
+                skipped += not is_folder
+        return Listing(tuple(sorted(images)), tuple(sorted(folders)), skipped)
+
+
+def is_image(name: str) -> bool:
+    """Whether a file name is that of an image a data set would hold.
+
+    >>> is_image("dog.JPEG"), is_image("._dog.jpg"), is_image("labels.txt")
+    (True, False, False)
+    """
+    return not _hidden(name) and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
+
+
+def open_source(path: Path) -> FolderSource | ZipSource:
+    """The folder or zip at `path`, where a zip may be followed by a folder inside it."""
+    if path.is_dir():
+        return FolderSource(path)
+    for depth, place in enumerate([path, *path.parents]):
+        if place.suffix.lower() == ".zip" and place.is_file():
+            inside = path.parts[len(path.parts) - depth :]
+            source = ZipSource(place, "".join(f"{part}/" for part in inside))
+            if inside and not any(name.startswith(source.prefix) for name in source.archive().namelist()):
+                tops = sorted({name.split("/")[0] for name in source.archive().namelist() if "/" in name})
+                raise DataError(
+                    f"{place} has no folder {'/'.join(inside)}: it has {', '.join(tops[:8]) or 'no folders'}."
+                )
+            return source
+    raise DataError(f"{path} is neither a folder nor a zip: check the path.")
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(".") or name in {"__MACOSX", "Thumbs.db", "desktop.ini", "@eaDir"}
