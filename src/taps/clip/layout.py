@@ -1,0 +1,93 @@
+"""Where the tokens of a list of texts go: a prefix all share, and what is each text's own.
+
+The text tower is causal, so whatever all texts begin with (the start marker, learned context, fixed words) has the
+same keys and values for every one of them and is computed once. Nothing after a text's end marker is computed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from taps.clip.tokenizer import EOT_ID, SOT_ID, encode
+from taps.errors import ClassNameError
+
+
+@dataclass(frozen=True)
+class TextLayout:
+    """Token ids of K texts as a shared prefix of P tokens and T packed tokens of their own.
+
+    Attributes:
+        context: Number of learned tokens at positions 1..context of the prefix; their ids are placeholders.
+        prefix: Ids of the shared prefix [P].
+        own: Ids of the other tokens, text after text [T].
+        positions: Position of each own token in its text [T].
+        slots: Index of each own token in a padded [K · S] grid [T].
+        ends: Index of each text's end marker among the own tokens [K].
+        reach: Which keys (P shared, S own) each of S own queries may see [S, P + S].
+        end_reach: The row of `reach` that belongs to each text's end marker [K, P + S].
+    """
+
+    context: int
+    prefix: Tensor
+    own: Tensor
+    positions: Tensor
+    slots: Tensor
+    ends: Tensor
+    reach: Tensor
+    end_reach: Tensor
+
+    @property
+    def texts(self) -> int:
+        return len(self.ends)
+
+    def to(self, device: torch.device | str) -> TextLayout:
+        moved = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return TextLayout(context=self.context, **moved)
+
+
+def token_rows(texts: Sequence[str], *, context: int = 0, limit: int) -> list[list[int]]:
+    """Token ids of each text with markers; `context` placeholders stand right after the start marker."""
+    rows = []
+    for text in texts:
+        ids = encode(text)
+        if not ids:
+            raise ClassNameError(f"The text {text!r} has no tokens; give it at least one letter or digit.")
+        row = [SOT_ID, *[SOT_ID] * context, *ids, EOT_ID]
+        if len(row) > limit:
+            raise ClassNameError(
+                f"The text {text[:60]!r} takes {len(row)} tokens, the model has room for {limit}; shorten it."
+            )
+        rows.append(row)
+    return rows
+
+
+def make_layout(rows: Sequence[Sequence[int]], *, context: int = 0) -> TextLayout:
+    """Split token rows into the prefix they share and the tokens of their own.
+
+    >>> layout = make_layout(token_rows(["a photo of a cat.", "a photo of a dog."], limit=77))
+    >>> len(layout.prefix), len(layout.own)
+    (5, 6)
+    """
+    shared = len(os.path.commonprefix([list(row[:-1]) for row in rows]))  # every text keeps its end marker
+    lengths = [len(row) - shared for row in rows]
+    longest = max(lengths)
+    own = [token for row in rows for token in row[shared:]]
+    positions = [shared + k for length in lengths for k in range(length)]
+    slots = [text * longest + k for text, length in enumerate(lengths) for k in range(length)]
+    ends = torch.tensor(lengths).cumsum(0) - 1
+    reach = torch.ones(longest, shared + longest, dtype=torch.bool).tril(shared)
+    return TextLayout(
+        context=context,
+        prefix=torch.tensor(list(rows[0][:shared]), dtype=torch.long),
+        own=torch.tensor(own),
+        positions=torch.tensor(positions),
+        slots=torch.tensor(slots),
+        ends=ends,
+        reach=reach,
+        end_reach=reach[torch.tensor(lengths) - 1],
+    )

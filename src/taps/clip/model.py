@@ -1,0 +1,296 @@
+"""CLIP in plain torch: two frozen towers whose prompts are arguments and whose features are return values.
+
+Prompts are tensors [depth, tokens, width]: row 0 enters with the input, row j replaces the tokens that row j − 1 left
+before block j (MaPLe's way). Nothing is kept on the modules between calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from taps.clip.config import ClipConfig
+from taps.clip.layout import TextLayout, make_layout, token_rows
+from taps.errors import PromptsError
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(1.702 * x)
+
+
+ACTIVATION: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "quick_gelu": quick_gelu}
+
+
+class Attention(nn.Module):
+    """The weights of multi-head attention, in the layout of OpenAI's checkpoints."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * width, width))
+        self.in_proj_bias = nn.Parameter(torch.empty(3 * width))
+        self.out_proj = nn.Linear(width, width)
+
+    def project(self, x: Tensor) -> Tensor:
+        """Queries, keys and values side by side [..., 3 · width]."""
+        return F.linear(x, self.in_proj_weight, self.in_proj_bias)
+
+    def split(self, x: Tensor) -> Tensor:
+        """[batch, tokens, width] → [batch, heads, tokens, width / heads]."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def merge(self, x: Tensor) -> Tensor:
+        return self.out_proj(x.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+class Mlp(nn.Module):
+    def __init__(self, width: int, activation: str) -> None:
+        super().__init__()
+        self.c_fc = nn.Linear(width, 4 * width)
+        self.c_proj = nn.Linear(4 * width, width)
+        self.activation = ACTIVATION[activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.c_proj(self.activation(self.c_fc(x)))  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """One pre-norm transformer block, used on whole sequences (vision) or on prefix + packed tokens (text)."""
+
+    def __init__(self, width: int, heads: int, activation: str) -> None:
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(width)
+        self.attn = Attention(width, heads)
+        self.ln_2 = nn.LayerNorm(width)
+        self.mlp = Mlp(width, activation)
+
+    def forward(self, x: Tensor, *, first_only: bool = False) -> Tensor:
+        """Full attention over [batch, tokens, width]; `first_only` computes the output of token 0 alone."""
+        attn = self.attn
+        q, k, v = attn.project(self.ln_1(x)).chunk(3, dim=-1)
+        if first_only:
+            x, q = x[:, :1], q[:, :1]
+        x = x + attn.merge(F.scaled_dot_product_attention(attn.split(q), attn.split(k), attn.split(v)))
+        return x + self.mlp(self.ln_2(x))  # type: ignore[no-any-return]
+
+    def causal(self, prefix: Tensor, own: Tensor, layout: TextLayout, *, last: bool) -> tuple[Tensor, Tensor]:
+        """Causal attention over a shared prefix [P, width] and packed own tokens [T, width].
+
+        In the `last` block only the end markers' outputs are computed; they come back as [K, width].
+        """
+        attn, texts = self.attn, layout.texts
+        shared = attn.project(self.ln_1(prefix))[None]
+        packed = attn.project(self.ln_1(own))
+        grid = packed.new_zeros(texts * len(layout.reach), packed.shape[-1]).index_copy(0, layout.slots, packed)
+        q, k, v = (attn.split(part) for part in grid.unflatten(0, (texts, -1)).chunk(3, dim=-1))
+        prefix_q, prefix_k, prefix_v = (attn.split(part) for part in shared.chunk(3, dim=-1))
+        k = torch.cat([prefix_k.expand(texts, -1, -1, -1), k], dim=2)
+        v = torch.cat([prefix_v.expand(texts, -1, -1, -1), v], dim=2)
+        if last:
+            q = attn.split(packed[layout.ends].chunk(3, dim=-1)[0][:, None])
+            seen = attn.merge(F.scaled_dot_product_attention(q, k, v, attn_mask=layout.end_reach[:, None, None]))
+            own = own[layout.ends] + seen[:, 0]
+            return prefix, own + self.mlp(self.ln_2(own))
+        seen = attn.merge(F.scaled_dot_product_attention(q, k, v, attn_mask=layout.reach))
+        own = own + seen.flatten(0, 1)[layout.slots]
+        prefix = prefix + attn.merge(F.scaled_dot_product_attention(prefix_q, prefix_k, prefix_v, is_causal=True))[0]
+        return prefix + self.mlp(self.ln_2(prefix)), own + self.mlp(self.ln_2(own))
+
+
+class Transformer(nn.Module):
+    def __init__(self, width: int, layers: int, heads: int, activation: str) -> None:
+        super().__init__()
+        self.resblocks = nn.ModuleList([Block(width, heads, activation) for _ in range(layers)])
+
+
+class VisionTower(nn.Module):
+    """Images → features. Prompts stand after the patches, before `ln_pre`."""
+
+    def __init__(self, config: ClipConfig) -> None:
+        super().__init__()
+        width = config.vision_width
+        self.patch_size = config.patch_size
+        self.conv1 = nn.Conv2d(3, width, config.patch_size, config.patch_size, bias=False)
+        self.class_embedding = nn.Parameter(torch.empty(width))
+        self.positional_embedding = nn.Parameter(torch.empty(config.patches + 1, width))
+        self.ln_pre = nn.LayerNorm(width)
+        self.transformer = Transformer(width, config.vision_layers, config.vision_heads, config.activation)
+        self.ln_post = nn.LayerNorm(width)
+        self.proj = nn.Parameter(torch.empty(width, config.embed_dim))
+
+    def embed(self, images: Tensor, prompts: Tensor | None) -> Tensor:
+        """The input of block 0: class token, patches, prompts."""
+        patches = F.linear(unfold_patches(images, self.patch_size), self.conv1.weight.flatten(1))
+        first = self.class_embedding.expand(len(images), 1, -1)
+        x = torch.cat([first, patches], dim=1) + self.positional_embedding
+        if prompts is not None:
+            x = torch.cat([x, prompts[0].expand(len(images), -1, -1)], dim=1)
+        return self.ln_pre(x)  # type: ignore[no-any-return]
+
+    def block_inputs(self, images: Tensor, prompts: Tensor | None, layers: Sequence[int]) -> list[Tensor]:
+        """The inputs of the named blocks; no block after the last named one is computed."""
+        x, kept = self.embed(images, prompts), {}
+        for index in range(max(layers) + 1):
+            x = self._insert(x, prompts, index)
+            kept[index] = x
+            if index < max(layers):
+                x = self.transformer.resblocks[index](x)
+        return [kept[layer] for layer in layers]
+
+    def forward(
+        self, images: Tensor, prompts: Tensor | None, layers: Sequence[int] = ()
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Projected features [batch, embed] and the inputs of the named blocks [batch, tokens, width]."""
+        x, kept = self.embed(images, prompts), {}
+        blocks = self.transformer.resblocks
+        for index, block in enumerate(blocks):
+            x = self._insert(x, prompts, index)
+            if index in layers:
+                kept[index] = x
+            x = block(x, first_only=index == len(blocks) - 1)
+        return self.ln_post(x[:, 0]) @ self.proj, [kept[layer] for layer in layers]
+
+    @staticmethod
+    def _insert(x: Tensor, prompts: Tensor | None, index: int) -> Tensor:
+        if prompts is None or not 0 < index < len(prompts):
+            return x
+        fresh = prompts[index]
+        return torch.cat([x[:, : -len(fresh)], fresh.expand(len(x), -1, -1)], dim=1)
+
+
+def unfold_patches(images: Tensor, size: int) -> Tensor:
+    """[batch, 3, H, W] → [batch, patches, 3 · size²], in the order a convolution of that stride reads them."""
+    batch, channels, height, width = images.shape
+    grid = images.reshape(batch, channels, height // size, size, width // size, size)
+    return grid.permute(0, 2, 4, 1, 3, 5).reshape(batch, -1, channels * size * size)
+
+
+class Clip(nn.Module):
+    """A frozen CLIP. Text context and vision tokens are arguments of its two encoders.
+
+    Args:
+        config: Sizes of both towers.
+        fingerprint: Names the weights, whatever their precision; prompts and statistics record it.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, config: ClipConfig, fingerprint: str = "random") -> None:
+        super().__init__()
+        self.config = config
+        self.fingerprint = fingerprint
+        width = config.text_width
+        self.visual = VisionTower(config)
+        self.transformer = Transformer(width, config.text_layers, config.text_heads, config.activation)
+        self.token_embedding = nn.Embedding(config.vocab_size, width)
+        self.positional_embedding = nn.Parameter(torch.empty(config.context_length, width))
+        self.ln_final = nn.LayerNorm(width)
+        self.text_projection = nn.Parameter(torch.empty(width, config.embed_dim))
+        self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
+        self.register_buffer("mean", torch.tensor(config.mean)[:, None, None], persistent=False)
+        self.register_buffer("std", torch.tensor(config.std)[:, None, None], persistent=False)
+        self.requires_grad_(False)
+        self.eval()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.text_projection.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.text_projection.device
+
+    @property
+    def scale(self) -> Tensor:
+        """What cosine similarities are multiplied with to become logits."""
+        return self.logit_scale.exp()
+
+    def preprocess(self, pixels: Tensor) -> Tensor:
+        """Pixels in 0..255 (uint8 or float) [batch, 3, H, W] → what the vision tower was trained on."""
+        pixels = pixels.to(self.device).to(self.mean.dtype)
+        return ((pixels / 255 - self.mean) / self.std).to(self.dtype)
+
+    def encode_image(self, images: Tensor, prompts: Tensor | None = None) -> Tensor:
+        """Projected, un-normalised features of preprocessed images."""
+        return self.encode_image_and_layers(images, prompts)[0]
+
+    def encode_image_and_layers(
+        self, images: Tensor, prompts: Tensor | None = None, layers: Sequence[int] = ()
+    ) -> tuple[Tensor, list[Tensor]]:
+        """`encode_image`, and the inputs of the named vision blocks beside it."""
+        _check_prompts(prompts, self.config.vision_width, self.config.vision_layers, "vision")
+        images = images.to(device=self.device, dtype=self.dtype)
+        features, kept = self.visual(images, None if prompts is None else prompts.to(self.dtype), layers)
+        return features, kept
+
+    def image_layers(self, images: Tensor, prompts: Tensor | None, layers: Sequence[int]) -> list[Tensor]:
+        """The inputs of the named vision blocks alone, stopping after the last of them."""
+        _check_prompts(prompts, self.config.vision_width, self.config.vision_layers, "vision")
+        images = images.to(device=self.device, dtype=self.dtype)
+        return self.visual.block_inputs(images, None if prompts is None else prompts.to(self.dtype), layers)
+
+    def text_layout(self, texts: Sequence[str], *, context: int = 0) -> TextLayout:
+        """Where the tokens of these texts go; `context` learned tokens follow the start marker."""
+        rows = token_rows(texts, context=context, limit=self.config.context_length)
+        return make_layout(rows, context=context).to(self.device)
+
+    def encode_text(self, texts: Sequence[str] | TextLayout, context: Tensor | None = None) -> Tensor:
+        """Projected, un-normalised features of texts.
+
+        Args:
+            texts: Strings, or a layout made once for strings that are encoded again and again.
+            context: Learned tokens [depth, tokens, width] that stand after the start marker of every text.
+        """
+        if not isinstance(texts, TextLayout):
+            texts = self.text_layout(texts, context=0 if context is None else context.shape[1])
+        _check_prompts(context, self.config.text_width, self.config.text_layers, "text")
+        if (0 if context is None else context.shape[1]) != texts.context:
+            raise PromptsError(
+                f"The texts were laid out for {texts.context} context tokens, but "
+                f"{0 if context is None else context.shape[1]} were given."
+            )
+        deep = None if context is None else context.to(self.dtype)
+        prefix = self._insert_context(self.token_embedding(texts.prefix), deep, 0)
+        prefix = prefix + self.positional_embedding[: len(prefix)]
+        own = self.token_embedding(texts.own) + self.positional_embedding[texts.positions]
+        blocks = self.transformer.resblocks
+        for index, block in enumerate(blocks):
+            if index:
+                prefix = self._insert_context(prefix, deep, index)
+            prefix, own = block.causal(prefix, own, texts, last=index == len(blocks) - 1)
+        return self.ln_final(own) @ self.text_projection  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _insert_context(prefix: Tensor, context: Tensor | None, index: int) -> Tensor:
+        if context is None or index >= len(context):
+            return prefix
+        return torch.cat([prefix[:1], context[index], prefix[1 + context.shape[1] :]])
+
+
+def _check_prompts(prompts: Tensor | None, width: int, layers: int, tower: str) -> None:
+    if prompts is None:
+        return
+    if prompts.ndim != 3 or prompts.shape[2] != width or not 1 <= prompts.shape[0] <= layers:
+        raise PromptsError(
+            f"The {tower} prompts have shape {tuple(prompts.shape)}; this model takes "
+            f"[depth ≤ {layers}, tokens, {width}]."
+        )
+
+
+def initialise(clip: Clip, generator: torch.Generator) -> Clip:
+    """Fill a CLIP with random weights of the usual scale; the same generator gives the same weights."""
+    for name, parameter in clip.named_parameters():
+        if name.endswith(("ln_1.weight", "ln_2.weight", "ln_pre.weight", "ln_post.weight", "ln_final.weight")):
+            parameter.fill_(1.0)
+        elif name.endswith("bias"):
+            parameter.zero_()
+        elif name != "logit_scale":
+            fan = parameter.shape[-1] if parameter.ndim > 1 else len(parameter)
+            scale = 0.02 if "embedding" in name else fan**-0.5
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
+    return clip

@@ -1,0 +1,68 @@
+"""CLIP's byte-pair encoding, built from OpenAI's merges file on top of the `tokenizers` library."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+from importlib import resources
+
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+SOT = "<|startoftext|>"
+EOT = "<|endoftext|>"
+# Contractions, words, single digits, runs of anything else: how CLIP cuts a text before merging bytes.
+WORDS = r"""'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"""
+WORD_END = "</w>"
+MERGES = 49152 - 256 - 2
+VOCAB_SIZE = 2 * 256 + MERGES + 2
+SOT_ID = VOCAB_SIZE - 2
+EOT_ID = VOCAB_SIZE - 1
+
+
+def byte_symbols() -> list[str]:
+    """One printable character for each byte, in the order in which CLIP's vocabulary lists them."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return [chr(byte) for byte in printable] + [chr(256 + k) for k in range(len(others))]
+
+
+def read_merges() -> list[tuple[str, str]]:
+    """The merges that CLIP was trained with; the file holds more, which are not used."""
+    packed = (resources.files("taps.clip") / "bpe_simple_vocab_16e6.txt.gz").read_bytes()
+    lines = gzip.decompress(packed).decode("utf-8").split("\n")[1 : MERGES + 1]
+    pairs = [line.split() for line in lines]
+    return [(left, right) for left, right in pairs]
+
+
+def vocabulary(merges: list[tuple[str, str]]) -> dict[str, int]:
+    """Token → id: bytes, bytes that end a word, merged pieces, the two markers."""
+    symbols = byte_symbols()
+    tokens = symbols + [symbol + WORD_END for symbol in symbols] + [a + b for a, b in merges] + [SOT, EOT]
+    return {token: index for index, token in enumerate(tokens)}
+
+
+@functools.cache
+def _tokenizer() -> Tokenizer:
+    merges = read_merges()
+    tokenizer = Tokenizer(
+        models.BPE(vocab=vocabulary(merges), merges=merges, end_of_word_suffix=WORD_END, unk_token=EOT, fuse_unk=False)
+    )
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(WORDS), behavior="removed", invert=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    return tokenizer
+
+
+def encode(text: str) -> list[int]:
+    """Token ids of a text, without the start and end markers.
+
+    >>> encode("a photo of a cat.")
+    [320, 1125, 539, 320, 2368, 269]
+    """
+    return list(_tokenizer().encode(text, add_special_tokens=False).ids)
