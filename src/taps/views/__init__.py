@@ -1,0 +1,68 @@
+"""One image → N views: a centre crop, and random crops of the original."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from taps.errors import SettingsError
+from taps.types import PixelArray
+from taps.views import pillow, tensor
+from taps.views.augmix import augmix as mix_views
+from taps.views.geometry import sample_crops, sample_generator
+
+__all__ = ["BACKENDS", "make_views", "sample_crops", "sample_generator"]
+
+BACKENDS = ("tensor", "pillow")
+
+
+def make_views(
+    image: PixelArray,
+    *,
+    views: int,
+    size: int,
+    generator: torch.Generator,
+    device: torch.device | str = "cpu",
+    backend: str = "tensor",
+    augmix: bool = False,
+) -> Tensor:
+    """Make the views of one image.
+
+    View 0 is the whole image, short side to `size` (bicubic), centre crop. The others are random resized
+    crops of the original (bilinear), every other one mirrored. Both backends draw the same crops.
+
+    Args:
+        image: Pixels H×W×3, uint8, as `taps.images.load_image` gives them.
+        views: How many, view 0 included.
+        size: Side of a view in pixels.
+        generator: CPU generator all randomness comes from, see `sample_generator`.
+        device: Where the views are wanted, and with `backend="tensor"` where they are made.
+        backend: "tensor" (fast) or "pillow" (reference).
+        augmix: Mix views 1.. with mild distortions of themselves; slow, made by Pillow.
+
+    Returns:
+        [views, 3, size, size], not yet normalised: uint8, or with `augmix` float32 on the same 0..255 scale.
+
+    >>> import numpy as np
+    >>> image = np.full((30, 40, 3), 7, dtype=np.uint8)
+    >>> made = make_views(image, views=4, size=8, generator=sample_generator(seed=0, step=0))
+    >>> made.shape, made.dtype, int(made.min()), int(made.max())
+    (torch.Size([4, 3, 8, 8]), torch.uint8, 7, 7)
+    """
+    if views < 1 or size < 1:
+        raise SettingsError(f"views={views} and size={size} must both be at least 1.")
+    if backend not in BACKENDS:
+        raise SettingsError(f"backend={backend!r} is unknown; use one of {', '.join(BACKENDS)}.")
+    device = torch.device(device)
+    height, width = image.shape[:2]
+    boxes, flips = sample_crops(height, width, views - 1, generator)
+    if backend == "tensor" and device.type != "cpu" and max(height, width) <= tensor.LONGEST_SIDE:
+        dtype = torch.float16 if device.type == "cuda" else torch.float32
+        made = tensor.batched_views(image, boxes, flips, size, device, dtype)
+    else:
+        crop_views = tensor.crop_views if backend == "tensor" else pillow.crop_views
+        centre = pillow.centre_view(image, size)[None]
+        made = torch.cat([centre, crop_views(image, boxes, flips, size)]).to(device)
+    if augmix:
+        made = torch.cat([made[:1].float(), mix_views(made[1:], generator)])
+    return made

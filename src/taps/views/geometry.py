@@ -1,0 +1,90 @@
+"""Where the views lie: crop boxes and flips from one generator, the same for every backend."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+AREA = (0.08, 1.0)
+"""Share of the image's area a crop aims at."""
+RATIO = (3 / 4, 4 / 3)
+"""Width over height of a crop."""
+TRIES = 10
+"""Shapes drawn per crop before it falls back to the centre."""
+
+
+def sample_generator(seed: int, step: int) -> torch.Generator:
+    """Make the generator of sample number `step`: a stream resumed there sees the same views again.
+
+    >>> first, again = sample_generator(seed=0, step=7), sample_generator(seed=0, step=7)
+    >>> torch.equal(torch.rand(2, generator=first), torch.rand(2, generator=again))
+    True
+    """
+    wide = 1 << 64  # SeedSequence takes no negative numbers
+    mixed = np.random.SeedSequence([seed % wide, step % wide]).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(mixed[0]))
+
+
+def sample_crops(height: int, width: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw random resized crops: area uniform in `AREA`, ratio log-uniform in `RATIO`, place uniform.
+
+    The first of `TRIES` shapes that fits the image is taken, else the largest central crop of an allowed ratio.
+
+    Returns:
+        Boxes [count, 4], int64, as (top, left, height, width), and flips [count], bool, true half the time.
+    """
+    draws = torch.rand(count, 2 * TRIES + 3, generator=generator, dtype=torch.float64)
+    area = height * width * (AREA[0] + (AREA[1] - AREA[0]) * draws[:, :TRIES])
+    log_ratio = math.log(RATIO[0]) + math.log(RATIO[1] / RATIO[0]) * draws[:, TRIES : 2 * TRIES]
+    widths = (area * log_ratio.exp()).sqrt().round().long()
+    heights = (area / log_ratio.exp()).sqrt().round().long()
+    fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
+
+    first = fits.to(torch.uint8).argmax(dim=1, keepdim=True)
+    found = fits.any(dim=1)
+    central_height, central_width = central_crop(height, width)
+    crop_height = torch.where(found, heights.gather(1, first)[:, 0], central_height)
+    crop_width = torch.where(found, widths.gather(1, first)[:, 0], central_width)
+
+    across, down, flip = draws[:, 2 * TRIES], draws[:, 2 * TRIES + 1], draws[:, 2 * TRIES + 2]
+    room_down, room_across = height - crop_height, width - crop_width
+    top = torch.where(found, (down * (room_down + 1)).long(), room_down // 2)
+    left = torch.where(found, (across * (room_across + 1)).long(), room_across // 2)
+    return torch.stack([top, left, crop_height, crop_width], dim=1), flip < 0.5
+
+
+def central_crop(height: int, width: int) -> tuple[int, int]:
+    """Height and width of the largest crop whose ratio lies in `RATIO`.
+
+    >>> central_crop(100, 1000)
+    (100, 133)
+    """
+    if width < RATIO[0] * height:
+        return min(height, max(1, round(width / RATIO[0]))), width
+    if width > RATIO[1] * height:
+        return height, min(width, max(1, round(height * RATIO[1])))
+    return height, width
+
+
+def centre_box(height: int, width: int, size: int) -> tuple[float, float, float, float]:
+    """Box (left, top, right, bottom) of the image that "short side to `size`, then centre crop" shows.
+
+    Resizing just this box gives the same pixels, and a 1×1,000,000 image needs no gigabytes on the way.
+
+    >>> centre_box(375, 500, 224)
+    (62.41610738255034, 0.0, 438.255033557047, 375.0)
+    """
+    short = min(height, width)
+    resized_width = size if width == short else int(size * width / short)
+    resized_height = size if height == short else int(size * height / short)
+    left, top = round((resized_width - size) / 2), round((resized_height - size) / 2)
+    across, down = width / resized_width, height / resized_height
+    return (
+        left * across,
+        top * down,
+        min(float(width), (left + size) * across),
+        min(float(height), (top + size) * down),
+    )
