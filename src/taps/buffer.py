@@ -1,0 +1,349 @@
+"""The labelled memory: Algorithm 2 of the paper and its rivals. Which sample must go is a pure function."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+
+from taps.errors import QueryError, SettingsError, StateError
+
+EVICTIONS = ("balanced", "random", "oldest", "age_uncertainty")
+
+
+def choose_victim(labels: Sequence[int], losses: Sequence[float], ages: Sequence[float]) -> int:
+    """Algorithm 2: the sample to evict from a full buffer.
+
+    Of the classes with most samples the one with the lowest mean loss, of that class the sample with the
+    lowest loss, of several such the oldest. Where the means of two classes are equal too, their samples are
+    compared together.
+
+    Args:
+        labels: Class of each sample.
+        losses: Cross-entropy of each sample. NaN says nothing and ranks lowest, as 0.
+        ages: Age of each sample, larger = older.
+
+    Returns:
+        The index of the victim.
+
+    Example:
+        >>> choose_victim(labels=[0, 0, 1, 1, 2], losses=[0.1, 0.9, 0.3, 0.5, 0.0], ages=[5, 4, 3, 2, 1])
+        2
+    """
+    members = _members_of_largest(labels, losses, ages)
+    known = [known_loss(loss) for loss in losses]
+    means = {label: mean_loss([known[i] for i in indices]) for label, indices in members.items()}
+    candidates = [i for indices in members.values() for i in indices]
+    return min(candidates, key=lambda i: (means[labels[i]], known[i], -ages[i], i))
+
+
+def choose_age_uncertainty(labels: Sequence[int], losses: Sequence[float], ages: Sequence[float]) -> int:
+    """Of the classes with most samples, the sample that is most stale: old, and learned well.
+
+    Staleness is age / (samples held) + exp(−loss), the latter being the probability given to the right class:
+    a sample known for certain is as stale as one a whole buffer's length older that is not known at all.
+    """
+    members = _members_of_largest(labels, losses, ages)
+    candidates = [i for indices in members.values() for i in indices]
+    return min(
+        candidates, key=lambda i: (_freshness(losses[i], len(labels)) - Fraction(ages[i]), -ages[i], i)
+    )
+
+
+def choose_random_victim(labels: Sequence[int], rng: np.random.Generator) -> int:
+    """The paper's ablation: a class that has samples, at random, then one of its samples, at random."""
+    _check_lengths(labels)
+    classes = sorted(set(labels))
+    label = classes[int(rng.integers(len(classes)))]
+    members = [i for i, other in enumerate(labels) if other == label]
+    return members[int(rng.integers(len(members)))]
+
+
+def choose_oldest(ages: Sequence[float]) -> int:
+    """First in, first out."""
+    _check_lengths(ages)
+    return max(range(len(ages)), key=lambda i: (ages[i], -i))
+
+
+@dataclass(slots=True)
+class Entry:
+    """One labelled sample. `order` counts insertions: the smaller, the older."""
+
+    id: int
+    label: int
+    loss: float
+    order: int
+    payload: Any
+
+
+class Buffer:
+    """Labelled samples, at most `capacity` of them, each with a payload that is its owner's business.
+
+    Evicting takes a time that grows with the number of classes and the logarithm of the samples held. The
+    victim is the one the pure functions above would choose.
+
+    Args:
+        capacity: L. 0 holds nothing.
+        eviction: "balanced" (Algorithm 2), "random", "oldest" or "age_uncertainty".
+        seed: For "random".
+
+    Attributes:
+        ever_full: Whether it was full once. Before that no way of evicting can differ from another.
+
+    Example:
+        >>> buffer = Buffer(capacity=2)
+        >>> for id, label, loss in ((1, 0, 0.5), (2, 0, 0.2), (3, 1, 0.9)):
+        ...     evicted = buffer.add(id, label, loss, payload=None)
+        >>> evicted.id, dict(buffer.counts())
+        (2, {0: 1, 1: 1})
+    """
+
+    def __init__(
+        self, capacity: int, eviction: str = "balanced", seed: int | np.random.Generator = 0
+    ) -> None:
+        if capacity < 0 or capacity != int(capacity):
+            raise SettingsError(f"A buffer of {capacity} samples cannot be; use a whole number from 0 on.")
+        if eviction not in EVICTIONS:
+            raise SettingsError(f"eviction={eviction!r} is unknown; choose one of {', '.join(EVICTIONS)}.")
+        self.capacity = int(capacity)
+        self.eviction = eviction
+        self.ever_full = self.capacity == 0
+        self._rng = np.random.default_rng(seed)
+        self._next_order = 0
+        # Built when first evicting; None whenever a loss or a sample changed under it.
+        self._classes: dict[int, _ClassIndex] | None = None
+        self._set_entries([])
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def full(self) -> bool:
+        """Whether the next sample will evict one."""
+        return len(self._entries) >= self.capacity
+
+    def entries(self) -> list[Entry]:
+        """All samples, the oldest first."""
+        return list(self._entries.values())
+
+    def counts(self) -> Counter[int]:
+        """Samples held of each class that has any."""
+        return Counter(entry.label for entry in self._entries.values())
+
+    def add(self, id: int, label: int, loss: float, payload: Any) -> Entry | None:
+        """Adds a sample; a full buffer first evicts one, which is returned.
+
+        Raises:
+            QueryError: A sample of this id is held already.
+        """
+        if id in self._orders:
+            raise QueryError(f"Sample {id} is in the buffer already; each sample is added once.")
+        if self.capacity == 0:
+            return None
+        evicted = self._evict() if self.full else None
+        entry = Entry(id, label, float(loss), self._next_order, payload)
+        self._next_order += 1
+        self._entries[entry.order] = entry
+        self._orders[id] = entry.order
+        if self._classes is not None:
+            self._classes.setdefault(label, _ClassIndex()).push(self._key(entry), entry)
+        self.ever_full = self.ever_full or self.full
+        return evicted
+
+    def remove(self, id: int) -> Entry:
+        """Takes one sample out, for a label that is withdrawn.
+
+        Raises:
+            QueryError: No sample of this id is held.
+        """
+        if id not in self._orders:
+            raise QueryError(f"Sample {id} is not in the buffer; it was never labelled or has been evicted.")
+        self._classes = None
+        return self._take_out(self._orders[id])
+
+    def set_losses(self, losses: Sequence[float]) -> None:
+        """Replaces the losses, in the order of `entries`; for prompts that have moved since."""
+        if len(losses) != len(self):
+            raise SettingsError(
+                f"{len(losses)} losses were given for {len(self)} samples; give one for each."
+            )
+        for entry, loss in zip(self._entries.values(), losses, strict=True):
+            entry.loss = float(loss)
+        self._classes = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the payloads, in plain numbers; these are in the order of `entries`."""
+        entries = self.entries()
+        return {
+            "capacity": self.capacity,
+            "eviction": self.eviction,
+            "ids": [entry.id for entry in entries],
+            "labels": [entry.label for entry in entries],
+            "losses": [entry.loss for entry in entries],
+            "orders": [entry.order for entry in entries],
+            "next_order": self._next_order,
+            "ever_full": self.ever_full,
+            "rng": self._rng.bit_generator.state,
+        }
+
+    def load_state_dict(self, state: dict[str, Any], payloads: Sequence[Any]) -> None:
+        """Goes on from where `state_dict` was taken, with the payloads that belong to its samples.
+
+        Raises:
+            StateError: The state is of another kind of buffer, or the payloads do not fit it.
+        """
+        if (state["capacity"], state["eviction"]) != (self.capacity, self.eviction):
+            raise StateError(
+                f"The saved buffer holds {state['capacity']} samples with eviction {state['eviction']!r}, "
+                f"this one {self.capacity} with {self.eviction!r}; make it with the saved settings."
+            )
+        if len(payloads) != len(state["ids"]):
+            raise StateError(f"{len(payloads)} payloads were given for {len(state['ids'])} saved samples.")
+        columns = (state["ids"], state["labels"], state["losses"], state["orders"], payloads)
+        self._set_entries(Entry(*row) for row in zip(*columns, strict=True))
+        self._next_order = int(state["next_order"])
+        self.ever_full = bool(state["ever_full"])
+        self._rng.bit_generator.state = state["rng"]
+
+    def _set_entries(self, entries: Iterable[Entry]) -> None:
+        # An OrderedDict, because taking the oldest out of a plain dict again and again is quadratic.
+        self._entries = OrderedDict((entry.order, entry) for entry in entries)
+        self._orders = {entry.id: entry.order for entry in self._entries.values()}
+        self._classes = None
+
+    def _take_out(self, order: int) -> Entry:
+        entry = self._entries.pop(order)
+        del self._orders[entry.id]
+        return entry
+
+    def _evict(self) -> Entry:
+        if self.eviction == "oldest":
+            return self._take_out(next(iter(self._entries)))
+        classes = self._class_indices()
+        if self.eviction == "random":
+            label = sorted(classes)[int(self._rng.integers(len(classes)))]
+            place = int(self._rng.integers(len(classes[label])))
+        else:
+            largest = max(len(index) for index in classes.values())
+            tied = (label for label, index in classes.items() if len(index) == largest)
+            by_mean = self.eviction == "balanced"
+            label, place = min(tied, key=lambda label: classes[label].rank(by_mean)), 0
+        victim = self._take_out(classes[label].heap[place][-1])
+        classes[label].pop(place, victim.loss)
+        if len(classes[label]) == 0:
+            del classes[label]
+        return victim
+
+    def _class_indices(self) -> dict[int, _ClassIndex]:
+        if self._classes is None:
+            classes: dict[int, _ClassIndex] = {}
+            for entry in self._entries.values():
+                classes.setdefault(entry.label, _ClassIndex()).push(self._key(entry), entry)
+            self._classes = classes
+        return self._classes
+
+    def _key(self, entry: Entry) -> float | Fraction:
+        """What decides within a class, the least first; it must not change as the sample grows older."""
+        if self.eviction == "balanced":
+            return known_loss(entry.loss)
+        if self.eviction == "random":
+            return entry.order
+        return _freshness(entry.loss, self.capacity) + entry.order
+
+
+class _ClassIndex:
+    """The samples of one class: the next to go on top of a heap, and the exact sum of their losses."""
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[float | Fraction, int]] = []
+        self._sum = ExactSum()
+        self._mean: float | None = None
+
+    def __len__(self) -> int:
+        return len(self.heap)
+
+    def push(self, key: float | Fraction, entry: Entry) -> None:
+        heappush(self.heap, (key, entry.order))
+        self._sum.add(known_loss(entry.loss))
+        self._mean = None
+
+    def pop(self, place: int, loss: float) -> None:
+        if place == 0:
+            heappop(self.heap)
+        else:  # random eviction: its keys only grow, so the heap is a sorted list and stays one
+            del self.heap[place]
+        self._sum.add(known_loss(loss), times=-1)
+        self._mean = None
+
+    def rank(self, by_mean: bool) -> tuple[float, float | Fraction, int]:
+        if self._mean is None:
+            self._mean = self._sum.value() / len(self.heap)
+        return (self._mean if by_mean else 0.0, *self.heap[0])
+
+
+class ExactSum:
+    """A sum of floats, as exact as `math.fsum`, from which terms can be taken away again without a trace.
+
+    Every finite float is a whole multiple of 2^-1074, so an integer holds the sum without rounding.
+    """
+
+    def __init__(self) -> None:
+        self._units = 0
+        self._infinite = 0
+
+    def add(self, value: float, times: int = 1) -> None:
+        """Adds a value, or with `times=-1` takes one away that was added before."""
+        if math.isinf(value):
+            self._infinite += times
+            return
+        numerator, denominator = value.as_integer_ratio()
+        self._units += times * (numerator << (1075 - denominator.bit_length()))
+
+    def value(self) -> float:
+        """The sum, rounded once."""
+        if self._infinite:
+            return math.inf
+        try:
+            return self._units / (1 << 1074)
+        except OverflowError:
+            return math.copysign(math.inf, self._units)
+
+
+def known_loss(loss: float) -> float:
+    """The loss to compare by: NaN (and −∞, which no cross-entropy can be) says nothing and counts as 0."""
+    return float(loss) if loss > -math.inf else 0.0
+
+
+def mean_loss(losses: Sequence[float]) -> float:
+    """Mean that does not depend on the order of its terms."""
+    total = ExactSum()
+    for loss in losses:
+        total.add(loss)
+    return total.value() / len(losses)
+
+
+def _freshness(loss: float, held: int) -> Fraction:
+    return -Fraction(held * math.exp(-max(known_loss(loss), 0.0)))
+
+
+def _members_of_largest(labels: Sequence[int], *others: Sequence[float]) -> dict[int, list[int]]:
+    """Indices of the samples of each class that has as many as any other."""
+    _check_lengths(labels, *others)
+    members: dict[int, list[int]] = {}
+    for i, label in enumerate(labels):
+        members.setdefault(label, []).append(i)
+    largest = max(len(indices) for indices in members.values())
+    return {label: indices for label, indices in members.items() if len(indices) == largest}
+
+
+def _check_lengths(first: Sequence[Any], *others: Sequence[Any]) -> None:
+    if len(first) == 0:
+        raise SettingsError("There is no sample to evict; ask for a victim only when the buffer holds one.")
+    if any(len(other) != len(first) for other in others):
+        raise SettingsError("Labels, losses and ages differ in length; give one of each for every sample.")
