@@ -1,6 +1,33 @@
 """Data sets: folders, zips, manifests and the named ones; streams over them; corruptions."""
 
+from taps.data.check import Check, check_dataset
+from taps.data.corrupt import KINDS, corrupt
+from taps.data.corrupted import corrupt_dataset
 from taps.data.dataset import Dataset, Sample
+from taps.data.fewshot import few_shot
 from taps.data.load import load_dataset
+from taps.data.registry import NamedSet, find_set, named_sets
+from taps.data.sample import demo_dataset
+from taps.data.streams import domains_in_turn, ordered_by_class, stream_order, subset_classes
+from taps.data.survey import Finding
 
-__all__ = ["Dataset", "Sample", "load_dataset"]
+__all__ = [
+    "KINDS",
+    "Check",
+    "Dataset",
+    "Finding",
+    "NamedSet",
+    "Sample",
+    "check_dataset",
+    "corrupt",
+    "corrupt_dataset",
+    "demo_dataset",
+    "domains_in_turn",
+    "few_shot",
+    "find_set",
+    "load_dataset",
+    "named_sets",
+    "ordered_by_class",
+    "stream_order",
+    "subset_classes",
+]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from taps.errors import ImageError
 from taps.types import PixelArray
 
 DEFAULT_TEMPLATE = "a photo of a {}."
@@ -86,10 +85,7 @@ class Dataset:
         from taps.images import load_image
 
         key = self.samples[index].key
-        try:
-            pixels = load_image(self.source.read(key))
-        except ImageError as error:
-            raise ImageError(f"{self.name}, {key}: {error}") from error
+        pixels = load_image(self.source.read(key), name=key)
         # A negative index must not name another random generator than the positive one.
         return pixels if self.transform is None else self.transform(pixels, index % len(self))
 
@@ -98,6 +94,11 @@ class Dataset:
         order = [int(i) % len(self) for i in indices]
         transform = None if self.transform is None else _Reindexed(self.transform, tuple(order))
         return replace(self, samples=tuple(self.samples[i] for i in order), transform=transform)
+
+    def relabelled(self, classes: tuple[str, ...], new_label: Mapping[int, int]) -> Dataset:
+        """The same samples with another class list; each label is looked up in `new_label`."""
+        samples = tuple(s if s.label is None else replace(s, label=new_label[s.label]) for s in self.samples)
+        return replace(self, classes=classes, samples=samples)
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from taps.data.dataset import Dataset
 from taps.data.folder import load_folder
 from taps.data.manifest import MANIFEST_SUFFIXES, load_manifest
+from taps.data.named import load_named
+from taps.data.names import normalised, read_names
+from taps.data.registry import find_set
 from taps.errors import DataError
 
 
@@ -30,15 +34,39 @@ def load_dataset(
     """
     if split not in ("test", "val", "train"):
         raise DataError(f"There is no split {split!r}: use test, val or train.")
-    root = root or os.environ.get("TAPS_DATA")
+    named = find_set(str(name_or_path))
     path = Path(name_or_path).expanduser()
-    if root is not None and not _exists(path) and _exists(Path(root).expanduser() / path):
-        path = Path(root).expanduser() / path
+    base = Path(root or os.environ.get("TAPS_DATA") or "").expanduser()
+    has_base = base != Path()
+    if named is not None and (root is not None or not path.exists()):
+        if not has_base:
+            raise DataError(
+                f"Where is {named.name}? Give the folder that holds the data sets (--root, or TAPS_DATA)."
+            )
+        dataset = load_named(named, base, split)
+        return dataset if classes is None else _with_classes(dataset, read_names(classes))
+    if has_base and not _exists(path) and _exists(base / path):
+        path = base / path
     if not _exists(path):
-        raise DataError(f"There is no data set {str(name_or_path)!r}: it is no path and no name of a set.")
+        raise DataError(
+            f"There is no data set {str(name_or_path)!r}: no path, and no name of taps data list."
+        )
     if path.suffix.lower() in MANIFEST_SUFFIXES and path.is_file():
         return load_manifest(path, path.stem, classes)
     return load_folder(path, _short_name(path), classes, split)
+
+
+def _with_classes(dataset: Dataset, classes: tuple[str, ...]) -> Dataset:
+    """A named set with the user's names for its classes: as many, in the same order, or a reordering."""
+    if len(classes) != len(dataset.classes):
+        raise DataError(
+            f"{dataset.name} has {len(dataset.classes):,} classes, the list has {len(classes):,} names."
+        )
+    index = {normalised(name): i for i, name in enumerate(classes)}
+    place = [index.get(normalised(name), -1) for name in dataset.classes]
+    if sorted(place) != list(range(len(classes))):
+        return replace(dataset, classes=classes)
+    return dataset.relabelled(classes, dict(enumerate(place)))
 
 
 def _exists(path: Path) -> bool:

@@ -91,5 +91,5 @@ def shown(names: Sequence[str], most: int = 5) -> str:
     >>> shown(["a", "b", "c"], most=2)
     'a, b and 1 more'
     """
-    text = ", ".join(names[:most])
+    text = ", ".join(list(names)[:most])
     return text if len(names) <= most else f"{text} and {len(names) - most:,} more"

@@ -1,0 +1,76 @@
+"""Is this copy of a data set complete, and labelled as everybody else's? Asked before hours are spent."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from taps.data.named import survey_set
+from taps.data.names import shown
+from taps.data.registry import NamedSet, find_set, named_sets
+from taps.data.survey import Finding, Survey
+from taps.errors import DataError
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of a check.
+
+    Attributes:
+        name: Printed name of the set.
+        root: The folder its images were found in, or None.
+        classes: How many classes the labels are from.
+        images: How many images are there and rightly labelled.
+        expected: How many there should be.
+        findings: What was found, worst first.
+    """
+
+    name: str
+    root: Path | None
+    classes: int
+    images: int
+    expected: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether published numbers can be compared with on this copy."""
+        return all(finding.level == "note" for finding in self.findings)
+
+
+def check_dataset(name: str, root: str | Path) -> Check:
+    """Check the test split of a named set below `root`, without decoding its images."""
+    named = find_set(name)
+    if named is None:
+        raise DataError(f"There is no set called {name!r}: the names are {', '.join(named_sets())}.")
+    survey = survey_set(named, Path(root).expanduser())
+    _check_counts(named, survey)
+    _check_sizes(named, survey)
+    order = {"error": 0, "wrong": 1, "note": 2}
+    findings = tuple(sorted(survey.findings, key=lambda finding: order[finding.level]))
+    return Check(named.name, survey.root, len(survey.classes), len(survey.samples), named.images, findings)
+
+
+def _check_counts(named: NamedSet, survey: Survey) -> None:
+    if survey.root is None:
+        return
+    if len(survey.samples) != named.images:
+        survey.say(
+            "wrong",
+            f"{named.name}: {len(survey.samples):,} images can be used, {named.images:,} are expected.",
+            abs(len(survey.samples) - named.images),
+        )
+    filled = {sample.label for sample in survey.samples}
+    if survey.samples and len(filled) < len(survey.classes):
+        bare = [name for label, name in enumerate(survey.classes) if label not in filled]
+        survey.say("wrong", f"{named.name}: classes without a test image: {shown(bare)}.", len(bare))
+
+
+def _check_sizes(named: NamedSet, survey: Survey) -> None:
+    """A file of no bytes is what an interrupted copy leaves behind."""
+    if survey.root is None:
+        return
+    empty = [s.key for s in survey.samples if os.path.getsize(survey.root / s.key) == 0]
+    if empty:
+        survey.say("wrong", f"{named.name}: files of no bytes: {shown(empty, 3)}.", len(empty))
