@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from taps.errors import ImageError
 from taps.types import PixelArray
@@ -120,10 +120,10 @@ def _refusing_damage(name: str) -> Iterator[None]:
         raise
     except Image.DecompressionBombError as error:
         raise ImageError(_too_large(name)) from error
-    except Image.UnidentifiedImageError as error:
+    except UnidentifiedImageError as error:
         raise ImageError(f"{name}: not an image in a known format; replace or remove it.") from error
     except Exception as error:
-        reason = str(error).strip().rstrip(".") or type(error).__name__
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise ImageError(f"{name}: the image is damaged ({reason}); replace or remove it.") from error
 
 

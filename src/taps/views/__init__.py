@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from taps.errors import SettingsError
+from taps.errors import ImageError, SettingsError
 from taps.types import PixelArray
 from taps.views import pillow, tensor
 from taps.views.augmix import augmix as mix_views
@@ -43,7 +44,6 @@ def make_views(
     Returns:
         [views, 3, size, size], not yet normalised: uint8, or with `augmix` float32 on the same 0..255 scale.
 
-    >>> import numpy as np
     >>> image = np.full((30, 40, 3), 7, dtype=np.uint8)
     >>> made = make_views(image, views=4, size=8, generator=sample_generator(seed=0, step=0))
     >>> made.shape, made.dtype, int(made.min()), int(made.max())
@@ -53,6 +53,9 @@ def make_views(
         raise SettingsError(f"views={views} and size={size} must both be at least 1.")
     if backend not in BACKENDS:
         raise SettingsError(f"backend={backend!r} is unknown; use one of {', '.join(BACKENDS)}.")
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
+        raise ImageError(f"{image.shape} {image.dtype} is not H×W×3 uint8; pass it through load_image first.")
+    image = np.require(image, requirements=["C", "W"])  # torch takes neither read-only nor reversed arrays
     device = torch.device(device)
     height, width = image.shape[:2]
     boxes, flips = sample_crops(height, width, views - 1, generator)

@@ -31,7 +31,7 @@ def sample_generator(seed: int, step: int) -> torch.Generator:
 def sample_crops(height: int, width: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Draw random resized crops: area uniform in `AREA`, ratio log-uniform in `RATIO`, place uniform.
 
-    The first of `TRIES` shapes that fits the image is taken, else the largest central crop of an allowed ratio.
+    The first of `TRIES` shapes that fits the image is taken, else the largest allowed central crop.
 
     Returns:
         Boxes [count, 4], int64, as (top, left, height, width), and flips [count], bool, true half the time.
@@ -74,8 +74,8 @@ def centre_box(height: int, width: int, size: int) -> tuple[float, float, float,
 
     Resizing just this box gives the same pixels, and a 1×1,000,000 image needs no gigabytes on the way.
 
-    >>> centre_box(375, 500, 224)
-    (62.41610738255034, 0.0, 438.255033557047, 375.0)
+    >>> centre_box(100, 200, 50)
+    (50.0, 0.0, 150.0, 100.0)
     """
     short = min(height, width)
     resized_width = size if width == short else int(size * width / short)

@@ -23,15 +23,13 @@ def crop_views(image: PixelArray, boxes: Tensor, flips: Tensor, size: int) -> Te
     upright = torch.from_numpy(image)
     mirrored = upright.flip(1)
     total = image.shape[1]
-    views = []
-    for (top, left, height, width), flip in zip(boxes.tolist(), flips.tolist(), strict=True):
+    views = torch.empty(len(boxes), size, size, 3, dtype=torch.uint8).permute(0, 3, 1, 2)
+    for view, (top, left, height, width), flip in zip(views, boxes.tolist(), flips.tolist(), strict=True):
         source, left = (mirrored, total - left - width) if flip else (upright, left)
         # A compact copy of the crop is what torch's fast uint8 kernel asks for.
         crop = source[top : top + height, left : left + width].contiguous().permute(2, 0, 1)[None]
-        views.append(interpolate(crop, size=(size, size), mode="bilinear", antialias=True))
-    if not views:
-        return torch.empty(0, 3, size, size, dtype=torch.uint8)
-    return torch.cat(views)
+        view.copy_(interpolate(crop, size=(size, size), mode="bilinear", antialias=True)[0])
+    return views
 
 
 def batched_views(
