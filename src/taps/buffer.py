@@ -142,6 +142,7 @@ class Buffer:
         Raises:
             QueryError: A sample of this id is held already.
         """
+        id, label = int(id), int(label)
         if id in self._orders:
             raise QueryError(f"Sample {id} is in the buffer already; each sample is added once.")
         if self.capacity == 0:
@@ -228,14 +229,16 @@ class Buffer:
         classes = self._class_indices()
         if self.eviction == "random":
             label = sorted(classes)[int(self._rng.integers(len(classes)))]
-            place = int(self._rng.integers(len(classes[label])))
+            order = classes[label].pop_at(int(self._rng.integers(len(classes[label]))))
         else:
-            largest = max(len(index) for index in classes.values())
-            tied = (label for label, index in classes.items() if len(index) == largest)
+            sizes = {label: len(index.heap) for label, index in classes.items()}
+            largest = max(sizes.values())
             by_mean = self.eviction == "balanced"
-            label, place = min(tied, key=lambda label: classes[label].rank(by_mean)), 0
-        victim = self._take_out(classes[label].heap[place][-1])
-        classes[label].pop(place, victim.loss)
+            tied = [(index.rank(by_mean), c) for c, index in classes.items() if sizes[c] == largest]
+            label = min(tied)[-1]
+            order = classes[label].pop()
+        victim = self._take_out(order)
+        classes[label].forget_loss(victim.loss)
         if len(classes[label]) == 0:
             del classes[label]
         return victim
@@ -273,11 +276,14 @@ class _ClassIndex:
         self._sum.add(known_loss(entry.loss))
         self._mean = None
 
-    def pop(self, place: int, loss: float) -> None:
-        if place == 0:
-            heappop(self.heap)
-        else:  # random eviction: its keys only grow, so the heap is a sorted list and stays one
-            del self.heap[place]
+    def pop(self) -> int:
+        return heappop(self.heap)[-1]
+
+    def pop_at(self, place: int) -> int:
+        # For random eviction, whose keys only grow: its heap is a sorted list, and so it remains one.
+        return self.heap.pop(place)[-1]
+
+    def forget_loss(self, loss: float) -> None:
         self._sum.add(known_loss(loss), times=-1)
         self._mean = None
 

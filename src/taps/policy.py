@@ -96,6 +96,7 @@ class Dynamic:
 
     def decide(self, entropy: float, allowed: bool = True) -> Decision:
         """Decides on one sample; with `allowed=False` it is counted as seen but cannot be asked about."""
+        entropy = float(entropy)  # of numpy or torch it would leak into the saved state
         if not is_usable(entropy):
             self.skipped += 1
             return Decision(False, self._threshold)
@@ -136,10 +137,10 @@ class Dynamic:
 class Quantile:
     """The running (1−α) quantile of the entropies as threshold: no shape of theirs is assumed.
 
-    The current entropy is among those the quantile is taken of, as in Algorithm 1. Of n entropies the quantile
-    is the one with ⌊α·n⌋ above it. Where an entropy *equals* it, the sample is asked about only while fewer
-    than α of all samples have been: so entropies that take few values, or all the same one, are asked about at
-    the rate too.
+    The current entropy is among those the quantile is taken of, as in Algorithm 1. Of n entropies the
+    quantile is the one with ⌊α·n⌋ above it. Where an entropy *equals* it, the sample is asked about only
+    while fewer than α of all samples have been: so entropies that take few values, or all the same one, are
+    asked about at the rate too.
 
     Args:
         rate: Query rate α.
@@ -179,6 +180,7 @@ class Quantile:
 
     def decide(self, entropy: float, allowed: bool = True) -> Decision:
         """Decides on one sample; with `allowed=False` it is counted as seen but cannot be asked about."""
+        entropy = float(entropy)  # of numpy or torch it would leak into the saved state
         if not is_usable(entropy):
             self.skipped += 1
             return Decision(False, self._threshold)
@@ -224,6 +226,7 @@ class Random:
 
     def decide(self, entropy: float, allowed: bool = True) -> Decision:
         """Decides on one sample; with `allowed=False` the coin is thrown all the same, but nothing asked."""
+        entropy = float(entropy)  # of numpy or torch it would leak into the saved state
         if not is_usable(entropy):
             self.skipped += 1
             return Decision(False, 0.0)
@@ -251,6 +254,7 @@ class Fixed:
 
     def decide(self, entropy: float, allowed: bool = True) -> Decision:
         """Decides on one sample; with `allowed=False` it is counted as seen but cannot be asked about."""
+        entropy = float(entropy)  # of numpy or torch it would leak into the saved state
         if not is_usable(entropy):
             self.skipped += 1
             return Decision(False, self.threshold)

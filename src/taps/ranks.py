@@ -12,9 +12,9 @@ from typing import Any
 class RankSketch:
     """Summary of every value seen; the ranks of its answers are off by `error · count` at most.
 
-    The idea is Greenwald and Khanna's (2001). Exact for the first `1/error` values and, however many they are,
-    for values of which few are distinct. After that neighbours are merged as far as the promised error allows:
-    of a million values about 3,000 are kept.
+    The idea is Greenwald and Khanna's (2001). Exact for the first `1/error` values and, however many they
+    are, for values of which few are distinct. After that neighbours are merged as far as the promised error
+    allows: of a million values about 3,000 are kept.
 
     Attributes:
         count: How many values have been added.
