@@ -8,9 +8,10 @@ from torch import Tensor
 
 from taps.errors import ImageError, SettingsError
 from taps.types import PixelArray
-from taps.views import pillow, tensor
 from taps.views.augmix import augmix as mix_views
 from taps.views.geometry import sample_crops, sample_generator
+from taps.views.pillow import pillow_views
+from taps.views.tensor import LONGEST_SIDE, batched_views, cpu_views
 
 __all__ = ["BACKENDS", "make_views", "sample_crops", "sample_generator"]
 
@@ -59,13 +60,13 @@ def make_views(
     device = torch.device(device)
     height, width = image.shape[:2]
     boxes, flips = sample_crops(height, width, views - 1, generator)
-    if backend == "tensor" and device.type != "cpu" and max(height, width) <= tensor.LONGEST_SIDE:
-        dtype = torch.float16 if device.type == "cuda" else torch.float32
-        made = tensor.batched_views(image, boxes, flips, size, device, dtype)
+    if backend == "pillow":
+        made = pillow_views(image, boxes, flips, size).to(device)
+    elif device.type == "cpu" or max(height, width) > LONGEST_SIDE:
+        made = cpu_views(image, boxes, flips, size).to(device)
     else:
-        crop_views = tensor.crop_views if backend == "tensor" else pillow.crop_views
-        centre = pillow.centre_view(image, size)[None]
-        made = torch.cat([centre, crop_views(image, boxes, flips, size)]).to(device)
+        dtype = torch.float16 if device.type == "cuda" else torch.float32
+        made = batched_views(image, boxes, flips, size, device, dtype)
     if augmix:
         made = torch.cat([made[:1].float(), mix_views(made[1:], generator)])
     return made

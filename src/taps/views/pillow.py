@@ -19,12 +19,12 @@ def centre_view(image: PixelArray, size: int) -> Tensor:
     return torch.from_numpy(np.array(view)).permute(2, 0, 1)
 
 
-def crop_views(image: PixelArray, boxes: Tensor, flips: Tensor, size: int) -> Tensor:
-    """Cut, resize (bilinear, antialiased) and flip each box: [count, 3, size, size], uint8."""
+def pillow_views(image: PixelArray, boxes: Tensor, flips: Tensor, size: int) -> Tensor:
+    """View 0, then each box cut, resized (bilinear) and flipped: [1 + count, 3, size, size], uint8."""
     whole = Image.fromarray(image)
-    views = np.empty((len(boxes), size, size, 3), dtype=np.uint8)
-    for view, (top, left, height, width), flip in zip(views, boxes.tolist(), flips.tolist(), strict=True):
+    crops = np.empty((len(boxes), size, size, 3), dtype=np.uint8)
+    for view, (top, left, height, width), flip in zip(crops, boxes.tolist(), flips.tolist(), strict=True):
         crop = whole.crop((left, top, left + width, top + height))
         pixels = np.asarray(crop.resize((size, size), Image.Resampling.BILINEAR))
         view[:] = pixels[:, ::-1] if flip else pixels
-    return torch.from_numpy(views).permute(0, 3, 1, 2)
+    return torch.cat([centre_view(image, size)[None], torch.from_numpy(crops).permute(0, 3, 1, 2)])

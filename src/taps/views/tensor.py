@@ -11,6 +11,7 @@ from torch.nn.functional import interpolate
 
 from taps.types import PixelArray
 from taps.views.geometry import centre_box
+from taps.views.pillow import centre_view
 
 CHUNK_ELEMENTS = 1 << 26
 """Views are made in groups, so that weights and half-resized images stay under about this many numbers."""
@@ -18,18 +19,18 @@ LONGEST_SIDE = 10_000
 """Beyond it dense weights are mostly zeros; the CPU is the better place."""
 
 
-def crop_views(image: PixelArray, boxes: Tensor, flips: Tensor, size: int) -> Tensor:
-    """Crops on a CPU: [count, 3, size, size], uint8, channels last in memory."""
+def cpu_views(image: PixelArray, boxes: Tensor, flips: Tensor, size: int) -> Tensor:
+    """View 0 (by Pillow), then crop by crop: [1 + count, 3, size, size], uint8, channels last in memory."""
     upright = torch.from_numpy(image)
     mirrored = upright.flip(1)
     total = image.shape[1]
-    views = torch.empty(len(boxes), size, size, 3, dtype=torch.uint8).permute(0, 3, 1, 2)
-    for view, (top, left, height, width), flip in zip(views, boxes.tolist(), flips.tolist(), strict=True):
+    views = [centre_view(image, size)[None]]
+    for (top, left, height, width), flip in zip(boxes.tolist(), flips.tolist(), strict=True):
         source, left = (mirrored, total - left - width) if flip else (upright, left)
         # A compact copy of the crop is what torch's fast uint8 kernel asks for.
         crop = source[top : top + height, left : left + width].contiguous().permute(2, 0, 1)[None]
-        view.copy_(interpolate(crop, size=(size, size), mode="bilinear", antialias=True)[0])
-    return views
+        views.append(interpolate(crop, size=(size, size), mode="bilinear", antialias=True))
+    return torch.cat(views)
 
 
 def batched_views(
