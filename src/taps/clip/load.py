@@ -55,6 +55,7 @@ def load_clip(
     32
     """
     clip = _load(str(name_or_path), None if pretrained is None else str(pretrained))
+    clip.source, clip.pretrained = str(name_or_path), None if pretrained is None else str(pretrained)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return clip.to(device=device, dtype=dtype or torch.float32)
 

@@ -175,6 +175,10 @@ class Clip(nn.Module):
     Args:
         config: Sizes of both towers.
         fingerprint: Names the weights, whatever their precision; prompts and statistics record it.
+
+    Attributes:
+        source: What it was loaded by, if by `load_clip`; a saved learner finds it again.
+        pretrained: The weights asked for then.
     """
 
     mean: Tensor
@@ -184,6 +188,8 @@ class Clip(nn.Module):
         super().__init__()
         self.config = config
         self.fingerprint = fingerprint
+        self.source: str | None = None
+        self.pretrained: str | None = None
         width = config.text_width
         self.visual = VisionTower(config)
         self.transformer = Transformer(width, config.text_layers, config.text_heads, config.activation)

@@ -108,9 +108,9 @@ def sketch(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
     radius = 0.025 * _short_side(image) + 0.5
     blurred = np.asarray(Image.fromarray(_clip(grey)).filter(ImageFilter.GaussianBlur(radius)), np.float32)
     dodge = np.minimum(1.0, (grey + 8.0) / (blurred + 8.0))
-    edges = np.minimum(1.0, _edges(grey) / 120.0)
+    edges = np.minimum(1.0, _edges(grey) / 300.0)
     lines = np.minimum(dodge, 1.0 - 0.8 * edges)
-    strength = (2.4, 2.0, 1.6, 1.2, 0.8)[severity - 1]
+    strength = (2.2, 1.8, 1.4, 1.0, 0.7)[severity - 1]
     paper = 255.0 * lines**strength
     return _clip(np.repeat(paper[..., None], 3, axis=2))
 

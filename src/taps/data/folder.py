@@ -44,6 +44,8 @@ def load_folder(
     layout = find_layout(listing, split)
     inside = [parts for parts in listing.images if parts[: len(layout.base)] == layout.base]
     given = None if classes is None else names.read_names(classes)
+    if given and layout.level == 1 and _are_classes({parts[len(layout.base)] for parts in inside}, given):
+        layout = Layout(layout.base, 0)  # not domains: the list says that the upper folders are the classes
     if layout.level is None:
         samples = tuple(Sample("/".join(parts), None) for parts in inside)
         return Dataset(name, given or (), samples, source, skipped=listing.skipped)
@@ -100,6 +102,10 @@ def _split_folder(tops: Sequence[str], split: str) -> str | None:
 def _one_inner_folder(below: Sequence[tuple[str, ...]]) -> bool:
     """Whether it is `class/images/x.jpg`: the second level says the same of every class."""
     return {len(parts) for parts in below} == {3} and len({parts[1] for parts in below}) == 1
+
+
+def _are_classes(folders: set[str], given: tuple[str, ...]) -> bool:
+    return {names.normalised(folder) for folder in folders} <= {names.normalised(name) for name in given}
 
 
 def refuse_empty_classes(listing: Listing, layout: Layout, filled: set[str], path: Path) -> None:

@@ -34,11 +34,11 @@ def read_entries(named: NamedSet, roots: list[Path], root: Path, split: str) -> 
             file = find_file(prefix + list_name, places, root)
             if file is not None:
                 return reader(file.parents[list_name.count("/")])
-    folder = named.roots[0].split("/")[0]
+    folder = roots[0].parent if roots and "/" in named.roots[0] else root / named.roots[0].split("/")[0]
     hint = f" {named.differs}" if named.differs else ""
     raise DataError(
         f"{named.name}: {named.split_file} is missing; fetch it from the page on data sets in the CoOp "
-        f"repository and put it into {root / folder}.{hint}"
+        f"repository and put it into {folder}.{hint}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -48,16 +49,19 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"The manifest {path} cannot be read: {error}.") from error
     if path.suffix.lower() == ".csv":
-        reader = csv.DictReader(text.splitlines(), skipinitialspace=True)
-        columns = list(reader.fieldnames or [])
+        reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+        try:
+            columns, rows = list(reader.fieldnames or []), list(reader)
+        except csv.Error as error:
+            raise DataError(f"{path} is no CSV: {error}.") from error
         if "path" not in columns or "label" not in columns:
             raise DataError(
                 f"{path} has the columns {', '.join(columns) or '(none)'}: its first line must name "
                 "path and label."
             )
-        return list(reader)
+        return rows
     rows = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             rows.append(_json_row(line, f"{path}, line {number}"))
     return rows

@@ -1,0 +1,5 @@
+"""What is learned: prompt families, saving and loading."""
+
+from taps.prompts.base import Parameters, Prompts, PromptTokens, check_base, prompt_tokens
+
+__all__ = ["Parameters", "PromptTokens", "Prompts", "check_base", "prompt_tokens"]

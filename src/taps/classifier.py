@@ -1,0 +1,86 @@
+"""Class names + frozen CLIP + a family of prompts = a classifier. Tokens are arguments, normalised features come back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from taps.clip import Clip, TextLayout
+from taps.errors import ClassNameError
+from taps.prompts.base import Parameters, PromptTokens, prompt_tokens
+
+
+def check_classes(classes: Sequence[str]) -> tuple[str, ...]:
+    """Class names that can be classified into, or a sentence that says why not."""
+    names = tuple(str(name).strip() for name in classes)
+    if len(names) < 2:
+        raise ClassNameError(f"A classifier needs at least two classes, but {len(names)} was given: {list(names)}.")
+    if any(not name for name in names):
+        raise ClassNameError("A class name is empty; give every class a name.")
+    seen: dict[str, str] = {}
+    for name in names:
+        if name.casefold() in seen:
+            raise ClassNameError(f"The class names {seen[name.casefold()]!r} and {name!r} are the same; keep one.")
+        seen[name.casefold()] = name
+    return names
+
+
+def readable(name: str) -> str:
+    """A class name as it is put into a sentence.
+
+    >>> readable("fire_truck")
+    'fire truck'
+    """
+    return name.replace("_", " ")
+
+
+def class_texts(classes: Sequence[str], template: str) -> list[str]:
+    """The texts that stand for the classes."""
+    if "{}" not in template:
+        raise ClassNameError(f"The template {template!r} has no {{}} where the class name goes.")
+    return [template.format(readable(name)) for name in classes]
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """What stays the same for a whole stream.
+
+    Attributes:
+        clip: The frozen model.
+        layout: Where the tokens of the class texts go.
+        kind: Family of the prompts, or None for hand-written text alone.
+    """
+
+    clip: Clip
+    layout: TextLayout
+    kind: str | None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Features are normalised and compared in float32, whatever the precision of the frozen weights."""
+        return torch.float64 if self.clip.dtype == torch.float64 else torch.float32
+
+    def tokens(self, parameters: Parameters) -> PromptTokens:
+        return PromptTokens(None, None) if self.kind is None else prompt_tokens(self.kind, parameters)
+
+    def text(self, context: Tensor | None) -> Tensor:
+        """Normalised features of the class texts [K, d]."""
+        return F.normalize(self.clip.encode_text(self.layout, context).to(self.dtype), dim=-1)
+
+    def image(self, images: Tensor, vision: Tensor | None) -> Tensor:
+        """Normalised features of preprocessed images [N, d]."""
+        return self.image_and_layers(images, vision)[0]
+
+    def image_and_layers(
+        self, images: Tensor, vision: Tensor | None, layers: Sequence[int] = ()
+    ) -> tuple[Tensor, list[Tensor]]:
+        features, kept = self.clip.encode_image_and_layers(images, vision, layers)
+        return F.normalize(features.to(self.dtype), dim=-1), [layer.to(self.dtype) for layer in kept]
+
+    def logits(self, images: Tensor, texts: Tensor) -> Tensor:
+        """Scaled cosine similarities [N, K]."""
+        return self.clip.scale.to(self.dtype) * images @ texts.T

@@ -1,0 +1,215 @@
+"""One image in, one prediction out; an answer in, a little wiser: river's two words, `predict_one` and `learn_one`."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from taps import checkpoint
+from taps.classifier import check_classes
+from taps.clip import Clip
+from taps.errors import ClassNameError, QueryError, StateError
+from taps.images import load_image
+from taps.memory import Evidence, evidence_from, evidence_tensors
+from taps.methods.base import Snapshot
+from taps.methods.registry import find_method, method_settings
+from taps.policy import Decision, Policy, make_policy
+from taps.types import Prediction
+from taps.views import make_views, sample_generator
+
+PENDING = 1000  # questions that may wait for an answer at one time
+POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget")
+
+
+class Learner:
+    """A classifier that keeps learning on the job.
+
+    Args:
+        clip: The frozen model.
+        classes: Class names; their order gives the indices.
+        method: Which system (`taps methods` lists them).
+        seed: Every random choice follows from it.
+        **settings: Of the method, by name.
+
+    >>> import numpy as np, taps
+    >>> learner = Learner(taps.load_clip("tiny"), ["cat", "dog"], method="zero_shot")
+    >>> learner.predict_one(np.zeros((40, 30, 3), np.uint8)).ask
+    False
+    """
+
+    def __init__(
+        self, clip: Clip, classes: Sequence[str], method: str = "taps", *, seed: int = 0, **settings: Any
+    ) -> None:
+        self.clip = clip
+        self.classes = check_classes(classes)
+        self.method_name = method
+        self.settings = method_settings(method, settings)
+        self.seed = seed
+        self.method = find_method(method).build(clip, self.classes, self.settings, seed)
+        self.policy = self._make_policy()
+        self.seen = 0
+        self.answered = 0
+        self._pending: OrderedDict[int, Evidence] = OrderedDict()
+        self._done: OrderedDict[int, None] = OrderedDict()  # the last questions that were answered
+
+    @property
+    def order(self) -> str:
+        """Whether an expert's answer counts as the prediction ("ask_first") or comes after it ("predict_first")."""
+        return getattr(self.settings, "order", "predict_first")
+
+    @property
+    def asked(self) -> int:
+        return self.policy.asked if self.policy else 0
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """Ids of the questions that wait for an answer, the oldest first."""
+        return tuple(self._pending)
+
+    def predict_one(self, image: Any) -> Prediction:
+        """Predict one image and decide at once whether to ask for its label.
+
+        Args:
+            image: A path, bytes, a PIL image, or an array. One that cannot be decoded raises `ImageError` and
+                leaves everything as it was.
+        """
+        pixels = load_image(image)
+        began = time.perf_counter()
+        views = make_views(
+            pixels,
+            views=getattr(self.settings, "views", 1),
+            size=self.clip.config.image_size,
+            generator=sample_generator(self.seed, self.seen),
+            device=self.clip.device,
+            backend=getattr(self.settings, "view_backend", "tensor"),
+            augmix=getattr(self.settings, "augmix", False),
+        )
+        verdict = self.method.predict(views)
+        decision = self.policy.decide(verdict.entropy) if self.policy else Decision(False, float("inf"))
+        probs = torch.nan_to_num(verdict.probs.float(), nan=1 / len(self.classes)).cpu().numpy()
+        index = int(probs.argmax())
+        seconds = time.perf_counter() - began
+        id, self.seen = self.seen, self.seen + 1
+        if decision.ask and verdict.evidence is not None:
+            self._pending[id] = verdict.evidence
+            while len(self._pending) > PENDING:  # memory does not grow with questions nobody answers
+                self._pending.popitem(last=False)
+        return Prediction(
+            id, index, self.classes[index], probs, verdict.entropy, decision.threshold, decision.ask, seconds
+        )
+
+    def learn_one(self, id: int, label: str | int) -> None:
+        """Take in an expert's answer.
+
+        Args:
+            id: Of the prediction that asked.
+            label: The class, by name or index.
+        """
+        index = self.class_index(label)
+        if id not in self._pending:
+            raise QueryError(self._why_not(id))
+        self.method.learn(id, index, self._pending[id])
+        del self._pending[id]
+        self.answered += 1
+        self._done[id] = None
+        while len(self._done) > PENDING:
+            self._done.popitem(last=False)
+
+    def class_index(self, label: str | int) -> int:
+        """Index of a class given by name or index."""
+        if isinstance(label, str):
+            if label in self.classes:
+                return self.classes.index(label)
+            folded = [name.casefold().replace("_", " ") for name in self.classes]
+            if label.casefold().replace("_", " ") in folded:
+                return folded.index(label.casefold().replace("_", " "))
+            raise ClassNameError(f"{label!r} is none of the {len(self.classes)} classes, such as {self.classes[0]!r}.")
+        if isinstance(label, bool) or not 0 <= int(label) < len(self.classes):
+            raise ClassNameError(f"The label {label!r} is not between 0 and {len(self.classes) - 1}.")
+        return int(label)
+
+    def summary(self) -> dict[str, Any]:
+        """Counts so far, as plain values."""
+        counts = {"seen": self.seen, "asked": self.asked, "answered": self.answered, "pending": len(self._pending)}
+        if self.policy:
+            counts["skipped_entropies"] = self.policy.skipped
+        return counts | self.method.summary()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole state: `tensors` by name, and `values` that JSON can hold."""
+        snapshot = self.method.snapshot()
+        tensors = {f"method.{name}": tensor for name, tensor in snapshot.tensors.items()}
+        for id, evidence in self._pending.items():
+            tensors |= dict(evidence_tensors(f"pending.{id}", evidence))
+        values = {
+            "method": self.method_name,
+            "classes": list(self.classes),
+            "seed": self.seed,
+            "seen": self.seen,
+            "answered": self.answered,
+            "pending": list(self._pending),
+            "done": list(self._done),
+            "policy": self.policy.state_dict() if self.policy else None,
+            "state": snapshot.values,
+            "model": self.clip.fingerprint,
+        }
+        return {"tensors": {name: tensor.detach().clone() for name, tensor in tensors.items()}, "values": values}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state: the same bits follow as if the stream had never stopped."""
+        values, tensors = state["values"], state["tensors"]
+        for name, mine in (("method", self.method_name), ("classes", list(self.classes)), ("model", self.clip.fingerprint)):
+            if values[name] != mine:
+                raise StateError(
+                    f"The saved state has another {name} than this learner; make the learner with `Learner.load`."
+                )
+        device = self.clip.device
+        under = "method."
+        own = {name.removeprefix(under): value for name, value in tensors.items() if name.startswith(under)}
+        self.method.restore(Snapshot(own, values["state"]))
+        if self.policy and values["policy"] is not None:
+            self.policy.load_state_dict(values["policy"])
+        self.seed, self.seen, self.answered = values["seed"], values["seen"], values["answered"]
+        moved = {name: value.to(device) for name, value in tensors.items() if name.startswith("pending.")}
+        self._pending = OrderedDict((id, evidence_from(f"pending.{id}", moved)) for id in values["pending"])
+        self._done = OrderedDict((id, None) for id in values["done"])
+
+    def save(self, directory: str | Path) -> None:
+        """Write the state, the settings and the name of the model; the model itself is not copied."""
+        settings = {field.name: getattr(self.settings, field.name) for field in fields(self.settings)}
+        checkpoint.save(Path(directory), self.state_dict(), settings, self.clip)
+
+    @classmethod
+    def load(cls, directory: str | Path, clip: Clip | None = None) -> Learner:
+        """Read what `save` wrote.
+
+        Args:
+            directory: Where it was saved.
+            clip: The model; loaded again from where it came from when not given.
+        """
+        saved = checkpoint.load(Path(directory), clip)
+        values = saved.state["values"]
+        learner = cls(saved.clip, values["classes"], values["method"], seed=values["seed"], **saved.settings)
+        learner.load_state_dict(saved.state)
+        return learner
+
+    def _make_policy(self) -> Policy | None:
+        if not self.method.asks:
+            return None
+        given = {name: getattr(self.settings, name) for name in POLICY_FIELDS}
+        return make_policy(
+            getattr(self.settings, "policy", "dynamic"), seed=self.seed, classes=len(self.classes), **given
+        )
+
+    def _why_not(self, id: int) -> str:
+        if id in self._done:
+            return f"Sample {id} was answered before; an answer is taken once."
+        if not isinstance(id, int) or not 0 <= id < self.seen:
+            return f"There is no sample {id!r}; ids come from `predict_one`, {self.seen} so far."
+        return f"Sample {id} was not asked about (or waits no longer); answer only predictions whose `ask` is true."

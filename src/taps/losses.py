@@ -1,0 +1,81 @@
+"""One pure function per equation of the paper. Logits in, scalars or indices out; everything in nats and log space."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# PromptAlign's published form: half mean, half variance; three blocks counted, weight 100.
+PROMPTALIGN_SCALE = 100 / 3
+
+
+def entropies(logits: Tensor) -> Tensor:
+    """Entropy of each row's softmax [N, K] → [N]."""
+    logs = F.log_softmax(logits, dim=-1)
+    return -(logs.exp() * logs).sum(dim=-1)
+
+
+def confident_count(views: int, fraction: float) -> int:
+    """How many views are kept: truncated as TPT does, but never none.
+
+    >>> confident_count(64, 0.1)
+    6
+    """
+    return max(1, int(fraction * views))
+
+
+def select_confident(logits: Tensor, fraction: float) -> Tensor:
+    """Indices of the views of lowest entropy (step 3 of the algorithm); ties go to the earlier view."""
+    kept = confident_count(len(logits), fraction)
+    return torch.sort(entropies(logits), stable=True).indices[:kept]
+
+
+def mean_log_probs(logits: Tensor) -> Tensor:
+    """Logarithm of the rows' mean probability [N, K] → [K]."""
+    return torch.logsumexp(F.log_softmax(logits, dim=-1), dim=0) - math.log(len(logits))
+
+
+def mean_entropy(logits: Tensor) -> Tensor:
+    """H_t: entropy of the mean probability of the given views (eq. of L_entropy).
+
+    >>> round(float(mean_entropy(torch.zeros(3, 4))), 4)  # ln 4
+    1.3863
+    """
+    # A class no view gives any mass has log-probability −inf and adds nothing: 0 · (−inf) must not become NaN.
+    logs = mean_log_probs(logits).clamp_min(torch.finfo(logits.dtype).min)
+    return -(logs.exp() * logs).sum()
+
+
+def cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
+    """−ln p(label) of each row."""
+    return F.cross_entropy(logits, labels, reduction="none")
+
+
+def moments(features: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance over the views, per token and channel [N, T, C] → [T, C] twice."""
+    return features.mean(dim=0), features.var(dim=0, correction=0)
+
+
+def align_promptalign(features: Sequence[Tensor], means: Sequence[Tensor], variances: Sequence[Tensor]) -> Tensor:
+    """Alignment as PromptAlign computes it: mean absolute differences, half each, times 100/3."""
+    total = features[0].new_zeros(())
+    for feature, mean, variance in zip(features, means, variances, strict=True):
+        mu, sigma2 = moments(feature)
+        total = total + 0.5 * (mu - mean).abs().mean() + 0.5 * (sigma2 - variance).abs().mean()
+    return PROMPTALIGN_SCALE * total
+
+
+def align_paper(features: Sequence[Tensor], means: Sequence[Tensor], variances: Sequence[Tensor]) -> Tensor:
+    """Alignment as the paper prints it: (1/L) Σ_l ‖μ − μ̂_l‖₁ + ‖σ² − σ̂²_l‖₁."""
+    total = features[0].new_zeros(())
+    for feature, mean, variance in zip(features, means, variances, strict=True):
+        mu, sigma2 = moments(feature)
+        total = total + (mu - mean).abs().sum() + (sigma2 - variance).abs().sum()
+    return total / len(features)
+
+
+ALIGN = {"promptalign": align_promptalign, "paper": align_paper}

@@ -1,0 +1,237 @@
+"""The labelled memory seen from the step: what its entries add to the gradient.
+
+Episodic (prompts restart at θ0 for every image): an entry's gradient is a constant, computed once when its label
+arrives; the memory keeps the sum, so a step costs the same with no label and with a hundred thousand.
+Continual: the entries are run again at the current prompts, chunk by chunk, in constant memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from taps.buffer import Buffer, Entry
+from taps.classifier import Classifier
+from taps.gradient import NOTHING, Gradient, Point
+from taps.losses import ALIGN, cross_entropies
+from taps.source import SourceStats
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is kept of an image while its label is awaited and after.
+
+    Attributes:
+        pixels: View 0, 0..255 [3, S, S]; None once it is not needed any more.
+        views: The views whose statistics are aligned to their class, where fine alignment is on.
+        feature: Normalised image feature at the loaded prompts [d].
+        gradient: Its constant share of the memory's gradient (episodic).
+    """
+
+    pixels: Tensor | None
+    views: Tensor | None
+    feature: Tensor
+    gradient: Gradient | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """What alignment pulls towards, on the model's device: per chosen block [tokens, width], whole or of a class."""
+
+    means: Tensor
+    variances: Tensor
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How features are aligned, and to what."""
+
+    form: str
+    layers: tuple[int, ...]
+    coarse: Target | None
+    fine: dict[int, Target]
+
+    def loss(self, features: list[Tensor], target: Target) -> Tensor:
+        return ALIGN[self.form](features, list(target.means), list(target.variances))
+
+
+def make_alignment(
+    form: str, layers: tuple[int, ...], source: SourceStats, classes: tuple[str, ...], classifier: Classifier, fine: bool
+) -> Alignment:
+    """Pick the wanted blocks out of source statistics."""
+    place = {"device": classifier.clip.device, "dtype": classifier.dtype}
+    rows = [source.layers.index(layer) for layer in layers]
+    coarse = Target(source.mean[rows].to(**place), source.variance[rows].to(**place))
+    targets = {}
+    if fine:
+        for index, row in enumerate(source.class_rows(classes)):
+            targets[index] = Target(
+                source.class_means[row][rows].to(**place), source.class_variances[row][rows].to(**place)
+            )
+    return Alignment(form, layers, coarse, targets)
+
+
+class Memory:
+    """The buffer of labelled images and its part of the loss: weight_ce · CE + weight_fine · L_fine, averaged.
+
+    Args:
+        buffer: Who is in it and who has to go (Algorithm 2).
+        anchor: The loaded prompts θ0 for an episodic memory; None for a continual one.
+        weight_ce: α.
+        weight_fine: γ.
+        alignment: Needed where γ is not 0.
+        chunk: Entries per forward in a continual memory.
+    """
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        *,
+        anchor: Point | None,
+        weight_ce: float,
+        weight_fine: float = 0.0,
+        alignment: Alignment | None = None,
+        chunk: int = 32,
+    ) -> None:
+        self.buffer = buffer
+        self.anchor = anchor
+        self.weight_ce = weight_ce
+        self.weight_fine = weight_fine
+        self.alignment = alignment
+        self.chunk = chunk
+        # Summed in double precision, so that adding and removing thousands of entries leaves no trace.
+        self.total = NOTHING
+
+    def insert(self, classifier: Classifier, point: Point, id: int, label: int, evidence: Evidence) -> Entry | None:
+        """Add an answered sample; who is evicted for it, if anyone."""
+        gradient, loss = self._sample_gradient(classifier, self.anchor or point, evidence, label)
+        if self.anchor is not None:
+            evidence = Evidence(pixels=None, views=None, feature=evidence.feature, gradient=gradient)
+        evicted = self.buffer.add(id, label, loss, evidence)
+        if self.anchor is not None:
+            if self.buffer.capacity > 0:
+                self.total = self.total + _double(gradient)
+            if evicted is not None and evicted.payload.gradient is not None:
+                self.total = self.total + _double(evicted.payload.gradient) * -1.0
+        return evicted
+
+    def constant(self) -> Gradient:
+        """Mean gradient on tokens of an episodic memory; nothing for a continual one."""
+        if self.anchor is None or not len(self.buffer):
+            return NOTHING
+        return self.total * (1 / len(self.buffer))
+
+    def fresh(self, classifier: Classifier, point: Point) -> Gradient:
+        """Mean gradient on text features and vision tokens at the current prompts; nothing for an episodic memory.
+
+        The losses on the way are those of the prompts before this step's update: Algorithm 2 evicts by them.
+        """
+        if self.anchor is not None or not len(self.buffer):
+            return NOTHING
+        total, losses = NOTHING, []
+        entries = self.buffer.entries()
+        for start in range(0, len(entries), self.chunk):
+            part, values = self._chunk_gradient(classifier, point, entries[start : start + self.chunk], len(entries))
+            total = total + part
+            losses.append(values)
+        self.buffer.set_losses(torch.cat(losses).tolist())
+        return total
+
+    def _chunk_gradient(
+        self, classifier: Classifier, point: Point, entries: list[Entry], size: int
+    ) -> tuple[Gradient, Tensor]:
+        labels = torch.tensor([entry.label for entry in entries], device=point.text.device)
+        text, vision = _leaves(point)
+        with torch.enable_grad():
+            if vision is None:
+                features = torch.stack([entry.payload.feature for entry in entries])
+            else:
+                pixels = torch.stack([_present(entry.payload.pixels) for entry in entries])
+                features = classifier.image(classifier.clip.preprocess(pixels), vision)
+            losses = cross_entropies(classifier.logits(features, text), labels)
+            loss = self.weight_ce * losses.sum() / size
+            for entry in entries if self.weight_fine else ():
+                loss = loss + self.weight_fine / size * self._fine_loss(classifier, vision, entry.payload, entry.label)
+        return _differentiate(loss, text, vision), losses.detach()
+
+    def _sample_gradient(
+        self, classifier: Classifier, point: Point, evidence: Evidence, label: int
+    ) -> tuple[Gradient, float]:
+        """One sample's gradient on tokens (pulled back through the text tower) and its cross-entropy."""
+        text, vision = _leaves(point)
+        target = torch.tensor([label], device=text.device)
+        with torch.enable_grad():
+            if vision is None:
+                feature = evidence.feature[None]
+            else:
+                feature = classifier.image(classifier.clip.preprocess(_present(evidence.pixels)[None]), vision)
+            cross_entropy = cross_entropies(classifier.logits(feature, text), target).sum()
+            if self.anchor is None:  # continual: the gradient is taken anew in every step
+                return NOTHING, float(cross_entropy.detach())
+            loss = self.weight_ce * cross_entropy
+            if self.weight_fine:
+                loss = loss + self.weight_fine * self._fine_loss(classifier, vision, evidence, label)
+        return point.pull_back(_differentiate(loss, text, vision)), float(cross_entropy.detach())
+
+    def _fine_loss(self, classifier: Classifier, vision: Tensor | None, evidence: Evidence, label: int) -> Tensor:
+        """L_fine: statistics over the sample's own views against those of its class in the source set."""
+        assert self.alignment is not None
+        images = classifier.clip.preprocess(_present(evidence.views))
+        kept = classifier.clip.image_layers(images, vision, self.alignment.layers)
+        return self.alignment.loss([layer.to(classifier.dtype) for layer in kept], self.alignment.fine[label])
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Everything that must be saved, by name."""
+        for part in ("text", "vision"):
+            if (value := getattr(self.total, part)) is not None:
+                yield f"total.{part}", value
+        for index, entry in enumerate(self.buffer.entries()):
+            yield from evidence_tensors(f"entry.{index}", entry.payload)
+
+
+def evidence_tensors(prefix: str, evidence: Evidence) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of one piece of evidence, by name."""
+    gradient = evidence.gradient or NOTHING
+    named = {
+        "pixels": evidence.pixels,
+        "views": evidence.views,
+        "feature": evidence.feature,
+        "gradient.text": gradient.text,
+        "gradient.vision": gradient.vision,
+    }
+    yield from ((f"{prefix}.{name}", value) for name, value in named.items() if value is not None)
+
+
+def evidence_from(prefix: str, tensors: dict[str, Tensor]) -> Evidence:
+    """The inverse of `evidence_tensors`."""
+    text, vision = tensors.get(f"{prefix}.gradient.text"), tensors.get(f"{prefix}.gradient.vision")
+    return Evidence(
+        pixels=tensors.get(f"{prefix}.pixels"),
+        views=tensors.get(f"{prefix}.views"),
+        feature=tensors[f"{prefix}.feature"],
+        gradient=None if text is None and vision is None else Gradient(text, vision),
+    )
+
+
+def _leaves(point: Point) -> tuple[Tensor, Tensor | None]:
+    """Text features and vision tokens as leaves to differentiate at."""
+    vision = point.tokens.vision
+    return point.text.detach().requires_grad_(), None if vision is None else vision.detach().requires_grad_()
+
+
+def _differentiate(loss: Tensor, text: Tensor, vision: Tensor | None) -> Gradient:
+    if vision is None:
+        return Gradient(torch.autograd.grad(loss, text)[0], None)
+    return Gradient(*torch.autograd.grad(loss, [text, vision], allow_unused=True))
+
+
+def _double(gradient: Gradient) -> Gradient:
+    return Gradient(*(None if part is None else part.double() for part in (gradient.text, gradient.vision)))
+
+
+def _present(tensor: Tensor | None) -> Tensor:
+    assert tensor is not None
+    return tensor

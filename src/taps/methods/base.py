@@ -1,0 +1,60 @@
+"""What every method is to the learner: it predicts one image at a time and may learn from answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from taps.memory import Evidence
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a method says about one image.
+
+    Attributes:
+        probs: Probability of each class [K].
+        entropy: H_t in nats, what the query decision is made on.
+        evidence: What to keep of the image until its label arrives; None for methods that learn from no label.
+        updated: Whether the prompts were moved for this image.
+    """
+
+    probs: Tensor
+    entropy: float
+    evidence: Evidence | None = None
+    updated: bool = False
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A method's whole state: tensors by name, and plain values that JSON can hold."""
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+class Method(Protocol):
+    """One named system. A class of yours with these members is a method too."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether labels are any use to it."""
+        ...
+
+    def predict(self, views: Tensor) -> Verdict:
+        """Adapt to one image's views (pixels 0..255, view 0 the image itself) and predict it."""
+        ...
+
+    def learn(self, id: int, label: int, evidence: Evidence) -> None:
+        """Take in the label of an image predicted before."""
+        ...
+
+    def snapshot(self) -> Snapshot: ...
+
+    def restore(self, snapshot: Snapshot) -> None: ...
+
+    def summary(self) -> dict[str, Any]:
+        """Plain values worth reporting: buffer fill, skipped updates."""
+        ...

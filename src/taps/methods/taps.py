@@ -1,0 +1,11 @@
+"""TAPS: MaPLe prompts, one step on entropy and labelled memory for each image, an expert asked now and then."""
+
+from __future__ import annotations
+
+from taps.clip import Clip
+from taps.methods.settings import AskSettings
+from taps.methods.tuner import Tuner
+
+
+def build(clip: Clip, classes: tuple[str, ...], settings: AskSettings, seed: int) -> Tuner:
+    return Tuner(clip, classes, settings, default="maple", seed=seed)

@@ -1,0 +1,131 @@
+"""What is learned: a few tensors, the tokens they become, and the model they belong to."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from taps.clip import Clip
+from taps.clip.tokenizer import encode
+from taps.errors import PromptsError
+
+Parameters = dict[str, Tensor]
+FORMAT = 1
+KINDS = ("coop", "cocoop", "maple", "proda")
+CONFIG_FILE, TENSORS_FILE = "config.json", "prompts.safetensors"
+
+
+@dataclass(frozen=True)
+class PromptTokens:
+    """Prompts as the encoders take them: [depth, tokens, width] of each tower, or None where a tower has none."""
+
+    text: Tensor | None
+    vision: Tensor | None
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Learned prompts.
+
+    Attributes:
+        kind: Which family they are of: coop, cocoop, maple or proda.
+        parameters: The learned tensors.
+        suffix: What follows the learned tokens, with `{}` for the class name.
+        base: Name of the model they were made for.
+        base_fingerprint: Names that model's weights.
+        record: How they were made: data, shots, epochs, seed.
+    """
+
+    kind: str
+    parameters: Parameters
+    suffix: str
+    base: str
+    base_fingerprint: str
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def fingerprint(self) -> str:
+        """Names these values; source statistics record it."""
+        digest = hashlib.sha256(f"{self.kind}|{self.suffix}|{self.base_fingerprint}".encode())
+        for name in sorted(self.parameters):
+            digest.update(name.encode())
+            digest.update(self.parameters[name].detach().float().cpu().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def save_pretrained(self, directory: str | Path) -> None:
+        """Write `config.json` and `prompts.safetensors`; the base model is named, not copied."""
+        path = Path(directory)
+        path.mkdir(parents=True, exist_ok=True)
+        config = {
+            "format": FORMAT,
+            "kind": self.kind,
+            "suffix": self.suffix,
+            "base": self.base,
+            "base_fingerprint": self.base_fingerprint,
+            "record": dict(self.record),
+        }
+        save_file({k: v.detach().float().cpu().contiguous() for k, v in self.parameters.items()}, path / TENSORS_FILE)
+        (path / CONFIG_FILE).write_text(json.dumps(config, indent=1) + "\n")
+
+    @classmethod
+    def from_pretrained(cls, directory: str | Path) -> Prompts:
+        """Read what `save_pretrained` wrote."""
+        path = Path(directory)
+        try:
+            config = json.loads((path / CONFIG_FILE).read_text())
+            with safe_open(path / TENSORS_FILE, framework="pt") as file:
+                parameters = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except Exception as error:
+            raise PromptsError(
+                f"{path} does not hold readable prompts ({error}); give a directory made by `taps train`."
+            ) from error
+        if config.get("format") != FORMAT or config.get("kind") not in KINDS:
+            raise PromptsError(f"{path} holds prompts of an unknown format or kind; make them again with `taps train`.")
+        broken = [name for name, value in parameters.items() if not torch.isfinite(value).all()]
+        if broken:
+            raise PromptsError(f"{path} holds values that are not finite in {', '.join(broken)}; make them again.")
+        return cls(
+            kind=config["kind"],
+            parameters=parameters,
+            suffix=config["suffix"],
+            base=config["base"],
+            base_fingerprint=config["base_fingerprint"],
+            record=config.get("record", {}),
+        )
+
+
+def check_base(prompts: Prompts, clip: Clip) -> None:
+    """Refuse prompts that were made for other weights."""
+    if prompts.base_fingerprint != clip.fingerprint:
+        raise PromptsError(
+            f"These prompts were made for {prompts.base} (weights {prompts.base_fingerprint}), not for "
+            f"{clip.config.name} (weights {clip.fingerprint}); train prompts for this model with `taps train`."
+        )
+
+
+def prompt_tokens(kind: str, parameters: Parameters, feature: Tensor | None = None) -> PromptTokens:
+    """Learned tensors → the tokens both towers take.
+
+    Args:
+        kind: Family of the prompts.
+        parameters: Their tensors.
+        feature: The image's normalised feature, for prompts that depend on the image (cocoop).
+    """
+    family = importlib.import_module(f"taps.prompts.{kind}")
+    return family.tokens(parameters, feature)  # type: ignore[no-any-return]
+
+
+def word_vectors(clip: Clip, words: str) -> Tensor:
+    """Token embeddings of a few words, the usual start of a learned context [tokens, width]."""
+    ids = torch.tensor(encode(words), device=clip.device)
+    return clip.token_embedding(ids).detach().clone().float()

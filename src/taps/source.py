@@ -1,0 +1,147 @@
+"""Source statistics: mean and variance of the vision tower's features on a source set, whole and per class.
+
+Collected in one streaming pass (Chan's parallel update), so that shards can be made apart and merged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from taps.errors import SettingsError, StateError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class SourceStats:
+    """Statistics of the inputs of some vision blocks.
+
+    Attributes:
+        layers: Which blocks.
+        count: Images seen, whole set.
+        mean: [layers, tokens, width].
+        variance: The same shape, biased.
+        classes: Names of the classes with statistics of their own; may be empty.
+        class_counts: Images of each class [classes].
+        class_means: [classes, layers, tokens, width].
+        class_variances: The same shape.
+        model: Fingerprint of the model they were made with.
+        prompts: Fingerprint of the prompts they were made with; empty for none.
+    """
+
+    layers: tuple[int, ...]
+    count: int
+    mean: Tensor
+    variance: Tensor
+    classes: tuple[str, ...]
+    class_counts: Tensor
+    class_means: Tensor
+    class_variances: Tensor
+    model: str
+    prompts: str
+
+    def check(self, *, model: str, prompts: str) -> None:
+        """Refuse statistics that belong to another model or to other prompts."""
+        if self.model != model:
+            raise StateError(
+                f"The source statistics were made with model {self.model}, not {model}; make them with `taps stats`."
+            )
+        if self.prompts != prompts:
+            raise StateError(
+                f"The source statistics were made with prompts {self.prompts or 'none'}, not {prompts or 'none'}; "
+                "make them with `taps stats --prompts`."
+            )
+
+    def class_rows(self, classes: Sequence[str]) -> list[int]:
+        """Row of each class in the per-class statistics."""
+        row = {name.casefold(): index for index, name in enumerate(self.classes)}
+        missing = [name for name in classes if name.casefold() not in row]
+        if missing:
+            raise SettingsError(
+                f"Fine alignment needs source statistics of every class, but {len(missing)} have none, "
+                f"such as {missing[0]!r}; set weight_fine to 0 or make statistics that hold them."
+            )
+        return [row[name.casefold()] for name in classes]
+
+    def save(self, path: str | Path) -> None:
+        """Write one safetensors file, half precision. Half is enough: alignment compares averages of thousands."""
+        tensors = {
+            "mean": self.mean,
+            "variance": self.variance,
+            "class_means": self.class_means,
+            "class_variances": self.class_variances,
+        }
+        half = {name: value.to(torch.float16).cpu().contiguous() for name, value in tensors.items()}
+        meta = {
+            "format": FORMAT,
+            "layers": list(self.layers),
+            "count": self.count,
+            "classes": list(self.classes),
+            "class_counts": self.class_counts.tolist(),
+            "model": self.model,
+            "prompts": self.prompts,
+        }
+        save_file(half, path, metadata={"taps": json.dumps(meta)})
+
+    @classmethod
+    def load(cls, path: str | Path) -> SourceStats:
+        try:
+            with safe_open(path, framework="pt") as file:
+                meta = json.loads(file.metadata()["taps"])
+                tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
+        except Exception as error:
+            raise StateError(f"{path} does not hold source statistics ({error}); make them with `taps stats`.") from error
+        return cls(
+            layers=tuple(meta["layers"]),
+            count=meta["count"],
+            classes=tuple(meta["classes"]),
+            class_counts=torch.tensor(meta["class_counts"]),
+            model=meta["model"],
+            prompts=meta["prompts"],
+            **tensors,
+        )
+
+
+class RunningMoments:
+    """Count, mean and sum of squared deviations, updated batch by batch and mergeable.
+
+    >>> running = RunningMoments()
+    >>> running.add(torch.tensor([[1.0], [3.0]]))
+    >>> running.mean.item(), running.variance.item()
+    (2.0, 1.0)
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = torch.zeros(())
+        self.spread = torch.zeros(())
+
+    @property
+    def variance(self) -> Tensor:
+        return self.spread / max(self.count, 1)
+
+    def add(self, batch: Tensor) -> None:
+        """Take in a batch [N, ...] in double precision."""
+        batch = batch.double()
+        self.merge(len(batch), batch.mean(dim=0), batch.var(dim=0, correction=0) * len(batch))
+
+    def merge(self, count: int, mean: Tensor, spread: Tensor) -> None:
+        """Chan's update: join two sets of samples known by their moments."""
+        if count == 0:
+            return
+        if self.count == 0:
+            self.count, self.mean, self.spread = count, mean.double(), spread.double()
+            return
+        total = self.count + count
+        delta = mean.double() - self.mean
+        self.mean = self.mean + delta * (count / total)
+        self.spread = self.spread + spread.double() + delta * delta * (self.count * count / total)
+        self.count = total
