@@ -1,0 +1,74 @@
+"""`taps data`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from taps.cli.data import app
+from taps.data import named_sets
+from taps.data.registry import official_classes
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "TAPS_DATA": ""})
+
+
+@pytest.fixture
+def eurosat(tmp_path: Path) -> Path:
+    """A copy with every image of EuroSAT's test split, none of them with content worth decoding."""
+    classes = official_classes(named_sets()["eurosat"]) or ()
+    rows = [(f"{name}/{i}.jpg", label, name) for label, name in enumerate(classes) for i in range(810)]
+    for name in classes:
+        (tmp_path / "eurosat/2750" / name).mkdir(parents=True)
+    for path, _, _ in rows:
+        (tmp_path / "eurosat/2750" / path).write_bytes(b"x")
+    (tmp_path / "eurosat/split_zhou_EuroSAT.json").write_text(json.dumps({"test": rows}))
+    return tmp_path
+
+
+def test_list_names_every_set() -> None:
+    text = call("list").output
+    for named in named_sets().values():
+        assert named.id in text
+    rows = json.loads(call("list", "--json").output)
+    assert {row["id"]: row["images"] for row in rows}["food101"] == 30300
+    assert len(rows) == 15
+
+
+def test_check_of_a_good_and_a_bad_copy(eurosat: Path) -> None:
+    good = call("check", "EuroSAT", "--root", str(eurosat))
+    assert good.exit_code == 0
+    assert good.output == "EuroSAT: 8,100 of 8,100 images, 10 classes, as published.\n"
+    (eurosat / "eurosat/2750/River/0.jpg").unlink()
+    bad = call("check", "eurosat", "--root", str(eurosat), "--json")
+    assert bad.exit_code == 1
+    told = json.loads(bad.output)
+    assert (told["ok"], told["images"], told["expected"]) == (False, 8099, 8100)
+    assert any("River/0.jpg" in finding["text"] and finding["count"] == 1 for finding in told["findings"])
+    assert (
+        "error: EuroSAT: 1 of 8,100 images are not in"
+        in call("check", "eurosat", "--root", str(eurosat)).output
+    )
+
+
+def test_bad_usage_is_two(tmp_path: Path) -> None:
+    assert call("check", "eurosat").exit_code == 2
+    command = [
+        sys.executable,
+        "-c",
+        "from taps.cli.main import run; run()",
+        "data",
+        "check",
+        "mnist",
+        "--root",
+        ".",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("taps: There is no set called 'mnist'")

@@ -1,0 +1,96 @@
+"""Orders of streams, subsets and few shots."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taps.data import (
+    Dataset,
+    Sample,
+    domains_in_turn,
+    few_shot,
+    ordered_by_class,
+    stream_order,
+    subset_classes,
+)
+from taps.data.sources import FolderSource
+from taps.errors import DataError
+
+
+def made(labels: list[int], classes: int = 4, domains: str = "") -> Dataset:
+    samples = tuple(Sample(f"{i}.jpg", y, domains[i] if domains else "") for i, y in enumerate(labels))
+    return Dataset("made", tuple(f"class {c}" for c in range(classes)), samples, FolderSource(Path()))
+
+
+@given(st.integers(1, 200), st.integers(0, 2**31), st.integers(1, 300))
+def test_a_stream_is_a_seeded_permutation(n: int, seed: int, limit: int) -> None:
+    order = stream_order(n, seed)
+    assert sorted(order.tolist()) == list(range(n))
+    assert stream_order(n, seed, limit).tolist() == order[:limit].tolist()
+
+
+def test_seeds_differ() -> None:
+    assert stream_order(50, 1).tolist() != stream_order(50, 2).tolist()
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(0, 99))
+def test_class_by_class(labels: list[int], seed: int) -> None:
+    order = ordered_by_class(made(labels), seed)
+    assert sorted(order.tolist()) == list(range(len(labels)))
+    seen = [labels[i] for i in order]
+    changes = sum(a != b for a, b in pairwise(seen))
+    assert changes == len(set(labels)) - 1
+
+
+def test_domain_after_domain() -> None:
+    data = made([0, 1] * 20, domains="ba" * 20)
+    order = domains_in_turn(data, 3)
+    assert [data.samples[i].domain for i in order] == ["a"] * 20 + ["b"] * 20
+    assert order[:20].tolist() != sorted(order[:20].tolist())
+    with pytest.raises(DataError, match="no domains"):
+        domains_in_turn(made([0, 1]), 0)
+
+
+@given(st.lists(st.integers(0, 3), max_size=40), st.integers(2, 4), st.integers(0, 99))
+def test_a_subset_of_classes_keeps_names(labels: list[int], k: int, seed: int) -> None:
+    whole, part = made(labels), subset_classes(made(labels), k, seed)
+    assert len(part.classes) == k
+    name_of = {s.key: whole.classes[s.label] for s in whole.samples if s.label is not None}
+    expected = [(key, name) for key, name in name_of.items() if name in part.classes]
+    assert [(s.key, part.classes[s.label]) for s in part.samples if s.label is not None] == expected
+
+
+def test_too_many_classes() -> None:
+    with pytest.raises(DataError, match="5 classes of made are asked for: it has 4"):
+        subset_classes(made([0]), 5, 0)
+
+
+def test_few_shots() -> None:
+    labels = [0, 1, 2, 3] * 10
+    chosen = few_shot(made(labels), 3, seed=7)
+    assert Counter(labels[i] for i in chosen) == {0: 3, 1: 3, 2: 3, 3: 3}
+    assert len(set(chosen)) == 12
+    assert chosen == few_shot(made(labels), 3, seed=7)
+    assert chosen != few_shot(made(labels), 3, seed=8)
+    with pytest.raises(DataError, match=r"fewer than 2 images: class 1 \(1\), class 3 \(0\)"):
+        few_shot(made([0, 0, 1, 2, 2]), 2, 0)
+    with pytest.raises(DataError, match="one at least"):
+        few_shot(made([0]), 0, 0)
+
+
+@pytest.mark.parametrize(("n", "limit"), [(0, None), (3, 0), (3, -1)])
+def test_streams_of_nothing(n: int, limit: int | None) -> None:
+    with pytest.raises(DataError, match="one"):
+        stream_order(n, 0, limit)
+
+
+def test_taking_keeps_order() -> None:
+    data = made([0, 1, 2, 3])
+    assert [s.key for s in data.take(np.array([3, 0])).samples] == ["3.jpg", "0.jpg"]
