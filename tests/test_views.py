@@ -182,7 +182,7 @@ def test_backends_agree(shape: tuple[int, int], size: int) -> None:
 def test_groups_of_views_equal_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     image = photo(60, 80)
     whole = batched(image, 12, 32, sample_generator(0, 0))
-    monkeypatch.setattr(tensor, "CHUNK_ELEMENTS", 32 * (3 * 60 + 4 * 80) * 5)
+    monkeypatch.setattr(tensor, "CHUNK_ELEMENTS", 32 * (3 * 60 + 6 * 80) * 5)
     assert torch.equal(batched(image, 12, 32, sample_generator(0, 0)), whole)
 
 

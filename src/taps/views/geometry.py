@@ -36,24 +36,22 @@ def sample_crops(height: int, width: int, count: int, generator: torch.Generator
     Returns:
         Boxes [count, 4], int64, as (top, left, height, width), and flips [count], bool, true half the time.
     """
-    draws = torch.rand(count, 2 * TRIES + 3, generator=generator, dtype=torch.float64)
+    draws = torch.rand(count, 2 * TRIES + 3, generator=generator, dtype=torch.float64).numpy()
     area = height * width * (AREA[0] + (AREA[1] - AREA[0]) * draws[:, :TRIES])
-    log_ratio = math.log(RATIO[0]) + math.log(RATIO[1] / RATIO[0]) * draws[:, TRIES : 2 * TRIES]
-    widths = (area * log_ratio.exp()).sqrt().round().long()
-    heights = (area / log_ratio.exp()).sqrt().round().long()
-    fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
+    ratio = np.exp(math.log(RATIO[0]) + math.log(RATIO[1] / RATIO[0]) * draws[:, TRIES : 2 * TRIES])
+    shapes = np.rint(np.sqrt([area / ratio, area * ratio])).astype(np.int64)  # [2, count, TRIES]
+    room = np.array([[height], [width]])
+    fits = np.logical_and.reduce((shapes > 0) & (shapes <= room[:, :, None]), axis=0)
 
-    first = fits.to(torch.uint8).argmax(dim=1, keepdim=True)
-    found = fits.any(dim=1)
-    central_height, central_width = central_crop(height, width)
-    crop_height = torch.where(found, heights.gather(1, first)[:, 0], central_height)
-    crop_width = torch.where(found, widths.gather(1, first)[:, 0], central_width)
-
-    across, down, flip = draws[:, 2 * TRIES], draws[:, 2 * TRIES + 1], draws[:, 2 * TRIES + 2]
-    room_down, room_across = height - crop_height, width - crop_width
-    top = torch.where(found, (down * (room_down + 1)).long(), room_down // 2)
-    left = torch.where(found, (across * (room_across + 1)).long(), room_across // 2)
-    return torch.stack([top, left, crop_height, crop_width], dim=1), flip < 0.5
+    found = np.logical_or.reduce(fits, axis=1)
+    shape = shapes[:, np.arange(count), fits.argmax(axis=1)]
+    shape = np.where(found, shape, np.reshape(central_crop(height, width), (2, 1)))
+    spare = room - shape
+    corner = np.where(
+        found, (draws[:, 2 * TRIES : 2 * TRIES + 2].T * (spare + 1)).astype(np.int64), spare // 2
+    )
+    boxes = np.concatenate([corner, shape]).T.copy()
+    return torch.from_numpy(boxes), torch.from_numpy(draws[:, -1] < 0.5)
 
 
 def central_crop(height: int, width: int) -> tuple[int, int]:

@@ -5,6 +5,7 @@ Both use Pillow's definition of an antialiased resize, so they differ from it by
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
@@ -15,6 +16,10 @@ from taps.views.pillow import centre_view
 
 CHUNK_ELEMENTS = 1 << 26
 """Views are made in groups, so that weights and half-resized images stay under about this many numbers."""
+MIDDLE = 128
+"""Taken off the pixels during the products: half precision is finest around zero."""
+FAR = 1e6
+"""Beyond the reach of every filter, in pixels."""
 LONGEST_SIDE = 10_000
 """Beyond it dense weights are mostly zeros; the CPU is the better place."""
 
@@ -49,13 +54,12 @@ def batched_views(
         dtype: Number type of the products; half precision costs a few hundredths of a grey level.
     """
     height, width = image.shape[:2]
-    across, down = _axes(height, width, boxes, flips, size)
-    plan = _send(torch.stack([across, down]), device)
+    plan = _send(_plan(height, width, boxes, flips, size), device)
     pixels = _send(torch.from_numpy(image), device).permute(1, 2, 0).to(dtype)  # [W, 3, H]
-    pixels = pixels.reshape(width, 3 * height)
-    group = max(1, CHUNK_ELEMENTS // (size * (3 * height + 4 * max(height, width))))
+    pixels = pixels.reshape(width, 3 * height).sub_(MIDDLE)
+    group = max(1, CHUNK_ELEMENTS // (size * (3 * height + 6 * max(height, width))))
     parts = [
-        _resize(pixels, plan[:, start : start + group], height, width, size, cubic_first=start == 0)
+        _resize(pixels, plan[:, start : start + group], height, width, cubic_first=start == 0)
         for start in range(0, plan.shape[1], group)
     ]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -67,50 +71,56 @@ def _send(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device)
 
 
-def _axes(height: int, width: int, boxes: Tensor, flips: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Per axis and view (low, length, start, scale, mirrored), [1 + count, 5], float32.
+def _plan(height: int, width: int, boxes: Tensor, flips: Tensor, size: int) -> Tensor:
+    """Where each output pixel looks, [2 axes, 1 + count, 3 + size], float32: all the device has to be told.
 
-    `low` and `length` bound the pixels a view may read; output i is centred at low + start + (i + ½)·scale.
+    The first three columns are the first pixel a view may read, how many, and one over the filter's width;
+    then come the centres of the output pixels, counted from that first pixel in units of the filter's width.
+    Made by numpy, whose small operations cost the least.
     """
     left, top, right, bottom = centre_box(height, width, size)
-    boxes, flipped, zero = boxes.double(), flips.double(), torch.zeros(len(boxes), dtype=torch.float64)
-    across = torch.stack([boxes[:, 1], boxes[:, 3], zero, boxes[:, 3] / size, flipped], dim=1)
-    down = torch.stack([boxes[:, 0], boxes[:, 2], zero, boxes[:, 2] / size, zero], dim=1)
-    centre_across = torch.tensor([[0, width, left, (right - left) / size, 0]], dtype=torch.float64)
-    centre_down = torch.tensor([[0, height, top, (bottom - top) / size, 0]], dtype=torch.float64)
-    return torch.cat([centre_across, across]).float(), torch.cat([centre_down, down]).float()
+    crops = boxes.numpy().astype(np.float64)
+    low, extent, start = np.zeros((3, 2, len(crops) + 1))
+    low[0, 1:], low[1, 1:] = crops[:, 1], crops[:, 0]
+    extent[0, 1:], extent[1, 1:] = crops[:, 3], crops[:, 2]
+    scale = extent / size
+    extent[:, 0] = width, height
+    start[:, 0] = left, top
+    scale[:, 0] = (right - left) / size, (bottom - top) / size
+    centre = start[:, :, None] + (np.arange(size) + 0.5) * scale[:, :, None]
+    centre[0, 1:][flips.numpy()] = centre[0, 1:][flips.numpy()][:, ::-1]
+    shrink = 1 / np.maximum(scale, 1)
+    columns = np.stack([low, extent, shrink], axis=2)
+    return torch.from_numpy(np.concatenate([columns, centre * shrink[:, :, None]], axis=2, dtype=np.float32))
 
 
-def _resize(pixels: Tensor, plan: Tensor, height: int, width: int, size: int, *, cubic_first: bool) -> Tensor:
-    count = plan.shape[1]
-    across = _weights(plan[0], width, size, cubic_first).to(pixels.dtype)
-    down = _weights(plan[1], height, size, cubic_first).to(pixels.dtype)
+def _resize(pixels: Tensor, plan: Tensor, height: int, width: int, *, cubic_first: bool) -> Tensor:
+    count, size = plan.shape[1], plan.shape[2] - 3
+    across, down = _weights(plan, max(height, width), cubic_first).to(pixels.dtype)
     # Pillow, too, resizes rows first and rounds to 8 bits in between.
-    rows = _round(across.reshape(count * size, width) @ pixels)
-    views = rows.reshape(count, size * 3, height) @ down.transpose(1, 2)
-    views = _round(views).to(torch.uint8)
-    return views.reshape(count, size, 3, size).permute(0, 2, 3, 1).contiguous()
+    rows = _round(across.view(count * size, -1)[:, :width] @ pixels)
+    views = rows.view(count, size * 3, height) @ down[:, :, :height].transpose(1, 2)
+    views = _round(views).add_(MIDDLE).to(torch.uint8)
+    return views.view(count, size, 3, size).permute(0, 2, 3, 1).contiguous()
 
 
 def _round(values: Tensor) -> Tensor:
     """Round to 8 bits in place, halves upwards as Pillow does (enlarging by two makes many of them)."""
-    return values.add_(0.5).floor_().clamp_(0, 255)
+    return values.add_(0.5).floor_().clamp_(-MIDDLE, 255 - MIDDLE)
 
 
-def _weights(axis: Tensor, length: int, size: int, cubic_first: bool) -> Tensor:
-    """Weight of each input pixel in each output pixel, [count, size, length]; rows sum to one."""
-    low, extent, start, scale, mirrored = (column[:, None] for column in axis.unbind(1))
-    output = torch.arange(size, device=axis.device)
-    output = torch.where(mirrored > 0, size - 1 - output, output) + 0.5
-    centre = start + output * scale
-    # Places are counted from the box's edge: small numbers keep float32 exact.
-    place = torch.arange(length, device=axis.device) + 0.5 - low
-    distance = (place[:, None, :] - centre[:, :, None]).abs_() / scale.clamp(min=1)[:, :, None]
-    weights = (1 - distance).clamp_(min=0)
-    if cubic_first:
-        weights[0] = _cubic(distance[0])
-    weights *= ((place > 0) & (place < extent))[:, None, :]
-    return weights.div_(weights.sum(dim=2, keepdim=True))
+def _weights(plan: Tensor, length: int, cubic_first: bool) -> Tensor:
+    """Weight of each input pixel in each output pixel, [2, count, size, length]; rows sum to one."""
+    low, extent, shrink, centre = plan[..., 0:1], plan[..., 1:2], plan[..., 2:3], plan[..., 3:]
+    # Places are counted from the box's edge: small numbers keep float32 exact. Those outside go far away.
+    place = torch.arange(0.5, length, device=plan.device) - low
+    place = torch.where((place > 0) & (place < extent), place * shrink, FAR)
+    distance = (place[:, :, None, :] - centre[..., None]).abs_()
+    first = _cubic(distance[:, 0]) if cubic_first else None
+    weights = distance.neg_().add_(1).clamp_(min=0)
+    if first is not None:
+        weights[:, 0] = first
+    return weights.div_(weights.sum(dim=3, keepdim=True))
 
 
 def _cubic(distance: Tensor) -> Tensor:
