@@ -69,12 +69,18 @@ def load(directory: Path, clip: Clip | None) -> Saved:
     except Exception as error:
         raise StateError(f"{directory} does not hold a saved learner ({error}).") from error
     if index.get("format") != FORMAT:
-        raise StateError(f"{directory} was saved in format {index.get('format')}; this version reads format {FORMAT}.")
+        raise StateError(
+            f"{directory} was saved in format {index.get('format')}; this version reads format {FORMAT}."
+        )
     if clip is None:
         place = index["clip"]
         if place["source"] is None:
-            raise StateError(f"The model {place['name']!r} of {directory} was not loaded by name; give clip=.")
-        clip = load_clip(place["source"], pretrained=place["pretrained"], dtype=getattr(torch, place["dtype"]))
+            raise StateError(
+                f"The model {place['name']!r} of {directory} was not loaded by name; give clip=."
+            )
+        clip = load_clip(
+            place["source"], pretrained=place["pretrained"], dtype=getattr(torch, place["dtype"])
+        )
     settings = _settings(directory, index["settings"], index["values"]["state"], tensors, clip)
     return Saved(clip, settings, {"tensors": tensors, "values": index["values"]})
 

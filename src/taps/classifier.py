@@ -18,13 +18,17 @@ def check_classes(classes: Sequence[str]) -> tuple[str, ...]:
     """Class names that can be classified into, or a sentence that says why not."""
     names = tuple(str(name).strip() for name in classes)
     if len(names) < 2:
-        raise ClassNameError(f"A classifier needs at least two classes, but {len(names)} was given: {list(names)}.")
+        raise ClassNameError(
+            f"A classifier needs at least two classes, but {len(names)} was given: {list(names)}."
+        )
     if any(not name for name in names):
         raise ClassNameError("A class name is empty; give every class a name.")
     seen: dict[str, str] = {}
     for name in names:
         if name.casefold() in seen:
-            raise ClassNameError(f"The class names {seen[name.casefold()]!r} and {name!r} are the same; keep one.")
+            raise ClassNameError(
+                f"The class names {seen[name.casefold()]!r} and {name!r} are the same; keep one."
+            )
         seen[name.casefold()] = name
     return names
 

@@ -129,14 +129,21 @@ class Learner:
             folded = [name.casefold().replace("_", " ") for name in self.classes]
             if label.casefold().replace("_", " ") in folded:
                 return folded.index(label.casefold().replace("_", " "))
-            raise ClassNameError(f"{label!r} is none of the {len(self.classes)} classes, such as {self.classes[0]!r}.")
+            raise ClassNameError(
+                f"{label!r} is none of the {len(self.classes)} classes, such as {self.classes[0]!r}."
+            )
         if isinstance(label, bool) or not 0 <= int(label) < len(self.classes):
             raise ClassNameError(f"The label {label!r} is not between 0 and {len(self.classes) - 1}.")
         return int(label)
 
     def summary(self) -> dict[str, Any]:
         """Counts so far, as plain values."""
-        counts = {"seen": self.seen, "asked": self.asked, "answered": self.answered, "pending": len(self._pending)}
+        counts = {
+            "seen": self.seen,
+            "asked": self.asked,
+            "answered": self.answered,
+            "pending": len(self._pending),
+        }
         if self.policy:
             counts["skipped_entropies"] = self.policy.skipped
         return counts | self.method.summary()
@@ -159,12 +166,19 @@ class Learner:
             "state": snapshot.values,
             "model": self.clip.fingerprint,
         }
-        return {"tensors": {name: tensor.detach().clone() for name, tensor in tensors.items()}, "values": values}
+        return {
+            "tensors": {name: tensor.detach().clone() for name, tensor in tensors.items()},
+            "values": values,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state: the same bits follow as if the stream had never stopped."""
         values, tensors = state["values"], state["tensors"]
-        for name, mine in (("method", self.method_name), ("classes", list(self.classes)), ("model", self.clip.fingerprint)):
+        for name, mine in (
+            ("method", self.method_name),
+            ("classes", list(self.classes)),
+            ("model", self.clip.fingerprint),
+        ):
             if values[name] != mine:
                 raise StateError(
                     f"The saved state has another {name} than this learner; make the learner with `Learner.load`."

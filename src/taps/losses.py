@@ -60,7 +60,9 @@ def moments(features: Tensor) -> tuple[Tensor, Tensor]:
     return features.mean(dim=0), features.var(dim=0, correction=0)
 
 
-def align_promptalign(features: Sequence[Tensor], means: Sequence[Tensor], variances: Sequence[Tensor]) -> Tensor:
+def align_promptalign(
+    features: Sequence[Tensor], means: Sequence[Tensor], variances: Sequence[Tensor]
+) -> Tensor:
     """Alignment as PromptAlign computes it: mean absolute differences, half each, times 100/3."""
     total = features[0].new_zeros(())
     for feature, mean, variance in zip(features, means, variances, strict=True):

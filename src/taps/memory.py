@@ -59,17 +59,25 @@ class Alignment:
 
 
 def make_alignment(
-    form: str, layers: tuple[int, ...], source: SourceStats, classes: tuple[str, ...], classifier: Classifier, fine: bool
+    form: str,
+    layers: tuple[int, ...],
+    source: SourceStats,
+    classes: tuple[str, ...],
+    classifier: Classifier,
+    fine: bool,
 ) -> Alignment:
     """Pick the wanted blocks out of source statistics."""
-    place = {"device": classifier.clip.device, "dtype": classifier.dtype}
+
+    def placed(values: Tensor) -> Tensor:
+        return values.to(device=classifier.clip.device, dtype=classifier.dtype)
+
     rows = [source.layers.index(layer) for layer in layers]
-    coarse = Target(source.mean[rows].to(**place), source.variance[rows].to(**place))
+    coarse = Target(placed(source.mean[rows]), placed(source.variance[rows]))
     targets = {}
     if fine:
         for index, row in enumerate(source.class_rows(classes)):
             targets[index] = Target(
-                source.class_means[row][rows].to(**place), source.class_variances[row][rows].to(**place)
+                placed(source.class_means[row][rows]), placed(source.class_variances[row][rows])
             )
     return Alignment(form, layers, coarse, targets)
 
@@ -105,7 +113,9 @@ class Memory:
         # Summed in double precision, so that adding and removing thousands of entries leaves no trace.
         self.total = NOTHING
 
-    def insert(self, classifier: Classifier, point: Point, id: int, label: int, evidence: Evidence) -> Entry | None:
+    def insert(
+        self, classifier: Classifier, point: Point, id: int, label: int, evidence: Evidence
+    ) -> Entry | None:
         """Add an answered sample; who is evicted for it, if anyone."""
         gradient, loss = self._sample_gradient(classifier, self.anchor or point, evidence, label)
         if self.anchor is not None:
@@ -134,7 +144,9 @@ class Memory:
         total, losses = NOTHING, []
         entries = self.buffer.entries()
         for start in range(0, len(entries), self.chunk):
-            part, values = self._chunk_gradient(classifier, point, entries[start : start + self.chunk], len(entries))
+            part, values = self._chunk_gradient(
+                classifier, point, entries[start : start + self.chunk], len(entries)
+            )
             total = total + part
             losses.append(values)
         self.buffer.set_losses(torch.cat(losses).tolist())
@@ -154,7 +166,9 @@ class Memory:
             losses = cross_entropies(classifier.logits(features, text), labels)
             loss = self.weight_ce * losses.sum() / size
             for entry in entries if self.weight_fine else ():
-                loss = loss + self.weight_fine / size * self._fine_loss(classifier, vision, entry.payload, entry.label)
+                loss = loss + self.weight_fine / size * self._fine_loss(
+                    classifier, vision, entry.payload, entry.label
+                )
         return _differentiate(loss, text, vision), losses.detach()
 
     def _sample_gradient(
@@ -167,7 +181,9 @@ class Memory:
             if vision is None:
                 feature = evidence.feature[None]
             else:
-                feature = classifier.image(classifier.clip.preprocess(_present(evidence.pixels)[None]), vision)
+                feature = classifier.image(
+                    classifier.clip.preprocess(_present(evidence.pixels)[None]), vision
+                )
             cross_entropy = cross_entropies(classifier.logits(feature, text), target).sum()
             if self.anchor is None:  # continual: the gradient is taken anew in every step
                 return NOTHING, float(cross_entropy.detach())
@@ -176,7 +192,9 @@ class Memory:
                 loss = loss + self.weight_fine * self._fine_loss(classifier, vision, evidence, label)
         return point.pull_back(_differentiate(loss, text, vision)), float(cross_entropy.detach())
 
-    def _fine_loss(self, classifier: Classifier, vision: Tensor | None, evidence: Evidence, label: int) -> Tensor:
+    def _fine_loss(
+        self, classifier: Classifier, vision: Tensor | None, evidence: Evidence, label: int
+    ) -> Tensor:
         """L_fine: statistics over the sample's own views against those of its class in the source set."""
         assert self.alignment is not None
         images = classifier.clip.preprocess(_present(evidence.views))

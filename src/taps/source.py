@@ -98,7 +98,9 @@ class SourceStats:
                 meta = json.loads(file.metadata()["taps"])
                 tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
         except Exception as error:
-            raise StateError(f"{path} does not hold source statistics ({error}); make them with `taps stats`.") from error
+            raise StateError(
+                f"{path} does not hold source statistics ({error}); make them with `taps stats`."
+            ) from error
         return cls(
             layers=tuple(meta["layers"]),
             count=meta["count"],

@@ -98,7 +98,9 @@ def take_step(
     end = point_at(classifier, parameters, graph=keep_graph)
     with torch.no_grad():  # 8
         again = features[:1] if end.tokens.vision is None else classifier.image(images[:1], end.tokens.vision)
-        return Outcome(classifier.logits(again, end.text)[0], entropy, taken, chosen, features[0], end, moments)
+        return Outcome(
+            classifier.logits(again, end.text)[0], entropy, taken, chosen, features[0], end, moments
+        )
 
 
 def views_gradient(
@@ -124,6 +126,9 @@ def views_gradient(
         loss = settings.weight_entropy * mean_entropy(classifier.logits(again, text))
         if aligned and aligned.coarse:
             if not layers:  # the printed equation averages over all views, not only the confident ones
-                kept = [layer.to(again.dtype) for layer in classifier.clip.image_layers(images, vision, aligned.layers)]
+                kept = [
+                    layer.to(again.dtype)
+                    for layer in classifier.clip.image_layers(images, vision, aligned.layers)
+                ]
             loss = loss + settings.weight_coarse * aligned.loss(kept, aligned.coarse)
     return Gradient(*torch.autograd.grad(loss, [text, vision], allow_unused=True))

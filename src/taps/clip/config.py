@@ -67,7 +67,9 @@ def builtin_names() -> list[str]:
     True
     """
     folder = resources.files("taps.clip") / "configs"
-    return sorted(entry.name.removesuffix(".json") for entry in folder.iterdir() if entry.name.endswith(".json"))
+    return sorted(
+        entry.name.removesuffix(".json") for entry in folder.iterdir() if entry.name.endswith(".json")
+    )
 
 
 def builtin_config(name: str) -> ClipConfig:

@@ -31,7 +31,12 @@ HUB = {
     ("ViT-B-16", "laion2b"): ("laion/CLIP-ViT-B-16-laion2B-s34B-b88K", "open_clip_model.safetensors"),
     ("ViT-L-14", "laion2b"): ("laion/CLIP-ViT-L-14-laion2B-s32B-b82K", "open_clip_model.safetensors"),
 }
-WEIGHT_FILES = ("model.safetensors", "open_clip_model.safetensors", "pytorch_model.bin", "open_clip_pytorch_model.bin")
+WEIGHT_FILES = (
+    "model.safetensors",
+    "open_clip_model.safetensors",
+    "pytorch_model.bin",
+    "open_clip_pytorch_model.bin",
+)
 
 
 def load_clip(
@@ -130,7 +135,9 @@ def load_checkpoint(path: Path, *, architecture: str | None = None, activation: 
         # OpenAI's weights want QuickGELU; open_clip's own want GELU unless their name says otherwise.
         activation = "quick_gelu" if openai or (architecture or "").endswith("-quickgelu") else "gelu"
     if architecture is None:
-        config = infer_config(state, name=path.stem, activation=activation, template=builtin_config("ViT-B-32"))
+        config = infer_config(
+            state, name=path.stem, activation=activation, template=builtin_config("ViT-B-32")
+        )
     else:
         config = replace(builtin_config(architecture.removesuffix("-quickgelu")), activation=activation)
     return build(config, state, source=str(path))

@@ -41,7 +41,7 @@ class Attention(nn.Module):
 
     def split(self, x: Tensor) -> Tensor:
         """[batch, tokens, width] → [batch, heads, tokens, width / heads]."""
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return x.view(*x.shape[:-1], self.heads, -1).transpose(1, 2)
 
     def merge(self, x: Tensor) -> Tensor:
         return self.out_proj(x.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
@@ -85,19 +85,26 @@ class Block(nn.Module):
         attn, texts = self.attn, layout.texts
         shared = attn.project(self.ln_1(prefix))[None]
         packed = attn.project(self.ln_1(own))
-        grid = packed.new_zeros(texts * len(layout.reach), packed.shape[-1]).index_copy(0, layout.slots, packed)
-        q, k, v = (attn.split(part) for part in grid.unflatten(0, (texts, -1)).chunk(3, dim=-1))
+        grid = packed.new_zeros(texts * len(layout.reach), packed.shape[-1]).index_copy(
+            0, layout.slots, packed
+        )
+        q, k, v = (attn.split(part) for part in grid.view(texts, -1, grid.shape[-1]).chunk(3, dim=-1))
         prefix_q, prefix_k, prefix_v = (attn.split(part) for part in shared.chunk(3, dim=-1))
         k = torch.cat([prefix_k.expand(texts, -1, -1, -1), k], dim=2)
         v = torch.cat([prefix_v.expand(texts, -1, -1, -1), v], dim=2)
         if last:
             q = attn.split(packed[layout.ends].chunk(3, dim=-1)[0][:, None])
-            seen = attn.merge(F.scaled_dot_product_attention(q, k, v, attn_mask=layout.end_reach[:, None, None]))
+            seen = attn.merge(
+                F.scaled_dot_product_attention(q, k, v, attn_mask=layout.end_reach[:, None, None])
+            )
             own = own[layout.ends] + seen[:, 0]
             return prefix, own + self.mlp(self.ln_2(own))
         seen = attn.merge(F.scaled_dot_product_attention(q, k, v, attn_mask=layout.reach))
         own = own + seen.flatten(0, 1)[layout.slots]
-        prefix = prefix + attn.merge(F.scaled_dot_product_attention(prefix_q, prefix_k, prefix_v, is_causal=True))[0]
+        prefix = (
+            prefix
+            + attn.merge(F.scaled_dot_product_attention(prefix_q, prefix_k, prefix_v, is_causal=True))[0]
+        )
         return prefix + self.mlp(self.ln_2(prefix)), own + self.mlp(self.ln_2(own))
 
 
@@ -266,6 +273,7 @@ class Clip(nn.Module):
         own = self.token_embedding(texts.own) + self.positional_embedding[texts.positions]
         blocks = self.transformer.resblocks
         for index, block in enumerate(blocks):
+            assert isinstance(block, Block)
             if index:
                 prefix = self._insert_context(prefix, deep, index)
             prefix, own = block.causal(prefix, own, texts, last=index == len(blocks) - 1)
@@ -291,7 +299,9 @@ def _check_prompts(prompts: Tensor | None, width: int, layers: int, tower: str) 
 def initialise(clip: Clip, generator: torch.Generator) -> Clip:
     """Fill a CLIP with random weights of the usual scale; the same generator gives the same weights."""
     for name, parameter in clip.named_parameters():
-        if name.endswith(("ln_1.weight", "ln_2.weight", "ln_pre.weight", "ln_post.weight", "ln_final.weight")):
+        if name.endswith(
+            ("ln_1.weight", "ln_2.weight", "ln_pre.weight", "ln_post.weight", "ln_final.weight")
+        ):
             parameter.fill_(1.0)
         elif name.endswith("bias"):
             parameter.zero_()

@@ -21,7 +21,11 @@ EOT_ID = VOCAB_SIZE - 1
 
 def byte_symbols() -> list[str]:
     """One printable character for each byte, in the order in which CLIP's vocabulary lists them."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    printable = [
+        *range(ord("!"), ord("~") + 1),
+        *range(ord("¡"), ord("¬") + 1),
+        *range(ord("®"), ord("ÿ") + 1),
+    ]
     others = [byte for byte in range(256) if byte not in printable]
     return [chr(byte) for byte in printable] + [chr(256 + k) for k in range(len(others))]
 
@@ -45,7 +49,13 @@ def vocabulary(merges: list[tuple[str, str]]) -> dict[str, int]:
 def _tokenizer() -> Tokenizer:
     merges = read_merges()
     tokenizer = Tokenizer(
-        models.BPE(vocab=vocabulary(merges), merges=merges, end_of_word_suffix=WORD_END, unk_token=EOT, fuse_unk=False)
+        models.BPE(
+            vocab=vocabulary(merges),
+            merges=merges,
+            end_of_word_suffix=WORD_END,
+            unk_token=EOT,
+            fuse_unk=False,
+        )
     )
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]

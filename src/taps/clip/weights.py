@@ -53,11 +53,13 @@ def read_file(path: Path) -> State:
         try:
             return load_file(path)
         except Exception as error:
-            raise WeightsError(f"{path} is not a readable safetensors file ({error}); fetch it again.") from error
+            raise WeightsError(
+                f"{path} is not a readable safetensors file ({error}); fetch it again."
+            ) from error
     if _is_torchscript(path):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # TorchScript is deprecated, but it is what OpenAI published
-            return dict(torch.jit.load(str(path), map_location="cpu").state_dict())
+            return dict(torch.jit.load(str(path), map_location="cpu").state_dict())  # type: ignore[no-untyped-call]
     try:
         loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
@@ -149,7 +151,9 @@ def infer_config(state: State, *, name: str, activation: str, template: ClipConf
             activation=activation,
         )
     except KeyError as error:
-        raise WeightsError(f"The weights are not those of a CLIP with a vision transformer: {error} is missing.") from None
+        raise WeightsError(
+            f"The weights are not those of a CLIP with a vision transformer: {error} is missing."
+        ) from None
 
 
 def _depth(state: State, prefix: str) -> int:
@@ -195,14 +199,20 @@ def build(config: ClipConfig, state: State, *, source: str) -> Clip:
             f"{source} does not fit {config.name}: "
             + "; ".join(
                 f"{what}: {_some(keys)}"
-                for what, keys in (("missing keys", missing), ("unknown keys", unknown), ("wrong shapes", wrong))
+                for what, keys in (
+                    ("missing keys", missing),
+                    ("unknown keys", unknown),
+                    ("wrong shapes", wrong),
+                )
                 if keys
             )
             + "."
         )
     damaged = [key for key, value in state.items() if not torch.isfinite(value).all()]
     if damaged:
-        raise WeightsError(f"{source} holds values that are not finite in {_some(sorted(damaged))}; fetch it again.")
+        raise WeightsError(
+            f"{source} holds values that are not finite in {_some(sorted(damaged))}; fetch it again."
+        )
     for key, parameter in wanted.items():
         parameter.copy_(state[key])
     return clip

@@ -25,9 +25,13 @@ class Registered:
 
 
 METHODS: dict[str, Registered] = {
-    "zero_shot": Registered(TextSettings, zero_shot.build, "CLIP with 'a photo of a {}.'; nothing is learned."),
+    "zero_shot": Registered(
+        TextSettings, zero_shot.build, "CLIP with 'a photo of a {}.'; nothing is learned."
+    ),
     "tpt": Registered(tpt.TptSettings, tpt.build, "One entropy step on the text context for each image."),
-    "taps": Registered(AskSettings, taps.build, "The paper's method: MaPLe prompts, entropy and labelled memory."),
+    "taps": Registered(
+        AskSettings, taps.build, "The paper's method: MaPLe prompts, entropy and labelled memory."
+    ),
 }
 
 

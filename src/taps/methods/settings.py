@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -123,7 +123,7 @@ def make_settings(kind: type[S], values: Mapping[str, Any], *, method: str) -> S
 def check_settings(settings: TextSettings) -> None:
     """Refuse values out of range, naming the field and the value."""
     values = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    rules = {
+    rules: dict[str, tuple[Callable[[Any], bool], str]] = {
         "views": (lambda v: isinstance(v, int) and v >= 1, "a whole number of at least 1"),
         "fraction": (lambda v: 0 < v <= 1, "above 0 and at most 1"),
         "view_backend": (lambda v: v in BACKENDS, f"one of {', '.join(BACKENDS)}"),
@@ -145,7 +145,9 @@ def check_settings(settings: TextSettings) -> None:
 
 
 def is_reset(value: str) -> bool:
-    return value in ("sample", "never") or (value.startswith("every:") and value[6:].isdigit() and int(value[6:]) >= 1)
+    return value in ("sample", "never") or (
+        value.startswith("every:") and value[6:].isdigit() and int(value[6:]) >= 1
+    )
 
 
 def reset_period(reset: str) -> int:

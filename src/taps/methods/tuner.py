@@ -102,7 +102,9 @@ class Tuner:
         probs = torch.softmax(outcome.logits, dim=-1)
         updated = bool(outcome.taken)
         self.skipped_updates += not updated
-        return Verdict(probs, float(outcome.entropy), self._evidence(views, outcome.chosen, outcome.feature), updated)
+        return Verdict(
+            probs, float(outcome.entropy), self._evidence(views, outcome.chosen, outcome.feature), updated
+        )
 
     def learn(self, id: int, label: int, evidence: Evidence) -> None:
         assert self.memory is not None
@@ -112,7 +114,9 @@ class Tuner:
         counts = {"skipped_updates": self.skipped_updates}
         if self.memory is None:
             return counts
-        by_class = {self.classes[label]: count for label, count in sorted(self.memory.buffer.counts().items())}
+        by_class = {
+            self.classes[label]: count for label, count in sorted(self.memory.buffer.counts().items())
+        }
         return counts | {
             "buffer_fill": len(self.memory.buffer),
             "buffer_full": self.memory.buffer.ever_full,
@@ -138,12 +142,14 @@ class Tuner:
         return Snapshot(tensors, values)
 
     def restore(self, snapshot: Snapshot) -> None:
-        values, place = snapshot.values, {"device": self.classifier.clip.device}
-        tensors = {name: tensor.to(**place) for name, tensor in snapshot.tensors.items()}
+        values, device = snapshot.values, self.classifier.clip.device
+        tensors = {name: tensor.to(device) for name, tensor in snapshot.tensors.items()}
         self.seen, self.skipped_updates = values["seen"], values["skipped_updates"]
         if not self.episodic:
             self.point = point_at(self.classifier, _under("parameters.", tensors))
-            self.moments = Moments(_under("first.", tensors), _under("second.", tensors), values["optimiser_steps"])
+            self.moments = Moments(
+                _under("first.", tensors), _under("second.", tensors), values["optimiser_steps"]
+            )
         if self.memory is not None:
             kept = _under("memory.", tensors)
             count = len({name.split(".")[1] for name in kept if name.startswith("entry.")})
@@ -152,8 +158,11 @@ class Tuner:
             self.memory.total = Gradient(kept.get("total.text"), kept.get("total.vision"))
 
     def _anchor(self, prompts: Prompts) -> Point:
-        place = {"device": self.classifier.clip.device, "dtype": self.classifier.dtype}
-        return point_at(self.classifier, {name: value.to(**place) for name, value in prompts.parameters.items()})
+        device, dtype = self.classifier.clip.device, self.classifier.dtype
+        parameters = {
+            name: value.to(device=device, dtype=dtype) for name, value in prompts.parameters.items()
+        }
+        return point_at(self.classifier, parameters)
 
     def _memory(self, settings: AskSettings, seed: int) -> Memory:
         return Memory(
@@ -171,16 +180,22 @@ class Tuner:
         if not settings.weight_coarse and not fine:
             return None
         if self.anchor.tokens.vision is None:
-            raise SettingsError("Alignment needs prompts in the vision tower (maple); set weight_coarse to 0.")
+            raise SettingsError(
+                "Alignment needs prompts in the vision tower (maple); set weight_coarse to 0."
+            )
         source = settings.source
         if source is None:
-            raise SettingsError("Alignment needs source statistics: give source=, a file made by `taps stats`.")
+            raise SettingsError(
+                "Alignment needs source statistics: give source=, a file made by `taps stats`."
+            )
         stats = source if isinstance(source, SourceStats) else SourceStats.load(source)
         stats.check(model=self.classifier.clip.fingerprint, prompts=self.prompts.fingerprint)
         layers = settings.align_layers or ((0, 1) if settings.align == "promptalign" else stats.layers)
         missing = [layer for layer in layers if layer not in stats.layers]
         if missing:
-            raise SettingsError(f"The source statistics hold blocks {stats.layers}, not {missing}; make them again.")
+            raise SettingsError(
+                f"The source statistics hold blocks {stats.layers}, not {missing}; make them again."
+            )
         return make_alignment(settings.align, layers, stats, self.classes, self.classifier, fine=bool(fine))
 
     def _evidence(self, views: Tensor, chosen: Tensor, feature: Tensor) -> Evidence | None:

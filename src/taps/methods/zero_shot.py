@@ -20,7 +20,9 @@ class ZeroShot:
     """Predicts from view 0 with "a photo of a {}."."""
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: TextSettings) -> None:
-        self.classifier = Classifier(clip, clip.text_layout(class_texts(classes, settings.template)), kind=None)
+        self.classifier = Classifier(
+            clip, clip.text_layout(class_texts(classes, settings.template)), kind=None
+        )
         self.point = point_at(self.classifier, {}, graph=False)
 
     @property

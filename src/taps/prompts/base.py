@@ -74,7 +74,10 @@ class Prompts:
             "base_fingerprint": self.base_fingerprint,
             "record": dict(self.record),
         }
-        save_file({k: v.detach().float().cpu().contiguous() for k, v in self.parameters.items()}, path / TENSORS_FILE)
+        save_file(
+            {k: v.detach().float().cpu().contiguous() for k, v in self.parameters.items()},
+            path / TENSORS_FILE,
+        )
         (path / CONFIG_FILE).write_text(json.dumps(config, indent=1) + "\n")
 
     @classmethod
@@ -90,10 +93,14 @@ class Prompts:
                 f"{path} does not hold readable prompts ({error}); give a directory made by `taps train`."
             ) from error
         if config.get("format") != FORMAT or config.get("kind") not in KINDS:
-            raise PromptsError(f"{path} holds prompts of an unknown format or kind; make them again with `taps train`.")
+            raise PromptsError(
+                f"{path} holds prompts of an unknown format or kind; make them again with `taps train`."
+            )
         broken = [name for name, value in parameters.items() if not torch.isfinite(value).all()]
         if broken:
-            raise PromptsError(f"{path} holds values that are not finite in {', '.join(broken)}; make them again.")
+            raise PromptsError(
+                f"{path} holds values that are not finite in {', '.join(broken)}; make them again."
+            )
         return cls(
             kind=config["kind"],
             parameters=parameters,
@@ -128,4 +135,5 @@ def prompt_tokens(kind: str, parameters: Parameters, feature: Tensor | None = No
 def word_vectors(clip: Clip, words: str) -> Tensor:
     """Token embeddings of a few words, the usual start of a learned context [tokens, width]."""
     ids = torch.tensor(encode(words), device=clip.device)
-    return clip.token_embedding(ids).detach().clone().float()
+    vectors: Tensor = clip.token_embedding(ids)
+    return vectors.detach().clone().float()
