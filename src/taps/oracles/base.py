@@ -1,0 +1,27 @@
+"""What an expert is to a stream: somebody who may answer a question, now, later or never."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from taps.types import Query
+
+Answer = int | str | None
+"""A class by index or by name; None where there is no answer (yet)."""
+
+
+class Oracle(Protocol):
+    """One who is asked."""
+
+    def answer(self, query: Query) -> Answer:
+        """The class of the image asked about, or None where it is not known or not known yet."""
+        ...
+
+
+def late_answers(oracle: Oracle, seen: int) -> list[tuple[int, int | str]]:
+    """Answers to earlier questions that have arrived by the time `seen` images were seen.
+
+    Oracles that answer late have a method `due`; the others have none and nothing arrives late.
+    """
+    due = getattr(oracle, "due", None)
+    return [] if due is None else list(due(seen))

@@ -1,0 +1,36 @@
+"""An expert who takes his time."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from taps.errors import SettingsError
+from taps.oracles.base import Oracle
+from taps.types import Query
+
+
+class Delayed:
+    """Answers when `delay` more images have been seen; until then there is no answer.
+
+    Args:
+        inner: Who answers in the end.
+        delay: Number of images that pass between question and answer; 0 answers at once.
+    """
+
+    def __init__(self, inner: Oracle, delay: int) -> None:
+        if delay < 0:
+            raise SettingsError(f"A delay of {delay} images is asked for; use 0 or more.")
+        self.inner, self.delay = inner, delay
+        self.waiting: OrderedDict[int, Query] = OrderedDict()
+
+    def answer(self, query: Query) -> int | str | None:
+        if self.delay == 0:
+            return self.inner.answer(query)
+        self.waiting[query.id] = query
+        return None
+
+    def due(self, seen: int) -> list[tuple[int, int | str]]:
+        """Answers to questions about images at least `delay` before the last of the `seen` ones."""
+        ripe = [id for id in self.waiting if id + self.delay < seen]
+        answers = [(id, self.inner.answer(self.waiting.pop(id))) for id in ripe]
+        return [(id, answer) for id, answer in answers if answer is not None]

@@ -1,0 +1,39 @@
+"""An expert who errs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from taps.errors import SettingsError
+from taps.oracles.base import Answer, Oracle
+from taps.types import Query
+
+
+class Noisy:
+    """Gives a wrong class, any of the others with equal chance, at a seeded rate.
+
+    Whether and how it errs depends on the seed and the sample alone, so that a stream that is stopped and
+    taken up again meets the same errors.
+
+    Args:
+        inner: The oracle whose answers are spoilt; they must be class indices.
+        rate: Share of answers that are wrong, 0 to 1.
+        classes: Number of classes.
+        seed: Which answers are wrong, and how.
+    """
+
+    def __init__(self, inner: Oracle, rate: float, classes: int, seed: int = 0) -> None:
+        if not 0.0 <= rate <= 1.0:
+            raise SettingsError(f"An error rate of {rate} is asked for; it goes from 0 to 1.")
+        if classes < 2:
+            raise SettingsError(f"An expert can err among two classes at least, not among {classes}.")
+        self.inner, self.rate, self.classes, self.seed = inner, rate, classes, seed
+
+    def answer(self, query: Query) -> Answer:
+        answer = self.inner.answer(query)
+        if not isinstance(answer, int):
+            return answer
+        rng = np.random.default_rng([self.seed, query.id])
+        if rng.random() >= self.rate:
+            return answer
+        return int(answer + rng.integers(1, self.classes)) % self.classes

@@ -1,0 +1,158 @@
+"""Experts answer rightly, wrongly at a rate, late, or not at all."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console as RichConsole
+
+from taps.errors import QueryError, SettingsError
+from taps.oracles import Console, Delayed, GroundTruth, Noisy, PeopleQueue, late_answers
+from taps.oracles.console import read_answer
+from taps.types import Prediction, Query
+
+CLASSES = ("tabby cat", "dog", "dormouse", "bird")
+
+
+def question(id: int = 0, probs: tuple[float, ...] = (0.1, 0.6, 0.2, 0.1)) -> Query:
+    values = np.array(probs, np.float32)
+    index = int(values.argmax())
+    return Query(id, f"{id}.jpg", Prediction(id, index, CLASSES[index], values, 1.0, 0.5, True, 0.1))
+
+
+def test_ground_truth_reads_a_label_only_when_asked() -> None:
+    read: list[int] = []
+
+    def label(id: int) -> int:
+        read.append(id)
+        return id * 2
+
+    oracle = GroundTruth(label)
+    assert read == []
+    assert oracle.answer(question(3)) == 6
+    assert read == [3]
+
+
+def test_noisy_errs_at_its_rate_and_never_with_the_true_class() -> None:
+    oracle = Noisy(GroundTruth(lambda id: id % 4), rate=0.3, classes=4, seed=5)
+    answers = np.array([oracle.answer(question(id)) for id in range(4000)])
+    wrong = answers != np.arange(4000) % 4
+    assert abs(wrong.mean() - 0.3) < 0.03
+    shift = (answers[wrong] - np.arange(4000)[wrong]) % 4
+    assert {1, 2, 3} == set(shift.tolist())
+    assert np.bincount(shift, minlength=4)[1:].min() > 0.25 * wrong.sum()
+
+
+def test_noisy_repeats_itself_from_any_point() -> None:
+    first, again = (Noisy(GroundTruth(lambda id: 0), 0.5, 10, seed=2) for _ in range(2))
+    whole = [first.answer(question(id)) for id in range(50)]
+    assert [again.answer(question(id)) for id in range(30, 50)] == whole[30:]
+
+
+def test_noisy_passes_no_answer_on() -> None:
+    assert Noisy(GroundTruth(lambda id: None), 1.0, 3).answer(question()) is None
+
+
+@pytest.mark.parametrize(("rate", "classes"), [(-0.1, 3), (1.5, 3), (0.5, 1)])
+def test_noisy_refuses_impossible_settings(rate: float, classes: int) -> None:
+    with pytest.raises(SettingsError):
+        Noisy(GroundTruth(lambda id: 0), rate, classes)
+
+
+@given(delay=st.integers(0, 7), asked=st.sets(st.integers(0, 20)))
+def test_delayed_answers_every_question_after_the_delay(delay: int, asked: set[int]) -> None:
+    oracle = Delayed(GroundTruth(lambda id: id + 100), delay)
+    arrived: dict[int, int] = {}
+    for t in range(40):
+        if t in asked and oracle.answer(question(t)) is not None:
+            arrived[t] = t
+        for id, label in late_answers(oracle, t + 1):
+            assert label == id + 100
+            arrived[id] = t
+    assert arrived == {id: id + delay for id in asked}
+
+
+def test_delayed_reads_the_label_late() -> None:
+    read: list[int] = []
+    oracle = Delayed(GroundTruth(lambda id: read.append(id) or 1), delay=2)  # type: ignore[func-returns-value]
+    oracle.answer(question(0))
+    assert oracle.due(2) == []
+    assert read == []
+    assert oracle.due(3) == [(0, 1)]
+
+
+def test_oracles_that_answer_at_once_have_nothing_late() -> None:
+    assert late_answers(GroundTruth(lambda id: 0), 10) == []
+
+
+def test_queue_takes_answers_from_another_thread_in_any_order() -> None:
+    queue = PeopleQueue()
+    for id in (1, 2, 3):
+        assert queue.answer(question(id)) is None
+    threads = [threading.Thread(target=queue.give, args=(id, "dog")) for id in (3, 1)]
+    for thread in threads:
+        thread.start()
+        thread.join()
+    assert queue.due(4) == [(3, "dog"), (1, "dog")]
+    assert queue.due(4) == []
+    assert [query.id for query in queue.open()] == [2]
+    queue.skip(2)
+    with pytest.raises(QueryError, match="sample 2"):
+        queue.give(2, 0)
+
+
+def test_queue_drops_the_oldest_question_when_full() -> None:
+    queue = PeopleQueue(capacity=2)
+    for id in (1, 2, 3):
+        queue.answer(question(id))
+    assert [query.id for query in queue.open()] == [2, 3]
+    assert queue.dropped == 1
+
+
+def asked_at_console(typed: str) -> tuple[int | None, str]:
+    out = io.StringIO()
+    console = RichConsole(file=out, width=80)
+    lines = iter(typed.splitlines(keepends=False))
+
+    def read(prompt: str = "", **_: object) -> str:
+        try:
+            return next(lines)
+        except StopIteration:
+            raise EOFError from None
+
+    console.input = read  # type: ignore[method-assign, assignment]
+    return Console(CLASSES, console).answer(question(5)), out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("dog", 1),
+        ("Tabby_Cat", 0),
+        ("1", 1),  # the likeliest stands first
+        ("2", 2),
+        ("b", 3),
+        ("\n", None),
+        ("", None),  # end of input
+        ("do\nwolf\n9\ndog", 1),  # two begin with "do"; no wolf; no ninth line
+    ],
+)
+def test_console_understands(typed: str, answer: int | None) -> None:
+    assert asked_at_console(typed)[0] == answer
+
+
+def test_console_shows_path_and_predictions() -> None:
+    shown = asked_at_console("dog")[1]
+    assert "5.jpg" in shown
+    assert shown.index("dog") < shown.index("dormouse") < shown.index("bird")
+    assert "60.0%" in shown
+
+
+def test_names_that_are_numbers_win_over_the_numbering() -> None:
+    assert read_answer("2", ["1", "2", "3"], shown=[]) == 1
+    assert Console(["1", "2"], RichConsole(file=io.StringIO())).numbered is False
