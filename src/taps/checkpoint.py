@@ -1,4 +1,4 @@
-"""A learner on disk: one JSON, one safetensors, no pickle. A crash while saving leaves the older state whole."""
+"""A learner on disk: one JSON, one safetensors, no pickle. A crash while saving keeps the older state."""
 
 from __future__ import annotations
 

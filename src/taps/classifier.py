@@ -1,4 +1,4 @@
-"""Class names + frozen CLIP + a family of prompts = a classifier. Tokens are arguments, normalised features come back."""
+"""Class names + frozen CLIP + a family of prompts = a classifier. Tokens in, normalised features out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients with respect to prompts: through the text tower once per point, to the learned tensors at the end."""
+"""Gradients with respect to prompts: through the text tower once per point, to learned tensors at the end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Point:
     context: Tensor | None
 
     def pull_back(self, gradient: Gradient) -> Gradient:
-        """A gradient on text features → one on context tokens. The graph stays: a point is used again and again."""
+        """A gradient on text features → one on context tokens. The graph stays, to be used again."""
         if gradient.text is None or self.graph is None or self.context is None:
             return Gradient(None, gradient.vision)
         (text,) = torch.autograd.grad(self.graph, self.context, gradient.text, retain_graph=True)
@@ -86,10 +86,9 @@ def to_parameters(classifier: Classifier, parameters: Parameters, gradient: Grad
     ]
     if not pairs:
         return {name: torch.zeros_like(value) for name, value in parameters.items()}
-    outputs, parts = zip(*pairs, strict=True)
-    grads = torch.autograd.grad(
-        outputs, list(leaves.values()), [part.to(out.dtype) for out, part in pairs], allow_unused=True
-    )
+    outputs = [token for token, _ in pairs]
+    parts = [part.to(token.dtype) for token, part in pairs]
+    grads = torch.autograd.grad(outputs, list(leaves.values()), parts, allow_unused=True)
     return {
         name: torch.zeros_like(leaf) if grad is None else grad
         for (name, leaf), grad in zip(leaves.items(), grads, strict=True)

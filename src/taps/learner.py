@@ -1,4 +1,4 @@
-"""One image in, one prediction out; an answer in, a little wiser: river's two words, `predict_one` and `learn_one`."""
+"""One image in, one prediction out; an answer in and it learns: river's `predict_one` and `learn_one`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Learner:
 
     @property
     def order(self) -> str:
-        """Whether an expert's answer counts as the prediction ("ask_first") or comes after it ("predict_first")."""
+        """Whether an expert's answer is the prediction ("ask_first") or comes after it ("predict_first")."""
         return getattr(self.settings, "order", "predict_first")
 
     @property
@@ -181,7 +181,8 @@ class Learner:
         ):
             if values[name] != mine:
                 raise StateError(
-                    f"The saved state has another {name} than this learner; make the learner with `Learner.load`."
+                    f"The saved state has another {name} than this learner; "
+                    "make the learner with `Learner.load`."
                 )
         device = self.clip.device
         under = "method."
@@ -226,4 +227,7 @@ class Learner:
             return f"Sample {id} was answered before; an answer is taken once."
         if not isinstance(id, int) or not 0 <= id < self.seen:
             return f"There is no sample {id!r}; ids come from `predict_one`, {self.seen} so far."
-        return f"Sample {id} was not asked about (or waits no longer); answer only predictions whose `ask` is true."
+        return (
+            f"Sample {id} was not asked about (or waits no longer); "
+            "answer only predictions whose `ask` is true."
+        )

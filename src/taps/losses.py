@@ -1,4 +1,4 @@
-"""One pure function per equation of the paper. Logits in, scalars or indices out; everything in nats and log space."""
+"""One pure function per equation of the paper. Logits in, scalars or indices out; nats, log space."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def mean_entropy(logits: Tensor) -> Tensor:
     >>> round(float(mean_entropy(torch.zeros(3, 4))), 4)  # ln 4
     1.3863
     """
-    # A class no view gives any mass has log-probability −inf and adds nothing: 0 · (−inf) must not become NaN.
+    # A class no view gives any mass has log-probability −inf and adds nothing: 0 · (−inf) must not be NaN.
     logs = mean_log_probs(logits).clamp_min(torch.finfo(logits.dtype).min)
     return -(logs.exp() * logs).sum()
 

@@ -1,7 +1,7 @@
 """The labelled memory seen from the step: what its entries add to the gradient.
 
-Episodic (prompts restart at θ0 for every image): an entry's gradient is a constant, computed once when its label
-arrives; the memory keeps the sum, so a step costs the same with no label and with a hundred thousand.
+Episodic (prompts restart at θ0 for every image): an entry's gradient is a constant, computed once when its
+label arrives; the memory keeps the sum, so a step costs the same with no label and with a hundred thousand.
 Continual: the entries are run again at the current prompts, chunk by chunk, in constant memory.
 """
 
@@ -39,7 +39,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Target:
-    """What alignment pulls towards, on the model's device: per chosen block [tokens, width], whole or of a class."""
+    """What alignment pulls towards, on the model's device: [blocks, tokens, width], whole or of a class."""
 
     means: Tensor
     variances: Tensor
@@ -83,7 +83,7 @@ def make_alignment(
 
 
 class Memory:
-    """The buffer of labelled images and its part of the loss: weight_ce · CE + weight_fine · L_fine, averaged.
+    """The buffer of labelled images and its loss: the mean of weight_ce · CE + weight_fine · L_fine.
 
     Args:
         buffer: Who is in it and who has to go (Algorithm 2).
@@ -135,7 +135,7 @@ class Memory:
         return self.total * (1 / len(self.buffer))
 
     def fresh(self, classifier: Classifier, point: Point) -> Gradient:
-        """Mean gradient on text features and vision tokens at the current prompts; nothing for an episodic memory.
+        """Mean gradient on text features and vision tokens at the current prompts; nothing if episodic.
 
         The losses on the way are those of the prompts before this step's update: Algorithm 2 evicts by them.
         """

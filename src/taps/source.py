@@ -52,12 +52,13 @@ class SourceStats:
         """Refuse statistics that belong to another model or to other prompts."""
         if self.model != model:
             raise StateError(
-                f"The source statistics were made with model {self.model}, not {model}; make them with `taps stats`."
+                f"The source statistics were made with model {self.model}, not {model}; "
+                "make them with `taps stats`."
             )
         if self.prompts != prompts:
             raise StateError(
-                f"The source statistics were made with prompts {self.prompts or 'none'}, not {prompts or 'none'}; "
-                "make them with `taps stats --prompts`."
+                f"The source statistics were made with prompts {self.prompts or 'none'}, not "
+                f"{prompts or 'none'}; make them with `taps stats --prompts`."
             )
 
     def class_rows(self, classes: Sequence[str]) -> list[int]:
@@ -72,7 +73,7 @@ class SourceStats:
         return [row[name.casefold()] for name in classes]
 
     def save(self, path: str | Path) -> None:
-        """Write one safetensors file, half precision. Half is enough: alignment compares averages of thousands."""
+        """Write one safetensors file, half precision. Enough: alignment compares averages of thousands."""
         tensors = {
             "mean": self.mean,
             "variance": self.variance,

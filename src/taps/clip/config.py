@@ -36,11 +36,13 @@ class ClipConfig:
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise WeightsError(
-                f"The activation of {self.name!r} is {self.activation!r}; only {' and '.join(ACTIVATIONS)} are known."
+                f"The activation of {self.name!r} is {self.activation!r}; only "
+                f"{' and '.join(ACTIVATIONS)} are known."
             )
         if self.image_size % self.patch_size:
             raise WeightsError(
-                f"The image size {self.image_size} of {self.name!r} is no multiple of its patch size {self.patch_size}."
+                f"The image size {self.image_size} of {self.name!r} is no multiple of "
+                f"its patch size {self.patch_size}."
             )
 
     @property
@@ -77,7 +79,8 @@ def builtin_config(name: str) -> ClipConfig:
     if name not in builtin_names():
         raise WeightsError(
             f"There is no model named {name!r}; use one of {', '.join(builtin_names())}, 'pocket', "
-            "the path of a CLIP checkpoint, or a Hugging Face repository such as openai/clip-vit-base-patch16."
+            "the path of a CLIP checkpoint, or a Hugging Face repository such as "
+            "openai/clip-vit-base-patch16."
         )
     text = (resources.files("taps.clip") / "configs" / f"{name}.json").read_text()
     return ClipConfig.from_dict(json.loads(text))

@@ -1,12 +1,12 @@
 """Where the tokens of a list of texts go: a prefix all share, and what is each text's own.
 
-The text tower is causal, so whatever all texts begin with (the start marker, learned context, fixed words) has the
-same keys and values for every one of them and is computed once. Nothing after a text's end marker is computed.
+The text tower is causal, so whatever all texts begin with (the start marker, learned context, fixed words)
+has the same keys and values for every one of them and is computed once. Nothing after a text's end marker is
+computed.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -73,7 +73,7 @@ def make_layout(rows: Sequence[Sequence[int]], *, context: int = 0) -> TextLayou
     >>> len(layout.prefix), len(layout.own)
     (5, 6)
     """
-    shared = len(os.path.commonprefix([list(row[:-1]) for row in rows]))  # every text keeps its end marker
+    shared = _shared_length([row[:-1] for row in rows])  # every text keeps its end marker
     lengths = [len(row) - shared for row in rows]
     longest = max(lengths)
     own = [token for row in rows for token in row[shared:]]
@@ -91,3 +91,13 @@ def make_layout(rows: Sequence[Sequence[int]], *, context: int = 0) -> TextLayou
         reach=reach,
         end_reach=reach[torch.tensor(lengths) - 1],
     )
+
+
+def _shared_length(rows: Sequence[Sequence[int]]) -> int:
+    """How many tokens all rows begin with."""
+    shared = 0
+    for tokens in zip(*rows, strict=False):
+        if len(set(tokens)) > 1:
+            break
+        shared += 1
+    return shared

@@ -50,8 +50,8 @@ def load_clip(
 
     Args:
         name_or_path: `pocket` (comes with the package), `tiny` (random, for tests), an architecture
-            (`ViT-B-32`, `ViT-B-16`, `ViT-L-14`), a checkpoint file, a directory with a Hugging Face or open_clip
-            checkpoint, or a hub repository such as `openai/clip-vit-base-patch16`.
+            (`ViT-B-32`, `ViT-B-16`, `ViT-L-14`), a checkpoint file, a directory with a Hugging Face or
+            open_clip checkpoint, or a hub repository such as `openai/clip-vit-base-patch16`.
         pretrained: For an architecture: a checkpoint file, `openai` (default), `laion2b`, or `random`.
         device: Where to put it; CUDA when there is one, else the CPU.
         dtype: Precision of the frozen weights; float32 unless said.
@@ -92,7 +92,8 @@ def _load_architecture(name: str, pretrained: str | None) -> Clip:
     if (config.name, pretrained) not in HUB:
         known = sorted({weights for _, weights in HUB} | {RANDOM})
         raise WeightsError(
-            f"There are no weights {pretrained!r} for {config.name}; use {', '.join(known)} or the path of a file."
+            f"There are no weights {pretrained!r} for {config.name}; use {', '.join(known)} or the path "
+            "of a file."
         )
     repository, file = HUB[config.name, pretrained]
     path = _download(repository, (file,))
@@ -149,7 +150,8 @@ def _download(repository: str, files: tuple[str, ...]) -> Path:
         from huggingface_hub import hf_hub_download
     except ImportError:
         raise WeightsError(
-            f"Downloading {repository} needs the extra 'hub': pip install 'taps-vlm[hub]', or give the path of a file."
+            f"Downloading {repository} needs the extra 'hub': pip install 'taps-vlm[hub]', or give the "
+            "path of a file."
         ) from None
     path = Path()
     for file in files:

@@ -1,7 +1,7 @@
 """CLIP in plain torch: two frozen towers whose prompts are arguments and whose features are return values.
 
-Prompts are tensors [depth, tokens, width]: row 0 enters with the input, row j replaces the tokens that row j − 1 left
-before block j (MaPLe's way). Nothing is kept on the modules between calls.
+Prompts are tensors [depth, tokens, width]: row 0 enters with the input, row j replaces the tokens that row
+j − 1 left before block j (MaPLe's way). Nothing is kept on the modules between calls.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """One pre-norm transformer block, used on whole sequences (vision) or on prefix + packed tokens (text)."""
+    """One pre-norm transformer block, on whole sequences (vision) or on prefix + packed tokens (text)."""
 
     def __init__(self, width: int, heads: int, activation: str) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class VisionTower(nn.Module):
 
 
 def unfold_patches(images: Tensor, size: int) -> Tensor:
-    """[batch, 3, H, W] → [batch, patches, 3 · size²], in the order a convolution of that stride reads them."""
+    """[batch, 3, H, W] → [batch, patches, 3 · size²], in the order a convolution reads them."""
     batch, channels, height, width = images.shape
     grid = images.reshape(batch, channels, height // size, size, width // size, size)
     return grid.permute(0, 2, 4, 1, 3, 5).reshape(batch, -1, channels * size * size)

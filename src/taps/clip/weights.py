@@ -1,4 +1,4 @@
-"""Weights of a CLIP from the layouts found in the wild: OpenAI, open_clip, Hugging Face, and the embedded model.
+"""Weights of a CLIP from the layouts found in the wild: OpenAI, open_clip, Hugging Face, the embedded model.
 
 Each layout is turned into OpenAI's key names; then every key must find its place and every place its key.
 """
@@ -64,8 +64,8 @@ def read_file(path: Path) -> State:
         loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise WeightsError(
-            f"{path} cannot be read as plain weights ({str(error).splitlines()[0]}); only files of tensors are "
-            "loaded, never pickled code."
+            f"{path} cannot be read as plain weights ({str(error).splitlines()[0]}); only files of tensors "
+            "are loaded, never pickled code."
         ) from error
     if isinstance(loaded, Mapping) and isinstance(loaded.get("state_dict"), Mapping):
         loaded = loaded["state_dict"]
@@ -128,7 +128,7 @@ def _join_projections(state: State) -> State:
 
 
 def infer_config(state: State, *, name: str, activation: str, template: ClipConfig) -> ClipConfig:
-    """Sizes from the shapes of weights in OpenAI's key names; heads are 64 wide as in every published CLIP."""
+    """Sizes from the shapes of weights in OpenAI's key names; heads are 64 wide, as in published CLIPs."""
     try:
         conv, proj = state["visual.conv1.weight"], state["visual.proj"]
         positions, text = state["visual.positional_embedding"], state["text_projection"]

@@ -17,7 +17,7 @@ class Verdict:
     Attributes:
         probs: Probability of each class [K].
         entropy: H_t in nats, what the query decision is made on.
-        evidence: What to keep of the image until its label arrives; None for methods that learn from no label.
+        evidence: What to keep of the image until its label arrives; None for methods that learn from none.
         updated: Whether the prompts were moved for this image.
     """
 

@@ -1,4 +1,4 @@
-"""Settings that methods have in common, as dataclasses that build on each other. Fields only, no behaviour."""
+"""Settings that methods have in common: dataclasses that build on each other, fields only."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ class AskSettings(TuneSettings):
         tau0: τ0, threshold until then, in nats.
         tau0_relative: τ0 as a share of ln K instead.
         switch_at: Achieved rate from which the stricter threshold holds; None for `rate` itself.
-        budget: "soft" (the paper: steered, not guaranteed), "hard" (never above the rate), or a number of questions.
+        budget: "soft" (the paper: steered, not guaranteed), "hard" (never above the rate), or a number of
+            questions.
         order: "predict_first" (the tables' protocol) or "ask_first" (the expert's answer is the prediction).
     """
 
@@ -113,7 +114,8 @@ def make_settings(kind: type[S], values: Mapping[str, Any], *, method: str) -> S
     unknown = sorted(values.keys() - known)
     if unknown:
         raise SettingsError(
-            f"The method {method!r} has no setting {', '.join(unknown)}; its settings are {', '.join(sorted(known))}."
+            f"The method {method!r} has no setting {', '.join(unknown)}; its settings are "
+            f"{', '.join(sorted(known))}."
         )
     settings = kind(**values)
     check_settings(settings)

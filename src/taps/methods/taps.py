@@ -1,4 +1,4 @@
-"""TAPS: MaPLe prompts, one step on entropy and labelled memory for each image, an expert asked now and then."""
+"""TAPS: MaPLe prompts, one step on entropy and labelled memory per image, an expert asked now and then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The method behind every name that tunes prompts at test time: it owns the prompts and the labelled memory."""
+"""What is behind every method that tunes prompts at test time: it owns the prompts and the memory."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ CONFIG_FILE, TENSORS_FILE = "config.json", "prompts.safetensors"
 
 @dataclass(frozen=True)
 class PromptTokens:
-    """Prompts as the encoders take them: [depth, tokens, width] of each tower, or None where a tower has none."""
+    """Prompts as the encoders take them: [depth, tokens, width] of each tower, None where it has none."""
 
     text: Tensor | None
     vision: Tensor | None
@@ -116,7 +116,7 @@ def check_base(prompts: Prompts, clip: Clip) -> None:
     if prompts.base_fingerprint != clip.fingerprint:
         raise PromptsError(
             f"These prompts were made for {prompts.base} (weights {prompts.base_fingerprint}), not for "
-            f"{clip.config.name} (weights {clip.fingerprint}); train prompts for this model with `taps train`."
+            f"{clip.config.name} (weights {clip.fingerprint}); train prompts for it with `taps train`."
         )
 
 
