@@ -22,6 +22,7 @@ from taps.clip.weights import (
 from taps.errors import WeightsError
 
 RANDOM = "random"
+WEIGHT_SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
 # (architecture, weights) → hub repository and file.
 HUB = {
     ("ViT-B-32", "openai"): ("openai/clip-vit-base-patch32", "model.safetensors"),
@@ -60,23 +61,33 @@ def load_clip(
     32
     """
     clip = _load(str(name_or_path), None if pretrained is None else str(pretrained))
-    clip.source, clip.pretrained = str(name_or_path), None if pretrained is None else str(pretrained)
+    clip.source, clip.pretrained = _lasting(name_or_path), _lasting(pretrained)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return clip.to(device=device, dtype=dtype or torch.float32)
+
+
+def _lasting(given: str | Path | None) -> str | None:
+    """A name as it is, a path in full: a learner saved here may be loaded from elsewhere."""
+    path = None if given is None else Path(given).expanduser()
+    if path is None or str(given).removesuffix("-quickgelu") in ("pocket", *builtin_names()):
+        return None if given is None else str(given)
+    return str(path.resolve()) if path.exists() else str(given)
 
 
 def _load(name: str, pretrained: str | None) -> Clip:
     if name == "pocket":
         return _load_pocket()
+    if name.removesuffix("-quickgelu") in builtin_names():  # also where a folder has the same name
+        return _load_architecture(name, pretrained)
     path = Path(name).expanduser()
     if path.is_dir():
         return load_directory(path)
     if path.is_file():
         return load_checkpoint(path)
-    if name.removesuffix("-quickgelu") in builtin_names():
-        return _load_architecture(name, pretrained)
-    if name.count("/") == 1 and not name.startswith((".", "/", "~")):
-        return load_directory(_download(name, ("config.json", "model.safetensors")).parent)
+    if path.suffix in WEIGHT_SUFFIXES or name.startswith((".", "/", "~")):
+        raise WeightsError(f"There is no file or directory {name}; check the path of the model.")
+    if name.count("/") == 1:
+        return load_directory(_download(name, ("config.json", "model.safetensors")).parent, name=name)
     builtin_config(name)  # says which names there are
     raise AssertionError("unreachable")
 
@@ -113,8 +124,8 @@ def _load_pocket() -> Clip:
         return _fill(read_config(directory / "pocket.json"), directory / "pocket.safetensors")
 
 
-def load_directory(path: Path) -> Clip:
-    """A directory as Hugging Face or open_clip lays it out."""
+def load_directory(path: Path, *, name: str | None = None) -> Clip:
+    """A directory as Hugging Face or open_clip lays it out; it is called by its own name unless given one."""
     found = [path / file for file in WEIGHT_FILES if (path / file).is_file()]
     if not found:
         raise WeightsError(f"{path} holds none of {', '.join(WEIGHT_FILES)}; put the weights there.")
@@ -124,7 +135,10 @@ def load_directory(path: Path) -> Clip:
         return load_checkpoint(found[0], activation="quick_gelu" if model.get("quick_gelu") else "gelu")
     if not (path / "config.json").is_file():
         return load_checkpoint(found[0])
-    return _fill(hf_config(read_json(path / "config.json"), name=path.name, template=template), found[0])
+    return _fill(
+        hf_config(read_json(path / "config.json"), name=name or path.resolve().name, template=template),
+        found[0],
+    )
 
 
 def load_checkpoint(path: Path, *, architecture: str | None = None, activation: str | None = None) -> Clip:

@@ -27,6 +27,7 @@ State = dict[str, Tensor]
 
 # OpenAI's archives carry these numbers beside the weights; they only repeat the architecture.
 OPENAI_NUMBERS = ("input_resolution", "context_length", "vocab_size")
+HEAD_WIDTH = 64
 HF_RENAMES = [
     (r"^text_model\.embeddings\.token_embedding\.", "token_embedding."),
     (r"^text_model\.embeddings\.position_embedding\.weight$", "positional_embedding"),
@@ -57,9 +58,7 @@ def read_file(path: Path) -> State:
                 f"{path} is not a readable safetensors file ({error}); fetch it again."
             ) from error
     if _is_torchscript(path):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # TorchScript is deprecated, but it is what OpenAI published
-            return dict(torch.jit.load(str(path), map_location="cpu").state_dict())  # type: ignore[no-untyped-call]
+        return _read_torchscript(path)
     try:
         loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
@@ -69,9 +68,21 @@ def read_file(path: Path) -> State:
         ) from error
     if isinstance(loaded, Mapping) and isinstance(loaded.get("state_dict"), Mapping):
         loaded = loaded["state_dict"]
-    if not isinstance(loaded, Mapping) or not all(isinstance(value, Tensor) for value in loaded.values()):
+    if not isinstance(loaded, Mapping) or not all(
+        isinstance(key, str) and isinstance(value, Tensor) for key, value in loaded.items()
+    ):
         raise WeightsError(f"{path} does not hold a state dict of tensors.")
     return {key.removeprefix("module."): value for key, value in loaded.items()}
+
+
+def _read_torchscript(path: Path) -> State:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # TorchScript is deprecated, but it is what OpenAI published
+            archive = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
+            return dict(archive.state_dict())
+    except Exception as error:
+        raise WeightsError(f"{path} is not a readable TorchScript archive; fetch it again.") from error
 
 
 def _is_torchscript(path: Path) -> bool:
@@ -95,7 +106,8 @@ def dequantise(state: State) -> State:
     plain = {key: value for key, value in state.items() if key not in scales}
     for key in scales:
         name = key.removesuffix(".scale")
-        plain[name] = plain[name].float() * state[key].float()[:, None]
+        rows = state[key].float().reshape(-1, *[1] * (plain[name].ndim - 1))
+        plain[name] = plain[name].float() * rows
     return plain
 
 
@@ -133,6 +145,11 @@ def infer_config(state: State, *, name: str, activation: str, template: ClipConf
         conv, proj = state["visual.conv1.weight"], state["visual.proj"]
         positions, text = state["visual.positional_embedding"], state["text_projection"]
         width, text_width = conv.shape[0], text.shape[0]
+        if width % HEAD_WIDTH or text_width % HEAD_WIDTH:
+            raise WeightsError(
+                f"{name} has towers {width} and {text_width} wide, so the number of heads cannot be told; "
+                "give the architecture's name and the file as pretrained=."
+            )
         side = round((positions.shape[0] - 1) ** 0.5)
         return replace(
             template,
@@ -142,18 +159,20 @@ def infer_config(state: State, *, name: str, activation: str, template: ClipConf
             patch_size=conv.shape[2],
             vision_width=width,
             vision_layers=_depth(state, "visual.transformer."),
-            vision_heads=width // 64,
+            vision_heads=width // HEAD_WIDTH,
             text_width=text_width,
             text_layers=_depth(state, "transformer."),
-            text_heads=text_width // 64,
+            text_heads=text_width // HEAD_WIDTH,
             context_length=state["positional_embedding"].shape[0],
             vocab_size=state["token_embedding.weight"].shape[0],
             activation=activation,
         )
     except KeyError as error:
         raise WeightsError(
-            f"The weights are not those of a CLIP with a vision transformer: {error} is missing."
+            f"{name} does not hold a CLIP with a vision transformer: {error} is missing."
         ) from None
+    except IndexError:
+        raise WeightsError(f"{name} does not hold a CLIP: a tensor has too few dimensions.") from None
 
 
 def _depth(state: State, prefix: str) -> int:
@@ -208,6 +227,9 @@ def build(config: ClipConfig, state: State, *, source: str) -> Clip:
             )
             + "."
         )
+    odd = sorted(f"{key} is {value.dtype}" for key, value in state.items() if not value.is_floating_point())
+    if odd:
+        raise WeightsError(f"{source} holds numbers that are no weights: {_some(odd)}.")
     damaged = [key for key, value in state.items() if not torch.isfinite(value).all()]
     if damaged:
         raise WeightsError(
@@ -223,16 +245,16 @@ def _some(keys: list[str], most: int = 8) -> str:
 
 
 def fingerprint(state: State, samples: int = 1024) -> str:
-    """A name for weights that does not depend on the precision they are kept in.
+    """A name for weights, the same whether a file keeps them in single or in half precision.
 
-    Hashes a few values of every tensor, rounded to what half precision keeps.
+    Hashes some values of every tensor, rounded to half precision: rounding what is rounded changes nothing.
     """
     digest = hashlib.sha256()
     for key in sorted(state):
         flat = state[key].detach().flatten()
-        picked = flat[:: max(1, len(flat) // samples)].float()
+        picked = flat[:: max(1, len(flat) // samples)].half()
         digest.update(f"{key}{tuple(state[key].shape)}".encode())
-        digest.update(torch.round(picked * 256).to(torch.int64).cpu().numpy().tobytes())
+        digest.update(picked.cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
