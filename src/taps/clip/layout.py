@@ -26,20 +26,20 @@ class TextLayout:
         prefix: Ids of the shared prefix [P].
         own: Ids of the other tokens, text after text [T].
         positions: Position of each own token in its text [T].
-        slots: Index of each own token in a padded [K · S] grid [T].
-        ends: Index of each text's end marker among the own tokens [K].
-        reach: Which keys (P shared, S own) each of S own queries may see [S, P + S].
-        end_reach: The row of `reach` that belongs to each text's end marker [K, P + S].
+        ends: Index of each text's end marker among all P + T tokens, prefix first [K].
+        spread: Which of the P + T tokens stands where in K whole texts of P + S tokens [K, P + S]. Room after
+            an end marker holds the start marker: in a causal tower nothing before it can see it.
+        collect: Where each of the P + T tokens is found in those texts laid end to end [P + T]; the prefix in
+            the first.
     """
 
     context: int
     prefix: Tensor
     own: Tensor
     positions: Tensor
-    slots: Tensor
     ends: Tensor
-    reach: Tensor
-    end_reach: Tensor
+    spread: Tensor
+    collect: Tensor
 
     @property
     def texts(self) -> int:
@@ -75,21 +75,23 @@ def make_layout(rows: Sequence[Sequence[int]], *, context: int = 0) -> TextLayou
     """
     shared = _shared_length([row[:-1] for row in rows])  # every text keeps its end marker
     lengths = [len(row) - shared for row in rows]
-    longest = max(lengths)
+    whole = shared + max(lengths)
     own = [token for row in rows for token in row[shared:]]
     positions = [shared + k for length in lengths for k in range(length)]
-    slots = [text * longest + k for text, length in enumerate(lengths) for k in range(length)]
-    ends = torch.tensor(lengths).cumsum(0) - 1
-    reach = torch.ones(longest, shared + longest, dtype=torch.bool).tril(shared)
+    places = [text * whole + shared + k for text, length in enumerate(lengths) for k in range(length)]
+    collect = torch.tensor([*range(shared), *places])
+    spread = torch.zeros(len(rows) * whole, dtype=torch.long)
+    spread[collect] = torch.arange(len(collect))
+    spread = spread.view(len(rows), whole)
+    spread[:, :shared] = torch.arange(shared)
     return TextLayout(
         context=context,
         prefix=torch.tensor(list(rows[0][:shared]), dtype=torch.long),
         own=torch.tensor(own),
         positions=torch.tensor(positions),
-        slots=torch.tensor(slots),
-        ends=ends,
-        reach=reach,
-        end_reach=reach[torch.tensor(lengths) - 1],
+        ends=shared + torch.tensor(lengths).cumsum(0) - 1,
+        spread=spread,
+        collect=collect,
     )
 
 

@@ -7,7 +7,8 @@ j − 1 left before block j (MaPLe's way). Nothing is kept on the modules betwee
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,14 +16,8 @@ from torch import Tensor, nn
 
 from taps.clip.config import ClipConfig
 from taps.clip.layout import TextLayout, make_layout, token_rows
+from taps.clip.ops import ACTIVATION, collect, spread
 from taps.errors import PromptsError
-
-
-def quick_gelu(x: Tensor) -> Tensor:
-    return x * torch.sigmoid(1.702 * x)
-
-
-ACTIVATION: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "quick_gelu": quick_gelu}
 
 
 class Attention(nn.Module):
@@ -71,41 +66,33 @@ class Block(nn.Module):
     def forward(self, x: Tensor, *, first_only: bool = False) -> Tensor:
         """Full attention over [batch, tokens, width]; `first_only` computes the output of token 0 alone."""
         attn = self.attn
-        q, k, v = attn.project(self.ln_1(x)).chunk(3, dim=-1)
+        normed = self.ln_1(x)
         if first_only:
-            x, q = x[:, :1], q[:, :1]
+            width = x.shape[-1]
+            q = F.linear(normed[:, :1], attn.in_proj_weight[:width], attn.in_proj_bias[:width])
+            k, v = F.linear(normed, attn.in_proj_weight[width:], attn.in_proj_bias[width:]).chunk(2, dim=-1)
+            x = x[:, :1]
+        else:
+            q, k, v = attn.project(normed).chunk(3, dim=-1)
         x = x + attn.merge(F.scaled_dot_product_attention(attn.split(q), attn.split(k), attn.split(v)))
         return x + self.mlp(self.ln_2(x))  # type: ignore[no-any-return]
 
-    def causal(self, prefix: Tensor, own: Tensor, layout: TextLayout, *, last: bool) -> tuple[Tensor, Tensor]:
-        """Causal attention over a shared prefix [P, width] and packed own tokens [T, width].
+    def causal(self, x: Tensor, layout: TextLayout, *, last: bool) -> Tensor:
+        """Causal attention over a shared prefix and packed own tokens [P + T, width].
 
-        In the `last` block only the end markers' outputs are computed; they come back as [K, width].
+        Attention alone is computed over whole texts; all else sees each token once. In the `last` block only
+        the end markers' outputs are computed; they come back as [K, width].
         """
-        attn, texts = self.attn, layout.texts
-        shared = attn.project(self.ln_1(prefix))[None]
-        packed = attn.project(self.ln_1(own))
-        grid = packed.new_zeros(texts * len(layout.reach), packed.shape[-1]).index_copy(
-            0, layout.slots, packed
-        )
-        q, k, v = (attn.split(part) for part in grid.view(texts, -1, grid.shape[-1]).chunk(3, dim=-1))
-        prefix_q, prefix_k, prefix_v = (attn.split(part) for part in shared.chunk(3, dim=-1))
-        k = torch.cat([prefix_k.expand(texts, -1, -1, -1), k], dim=2)
-        v = torch.cat([prefix_v.expand(texts, -1, -1, -1), v], dim=2)
+        attn = self.attn
+        texts = spread(attn.project(self.ln_1(x)), layout)
+        q, k, v = (attn.split(part) for part in texts.chunk(3, dim=-1))
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        rows = seen.transpose(1, 2).flatten(2).flatten(0, 1)
+        places = layout.collect
         if last:
-            q = attn.split(packed[layout.ends].chunk(3, dim=-1)[0][:, None])
-            seen = attn.merge(
-                F.scaled_dot_product_attention(q, k, v, attn_mask=layout.end_reach[:, None, None])
-            )
-            own = own[layout.ends] + seen[:, 0]
-            return prefix, own + self.mlp(self.ln_2(own))
-        seen = attn.merge(F.scaled_dot_product_attention(q, k, v, attn_mask=layout.reach))
-        own = own + seen.flatten(0, 1)[layout.slots]
-        prefix = (
-            prefix
-            + attn.merge(F.scaled_dot_product_attention(prefix_q, prefix_k, prefix_v, is_causal=True))[0]
-        )
-        return prefix + self.mlp(self.ln_2(prefix)), own + self.mlp(self.ln_2(own))
+            x, places = collect(x, layout.ends), places[layout.ends]
+        x = x + attn.out_proj(collect(rows, places))
+        return x + self.mlp(self.ln_2(x))  # type: ignore[no-any-return]
 
 
 class Transformer(nn.Module):
@@ -210,6 +197,19 @@ class Clip(nn.Module):
         self.requires_grad_(False)
         self.eval()
 
+    def _apply(self, fn: Any, recurse: bool = True) -> Clip:
+        """Move or convert as any module, but keep in full precision the few numbers that halves would spoil.
+
+        In bfloat16 a logit scale of 100 becomes 99, and every entropy with it.
+        """
+        scale = self.logit_scale.detach()
+        super()._apply(fn, recurse)
+        exact = torch.float64 if self.dtype == torch.float64 else torch.float32
+        self.logit_scale = nn.Parameter(scale.to(self.device, exact), requires_grad=False)
+        self.mean = torch.tensor(self.config.mean, device=self.device, dtype=exact)[:, None, None]
+        self.std = torch.tensor(self.config.std, device=self.device, dtype=exact)[:, None, None]
+        return self
+
     @property
     def dtype(self) -> torch.dtype:
         return self.text_projection.dtype
@@ -268,31 +268,37 @@ class Clip(nn.Module):
                 f"{0 if context is None else context.shape[1]} were given."
             )
         deep = None if context is None else context.to(self.dtype)
-        prefix = self._insert_context(self.token_embedding(texts.prefix), deep, 0)
-        prefix = prefix + self.positional_embedding[: len(prefix)]
-        own = self.token_embedding(texts.own) + self.positional_embedding[texts.positions]
+        shared = len(texts.prefix)
+        x = self.token_embedding(torch.cat([texts.prefix, texts.own]))
+        x = self._insert_context(x, deep, 0)
+        x = x + torch.cat([self.positional_embedding[:shared], self.positional_embedding[texts.positions]])
         blocks = self.transformer.resblocks
         for index, block in enumerate(blocks):
             assert isinstance(block, Block)
             if index:
-                prefix = self._insert_context(prefix, deep, index)
-            prefix, own = block.causal(prefix, own, texts, last=index == len(blocks) - 1)
-        return self.ln_final(own) @ self.text_projection  # type: ignore[no-any-return]
+                x = self._insert_context(x, deep, index)
+            x = block.causal(x, texts, last=index == len(blocks) - 1)
+        return self.ln_final(x) @ self.text_projection  # type: ignore[no-any-return]
 
     @staticmethod
-    def _insert_context(prefix: Tensor, context: Tensor | None, index: int) -> Tensor:
+    def _insert_context(x: Tensor, context: Tensor | None, index: int) -> Tensor:
         if context is None or index >= len(context):
-            return prefix
-        return torch.cat([prefix[:1], context[index], prefix[1 + context.shape[1] :]])
+            return x
+        return torch.cat([x[:1], context[index], x[1 + context.shape[1] :]])
 
 
 def _check_prompts(prompts: Tensor | None, width: int, layers: int, tower: str) -> None:
     if prompts is None:
         return
-    if prompts.ndim != 3 or prompts.shape[2] != width or not 1 <= prompts.shape[0] <= layers:
+    if (
+        prompts.ndim != 3
+        or prompts.shape[2] != width
+        or prompts.shape[1] < 1
+        or not 1 <= prompts.shape[0] <= layers
+    ):
         raise PromptsError(
             f"The {tower} prompts have shape {tuple(prompts.shape)}; this model takes "
-            f"[depth ≤ {layers}, tokens, {width}]."
+            f"[depth of 1 to {layers}, tokens, {width}]."
         )
 
 
