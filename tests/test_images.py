@@ -7,6 +7,7 @@ import struct
 import warnings
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -336,6 +337,21 @@ def test_the_given_name_is_used() -> None:
 def test_unreadable_exif_does_not_refuse_the_pixels() -> None:
     data = encoded(SMOOTH, "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff" + bytes(20))
     assert load_image(data).shape == SMOOTH.shape
+
+
+def test_threads_leave_the_warning_filters_as_they_were() -> None:
+    before = list(warnings.filters)
+    sources = [*BROKEN.values(), JPEG, PNG] * 3
+
+    def decode(data: bytes) -> bool:
+        try:
+            return load_image(data).shape == NOISE.shape
+        except ImageError:
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(decode, sources)) == 6
+    assert list(warnings.filters) == before
 
 
 @settings(max_examples=60, deadline=None)

@@ -35,8 +35,34 @@ UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 
-# `warnings.catch_warnings` changes the whole process: one thread at a time may do so.
-WARNINGS_LOCK = threading.Lock()
+
+class _Quiet:
+    """Silences Pillow's warnings while any thread decodes: size is ours to judge, odd metadata harmless.
+
+    Filters belong to the whole process, so threads that overlap must share one change of them.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.users = 0
+        self.filters = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not self.users:
+                self.filters = warnings.catch_warnings()
+                self.filters.__enter__()
+                warnings.filterwarnings("ignore", module=r"PIL\.")
+            self.users += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.users -= 1
+            if not self.users:
+                self.filters.__exit__(None, None, None)
+
+
+_QUIET = _Quiet()
 
 
 def load_image(source: object, *, name: str | None = None, at_least: int | None = None) -> PixelArray:
@@ -104,18 +130,16 @@ def _from_file(file: IO[bytes], name: str, at_least: int | None) -> PixelArray:
 
 
 def _open(file: IO[bytes]) -> Image.Image:
-    """Read the header. Size is ours to judge, and odd metadata is no reason to alarm the user."""
     Image.init()
-    with WARNINGS_LOCK, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return Image.open(file, formats=[each for each in FORMATS if each in Image.OPEN])
+    return Image.open(file, formats=[each for each in FORMATS if each in Image.OPEN])
 
 
 @contextmanager
 def _refusing_damage(name: str) -> Iterator[None]:
     """Turn whatever a decoder raises into one error: on damaged files they raise nearly anything."""
     try:
-        yield
+        with _QUIET:
+            yield
     except ImageError:
         raise
     except Image.DecompressionBombError as error:
@@ -151,9 +175,7 @@ def _from_pillow(image: Image.Image, name: str) -> PixelArray:
 
 def _upright(image: Image.Image) -> Image.Image:
     try:
-        with WARNINGS_LOCK, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            orientation = image.getexif().get(ORIENTATION_TAG, 1)
+        orientation = image.getexif().get(ORIENTATION_TAG, 1)
     except Exception:  # Unreadable metadata says nothing against the pixels.
         return image
     return image.transpose(UPRIGHT[orientation]) if orientation in UPRIGHT else image
