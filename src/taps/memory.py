@@ -7,7 +7,7 @@ Continual: the entries are run again at the current prompts, chunk by chunk, in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -118,14 +118,16 @@ class Memory:
     ) -> Entry | None:
         """Add an answered sample; who is evicted for it, if anyone."""
         gradient, loss = self._sample_gradient(classifier, self.anchor or point, evidence, label)
+        if not _is_finite(gradient):  # in the sum it would stay for ever
+            gradient = _each(gradient, torch.zeros_like)
         if self.anchor is not None:
             evidence = Evidence(pixels=None, views=None, feature=evidence.feature, gradient=gradient)
         evicted = self.buffer.add(id, label, loss, evidence)
         if self.anchor is not None:
             if self.buffer.capacity > 0:
-                self.total = self.total + _double(gradient)
+                self.total = self.total + _each(gradient, Tensor.double)
             if evicted is not None and evicted.payload.gradient is not None:
-                self.total = self.total + _double(evicted.payload.gradient) * -1.0
+                self.total = self.total + _each(evicted.payload.gradient, Tensor.double) * -1.0
         return evicted
 
     def constant(self) -> Gradient:
@@ -246,8 +248,12 @@ def _differentiate(loss: Tensor, text: Tensor, vision: Tensor | None) -> Gradien
     return Gradient(*torch.autograd.grad(loss, [text, vision], allow_unused=True))
 
 
-def _double(gradient: Gradient) -> Gradient:
-    return Gradient(*(None if part is None else part.double() for part in (gradient.text, gradient.vision)))
+def _is_finite(gradient: Gradient) -> bool:
+    return all(bool(part.isfinite().all()) for part in (gradient.text, gradient.vision) if part is not None)
+
+
+def _each(gradient: Gradient, function: Callable[[Tensor], Tensor]) -> Gradient:
+    return Gradient(*(None if part is None else function(part) for part in (gradient.text, gradient.vision)))
 
 
 def _present(tensor: Tensor | None) -> Tensor:

@@ -42,10 +42,11 @@ def adamw(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
 ) -> tuple[Parameters, Moments, Tensor]:
-    """One AdamW step. When any gradient is not finite, nothing changes.
+    """One AdamW step. When any gradient is not finite, no tensor changes.
 
     Returns:
-        The new parameters, the new moments, and a boolean tensor: whether the step was taken.
+        The new parameters, the new moments, and a boolean tensor: whether the step was taken. Where it
+        was not, the caller goes on with the moments it had: the new ones count a step that was never made.
     """
     taken = all_finite(gradients)
     steps = moments.steps + 1
