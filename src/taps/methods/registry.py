@@ -8,7 +8,7 @@ from typing import Any
 
 from taps.clip import Clip
 from taps.errors import SettingsError
-from taps.methods import taps, tpt, zero_shot
+from taps.methods import cocoop_tpt, ensemble, frozen, promptalign, taps, tda, tpt, zero_shot
 from taps.methods.base import Method
 from taps.methods.settings import AskSettings, TextSettings, make_settings
 
@@ -28,9 +28,48 @@ METHODS: dict[str, Registered] = {
     "zero_shot": Registered(
         TextSettings, zero_shot.build, "CLIP with 'a photo of a {}.'; nothing is learned."
     ),
+    "view_ensemble": Registered(
+        ensemble.EnsembleSettings, ensemble.build, "Mean probability of the confident views; no gradient."
+    ),
+    "source": Registered(
+        frozen.FrozenSettings, frozen.build_source, "The trained prompts TAPS starts from, not adapted."
+    ),
     "tpt": Registered(tpt.TptSettings, tpt.build, "One entropy step on the text context for each image."),
+    "tpt_skip": Registered(
+        tpt.SkipSettings, tpt.build_skip, "TPT without updates on the 1 % most uncertain images (Table 1)."
+    ),
+    "coop": Registered(frozen.FrozenSettings, frozen.trained("coop"), "CoOp: a trained text context."),
+    "coop+tpt": Registered(tpt.TptSettings, tpt.trained_tpt("coop"), "TPT on top of CoOp's context."),
+    "cocoop": Registered(
+        frozen.FrozenSettings,
+        frozen.trained("cocoop"),
+        "CoCoOp: a trained text context that follows the image.",
+    ),
+    "cocoop+tpt": Registered(
+        cocoop_tpt.CocoopTptSettings,
+        cocoop_tpt.build,
+        "TPT on top of the context CoCoOp writes for the image.",
+    ),
+    "proda": Registered(
+        frozen.FrozenSettings,
+        frozen.trained("proda"),
+        "ProDA: a trained bank of contexts, their mean classifies.",
+    ),
+    "maple": Registered(
+        frozen.FrozenSettings, frozen.trained("maple"), "MaPLe: trained prompts in both towers."
+    ),
+    "maple+tpt": Registered(tpt.TptSettings, tpt.trained_tpt("maple"), "TPT on top of MaPLe's prompts."),
+    "promptalign": Registered(
+        promptalign.PromptAlignSettings,
+        promptalign.build,
+        "MaPLe prompts, entropy and alignment to the source set's statistics.",
+    ),
     "taps": Registered(
         AskSettings, taps.build, "The paper's method: MaPLe prompts, entropy and labelled memory."
+    ),
+    "tda": Registered(tda.TdaSettings, tda.build, "A training-free cache of confident and of unsure images."),
+    "zero": Registered(
+        ensemble.ZeroSettings, ensemble.build_vote, "The vote of the confident views; no gradient."
     ),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -56,6 +57,8 @@ class TuneSettings(ViewSettings):
         align_layers: Vision blocks whose inputs are aligned; None for the form's own choice.
         source: Source statistics, or the path of a file made by `taps stats`.
         reset: When prompts go back to the loaded ones: "sample", "never", or "every:k".
+        guard: Whether prompts that carry over are restored when they collapse to few classes.
+        guard_window: How many of the last images the guard looks at.
     """
 
     prompts: str | Path | Prompts | None = None
@@ -67,6 +70,8 @@ class TuneSettings(ViewSettings):
     align_layers: tuple[int, ...] | None = None
     source: str | Path | SourceStats | None = None
     reset: str = "sample"
+    guard: bool = True
+    guard_window: int = 100
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ def check_settings(settings: TextSettings) -> None:
         "views": (lambda v: isinstance(v, int) and v >= 1, "a whole number of at least 1"),
         "fraction": (lambda v: 0 < v <= 1, "above 0 and at most 1"),
         "view_backend": (lambda v: v in BACKENDS, f"one of {', '.join(BACKENDS)}"),
-        "lr": (lambda v: v is None or v >= 0, "0 or more"),
+        "lr": (lambda v: v is None or 0 <= v < math.inf, "0 or more, and finite"),
         "weight_decay": (lambda v: v >= 0, "0 or more"),
         "weight_entropy": (lambda v: v >= 0, "0 or more"),
         "weight_coarse": (lambda v: v >= 0, "0 or more"),
@@ -138,17 +143,26 @@ def check_settings(settings: TextSettings) -> None:
         "align": (lambda v: v in ("promptalign", "paper"), "promptalign or paper"),
         "order": (lambda v: v in ("predict_first", "ask_first"), "predict_first or ask_first"),
         "reset": (is_reset, '"sample", "never" or "every:k" with k of at least 1'),
+        "guard_window": (lambda v: isinstance(v, int) and v >= 2, "a whole number of at least 2"),
+        "skip": (lambda v: 0 < v < 1, "above 0 and below 1"),
         "chunk": (lambda v: isinstance(v, int) and v >= 1, "a whole number of at least 1"),
         "buffer": (lambda v: isinstance(v, int) and v >= 0, "a whole number of at least 0"),
     }
     for name, (holds, wanted) in rules.items():
-        if name in values and not holds(values[name]):
+        if name in values and not _holds(holds, values[name]):
             raise SettingsError(f"The setting {name} is {values[name]!r}; it must be {wanted}.")
+
+
+def _holds(rule: Callable[[Any], bool], value: Any) -> bool:
+    try:
+        return rule(value)
+    except (TypeError, AttributeError):  # a word where a number belongs, or the other way round
+        return False
 
 
 def is_reset(value: str) -> bool:
     return value in ("sample", "never") or (
-        value.startswith("every:") and value[6:].isdigit() and int(value[6:]) >= 1
+        value.startswith("every:") and value[6:].isdecimal() and int(value[6:]) >= 1
     )
 
 

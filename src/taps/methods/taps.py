@@ -1,11 +1,12 @@
-"""TAPS: MaPLe prompts, one step on entropy and labelled memory per image, an expert asked now and then."""
+"""TAPS: MaPLe prompts, one step on entropy and labelled memory an image, an expert asked now and then."""
 
 from __future__ import annotations
 
 from taps.clip import Clip
 from taps.methods.settings import AskSettings
 from taps.methods.tuner import Tuner
+from taps.prompts.choose import choose_prompts
 
 
 def build(clip: Clip, classes: tuple[str, ...], settings: AskSettings, seed: int) -> Tuner:
-    return Tuner(clip, classes, settings, default="maple", seed=seed)
+    return Tuner(clip, classes, choose_prompts(clip, settings.prompts, default="maple"), settings, seed=seed)

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from taps.buffer import Buffer
-from taps.classifier import Classifier, class_texts
 from taps.clip import Clip
-from taps.errors import SettingsError
-from taps.gradient import Gradient, Point, point_at
-from taps.memory import Alignment, Evidence, Memory, evidence_from, make_alignment
+from taps.errors import StateError
+from taps.gradient import Gradient, point_at
+from taps.memory import Evidence, Memory, evidence_from
+from taps.methods.alignment import find_alignment
 from taps.methods.base import Snapshot, Verdict
+from taps.methods.guard import Guard
 from taps.methods.settings import AskSettings, TuneSettings, reset_period
 from taps.optimiser import Moments, fresh_moments
-from taps.prompts import Prompts
-from taps.prompts.choose import choose_prompts
-from taps.source import SourceStats
-from taps.step import StepSettings, always, take_step
+from taps.policy import Policy
+from taps.prompts import Parameters, Prompts
+from taps.prompts.classify import placed, prompt_classifier
+from taps.step import StepSettings, take_step
 
+log = logging.getLogger("taps")
 EPISODIC_LR, CONTINUAL_LR = 4e-3, 5e-5
 
 
@@ -31,31 +33,31 @@ class Tuner:
     Args:
         clip: The frozen model.
         classes: Class names.
+        prompts: What is tuned, coop or maple.
         settings: Of the method; with a memory where they are `AskSettings`.
-        default: Family of prompts the method uses unless told otherwise.
         seed: For random eviction.
-        update: Whether to learn from an image of a given entropy.
+        gate: Picks out the images that are too uncertain to learn from; None to learn from all.
     """
 
     def __init__(
         self,
         clip: Clip,
         classes: tuple[str, ...],
+        prompts: Prompts,
         settings: TuneSettings,
         *,
-        default: str,
         seed: int = 0,
-        update: Callable[[Tensor], bool] = always,
+        gate: Policy | None = None,
     ) -> None:
         self.settings = settings
         self.classes = classes
-        self.update = update
-        self.prompts = choose_prompts(clip, settings.prompts, default=default)
+        self.gate = gate
+        self.prompts = prompts
         self.period = reset_period(settings.reset)
-        self.classifier = prompt_classifier(clip, classes, self.prompts)
-        self.anchor = self._anchor(self.prompts)
+        self.classifier = prompt_classifier(clip, classes, prompts)
+        self.anchor = point_at(self.classifier, placed(prompts, self.classifier))
         self.point, self.moments = self.anchor, fresh_moments(self.anchor.parameters)
-        self.alignment = self._alignment()
+        self.alignment = find_alignment(self.classifier, classes, prompts, settings)
         self.step_settings = StepSettings(
             fraction=settings.fraction,
             lr=self.lr,
@@ -64,6 +66,8 @@ class Tuner:
             weight_coarse=settings.weight_coarse,
         )
         self.memory = self._memory(settings, seed) if isinstance(settings, AskSettings) else None
+        guarded = settings.guard and not self.episodic
+        self.guard = Guard(settings.guard_window, asks=self.asks) if guarded else None
         self.seen = 0
         self.skipped_updates = 0
 
@@ -84,7 +88,7 @@ class Tuner:
 
     def predict(self, views: Tensor) -> Verdict:
         if self.period and self.seen % self.period == 0:
-            self.point, self.moments = self.anchor, fresh_moments(self.anchor.parameters)  # 1
+            self._start_afresh()  # 1
         outcome = take_step(
             self.classifier,
             self.point,
@@ -93,25 +97,60 @@ class Tuner:
             self.memory,
             self.step_settings,
             alignment=self.alignment,
-            update=self.update,
+            update=self._learns_from,
             keep_graph=not self.episodic,
         )
         self.seen += 1
-        if not self.episodic:
-            self.point, self.moments = outcome.end, outcome.moments
-        probs = torch.softmax(outcome.logits, dim=-1)
+        feature = outcome.feature if self.episodic else self._anchor_feature(views, outcome.feature)
         updated = bool(outcome.taken)
+        if updated and not self.episodic:  # a step that was skipped leaves the optimiser as it was, too
+            self.point, self.moments = outcome.end, outcome.moments
+        if self.guard is not None:
+            self._watch(self.guard, outcome.logits, feature)
         self.skipped_updates += not updated
-        return Verdict(
-            probs, float(outcome.entropy), self._evidence(views, outcome.chosen, outcome.feature), updated
-        )
+        evidence = self._evidence(views, outcome.chosen, feature)
+        return Verdict(torch.softmax(outcome.logits, dim=-1), float(outcome.entropy), evidence, updated)
 
     def learn(self, id: int, label: int, evidence: Evidence) -> None:
         assert self.memory is not None
         self.memory.insert(self.classifier, self.point, id, label, evidence)
+        if self.guard is not None:
+            self.guard.labelled()
+
+    def _start_afresh(self) -> None:
+        self.point, self.moments = self.anchor, fresh_moments(self.anchor.parameters)
+
+    def _learns_from(self, entropy: Tensor) -> bool:
+        return self.gate is None or not self.gate.decide(float(entropy)).ask
+
+    @torch.no_grad()
+    def _anchor_feature(self, views: Tensor, feature: Tensor) -> Tensor:
+        """View 0's feature at the loaded prompts; the step has it where prompts leave images alone."""
+        if self.anchor.tokens.vision is None or self.point is self.anchor:
+            return feature
+        return self.classifier.image(self.classifier.clip.preprocess(views[:1]), self.anchor.tokens.vision)[0]
+
+    @torch.no_grad()
+    def _watch(self, guard: Guard, logits: Tensor, feature: Tensor) -> None:
+        anchored = self.classifier.logits(feature[None], self.anchor.text)
+        if guard.collapsed(int(logits.argmax()), int(anchored.argmax())):
+            self._start_afresh()
+            log.warning(
+                "The prompts collapsed to few classes at image %d and were restored (time %d); "
+                "a lower lr or more resets may prevent it.",
+                self.seen,
+                guard.collapses,
+            )
 
     def summary(self) -> dict[str, Any]:
-        counts = {"skipped_updates": self.skipped_updates}
+        counts: dict[str, Any] = {"skipped_updates": self.skipped_updates}
+        if self.gate is not None:
+            counts |= {
+                "held_back": self.gate.asked,
+                "skipped_updates": self.skipped_updates - self.gate.asked,
+            }
+        if self.guard is not None:
+            counts["collapses"] = self.guard.collapses
         if self.memory is None:
             return counts
         by_class = {
@@ -133,20 +172,25 @@ class Tuner:
             "seen": self.seen,
             "skipped_updates": self.skipped_updates,
             "optimiser_steps": self.moments.steps,
-            "kind": self.prompts.kind,
-            "suffix": self.prompts.suffix,
+            **self._identity(),
         }
         if self.memory is not None:
             tensors |= {f"memory.{name}": value for name, value in self.memory.tensors()}
             values["buffer"] = self.memory.buffer.state_dict()
+        for name, part in (("gate", self.gate), ("guard", self.guard)):
+            if part is not None:
+                values[name] = part.state_dict()
         return Snapshot(tensors, values)
 
     def restore(self, snapshot: Snapshot) -> None:
         values, device = snapshot.values, self.classifier.clip.device
         tensors = {name: tensor.to(device) for name, tensor in snapshot.tensors.items()}
+        self._check_snapshot(values, _under("anchor.", tensors))
         self.seen, self.skipped_updates = values["seen"], values["skipped_updates"]
         if not self.episodic:
-            self.point = point_at(self.classifier, _under("parameters.", tensors))
+            moved = _under("parameters.", tensors)
+            at_anchor = _same(moved, self.anchor.parameters)
+            self.point = self.anchor if at_anchor else point_at(self.classifier, moved)
             self.moments = Moments(
                 _under("first.", tensors), _under("second.", tensors), values["optimiser_steps"]
             )
@@ -156,13 +200,26 @@ class Tuner:
             payloads = [evidence_from(f"entry.{index}", kept) for index in range(count)]
             self.memory.buffer.load_state_dict(values["buffer"], payloads)
             self.memory.total = Gradient(kept.get("total.text"), kept.get("total.vision"))
+        for name, part in (("gate", self.gate), ("guard", self.guard)):
+            if part is not None and name in values:
+                part.load_state_dict(values[name])
 
-    def _anchor(self, prompts: Prompts) -> Point:
-        device, dtype = self.classifier.clip.device, self.classifier.dtype
-        parameters = {
-            name: value.to(device=device, dtype=dtype) for name, value in prompts.parameters.items()
-        }
-        return point_at(self.classifier, parameters)
+    def _check_snapshot(self, values: dict[str, Any], anchor: Parameters) -> None:
+        """Refuse a state whose cached gradients or moments belong to other prompts or another loss."""
+        for name, mine in self._identity().items():
+            if values.get(name) != mine:
+                raise StateError(
+                    f"The saved state has {name}={values.get(name)!r}, this learner {mine!r}; "
+                    "make it with the saved settings, or with `Learner.load`."
+                )
+        if not _same(anchor, self.anchor.parameters):
+            raise StateError("The saved state began with other prompts; give the learner the same ones.")
+
+    def _identity(self) -> dict[str, Any]:
+        own = {"kind": self.prompts.kind, "suffix": self.prompts.suffix, "period": self.period}
+        if self.memory is None:
+            return own
+        return own | {"weight_ce": self.memory.weight_ce, "weight_fine": self.memory.weight_fine}
 
     def _memory(self, settings: AskSettings, seed: int) -> Memory:
         return Memory(
@@ -174,44 +231,18 @@ class Tuner:
             chunk=settings.chunk,
         )
 
-    def _alignment(self) -> Alignment | None:
-        settings = self.settings
-        fine = settings.weight_fine if isinstance(settings, AskSettings) else 0.0
-        if not settings.weight_coarse and not fine:
-            return None
-        if self.anchor.tokens.vision is None:
-            raise SettingsError(
-                "Alignment needs prompts in the vision tower (maple); set weight_coarse to 0."
-            )
-        source = settings.source
-        if source is None:
-            raise SettingsError(
-                "Alignment needs source statistics: give source=, a file made by `taps stats`."
-            )
-        stats = source if isinstance(source, SourceStats) else SourceStats.load(source)
-        stats.check(model=self.classifier.clip.fingerprint, prompts=self.prompts.fingerprint)
-        layers = settings.align_layers or ((0, 1) if settings.align == "promptalign" else stats.layers)
-        missing = [layer for layer in layers if layer not in stats.layers]
-        if missing:
-            raise SettingsError(
-                f"The source statistics hold blocks {stats.layers}, not {missing}; make them again."
-            )
-        return make_alignment(settings.align, layers, stats, self.classes, self.classifier, fine=bool(fine))
-
     def _evidence(self, views: Tensor, chosen: Tensor, feature: Tensor) -> Evidence | None:
         if self.memory is None:
             return None
         aligned = None
         if self.memory.weight_fine:
             aligned = views if self.settings.align == "paper" else views[chosen.to(views.device)]
-        return Evidence(pixels=views[0].clone(), views=aligned, feature=feature)
+        # View 0 holds whole numbers even where AugMix made floats; copies, since a slice keeps all views alive.
+        return Evidence(pixels=views[0].to(torch.uint8, copy=True), views=aligned, feature=feature.clone())
 
 
-def prompt_classifier(clip: Clip, classes: tuple[str, ...], prompts: Prompts) -> Classifier:
-    """A classifier whose class texts follow a learned context."""
-    context = prompts.parameters["context"].shape[-2]
-    layout = clip.text_layout(class_texts(classes, prompts.suffix), context=context)
-    return Classifier(clip, layout, prompts.kind)
+def _same(one: Parameters, other: Parameters) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

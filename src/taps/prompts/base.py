@@ -112,11 +112,33 @@ class Prompts:
 
 
 def check_base(prompts: Prompts, clip: Clip) -> None:
-    """Refuse prompts that were made for other weights."""
+    """Refuse prompts that were made for other weights, or whose tensors do not fit the model."""
     if prompts.base_fingerprint != clip.fingerprint:
         raise PromptsError(
             f"These prompts were made for {prompts.base} (weights {prompts.base_fingerprint}), not for "
-            f"{clip.config.name} (weights {clip.fingerprint}); train prompts for it with `taps train`."
+            f"{clip.config.name} (weights {clip.fingerprint}); train some for this model with `taps train`."
+        )
+    check_shapes(prompts, clip)
+
+
+def check_shapes(prompts: Prompts, clip: Clip) -> None:
+    """Refuse tensors that are missing, unknown, of another width, or not finite."""
+    family = importlib.import_module(f"taps.prompts.{prompts.kind}")
+    wanted = family.shapes(clip.config, prompts.parameters)
+    given = {name: tuple(value.shape) for name, value in prompts.parameters.items()}
+    wrong = sorted(name for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name))
+    if not wrong and 0 in given["context"]:
+        raise PromptsError("The prompts have no context tokens; make them again with `taps train`.")
+    if wrong:
+        name = wrong[0]
+        raise PromptsError(
+            f"{prompts.kind} prompts for {clip.config.name} have {name} of shape "
+            f"{wanted.get(name, 'none')}, but these have {given.get(name, 'none')}; they are another model's."
+        )
+    broken = [name for name, value in prompts.parameters.items() if not torch.isfinite(value).all()]
+    if broken:
+        raise PromptsError(
+            f"The prompts hold values that are not finite in {', '.join(broken)}; make them again."
         )
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from taps.clip import Clip
 from taps.errors import PromptsError
-from taps.prompts import coop, maple
+from taps.prompts import cocoop, coop, maple, proda
 from taps.prompts.base import KINDS, Prompts, check_base
+from taps.source import SourceStats
 
 log = logging.getLogger("taps")
+SOURCE_FILE = "source.safetensors"
 
 
 def shipped(clip: Clip, kind: str) -> Prompts | None:
@@ -50,10 +53,8 @@ def choose_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, default: 
                 default,
             )
         return found or coop.initial(clip)
-    if wanted == "coop":
-        return shipped(clip, "coop") or coop.initial(clip)
-    if wanted == "maple":
-        return shipped(clip, "maple") or _untrained_maple(clip)
+    if wanted in KINDS:
+        return shipped(clip, str(wanted)) or _untrained(clip, str(wanted))
     path = Path(wanted)
     if not path.is_dir():
         raise PromptsError(
@@ -65,6 +66,43 @@ def choose_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, default: 
     return prompts
 
 
-def _untrained_maple(clip: Clip) -> Prompts:
-    log.warning("These MaPLe prompts are untrained noise to %s: fine for tests only.", clip.config.name)
-    return maple.initial(clip, torch.Generator().manual_seed(0))
+def trained_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, family: str) -> Prompts:
+    """Prompts of one family for a method that is nothing without them; none, or others, is an error."""
+    if wanted is None:
+        found = shipped(clip, family)
+        if found is None:
+            raise PromptsError(
+                f"No trained {family} prompts are known for {clip.config.name}; train some with "
+                f"`taps train {family}` and give their directory as prompts."
+            )
+        return found
+    prompts = choose_prompts(clip, wanted, default=family)
+    if prompts.kind != family:
+        raise PromptsError(f"This method takes {family} prompts, but {prompts.kind} prompts were given.")
+    return prompts
+
+
+def shipped_source(clip: Clip, prompts: Prompts) -> SourceStats | None:
+    """Source statistics that come with the package for exactly this model and these prompts, if any."""
+    file = resources.files("taps.prompts") / "shipped" / f"{clip.config.name}-{prompts.kind}" / SOURCE_FILE
+    with resources.as_file(file) as path:
+        if not path.is_file():
+            return None
+        stats = SourceStats.load(path)
+    return stats if (stats.model, stats.prompts) == (clip.fingerprint, prompts.fingerprint) else None
+
+
+def untrained(clip: Clip, kind: str, generator: torch.Generator) -> Prompts:
+    """Where the training of a family starts."""
+    if kind == "coop":
+        return coop.initial(clip)
+    family: Any = {"cocoop": cocoop, "maple": maple, "proda": proda}[kind]
+    return family.initial(clip, generator)  # type: ignore[no-any-return]
+
+
+def _untrained(clip: Clip, kind: str) -> Prompts:
+    if kind in ("maple", "proda"):
+        log.warning(
+            "These %s prompts are untrained noise to %s: fine for tests only.", kind, clip.config.name
+        )
+    return untrained(clip, kind, torch.Generator().manual_seed(0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from taps.clip import Clip
+from taps.clip import Clip, ClipConfig
 from taps.prompts.base import Parameters, Prompts, PromptTokens, word_vectors
 
 
@@ -22,3 +22,8 @@ def initial(clip: Clip, words: str = "a photo of a", suffix: str = "{}.") -> Pro
 
 def tokens(parameters: Parameters, feature: Tensor | None = None) -> PromptTokens:
     return PromptTokens(text=parameters["context"][None], vision=None)
+
+
+def shapes(config: ClipConfig, parameters: Parameters) -> dict[str, tuple[int, ...]]:
+    """What the tensors of this family look like in a model of these sizes."""
+    return {"context": (len(parameters.get("context", ())), config.text_width)}

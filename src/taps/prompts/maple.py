@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from taps.clip import Clip
+from taps.clip import Clip, ClipConfig
 from taps.prompts.base import Parameters, Prompts, PromptTokens, word_vectors
 
 
@@ -40,3 +40,14 @@ def tokens(parameters: Parameters, feature: Tensor | None = None) -> PromptToken
     text = torch.cat([parameters["context"][None], parameters["deep"]])
     vision = text @ parameters["coupling.weight"].mT + parameters["coupling.bias"][:, None]
     return PromptTokens(text=text, vision=vision)
+
+
+def shapes(config: ClipConfig, parameters: Parameters) -> dict[str, tuple[int, ...]]:
+    """What the tensors of this family look like in a model of these sizes."""
+    count, depth = len(parameters.get("context", ())), len(parameters.get("deep", ())) + 1
+    return {
+        "context": (count, config.text_width),
+        "deep": (depth - 1, count, config.text_width),
+        "coupling.weight": (depth, config.vision_width, config.text_width),
+        "coupling.bias": (depth, config.vision_width),
+    }

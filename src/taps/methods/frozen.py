@@ -1,0 +1,119 @@
+"""Methods that adapt nothing: prompts as they are, and a rule from the views' logits to a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from taps.classifier import Classifier, class_texts
+from taps.clip import Clip
+from taps.losses import mean_entropy
+from taps.memory import Evidence
+from taps.methods.base import Snapshot, Verdict
+from taps.methods.settings import TextSettings
+from taps.prompts import Prompts
+from taps.prompts.base import Parameters
+from taps.prompts.choose import choose_prompts, trained_prompts
+from taps.prompts.classify import class_features, placed, prompt_classifier
+
+Rule = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Logits of the views [N, K] → probabilities [K] and the entropy of the prediction."""
+
+
+@dataclass(frozen=True)
+class FrozenSettings(TextSettings):
+    """For trained prompts that are not adapted.
+
+    Attributes:
+        prompts: A directory made by `taps train`, or a `Prompts`; None for those that come with the package.
+    """
+
+    prompts: str | Path | Prompts | None = None
+
+
+class Frozen:
+    """A model that never changes.
+
+    Args:
+        clip: The frozen model.
+        classes: Class names.
+        rule: How logits become a prediction.
+        template: The sentence a class name is put into, where there are no prompts.
+        prompts: Learned prompts, or None.
+    """
+
+    def __init__(
+        self,
+        clip: Clip,
+        classes: tuple[str, ...],
+        rule: Rule,
+        *,
+        template: str = TextSettings.template,
+        prompts: Prompts | None = None,
+    ) -> None:
+        self.rule = rule
+        self.prompts = prompts
+        self.parameters: Parameters = {}
+        if prompts is None:
+            self.classifier = Classifier(clip, clip.text_layout(class_texts(classes, template)), kind=None)
+        else:
+            self.classifier = prompt_classifier(clip, classes, prompts)
+            self.parameters = placed(prompts, self.classifier)
+        self.text: Tensor | None = None
+        self.vision: Tensor | None = None
+        if prompts is None or prompts.kind != "cocoop":
+            with torch.no_grad():
+                self.text, self.vision = class_features(self.classifier, self.parameters)
+
+    @property
+    def asks(self) -> bool:
+        return False
+
+    @torch.no_grad()
+    def predict(self, views: Tensor) -> Verdict:
+        features = self.classifier.image(self.classifier.clip.preprocess(views), self.vision)
+        text = self.text
+        if text is None:  # the context follows the image, whatever its views show
+            text, _ = class_features(self.classifier, self.parameters, features[0])
+        probs, entropy = self.rule(self.classifier.logits(features, text))
+        return Verdict(probs, float(entropy))
+
+    def learn(self, id: int, label: int, evidence: Evidence) -> None:
+        """Nothing is learned."""
+
+    def snapshot(self) -> Snapshot:
+        if self.prompts is None:
+            return Snapshot()
+        tensors = {f"anchor.{name}": value for name, value in self.parameters.items()}
+        return Snapshot(tensors, {"kind": self.prompts.kind, "suffix": self.prompts.suffix})
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """There is nothing to restore: the prompts come with the settings."""
+
+    def summary(self) -> dict[str, Any]:
+        return {}
+
+
+def view_zero(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The prediction of the image itself."""
+    return torch.softmax(logits[0], dim=-1), mean_entropy(logits[:1])
+
+
+def build_source(clip: Clip, classes: tuple[str, ...], settings: FrozenSettings, seed: int) -> Frozen:
+    """The prompts that TAPS starts from, MaPLe unless others are given."""
+    return Frozen(clip, classes, view_zero, prompts=choose_prompts(clip, settings.prompts, default="maple"))
+
+
+def trained(family: str) -> Callable[[Clip, tuple[str, ...], FrozenSettings, int], Frozen]:
+    """A builder for the trained prompts of one family."""
+
+    def build(clip: Clip, classes: tuple[str, ...], settings: FrozenSettings, seed: int) -> Frozen:
+        prompts = trained_prompts(clip, settings.prompts, family=family)
+        return Frozen(clip, classes, view_zero, prompts=prompts)
+
+    return build

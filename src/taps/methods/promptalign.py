@@ -1,0 +1,22 @@
+"""PromptAlign: MaPLe prompts, one step on entropy and alignment to the source set for each image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taps.clip import Clip
+from taps.methods.settings import TuneSettings
+from taps.methods.tuner import Tuner
+from taps.prompts.choose import trained_prompts
+
+
+@dataclass(frozen=True)
+class PromptAlignSettings(TuneSettings):
+    """Alignment at the weight PromptAlign gives it; its own learning rates are presets."""
+
+    weight_coarse: float = 1.0
+
+
+def build(clip: Clip, classes: tuple[str, ...], settings: PromptAlignSettings, seed: int) -> Tuner:
+    prompts = trained_prompts(clip, settings.prompts, family="maple")
+    return Tuner(clip, classes, prompts, settings, seed=seed)

@@ -1,0 +1,151 @@
+"""TDA: no gradient, no label; features of confident images vote for their class, unsure ones against."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from taps.classifier import Classifier, class_texts
+from taps.clip import Clip
+from taps.losses import mean_entropy
+from taps.memory import Evidence
+from taps.methods.base import Snapshot, Verdict
+from taps.methods.settings import TextSettings
+
+
+@dataclass(frozen=True)
+class TdaSettings(TextSettings):
+    """TDA's published values.
+
+    Attributes:
+        positive_shots: Confident images kept of each predicted class.
+        positive_weight: Weight of their vote.
+        positive_sharpness: How fast a vote fades with distance.
+        negative_shots: Unsure images kept of each predicted class.
+        negative_weight: Weight of their vote against.
+        negative_sharpness: How fast that fades.
+        unsure_from: Lowest entropy of an unsure image, in nats over log2 K as TDA counts it.
+        unsure_to: Highest.
+        mask_above: An unsure image votes against the classes it gave at least this probability.
+    """
+
+    positive_shots: int = 3
+    positive_weight: float = 2.0
+    positive_sharpness: float = 3.0
+    negative_shots: int = 2
+    negative_weight: float = 0.117
+    negative_sharpness: float = 1.0
+    unsure_from: float = 0.2
+    unsure_to: float = 0.5
+    mask_above: float = 0.03
+
+
+class Cache:
+    """For each class its `shots` images of lowest entropy: features, values [K], entropies."""
+
+    def __init__(self, shots: int) -> None:
+        self.shots = shots
+        self.items: dict[int, list[tuple[float, Tensor, Tensor]]] = {}
+
+    def add(self, label: int, entropy: float, feature: Tensor, value: Tensor) -> None:
+        kept = [*self.items.get(label, []), (entropy, feature, value)]
+        self.items[label] = sorted(kept, key=lambda item: item[0])[: self.shots]
+
+    def votes(self, feature: Tensor, sharpness: float) -> Tensor | float:
+        """Σ_i exp(−sharpness · (1 − cos_i)) · value_i; 0 while nothing is kept."""
+        kept = [item for label in sorted(self.items) for item in self.items[label]]
+        if not kept:
+            return 0.0
+        features, values = (torch.stack(part) for part in ([k[1] for k in kept], [k[2] for k in kept]))
+        return torch.exp(sharpness * (features @ feature - 1)) @ values
+
+    def tensors(self, prefix: str) -> dict[str, Tensor]:
+        return {
+            f"{prefix}.{label}.{place}.{name}": tensor
+            for label, kept in self.items.items()
+            for place, (_, feature, value) in enumerate(kept)
+            for name, tensor in (("feature", feature), ("value", value))
+        }
+
+    def entropies(self) -> dict[str, list[float]]:
+        return {str(label): [entropy for entropy, _, _ in kept] for label, kept in self.items.items()}
+
+    def restore(self, prefix: str, entropies: dict[str, list[float]], tensors: dict[str, Tensor]) -> None:
+        self.items = {
+            int(label): [
+                (
+                    entropy,
+                    tensors[f"{prefix}.{label}.{place}.feature"],
+                    tensors[f"{prefix}.{label}.{place}.value"],
+                )
+                for place, entropy in enumerate(kept)
+            ]
+            for label, kept in entropies.items()
+        }
+
+
+class Tda:
+    """Zero-shot CLIP with two caches."""
+
+    def __init__(self, clip: Clip, classes: tuple[str, ...], settings: TdaSettings) -> None:
+        self.settings = settings
+        texts = class_texts(classes, settings.template)
+        self.classifier = Classifier(clip, clip.text_layout(texts), kind=None)
+        with torch.no_grad():
+            self.text = self.classifier.text(None)
+        self.positive, self.negative = Cache(settings.positive_shots), Cache(settings.negative_shots)
+
+    @property
+    def asks(self) -> bool:
+        return False
+
+    @torch.no_grad()
+    def predict(self, views: Tensor) -> Verdict:
+        settings = self.settings
+        feature = self.classifier.image(self.classifier.clip.preprocess(views[:1]), None)
+        logits = self.classifier.logits(feature, self.text)[0]
+        probs = torch.softmax(logits, dim=-1)
+        entropy = float(mean_entropy(logits[None]))
+        if math.isfinite(entropy):
+            self._keep(feature[0], probs, entropy)
+        for_it = self.positive.votes(feature[0], settings.positive_sharpness)
+        against = self.negative.votes(feature[0], settings.negative_sharpness)
+        logits = logits + settings.positive_weight * for_it - settings.negative_weight * against
+        return Verdict(torch.softmax(logits, dim=-1), entropy)
+
+    def _keep(self, feature: Tensor, probs: Tensor, entropy: float) -> None:
+        settings, label = self.settings, int(probs.argmax())
+        self.positive.add(
+            label, entropy, feature, torch.eye(len(probs), device=probs.device, dtype=probs.dtype)[label]
+        )
+        if settings.unsure_from < entropy / math.log2(len(probs)) < settings.unsure_to:
+            self.negative.add(label, entropy, feature, (probs > settings.mask_above).to(probs.dtype))
+
+    def learn(self, id: int, label: int, evidence: Evidence) -> None:
+        """Nothing is learned from labels."""
+
+    def snapshot(self) -> Snapshot:
+        tensors = self.positive.tensors("positive") | self.negative.tensors("negative")
+        return Snapshot(
+            tensors, {"positive": self.positive.entropies(), "negative": self.negative.entropies()}
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        tensors = {name: value.to(self.text.device) for name, value in snapshot.tensors.items()}
+        self.positive.restore("positive", snapshot.values["positive"], tensors)
+        self.negative.restore("negative", snapshot.values["negative"], tensors)
+
+    def summary(self) -> dict[str, Any]:
+        held = {
+            name: sum(map(len, cache.items.values()))
+            for name, cache in (("positive", self.positive), ("negative", self.negative))
+        }
+        return {f"cache_{name}": count for name, count in held.items()}
+
+
+def build(clip: Clip, classes: tuple[str, ...], settings: TdaSettings, seed: int) -> Tda:
+    return Tda(clip, classes, settings)
