@@ -1,7 +1,22 @@
 """TAPS: test-time active prompt learning for vision-language models on single-sample streams."""
 
-from taps.clip import load_clip
-from taps.learner import Learner
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from taps.clip import load_clip
+    from taps.learner import Learner
 
 __all__ = ["Learner", "load_clip"]
 __version__ = "0.1.0"
+
+# Imported when first used, so that commands which need no torch do not wait for it.
+HOMES = {"Learner": "taps.learner", "load_clip": "taps.clip"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module 'taps' has no attribute {name!r}")
+    return getattr(importlib.import_module(HOMES[name]), name)

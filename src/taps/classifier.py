@@ -10,12 +10,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taps.clip import Clip, TextLayout
+from taps.clip.tokenizer import encode
 from taps.errors import ClassNameError
 from taps.prompts.base import Parameters, PromptTokens, prompt_tokens
 
 
-def check_classes(classes: Sequence[str]) -> tuple[str, ...]:
-    """Class names that can be classified into, or a sentence that says why not."""
+def check_classes(classes: Sequence[str], *, allow_duplicates: bool = False) -> tuple[str, ...]:
+    """Class names that can be classified into, or a sentence that says why not.
+
+    Args:
+        classes: The names.
+        allow_duplicates: ImageNet's published list has two classes named "missile" and two named "sunglasses".
+    """
+    if isinstance(classes, str):  # it would be taken for a list of letters
+        raise ClassNameError(f"The classes are one text, {classes!r}; give a list of names.")
     names = tuple(str(name).strip() for name in classes)
     if len(names) < 2:
         raise ClassNameError(
@@ -25,11 +33,10 @@ def check_classes(classes: Sequence[str]) -> tuple[str, ...]:
         raise ClassNameError("A class name is empty; give every class a name.")
     seen: dict[str, str] = {}
     for name in names:
-        if name.casefold() in seen:
-            raise ClassNameError(
-                f"The class names {seen[name.casefold()]!r} and {name!r} are the same; keep one."
-            )
-        seen[name.casefold()] = name
+        key = readable(name).casefold()
+        if key in seen and not allow_duplicates:
+            raise ClassNameError(f"The class names {seen[key]!r} and {name!r} are the same; keep one.")
+        seen[key] = name
     return names
 
 
@@ -46,7 +53,12 @@ def class_texts(classes: Sequence[str], template: str) -> list[str]:
     """The texts that stand for the classes."""
     if "{}" not in template:
         raise ClassNameError(f"The template {template!r} has no {{}} where the class name goes.")
-    return [template.format(readable(name)) for name in classes]
+    nameless = [name for name in classes if not encode(readable(name))]
+    if nameless:
+        raise ClassNameError(
+            f"The class name {nameless[0]!r} has no tokens; give it at least one letter or digit."
+        )
+    return [template.replace("{}", readable(name)) for name in classes]
 
 
 @dataclass(frozen=True)

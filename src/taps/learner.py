@@ -35,6 +35,7 @@ class Learner:
         classes: Class names; their order gives the indices.
         method: Which system (`taps methods` lists them).
         seed: Every random choice follows from it.
+        allow_duplicates: Let two classes have one name, as two pairs of ImageNet's do; answer those by index.
         **settings: Of the method, by name.
 
     >>> import numpy as np, taps
@@ -44,10 +45,17 @@ class Learner:
     """
 
     def __init__(
-        self, clip: Clip, classes: Sequence[str], method: str = "taps", *, seed: int = 0, **settings: Any
+        self,
+        clip: Clip,
+        classes: Sequence[str],
+        method: str = "taps",
+        *,
+        seed: int = 0,
+        allow_duplicates: bool = False,
+        **settings: Any,
     ) -> None:
         self.clip = clip
-        self.classes = check_classes(classes)
+        self.classes = check_classes(classes, allow_duplicates=allow_duplicates)
         self.method_name = method
         self.settings = method_settings(method, settings)
         self.seed = seed
@@ -210,7 +218,14 @@ class Learner:
         """
         saved = checkpoint.load(Path(directory), clip)
         values = saved.state["values"]
-        learner = cls(saved.clip, values["classes"], values["method"], seed=values["seed"], **saved.settings)
+        learner = cls(
+            saved.clip,
+            values["classes"],
+            values["method"],
+            seed=values["seed"],
+            allow_duplicates=True,  # they were checked when the stream began
+            **saved.settings,
+        )
         learner.load_state_dict(saved.state)
         return learner
 

@@ -6,7 +6,6 @@ import importlib
 import sys
 from typing import Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -14,6 +13,12 @@ from taps.errors import TapsError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module with a typer `app`, one line for `taps --help`)
+    "demo": ("taps.cli.demo", "See it work, offline, in minutes: three methods on a bundled stream, and a report."),
+    "run": ("taps.cli.run", "Stream a folder of images: predict, ask an expert now and then, learn."),
+    "methods": ("taps.cli.methods", "List the methods with one line each, or the settings of one."),
+    "train": ("taps.cli.train", "Train prompts on a few images of each class."),
+    "stats": ("taps.cli.stats", "Source statistics for alignment: collect them, merge them."),
+    "prompts": ("taps.cli.prompts", "Look at trained prompts, or import public checkpoints."),
     "data": ("taps.cli.data", "List data sets and check a copy of one before hours are spent on it."),
     "simulate": ("taps.cli.simulate", "Simulate the paper's two propositions."),
 }
@@ -22,10 +27,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
 class LazyGroup(TyperGroup):
     """Imports a command's module when it is called, so that `taps --help` does not wait for torch."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> Any:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(COMMANDS[cmd_name][0])
@@ -33,7 +38,7 @@ class LazyGroup(TyperGroup):
         command.name = cmd_name
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 

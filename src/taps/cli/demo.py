@@ -1,0 +1,102 @@
+"""`taps demo`: see it work, offline, in minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+VIEWS = 16  # a quarter of the paper's 64, so that two cores are done in minutes
+
+
+@app.command()
+def demo(
+    model: Annotated[str, typer.Option(help="pocket comes with the package; any other model works too.")] = "pocket",
+    methods: Annotated[str, typer.Option(help="Which methods to compare.")] = "zero_shot,tpt,taps",
+    limit: Annotated[int | None, typer.Option(help="Stop after so many images.")] = None,
+    views: Annotated[int, typer.Option(help="Views of each image; the paper has 64.")] = VIEWS,
+    rate: Annotated[float, typer.Option(help="Share of images to ask about.")] = 0.05,
+    seed: Annotated[int, typer.Option(help="Order of the stream and all random choices.")] = 0,
+    out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("taps-demo"),
+) -> None:
+    """Stream 360 bundled images through zero-shot CLIP, TPT and TAPS, and write a report to look at.
+
+    Needs no network. The folder's own labels play the expert; each is looked at only after its prediction.
+    """
+    from rich.console import Console
+
+    from taps.cli.common import given_settings
+    from taps.clip import load_clip
+    from taps.data import demo_dataset, stream_order
+    from taps.errors import DataError
+    from taps.evaluate.demo import Trace, page, play
+    from taps.learner import Learner
+    from taps.methods.registry import find_method
+
+    console = Console()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "report.html").touch()
+    except OSError as error:
+        raise DataError(f"The report cannot be written to {out} ({error.strerror}); choose another --out.") from error
+    clip = load_clip(model)
+    warning = ""
+    if clip.fingerprint.startswith("random"):
+        warning = "This model has random weights: the page shows how things work, not what they can do."
+        console.print(warning)
+    dataset = demo_dataset()
+    order = stream_order(len(dataset), seed).tolist()[:limit]
+    console.print(f"{len(order)} images, {len(dataset.classes)} classes, model {model}, {views} views of each image.")
+    traces = []
+    for name in methods.split(","):
+        settings = given_settings(name, {"views": views, "rate": rate}, [])
+        learner = Learner(clip, dataset.classes, name, seed=seed, **settings)
+        with MethodBar(console, name, len(order)) as update:
+            traces.append(play(learner, dataset, order, Trace(name, find_method(name).line), update))
+    report = out / "report.html"
+    report.write_text(page(traces, model=model, dataset=dataset, views=views, warning=warning), encoding="utf-8")
+    _show(console, traces)
+    console.print(f"Report: {report.resolve()}", soft_wrap=True)
+
+
+class MethodBar:
+    """A progress bar that is called after each image."""
+
+    def __init__(self, console: Any, name: str, total: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.progress = Progress(
+            TextColumn(f"{name:<10}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self.task = self.progress.add_task(name, total=total, note="")
+
+    def __enter__(self) -> Any:
+        self.progress.start()
+        return self.update
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def update(self, prediction: Any, trace: Any) -> None:
+        note = f"accuracy {trace.accuracy:.1%}  asked {len(trace.asked)}  {1000 * prediction.seconds:.0f} ms"
+        self.progress.update(self.task, advance=1, note=note)
+
+
+def _show(console: Any, traces: Any) -> None:
+    from rich.table import Table
+
+    table = Table(title="Measured just now")
+    table.add_column("method")
+    for column in ("accuracy", "questions", "ms/image"):
+        table.add_column(column, justify="right")
+    for trace in traces:
+        table.add_row(trace.name, f"{trace.accuracy:.1%}", str(len(trace.asked)), f"{trace.ms:.0f}")
+    console.print(table)

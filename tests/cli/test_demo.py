@@ -1,0 +1,28 @@
+"""`taps demo`: its table and its page."""
+
+import os
+import re
+import subprocess
+import sys
+
+
+def test_demo_writes_a_page_that_needs_nothing_else(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "taps.cli", "demo", "--model", "tiny", "--limit", "40", "--views", "4"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "120"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "random weights" in done.stdout
+    page = (tmp_path / "taps-demo/report.html").read_text()
+    assert str(tmp_path / "taps-demo/report.html") in done.stdout
+    assert not re.search(r"(src|href)=\"(?!data:)", page), "the page refers to something outside itself"
+    assert "{{" not in page
+    for method in ("zero_shot", "tpt", "taps"):
+        accuracy = re.search(rf"{method}\s+│\s+([\d.]+%)\s+│\s+(\d+)", done.stdout)
+        assert accuracy, done.stdout
+        assert f"<td>{accuracy[1]}</td><td>{accuracy[2]}</td>" in page
+    asked = int(re.search(r"The (\d+) questions", page)[1])
+    assert asked == page.count("<figure>") > 0
