@@ -1,0 +1,71 @@
+"""Progress of many runs at a time: one bar over all images, one for each run under way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from taps.evaluate.jobs import Job
+    from taps.evaluate.pool import Watch
+
+
+class RunsProgress:
+    """Bars with the time that is left.
+
+    Args:
+        console: Where to draw.
+    """
+
+    def __init__(self, console: Any) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self.tasks: dict[int, Any] = {}
+        self.done: dict[int, int] = {}
+
+    def __enter__(self) -> RunsProgress:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def watcher(self, left: Sequence[tuple[Job, int]]) -> Watch:
+        """Who is told about these runs."""
+        overall = self.bar.add_task("all runs", total=sum(total for _, total in left))
+
+        def watch(what: str, index: int, value: Any) -> None:
+            job, total = left[index]
+            if what == "start":
+                title = f"{job.stream.name} · {job.title} · seed {job.seed}"
+                self.tasks[index] = self.bar.add_task(title, total=total)
+                return
+            if what == "progress":
+                self.done[index] = value
+                self.bar.update(self.tasks[index], completed=value)
+            else:
+                self.done[index] = total
+                self.bar.remove_task(self.tasks.pop(index))
+                if what == "done":
+                    self.bar.console.print(_told(job, value), markup=False, highlight=False)
+                elif what == "failed":
+                    self.bar.console.print(f"failed: {job.stream.name} {job.title}: {value}", markup=False)
+            self.bar.update(overall, completed=sum(self.done.values()))
+
+        return watch
+
+
+def _told(job: Job, row: dict[str, Any]) -> str:
+    asked = f", asked {row['rate']:.1%}" if row["asked"] else ""
+    broken = f", {row['broken']} broken" if row["broken"] else ""
+    return (
+        f"{job.stream.name} · {job.title} · seed {job.seed}: "
+        f"{row['top1']:.2%} of {row['n']:,}{asked}{broken}, {row['ms_p50']:.1f} ms an image"
+    )

@@ -1,0 +1,82 @@
+"""An evaluation from beginning to end, for the command line, the ablations and the recipes alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from taps.evaluate.folder import UNFINISHED, collect, to_do
+from taps.evaluate.jobs import Job
+from taps.evaluate.lock import locked
+from taps.evaluate.plan import open_streams
+from taps.evaluate.pool import Watch, run_jobs
+from taps.evaluate.record import write_json
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an evaluation left behind.
+
+    Attributes:
+        rows: Of all finished runs in the folder.
+        unfinished: Runs wanted but not finished, with the reason.
+    """
+
+    rows: list[dict[str, Any]]
+    unfinished: list[dict[str, Any]]
+
+
+def evaluate(
+    jobs: Sequence[Job],
+    out: Path,
+    *,
+    processes: int = 1,
+    device: str | None = None,
+    resume: bool = False,
+    deadline: float | None = None,
+    lengths: dict[str, int] | None = None,
+    watcher: Callable[[Sequence[tuple[Job, int]]], Watch] = lambda left: lambda what, index, value: None,
+) -> Outcome:
+    """Run what is not finished yet, and write `results.json`.
+
+    Args:
+        jobs: From `make_jobs`.
+        out: Folder of the evaluation.
+        processes: Runs at a time.
+        device: Where to compute.
+        resume: Whether to go on with what is in the folder.
+        deadline: Time (of `time.time`) at which runs are saved and left.
+        lengths: Images of each stream by its name; counted where not given.
+        watcher: Given the runs to come and the images of each, returns who is told what happens.
+    """
+    if lengths is None:
+        streams = list(dict.fromkeys(job.stream for job in jobs))
+        lengths = {stream.name: len(dataset) for stream, dataset in open_streams(streams)}
+    left = to_do(out, jobs, lengths, resume=resume)
+    total = {
+        job.stream.name: min(job.limit or lengths[job.stream.name], lengths[job.stream.name]) for job in jobs
+    }
+    with locked(out):
+        watch = watcher([(job, total[job.stream.name]) for job in left])
+        last = time.monotonic()
+
+        def told(what: str, index: int, value: Any) -> None:
+            nonlocal last
+            watch(what, index, value)
+            if what == "done" and time.monotonic() - last > 2.0:  # the file is whole at any moment
+                last = time.monotonic()
+                collect(out)
+
+        try:
+            why = run_jobs(left, out, processes=processes, device=device, deadline=deadline, watch=told)
+        finally:
+            rows = collect(out)
+        unfinished = [
+            {"dataset": left[i].stream.name, "method": left[i].title, "seed": left[i].seed, "why": reason}
+            for i, reason in sorted(why.items())
+        ]
+        write_json(out / UNFINISHED, unfinished)
+    return Outcome(rows, unfinished)

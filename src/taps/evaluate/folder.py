@@ -1,0 +1,122 @@
+"""The folder of an evaluation: what is in it, what may be added, and the rows of all finished runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from taps.errors import DataError
+from taps.evaluate.jobs import ROW, SPEC, Job
+from taps.evaluate.record import write_json
+
+RESULTS, UNFINISHED = "results.json", "unfinished.json"
+SAME = ("method", "settings", "noise", "delay")
+
+
+def run_folders(out: Path) -> list[Path]:
+    """Folders of runs that were begun: runs/<dataset>/<method>/<seed>."""
+    return sorted(path.parent for path in out.glob(f"runs/*/*/*/{SPEC}"))
+
+
+def read_spec(folder: Path) -> dict[str, Any]:
+    try:
+        spec: dict[str, Any] = json.loads((folder / SPEC).read_text())
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder / SPEC} is damaged ({error}); remove {folder} and run again.") from error
+    return spec
+
+
+def read_row(folder: Path) -> dict[str, Any] | None:
+    """The row of a finished run; None where there is none, or only half of one."""
+    try:
+        row: dict[str, Any] = json.loads((folder / ROW).read_text())
+    except (OSError, ValueError):
+        return None
+    return row if "top1" in row else None
+
+
+def collect(out: Path) -> list[dict[str, Any]]:
+    """The rows of all finished runs; `results.json` is written anew from them, whatever state it was in."""
+    rows = [row for folder in run_folders(out) if (row := read_row(folder)) is not None]
+    rows.sort(key=lambda row: (row["dataset"], row["method"], row["seed"]))
+    write_json(out / RESULTS, rows)
+    return rows
+
+
+def to_do(out: Path, jobs: Sequence[Job], lengths: dict[str, int], *, resume: bool) -> list[Job]:
+    """The jobs that are not finished in this folder; a sentence where they do not belong into it.
+
+    Args:
+        out: Folder of the evaluation.
+        jobs: What is wanted.
+        lengths: Images of each stream, by its name.
+        resume: Whether going on with what is there is wanted.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"The folder {out} cannot be made ({error.strerror}); choose another --out."
+        ) from error
+    begun = {folder: read_spec(folder) for folder in run_folders(out)}
+    for spec in begun.values():
+        _check_company(out, spec, jobs)
+    finished = sum(read_row(folder) is not None for folder in begun)
+    if begun and not resume:
+        raise DataError(
+            f"{out} holds an evaluation already ({finished} of {len(begun)} runs finished); "
+            "add --resume to go on with it, or choose another --out."
+        )
+    left = []
+    for job in jobs:
+        folder = job.folder(out)
+        if folder in begun:
+            _check_same(folder, begun[folder], job)
+        row = read_row(folder)
+        wanted = min(job.limit or lengths[job.stream.name], lengths[job.stream.name])
+        if row is None or row["n"] + row["broken"] < wanted:
+            left.append(job)
+    return left
+
+
+def _check_company(out: Path, spec: dict[str, Any], jobs: Sequence[Job]) -> None:
+    """Whatever stands in one table must share the model, and one name must mean one stream."""
+    for job in jobs:
+        if spec["model"] != asdict(job.model):
+            raise DataError(
+                f"{out} was made with the model {spec['model']['name']}, now it is {job.model.name}; "
+                "choose another --out."
+            )
+        if spec["stream"]["name"] == job.stream.name and spec["stream"] != asdict(job.stream):
+            raise DataError(
+                f"{out} knows {job.stream.name} as {spec['stream']}, now it is another; choose another --out."
+            )
+
+
+def _check_same(folder: Path, spec: dict[str, Any], job: Job) -> None:
+    mine = json.loads(json.dumps(asdict(job)))
+    for name in SAME:
+        if spec[name] != mine[name]:
+            raise DataError(
+                f"The run in {folder} was begun with {name} {_told(spec[name], mine[name])}; "
+                "use the same and --resume, or choose another --out."
+            )
+    # Streams of one seed begin alike, so a longer one goes on where the shorter one ended.
+    if mine["limit"] is not None and (spec["limit"] is None or spec["limit"] > mine["limit"]):
+        raise DataError(
+            f"The run in {folder} was begun with limit {spec['limit']}, more than {mine['limit']}; "
+            "use the same or more and --resume, or choose another --out."
+        )
+
+
+def _told(theirs: Any, mine: Any) -> str:
+    """Only what differs, where two settings are compared."""
+    if not isinstance(theirs, dict):
+        return f"{theirs}, now {mine}"
+    names = sorted(name for name in {*theirs, *mine} if theirs.get(name) != mine.get(name))
+    return "; ".join(
+        f"{name}={theirs.get(name, 'default')}, now {mine.get(name, 'default')}" for name in names
+    )

@@ -1,0 +1,205 @@
+"""One run of an evaluation: its stream, model, method and seed; and how it is carried out."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from taps.clip import Clip, load_clip
+from taps.data import Dataset, corrupt_dataset, load_dataset, stream_order
+from taps.errors import DataError, StateError
+from taps.evaluate.lock import locked
+from taps.evaluate.peak import reset_peak
+from taps.evaluate.protocol import Session, Stream, Tally, follow
+from taps.evaluate.record import EVENTS, EVERY, Record, write_json
+from taps.evaluate.scores import read_run, score
+from taps.learner import Learner
+from taps.oracles import Delayed, Noisy, Oracle
+from taps.types import Query
+
+SPEC, ROW = "run.json", "row.json"
+PATIENCE = 10.0  # seconds to wait for a worker whose parent was killed to notice it
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """Which images: a data set, perhaps seen through a corruption.
+
+    Attributes:
+        dataset: Name or path, as `load_dataset` takes it.
+        root: Folder of the named sets.
+        corrupt: Kind of corruption, or None.
+        severity: Of the corruption, 1 to 5.
+        name: How tables call it; the data set's own name unless given.
+    """
+
+    dataset: str
+    root: str | None = None
+    corrupt: str | None = None
+    severity: int = 3
+    name: str = ""
+
+    def load(self) -> Dataset:
+        """The data set, corrupted if that is asked for. The corruption has a seed of its own: 0."""
+        dataset = load_dataset(self.dataset, root=self.root)
+        return dataset if self.corrupt is None else corrupt_dataset(dataset, self.corrupt, self.severity)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Which model, as `load_clip` takes it."""
+
+    name: str
+    pretrained: str | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run. Plain values only, so that it travels to another process and into a file.
+
+    Attributes:
+        stream: The images.
+        model: The model.
+        method: Name of the method.
+        seed: Of the stream's order and of the learner.
+        settings: Of the method, where they differ from its own.
+        label: How tables call the method.
+        limit: Only the first so many images of the order.
+        noise: Share of wrong answers from the expert.
+        delay: Images that pass before an answer comes.
+    """
+
+    stream: StreamSpec
+    model: ModelSpec
+    method: str
+    seed: int
+    settings: dict[str, Any] = field(default_factory=dict)
+    label: str = ""
+    limit: int | None = None
+    noise: float = 0.0
+    delay: int = 0
+
+    @property
+    def title(self) -> str:
+        return self.label or self.method
+
+    def folder(self, out: Path) -> Path:
+        """Where its files lie: runs/<dataset>/<method>/<seed>."""
+        return out / "runs" / slug(self.stream.name) / slug(self.title) / str(self.seed)
+
+
+def slug(name: str) -> str:
+    """A name as one folder's name.
+
+    >>> slug("pacs/photo"), slug("maple+tpt")
+    ('pacs-photo', 'maple+tpt')
+    """
+    return "".join(c if c.isalnum() or c in "._+=-" else "-" for c in name).strip(".") or "unnamed"
+
+
+@lru_cache(maxsize=1)
+def _clip(model: ModelSpec, device: str | None) -> Clip:
+    return load_clip(model.name, pretrained=model.pretrained, device=device)
+
+
+@lru_cache(maxsize=2)
+def _dataset(stream: StreamSpec) -> Dataset:
+    return stream.load()
+
+
+def run_job(
+    job: Job,
+    out: Path,
+    *,
+    device: str | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    progress: Callable[[Tally], None] = lambda tally: None,
+    every: int = EVERY,
+) -> dict[str, Any] | None:
+    """Carry one run out, from its last checkpoint where it has one.
+
+    Args:
+        job: What to run.
+        out: Folder of the evaluation; the run has a folder of its own below.
+        device: Where to compute.
+        stop: Asked before every image; when it says so the run is saved and left.
+        progress: Told after every image.
+        every: Images between two checkpoints, at least.
+
+    Returns:
+        The row of results, or None where the run was left before its end.
+    """
+    folder = job.folder(out)
+    clip = _clip(job.model, device)
+    dataset = _dataset(job.stream)
+    check_labels(dataset)
+    learner = Learner(clip, dataset.classes, job.method, seed=job.seed, **job.settings)
+    stream = Stream(dataset, stream_order(len(dataset), job.seed, job.limit).tolist())
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, patience=PATIENCE), closing(Record(folder, every=every)) as record:
+        _sign(folder, job, clip)
+        reset_peak(clip.device)
+        tally = Tally(**record.resume(learner))
+        session = Session(learner, stream, record, tally, wrap=lambda oracle: _expert(job, oracle, dataset))
+        _ask_again(session)
+        if not follow(session, stop=stop, progress=progress):
+            return None
+        row = score(read_run(folder), tally, learner.summary(), asked=learner.asked)
+        row = {"dataset": job.stream.name, "method": job.title, "seed": job.seed, **row}
+        write_json(folder / ROW, row)
+        if len(stream) == len(dataset):
+            record.forget()  # nothing can follow, so the state need not be kept
+    return row
+
+
+def check_labels(dataset: Dataset) -> None:
+    """Refuse a data set that nothing can be measured on."""
+    unknown = sum(sample.label is None for sample in dataset.samples)
+    if unknown:
+        raise DataError(
+            f"{unknown:,} of {len(dataset):,} images of {dataset.name} have no label; give them one."
+        )
+    outside = sum(not 0 <= (sample.label or 0) < len(dataset.classes) for sample in dataset.samples)
+    if outside:
+        raise DataError(
+            f"{outside:,} images of {dataset.name} have labels outside its {len(dataset.classes):,} classes; "
+            "repair them."
+        )
+
+
+def _sign(folder: Path, job: Job, clip: Clip) -> None:
+    """Write what is being run beside its files; refuse other weights than the run was begun with."""
+    spec = {**asdict(job), "fingerprint": clip.fingerprint}
+    path = folder / SPEC
+    if path.is_file() and (begun := json.loads(path.read_text()).get("fingerprint")) != clip.fingerprint:
+        raise StateError(
+            f"The run in {folder} was begun with other weights ({begun}); choose another --out, or remove it."
+        )
+    write_json(path, spec)
+
+
+def _expert(job: Job, truth: Oracle, dataset: Dataset) -> Oracle:
+    spoilt = Noisy(truth, job.noise, len(dataset.classes), job.seed) if job.noise else truth
+    return Delayed(spoilt, job.delay) if job.delay else spoilt
+
+
+def _ask_again(session: Session) -> None:
+    """After a stop: questions that waited for a late answer are put to the expert again."""
+    if not session.learner.pending or not isinstance(session.oracle, Delayed):
+        return
+    events = map(json.loads, (session.record.folder / EVENTS).read_text().splitlines())
+    where = {event["id"]: event["t"] for event in events if event["event"] == "predicted"}
+    for id in session.learner.pending:
+        session.positions[id] = where[id]
+        session.oracle.waiting[id] = Query(id, session.stream.key(where[id]), None)  # type: ignore[arg-type]
+
+
+def quiet_logs() -> None:
+    """Workers say nothing on their own; what matters travels to the parent."""
+    logging.getLogger("taps").setLevel(logging.ERROR)

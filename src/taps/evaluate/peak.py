@@ -1,0 +1,33 @@
+"""How much memory a run needed at most."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def reset_peak(device: torch.device) -> None:
+    """Forget the peak so far, where the system lets us; a process that runs several jobs measures each."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    with suppress(OSError):
+        CLEAR.write_text("5")
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """Highest memory since `reset_peak`: the accelerator's own, or the process's resident memory."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    with suppress(OSError, ValueError, IndexError, StopIteration):
+        line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)

@@ -1,0 +1,150 @@
+"""From what a user asks for to the list of runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from taps.data import Dataset, find_set
+from taps.errors import SettingsError
+from taps.evaluate.jobs import Job, ModelSpec, StreamSpec, check_labels, slug
+from taps.methods.registry import METHODS, find_method, method_settings
+
+BASELINES = ("zero_shot", "source", "view_ensemble")
+OWN_CONTEXT = ("tpt", "tpt_skip")  # they start from "a photo of a", whatever prompts others are given
+FAMILY = {
+    "source": "maple",
+    "taps": "maple",
+    "promptalign": "maple",
+    **{f"{kind}{tail}": kind for kind in ("coop", "cocoop", "proda", "maple") for tail in ("", "+tpt")},
+}
+
+
+def known_settings(method: str) -> set[str]:
+    return {item.name for item in fields(find_method(method).settings)}
+
+
+def settings_for(method: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that this method has a setting for; out of range ones are refused."""
+    known = known_settings(method)
+    taken = {name: value for name, value in values.items() if name in known and value is not None}
+    if taken.get("order", "predict_first") != "predict_first":
+        raise SettingsError("Tables are made with order=predict_first: an expert's answer is no prediction.")
+    method_settings(method, taken)
+    return taken
+
+
+def check_values(methods: Sequence[str], values: Mapping[str, Any]) -> None:
+    """Refuse a setting that none of the methods has: it is a misspelling."""
+    known = set().union(*(known_settings(method) for method in methods))
+    unknown = sorted(values.keys() - known)
+    if unknown:
+        raise SettingsError(
+            f"None of {', '.join(methods)} has a setting {', '.join(unknown)}; "
+            f"there are {', '.join(sorted(known))}."
+        )
+
+
+def with_baselines(methods: Sequence[str], *, prompts: bool) -> list[str]:
+    """The methods, and before them the baselines that stand in every table."""
+    wanted = [name for name in BASELINES if name in METHODS and (prompts or name != "source")]
+    return list(dict.fromkeys([*wanted, *methods]))
+
+
+def has_prompts(model: ModelSpec, prompts: str | None) -> bool:
+    """Whether trained prompts are given, or come with the package for this model."""
+    if prompts is not None:
+        return prompts != "hand"
+    return (resources.files("taps.prompts") / "shipped" / f"{model.name}-maple").is_dir()
+
+
+def prompts_for(method: str, prompts: str | None) -> str | None:
+    """Which of the given prompts a method starts from; None for its own choice.
+
+    Args:
+        method: Name of the method.
+        prompts: "hand", a directory made by `taps train`, or a directory of such, one a family.
+    """
+    if prompts is None or method in OWN_CONTEXT:
+        return None
+    if method not in FAMILY:
+        return prompts
+    if (Path(prompts) / "config.json").is_file():
+        kind = json.loads((Path(prompts) / "config.json").read_text()).get("kind")
+        return prompts if kind == FAMILY[method] or method in ("source", "taps") else None
+    inside = Path(prompts) / FAMILY[method]
+    return str(inside) if inside.is_dir() else prompts
+
+
+def open_streams(streams: Sequence[StreamSpec]) -> list[tuple[StreamSpec, Dataset]]:
+    """Load every data set once, so that a missing or unlabelled one is refused before hours are spent."""
+    opened = []
+    for stream in streams:
+        dataset = stream.load()
+        check_labels(dataset)
+        suffix = f"+{stream.corrupt}-{stream.severity}" if stream.corrupt else ""
+        opened.append((replace(stream, name=stream.name or dataset.name + suffix), dataset))
+    names = [slug(stream.name) for stream, _ in opened]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SettingsError(f"Two data sets are called {twice[0]!r}; evaluate them into two folders.")
+    return opened
+
+
+def published(method: str, stream: StreamSpec, name: str | None) -> dict[str, Any]:
+    """Settings of a preset; under "auto" a data set that has none keeps the defaults."""
+    from taps.methods.presets import DATASETS, preset
+
+    if name == "auto":
+        found = find_set(stream.dataset)
+        name = found.id if found is not None and found.id in DATASETS else None
+    return {} if name is None else preset(method, name)
+
+
+def make_jobs(
+    streams: Sequence[StreamSpec],
+    model: ModelSpec,
+    methods: Sequence[str | tuple[str, str, Mapping[str, Any]]],
+    seeds: Sequence[int],
+    values: Mapping[str, Any],
+    *,
+    prompts: str | None = None,
+    preset: str | None = None,
+    limit: int | None = None,
+    noise: float = 0.0,
+    delay: int = 0,
+) -> list[Job]:
+    """Every combination, seed by seed, so that an evaluation cut short has whole tables of fewer seeds.
+
+    Args:
+        streams: Named streams, from `open_streams`.
+        model: The model.
+        methods: Names; or (name in tables, method, settings) for variants of one method.
+        seeds: One run each.
+        values: Settings; each method takes those it has.
+        prompts: What methods with prompts start from; see `prompts_for`.
+        preset: Published settings: a name that `taps.methods.presets` knows, or "auto" for the data set's own.
+        limit: Images per run.
+        noise: Share of wrong answers.
+        delay: Images before an answer comes.
+    """
+    if not methods or not seeds or not streams:
+        raise SettingsError("An evaluation needs a data set, a method and a seed at least.")
+    jobs = []
+    for seed in dict.fromkeys(seeds):
+        for stream in streams:
+            for entry in methods:
+                label, method, own = ("", entry, {}) if isinstance(entry, str) else entry
+                given = {
+                    "prompts": prompts_for(method, prompts),
+                    **published(method, stream, preset),
+                    **values,
+                    **own,
+                }
+                settings = settings_for(method, given)
+                jobs.append(Job(stream, model, method, seed, settings, label, limit, noise, delay))
+    return jobs

@@ -1,0 +1,233 @@
+"""Runs side by side in processes of their own. One that dies takes only its own run with it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+from taps.errors import TapsError
+from taps.evaluate.jobs import Job, quiet_logs, run_job
+from taps.evaluate.protocol import Tally
+
+TELL = 0.25  # seconds between two words about progress
+Watch = Callable[[str, int, Any], None]
+"""Called with what happened, the index of the job, and a value.
+
+"start" (None), "progress" (images done), "done" (the row), "stopped" (None) or "failed" (a sentence).
+"""
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    out: Path,
+    *,
+    processes: int = 1,
+    device: str | None = None,
+    deadline: float | None = None,
+    watch: Watch = lambda what, index, value: None,
+) -> dict[int, str]:
+    """Carry out many runs.
+
+    Args:
+        jobs: In the order in which they are begun.
+        out: Folder of the evaluation.
+        processes: How many at a time; one runs in this process.
+        device: Where to compute.
+        deadline: Time (of `time.time`) at which runs are saved and left.
+        watch: Told what happens.
+
+    Returns:
+        For each job that did not reach its end, by index: why.
+    """
+    if processes <= 1 or len(jobs) <= 1:
+        return _run_here(jobs, out, device, deadline, watch)
+    pool = _Pool(out, device, deadline, min(processes, len(jobs)))
+    try:
+        return pool.run(jobs, watch)
+    except KeyboardInterrupt:
+        pool.halt.set()  # every worker saves where it stands
+        pool.join(30.0)
+        raise
+    finally:
+        pool.end()
+
+
+def _run_here(
+    jobs: Sequence[Job], out: Path, device: str | None, deadline: float | None, watch: Watch
+) -> dict[int, str]:
+    unfinished: dict[int, str] = {}
+    for index, job in enumerate(jobs):
+        if _late(deadline):
+            unfinished[index] = "not begun: the time was up"
+            continue
+        watch("start", index, None)
+        tell = partial(watch, "progress", index)
+        what, value = _attempt(job, out, device, lambda: _late(deadline), tell)
+        _note(unfinished, index, what, value)
+        watch(what, index, value)
+    return unfinished
+
+
+def _late(deadline: float | None) -> bool:
+    return deadline is not None and time.time() >= deadline
+
+
+def _attempt(
+    job: Job, out: Path, device: str | None, stop: Callable[[], bool], tell: Callable[[int], None]
+) -> tuple[str, Any]:
+    """Run one job; a refusal or a crash becomes a sentence."""
+    told = 0.0
+
+    def progress(tally: Tally) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if now - told >= TELL:
+            told = now
+            tell(tally.position)
+
+    try:
+        row = run_job(job, out, device=device, stop=stop, progress=progress)
+    except (BrokenPipeError, KeyboardInterrupt):
+        raise
+    except TapsError as error:
+        return "failed", str(error)
+    except Exception as error:
+        trace = job.folder(out) / "crash.txt"
+        trace.parent.mkdir(parents=True, exist_ok=True)
+        trace.write_text(traceback.format_exc())
+        return "failed", f"{type(error).__name__}: {error} (see {trace})"
+    return ("stopped", None) if row is None else ("done", row)
+
+
+def _note(unfinished: dict[int, str], index: int, what: str, value: Any) -> None:
+    if what == "stopped":
+        unfinished[index] = "stopped and saved: the time was up"
+    elif what == "failed":
+        unfinished[index] = str(value)
+
+
+@dataclass
+class _Worker:
+    process: Any
+    pipe: Connection
+    job: int | None = None
+
+
+@dataclass
+class _Pool:
+    out: Path
+    device: str | None
+    deadline: float | None
+    size: int
+    workers: list[_Worker] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.context = multiprocessing.get_context("spawn")
+        self.halt = self.context.Event()
+
+    def start(self) -> _Worker:
+        mine, theirs = self.context.Pipe()
+        process = self.context.Process(
+            target=_serve, args=(theirs, self.out, self.device, self.deadline, self.halt), daemon=True
+        )
+        before = os.environ.get("OMP_NUM_THREADS")
+        os.environ["OMP_NUM_THREADS"] = "1"  # read when a worker imports torch; more would only fight
+        try:
+            process.start()
+        finally:
+            if before is None:
+                del os.environ["OMP_NUM_THREADS"]
+            else:
+                os.environ["OMP_NUM_THREADS"] = before
+        theirs.close()
+        worker = _Worker(process, mine)
+        self.workers.append(worker)
+        return worker
+
+    def run(self, jobs: Sequence[Job], watch: Watch) -> dict[int, str]:
+        waiting, unfinished = deque(range(len(jobs))), dict[int, str]()
+
+        def give(worker: _Worker) -> None:
+            if waiting and not _late(self.deadline):
+                worker.job = waiting.popleft()
+                worker.pipe.send((worker.job, jobs[worker.job]))
+                watch("start", worker.job, None)
+
+        for _ in range(self.size):
+            give(self.start())
+        while any(worker.job is not None for worker in self.workers):
+            busy = {worker.pipe: worker for worker in self.workers if worker.job is not None}
+            for pipe in wait(list(busy), timeout=1.0):
+                worker = busy[pipe]  # type: ignore[index]
+                assert worker.job is not None
+                try:
+                    what, value = worker.pipe.recv()
+                except (EOFError, OSError):
+                    worker.process.join()
+                    what, value = "failed", f"its process died (exit code {worker.process.exitcode})"
+                if what == "progress":
+                    watch(what, worker.job, value)
+                    continue
+                _note(unfinished, worker.job, what, value)
+                watch(what, worker.job, value)
+                worker.job = None
+                if worker.process.is_alive():
+                    give(worker)
+                else:
+                    self.workers.remove(worker)
+                    if waiting:
+                        give(self.start())
+        return unfinished | dict.fromkeys(waiting, "not begun: the time was up")
+
+    def join(self, seconds: float) -> None:
+        """Wait for workers to save and leave, reading what they still say."""
+        end = time.monotonic() + seconds
+        while any(worker.job is not None for worker in self.workers) and time.monotonic() < end:
+            for worker in self.workers:
+                try:
+                    while worker.pipe.poll(0.05):
+                        if worker.pipe.recv()[0] != "progress":
+                            worker.job = None
+                except (EOFError, OSError):
+                    worker.job = None
+
+    def end(self) -> None:
+        for worker in self.workers:
+            worker.pipe.close()
+            worker.process.join(2.0)
+            if worker.process.is_alive():
+                worker.process.terminate()
+
+
+def _serve(pipe: Connection, out: Path, device: str | None, deadline: float | None, halt: Event) -> None:
+    """A worker: jobs in, words about them out, until the pipe is closed."""
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    torch.set_num_threads(1)
+    quiet_logs()
+    try:
+        while True:
+            _, job = pipe.recv()
+            pipe.send(
+                _attempt(
+                    job,
+                    out,
+                    device,
+                    lambda: halt.is_set() or _late(deadline),
+                    lambda done: pipe.send(("progress", done)),
+                )
+            )
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
