@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from taps.prompts import Prompts
 from taps.source import SourceStats
 
 FORMAT = 1
-INDEX, SOURCE = "learner.json", "source.safetensors"
+INDEX = "learner.json"
+PART = ".part"
 
 
 @dataclass(frozen=True)
@@ -31,38 +33,79 @@ class Saved:
 
 
 def save(directory: Path, state: dict[str, Any], settings: dict[str, Any], clip: Clip) -> None:
-    """Tensors first, under a new name; then the index that points to them, in one atomic rename."""
-    directory.mkdir(parents=True, exist_ok=True)
-    tensors_file = f"state-{state['values']['seen']}-{state['values']['answered']}.safetensors"
-    tensors = {name: value.cpu().contiguous() for name, value in state["tensors"].items()}
-    save_file(tensors or {"empty": torch.zeros(1)}, directory / (tensors_file + ".part"))
-    os.replace(directory / (tensors_file + ".part"), directory / tensors_file)
-    plain = dict(settings)
-    if isinstance(plain.get("source"), SourceStats):
-        plain["source"].save(directory / SOURCE)
-        plain["source"] = None
-    if isinstance(plain.get("prompts"), Prompts):
-        plain["prompts"] = None  # their values are in the state
-    index = {
-        "format": FORMAT,
-        "clip": {
-            "source": clip.source,
-            "pretrained": clip.pretrained,
-            "dtype": str(clip.dtype).removeprefix("torch."),
-            "name": clip.config.name,
-        },
-        "settings": {name: str(value) if isinstance(value, Path) else value for name, value in plain.items()},
-        "tensors": tensors_file,
-        "values": state["values"],
-    }
-    (directory / (INDEX + ".part")).write_text(json.dumps(index))
-    os.replace(directory / (INDEX + ".part"), directory / INDEX)
-    for old in directory.glob("state-*.safetensors*"):
-        if old.name != tensors_file:
-            old.unlink()
+    """Tensors first, under a name never used before; then the index that points to them, in one rename."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        tensors_file = _save_tensors(directory, state)
+        source_file = _save_source(directory, settings.get("source"))
+        index = {
+            "format": FORMAT,
+            "clip": {
+                "source": clip.source,
+                "pretrained": clip.pretrained,
+                "device": clip.device.type,
+                "dtype": str(clip.dtype).removeprefix("torch."),
+                "name": clip.config.name,
+            },
+            "settings": {name: _plain(name, value) for name, value in settings.items()},
+            "tensors": tensors_file,
+            "source": source_file,
+            "values": state["values"],
+        }
+        (directory / (INDEX + PART)).write_text(json.dumps(index))
+        _put(directory, INDEX)
+        _remove_others(directory, {tensors_file, source_file})
+    except OSError as error:
+        raise StateError(
+            f"The learner cannot be saved in {directory} ({error}); choose another place."
+        ) from error
+
+
+def _save_tensors(directory: Path, state: dict[str, Any]) -> str:
+    values = state["values"]
+    name = f"state-{values['seen']}-{values['answered']}-{uuid.uuid4().hex[:8]}.safetensors"
+    tensors = {key: value.cpu().contiguous() for key, value in state["tensors"].items()}
+    save_file(tensors or {"empty": torch.zeros(1)}, directory / (name + PART))
+    _put(directory, name)
+    return name
+
+
+def _save_source(directory: Path, source: object) -> str | None:
+    """Statistics given as such are kept beside the state: once, for they are large and never change."""
+    if not isinstance(source, SourceStats):
+        return None
+    name = f"source-{source.fingerprint}.safetensors"
+    if not (directory / name).is_file():
+        source.save(directory / (name + PART), dtype=None)
+        _put(directory, name)
+    return name
+
+
+def _put(directory: Path, name: str) -> None:
+    """Give a finished file its name, once it is really on the disk."""
+    with (directory / (name + PART)).open("rb+") as file:
+        os.fsync(file.fileno())
+    os.replace(directory / (name + PART), directory / name)
+
+
+def _remove_others(directory: Path, kept: set[str | None]) -> None:
+    for pattern in ("state-*.safetensors*", "source-*.safetensors*"):
+        for old in directory.glob(pattern):
+            if old.name not in kept:
+                old.unlink(missing_ok=True)
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A setting as JSON holds it. Prompts are in the state, statistics in their own file; paths in full."""
+    if isinstance(value, Prompts | SourceStats):
+        return None
+    if isinstance(value, Path) or (name == "source" and isinstance(value, str)):
+        return str(Path(value).expanduser().resolve())
+    return value
 
 
 def load(directory: Path, clip: Clip | None) -> Saved:
+    """Read what `save` wrote; the model is loaded again from where it came from unless given."""
     try:
         index = json.loads((directory / INDEX).read_text())
         tensors = load_file(directory / index["tensors"])
@@ -72,21 +115,31 @@ def load(directory: Path, clip: Clip | None) -> Saved:
         raise StateError(
             f"{directory} was saved in format {index.get('format')}; this version reads format {FORMAT}."
         )
-    if clip is None:
-        place = index["clip"]
-        if place["source"] is None:
-            raise StateError(
-                f"The model {place['name']!r} of {directory} was not loaded by name; give clip=."
-            )
-        clip = load_clip(
-            place["source"], pretrained=place["pretrained"], dtype=getattr(torch, place["dtype"])
-        )
-    settings = _settings(directory, index["settings"], index["values"]["state"], tensors, clip)
+    clip = clip or _load_clip(directory, index["clip"])
+    source = None if index["source"] is None else SourceStats.load(directory / index["source"])
+    settings = _settings(index["settings"], index["values"]["state"], tensors, clip, source)
     return Saved(clip, settings, {"tensors": tensors, "values": index["values"]})
 
 
+def _load_clip(directory: Path, place: dict[str, Any]) -> Clip:
+    if place["source"] is None:
+        raise StateError(f"The model {place['name']!r} of {directory} was not loaded by name; give clip=.")
+    return load_clip(
+        place["source"],
+        pretrained=place["pretrained"],
+        device="cpu"
+        if place["device"] == "cpu"
+        else None,  # what ran on the CPU goes on there, to the same bits
+        dtype=getattr(torch, place["dtype"]),
+    )
+
+
 def _settings(
-    directory: Path, settings: dict[str, Any], values: dict[str, Any], tensors: dict[str, Tensor], clip: Clip
+    settings: dict[str, Any],
+    values: dict[str, Any],
+    tensors: dict[str, Tensor],
+    clip: Clip,
+    source: SourceStats | None,
 ) -> dict[str, Any]:
     settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     prefix = "method.anchor."
@@ -95,6 +148,4 @@ def _settings(
         settings["prompts"] = Prompts(
             values["kind"], anchor, values["suffix"], clip.config.name, clip.fingerprint, record={}
         )
-    if (directory / SOURCE).is_file():
-        settings["source"] = SourceStats.load(directory / SOURCE)
-    return settings
+    return settings if source is None else {**settings, "source": source}

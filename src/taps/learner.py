@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import torch
 from taps import checkpoint
 from taps.classifier import check_classes
 from taps.clip import Clip
-from taps.errors import ClassNameError, QueryError, StateError
+from taps.errors import ClassNameError, QueryError, SettingsError, StateError
 from taps.images import load_image
 from taps.memory import Evidence, evidence_from, evidence_tensors
 from taps.methods.base import Snapshot
@@ -25,6 +26,21 @@ from taps.views import make_views, sample_generator
 
 PENDING = 1000  # questions that may wait for an answer at one time
 POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget")
+
+
+def whole_number(value: object) -> int | None:
+    """A plain int of any kind of whole number (numpy's too); None for everything else."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def check_seed(seed: int) -> int:
+    plain = whole_number(seed)
+    if plain is None or plain < 0:
+        raise SettingsError(f"The seed is {seed!r}; it must be a whole number from 0 on.")
+    return plain
 
 
 class Learner:
@@ -58,7 +74,7 @@ class Learner:
         self.classes = check_classes(classes, allow_duplicates=allow_duplicates)
         self.method_name = method
         self.settings = method_settings(method, settings)
-        self.seed = seed
+        self.seed = check_seed(seed)
         self.method = find_method(method).build(clip, self.classes, self.settings, seed)
         self.policy = self._make_policy()
         self.seen = 0
@@ -120,8 +136,7 @@ class Learner:
             label: The class, by name or index.
         """
         index = self.class_index(label)
-        if id not in self._pending:
-            raise QueryError(self._why_not(id))
+        id = self._asked_id(id)
         self.method.learn(id, index, self._pending[id])
         del self._pending[id]
         self.answered += 1
@@ -140,9 +155,12 @@ class Learner:
             raise ClassNameError(
                 f"{label!r} is none of the {len(self.classes)} classes, such as {self.classes[0]!r}."
             )
-        if isinstance(label, bool) or not 0 <= int(label) < len(self.classes):
-            raise ClassNameError(f"The label {label!r} is not between 0 and {len(self.classes) - 1}.")
-        return int(label)
+        index = whole_number(label)
+        if index is None or not 0 <= index < len(self.classes):
+            raise ClassNameError(
+                f"The label {label!r} is neither a class name nor a number from 0 to {len(self.classes) - 1}."
+            )
+        return index
 
     def summary(self) -> dict[str, Any]:
         """Counts so far, as plain values."""
@@ -218,15 +236,18 @@ class Learner:
         """
         saved = checkpoint.load(Path(directory), clip)
         values = saved.state["values"]
-        learner = cls(
-            saved.clip,
-            values["classes"],
-            values["method"],
-            seed=values["seed"],
-            allow_duplicates=True,  # they were checked when the stream began
-            **saved.settings,
-        )
-        learner.load_state_dict(saved.state)
+        try:
+            learner = cls(
+                saved.clip,
+                values["classes"],
+                values["method"],
+                seed=values["seed"],
+                allow_duplicates=True,  # they were checked when the stream began
+                **saved.settings,
+            )
+            learner.load_state_dict(saved.state)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(f"The learner saved in {directory} is damaged ({error!r}).") from error
         return learner
 
     def _make_policy(self) -> Policy | None:
@@ -237,11 +258,18 @@ class Learner:
             getattr(self.settings, "policy", "dynamic"), seed=self.seed, classes=len(self.classes), **given
         )
 
-    def _why_not(self, id: int) -> str:
-        if id in self._done:
-            return f"Sample {id} was answered before; an answer is taken once."
+    def _asked_id(self, given: object) -> int:
+        """The id of a question that waits for its answer; a plain number, whatever kind was given."""
+        id = whole_number(given)
+        if id is None or id not in self._pending:
+            raise QueryError(self._why_not(given if id is None else id))
+        return id
+
+    def _why_not(self, id: object) -> str:
         if not isinstance(id, int) or not 0 <= id < self.seen:
             return f"There is no sample {id!r}; ids come from `predict_one`, {self.seen} so far."
+        if id in self._done:
+            return f"Sample {id} was answered before; an answer is taken once."
         return (
             f"Sample {id} was not asked about (or waits no longer); "
             "answer only predictions whose `ask` is true."

@@ -5,6 +5,7 @@ Collected in one streaming pass (Chan's parallel update), so that shards can be 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,15 +73,31 @@ class SourceStats:
             )
         return [row[name.casefold()] for name in classes]
 
-    def save(self, path: str | Path) -> None:
-        """Write one safetensors file, half precision. Enough: alignment compares averages of thousands."""
+    @property
+    def fingerprint(self) -> str:
+        """Names these statistics by some of their values and all they belong to."""
+        digest = hashlib.sha256(
+            repr((self.layers, self.count, self.classes, self.model, self.prompts)).encode()
+        )
+        for value in (self.mean, self.variance, self.class_means, self.class_variances):
+            flat = value.detach().flatten()
+            digest.update(flat[:: max(1, len(flat) // 65536)].double().cpu().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def save(self, path: str | Path, dtype: torch.dtype | None = torch.float16) -> None:
+        """Write one safetensors file.
+
+        Args:
+            path: Where to.
+            dtype: Half precision is enough, alignment compares averages of thousands; None keeps every bit.
+        """
         tensors = {
             "mean": self.mean,
             "variance": self.variance,
             "class_means": self.class_means,
             "class_variances": self.class_variances,
         }
-        half = {name: value.to(torch.float16).cpu().contiguous() for name, value in tensors.items()}
+        kept = {name: value.to(dtype or value.dtype).cpu().contiguous() for name, value in tensors.items()}
         meta = {
             "format": FORMAT,
             "layers": list(self.layers),
@@ -90,14 +107,14 @@ class SourceStats:
             "model": self.model,
             "prompts": self.prompts,
         }
-        save_file(half, path, metadata={"taps": json.dumps(meta)})
+        save_file(kept, path, metadata={"taps": json.dumps(meta)})
 
     @classmethod
     def load(cls, path: str | Path) -> SourceStats:
         try:
             with safe_open(path, framework="pt") as file:
                 meta = json.loads(file.metadata()["taps"])
-                tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
+                tensors = {name: _at_least_single(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
         except Exception as error:
             raise StateError(
                 f"{path} does not hold source statistics ({error}); make them with `taps stats`."
@@ -111,6 +128,10 @@ class SourceStats:
             prompts=meta["prompts"],
             **tensors,
         )
+
+
+def _at_least_single(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
 class RunningMoments:
