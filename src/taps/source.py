@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,7 +98,7 @@ class SourceStats:
             "class_means": self.class_means,
             "class_variances": self.class_variances,
         }
-        kept = {name: value.to(dtype or value.dtype).cpu().contiguous() for name, value in tensors.items()}
+        kept = {name: _stored(value, dtype).cpu().contiguous() for name, value in tensors.items()}
         meta = {
             "format": FORMAT,
             "layers": list(self.layers),
@@ -107,7 +108,9 @@ class SourceStats:
             "model": self.model,
             "prompts": self.prompts,
         }
-        save_file(kept, path, metadata={"taps": json.dumps(meta)})
+        part = Path(path).with_name(Path(path).name + ".part")
+        save_file(kept, part, metadata={"taps": json.dumps(meta)})
+        os.replace(part, path)  # there as a whole or not at all
 
     @classmethod
     def load(cls, path: str | Path) -> SourceStats:
@@ -128,6 +131,14 @@ class SourceStats:
             prompts=meta["prompts"],
             **tensors,
         )
+
+
+def _stored(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """In the wanted precision, or in single where that cannot hold the values: some channels are huge."""
+    if dtype is None or tensor.dtype == dtype:
+        return tensor
+    fits = not tensor.numel() or float(tensor.abs().max()) <= torch.finfo(dtype).max
+    return tensor.to(dtype if fits else torch.float32)
 
 
 def _at_least_single(tensor: Tensor) -> Tensor:
@@ -169,3 +180,55 @@ class RunningMoments:
         self.mean = self.mean + delta * (count / total)
         self.spread = self.spread + spread.double() + delta * delta * (self.count * count / total)
         self.count = total
+
+
+def merge_stats(parts: Sequence[SourceStats]) -> SourceStats:
+    """Statistics of several sets of images as those of all of them; exact as far as the parts' own digits go.
+
+    Args:
+        parts: Made with the same model, prompts and blocks, all with or all without classes.
+    """
+    first = parts[0]
+    for part in parts[1:]:
+        part.check(model=first.model, prompts=first.prompts)
+        if part.layers != first.layers or part.mean.shape != first.mean.shape:
+            raise StateError(
+                f"Statistics of blocks {part.layers} cannot be merged with those of {first.layers}; "
+                "make them again."
+            )
+        if bool(part.classes) != bool(first.classes):
+            raise StateError("Statistics with classes cannot be merged with ones without; make them alike.")
+    whole = RunningMoments()
+    by_class: dict[str, RunningMoments] = {}
+    for part in parts:
+        whole.merge(part.count, part.mean, part.variance.double() * part.count)
+        for row, name in enumerate(part.classes):
+            count = int(part.class_counts[row])
+            spread = part.class_variances[row].double() * count
+            by_class.setdefault(name, RunningMoments()).merge(count, part.class_means[row], spread)
+    return stats_from(whole, by_class, layers=first.layers, model=first.model, prompts=first.prompts)
+
+
+def stats_from(
+    whole: RunningMoments,
+    by_class: Mapping[str, RunningMoments],
+    *,
+    layers: tuple[int, ...],
+    model: str,
+    prompts: str,
+) -> SourceStats:
+    """Finished statistics from running ones; classes nothing was seen of are left out."""
+    seen = {name: moments for name, moments in by_class.items() if moments.count}
+    none = whole.mean.new_zeros(0, *whole.mean.shape)
+    return SourceStats(
+        layers=layers,
+        count=whole.count,
+        mean=whole.mean,
+        variance=whole.variance,
+        classes=tuple(seen),
+        class_counts=torch.tensor([moments.count for moments in seen.values()], dtype=torch.long),
+        class_means=torch.stack([moments.mean for moments in seen.values()]) if seen else none,
+        class_variances=torch.stack([moments.variance for moments in seen.values()]) if seen else none,
+        model=model,
+        prompts=prompts,
+    )

@@ -1,0 +1,66 @@
+"""An unfinished training on disk: one safetensors file, replaced as a whole after every epoch."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from taps.errors import StateError
+from taps.prompts.base import Parameters
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """All that the next epoch depends on.
+
+    Attributes:
+        parameters: The learned tensors.
+        velocity: The optimiser's memory.
+        epoch: Epochs done.
+        history: Mean loss and accuracy of each.
+    """
+
+    parameters: Parameters
+    velocity: Parameters
+    epoch: int
+    history: list[dict[str, float]]
+
+
+def save_progress(path: Path, identity: dict[str, Any], state: TrainingState) -> None:
+    tensors = {f"parameters.{name}": value for name, value in state.parameters.items()}
+    tensors |= {f"velocity.{name}": value for name, value in state.velocity.items()}
+    meta = json.dumps({"identity": identity, "epoch": state.epoch, "history": state.history})
+    part = path.with_name(path.name + ".new")
+    save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, part, metadata={"taps": meta})
+    os.replace(part, path)
+
+
+def load_progress(path: Path, identity: dict[str, Any], fresh: TrainingState) -> TrainingState:
+    """Read what `save_progress` wrote; `fresh` where there is nothing yet."""
+    if not path.exists():
+        return fresh
+    try:
+        with safe_open(path, framework="pt") as file:
+            meta = json.loads(file.metadata()["taps"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except Exception as error:
+        raise StateError(
+            f"{path} is no readable training state ({error}); remove it and start anew."
+        ) from error
+    for name, mine in identity.items():
+        if meta["identity"].get(name) != mine:
+            raise StateError(
+                f"The unfinished training in {path} has {name}={meta['identity'].get(name)!r}, "
+                f"this one {mine!r}; use the same options, or remove the file to start anew."
+            )
+    parts = {
+        part: {name: tensors[f"{part}.{name}"].to(value) for name, value in fresh.parameters.items()}
+        for part in ("parameters", "velocity")
+    }
+    return TrainingState(**parts, epoch=meta["epoch"], history=meta["history"])
