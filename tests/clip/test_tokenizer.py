@@ -1,0 +1,162 @@
+"""Token ids against Hugging Face's tokenizer, and against byte-pair encoding written out here."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import random
+import unicodedata
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from taps.clip.tokenizer import EOT_ID, SOT_ID, encode
+from taps.data.facts import imagenet_names
+
+# Latin, Greek, Cyrillic, Hebrew, Arabic, Thai, Chinese, Japanese, Hangul, Devanagari, digits of many scripts,
+# marks that combine, emoji with joiners, spaces of many widths, control characters.
+ALPHABETS = [
+    "abcdefghijklmnopqrstuvwxyz",
+    "ABCXYZ0123456789.,;:!?'\"-_/()[]{}#%&*+=<>|\\^~`@$",
+    "éèüßøåçñİıſǅ",
+    "αβγΔΩς",
+    "жыйЁЩ",
+    "אבגש",
+    "ابةپ٣٤",
+    "กขฃ๑๒",
+    "北京大学猫",
+    "ねこネコー",
+    "고양이",
+    "कुत्ताि१२",
+    "\u0301\u0308\u20dd",
+    "🐱👩\u200d🔬🇩🇪❤\ufe0f",
+    " \t\n\u00a0\u2003\u3000\u200b\u2028\x1c\x00\x7f",
+    "²½Ⅷ①",
+]
+
+
+def vocabulary_files(directory: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """vocab.json and merges.txt as they are published, made from the merges alone."""
+    packed = (resources.files("taps.clip") / "bpe_simple_vocab_16e6.txt.gz").read_bytes()
+    lines = gzip.decompress(packed).decode().splitlines()[1:48895]
+    merges = [(line.split(" ")[0], line.split(" ")[1]) for line in lines]
+    letters = byte_letters()
+    order = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    order += [byte for byte in range(256) if byte not in order]
+    single = [letters[byte] for byte in order]
+    tokens = [*single, *[letter + "</w>" for letter in single], *["".join(pair) for pair in merges]]
+    vocabulary = {token: index for index, token in enumerate([*tokens, "<|startoftext|>", "<|endoftext|>"])}
+    (directory / "vocab.json").write_text(json.dumps(vocabulary))
+    (directory / "merges.txt").write_text("#version: 0.2\n" + "\n".join(lines) + "\n")
+    return vocabulary, merges
+
+
+def byte_letters() -> dict[int, str]:
+    shown = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    hidden = [byte for byte in range(256) if byte not in shown]
+    return {byte: chr(byte) if byte in shown else chr(256 + hidden.index(byte)) for byte in range(256)}
+
+
+def strings(count: int) -> list[str]:
+    """Names people use, and strings nobody would, the same ones every time."""
+    names = list(imagenet_names().values())
+    rng = random.Random(0)
+    made = [rng.choice(names) for _ in range(count // 4)]
+    made += [f"a photo of a {rng.choice(names).title()}, a type of THING's." for _ in range(count // 4)]
+    while len(made) < count:
+        chosen = rng.sample(ALPHABETS, rng.randint(1, 4))
+        made.append("".join(rng.choice(rng.choice(chosen)) for _ in range(rng.randint(1, 40))))
+    return made
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int], list[tuple[str, str]]]:
+    directory = tmp_path_factory.mktemp("vocabulary")
+    return directory, *vocabulary_files(directory)
+
+
+def test_ids_equal_hugging_face_on_a_thousand_strings(
+    files: tuple[Path, dict[str, int], list[tuple[str, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    transformers = pytest.importorskip("transformers")
+    directory = files[0]
+    theirs = transformers.CLIPTokenizer.from_pretrained(str(directory))
+    texts = strings(1000)
+    assert sum(not text.isascii() for text in texts) > 200
+    expected = theirs(texts)["input_ids"]
+    assert [[SOT_ID, *encode(text), EOT_ID] for text in texts] == expected
+    assert (theirs.bos_token_id, theirs.eos_token_id) == (SOT_ID, EOT_ID)
+
+
+def pieces(text: str) -> list[str]:
+    """A text cut as CLIP cuts it: contractions, runs of letters, single numbers, runs of anything else."""
+    text = unicodedata.normalize("NFC", text).lower()
+    found, place = [], 0
+    while place < len(text):
+        rest = text[place:]
+        short = next(
+            (each for each in ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d") if rest.startswith(each)), ""
+        )
+        kind = kind_of(rest[0])
+        if short:
+            piece = short
+        elif kind in ("number", "space"):
+            piece = rest[0]
+        else:
+            length = 1
+            while length < len(rest) and kind_of(rest[length]) == kind:
+                length += 1
+            piece = rest[:length]
+        if kind != "space":
+            found.append(piece)
+        place += len(piece)
+    return found
+
+
+def kind_of(character: str) -> str:
+    category = unicodedata.category(character)
+    if category[0] in "LN":
+        return {"L": "letter", "N": "number"}[category[0]]
+    return "space" if category[0] == "Z" or character in "\t\n\v\f\r\x85" else "other"
+
+
+def merge_bytes(piece: str, ranks: dict[tuple[str, str], int]) -> list[str]:
+    letters = byte_letters()
+    symbols = [letters[byte] for byte in piece.encode()]
+    symbols[-1] += "</w>"
+    while len(symbols) > 1:
+        pairs = list(itertools.pairwise(symbols))
+        best = min(pairs, key=lambda pair: ranks.get(pair, 1 << 30))
+        if best not in ranks:
+            break
+        merged: list[str] = []
+        for symbol in symbols:
+            if merged and (merged[-1], symbol) == best:
+                merged[-1] += symbol
+            else:
+                merged.append(symbol)
+        symbols = merged
+    return symbols
+
+
+@given(text=st.text(alphabet="".join(ALPHABETS[:13]) + "🐱 '  ", max_size=30))
+def test_ids_equal_byte_pair_encoding_written_out(
+    files: tuple[Path, dict[str, int], list[tuple[str, str]]], text: str
+) -> None:
+    _, vocabulary, pairs = files
+    # Python and the tokenizer lower-case a few letters of these scripts differently at the end of words.
+    assume(text.lower() == "".join(character.lower() for character in text))
+    ranks = {pair: rank for rank, pair in enumerate(pairs)}
+    expected = [vocabulary[symbol] for piece in pieces(text) for symbol in merge_bytes(piece, ranks)]
+    assert encode(text) == expected
+
+
+def test_markers_inside_a_text_are_only_letters() -> None:
+    """A class name cannot smuggle an end marker into the middle of a text."""
+    assert EOT_ID not in encode("a <|endoftext|> b")
+    assert SOT_ID not in encode("<|startoftext|>")

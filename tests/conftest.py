@@ -1,0 +1,49 @@
+"""What many tests share: small models, one set of prompts, small pictures. Fixtures only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+from taps import load_clip
+from taps.clip import Clip
+from taps.prompts import Prompts, maple
+from taps.types import PixelArray
+
+# A shared machine may be slow at any moment: no test depends on time.
+settings.register_profile("taps", deadline=None)
+settings.load_profile("taps")
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Clip:
+    """The tiny random model, float32, on the CPU."""
+    return load_clip("tiny", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def tiny64() -> Clip:
+    """The same in double precision, for comparisons to the last digits."""
+    return load_clip("tiny", device="cpu", dtype=torch.float64)
+
+
+@pytest.fixture(scope="session")
+def maple_prompts(tiny: Clip) -> Prompts:
+    """MaPLe prompts of random values: nothing in them is zero or symmetric."""
+    return maple.initial(tiny, torch.Generator().manual_seed(11))
+
+
+@pytest.fixture(scope="session")
+def picture() -> Callable[[int], PixelArray]:
+    """A small picture for each number, coarse enough to survive being resized."""
+
+    def make(number: int) -> PixelArray:
+        rng = np.random.default_rng(number)
+        blocks = rng.integers(0, 256, (5, 6, 3), dtype=np.uint8)
+        return blocks.repeat(8, axis=0).repeat(8, axis=1)
+
+    return make

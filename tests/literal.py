@@ -1,0 +1,139 @@
+"""CLIP, its prompts and one step of TAPS as the equations say it: float64, loops, nothing clever.
+
+Only weights are read from the package; every line of arithmetic is written here anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+State = dict[str, Tensor]
+
+
+def layer_norm(x: Tensor, state: State, name: str) -> Tensor:
+    mean = x.mean(dim=-1, keepdim=True)
+    variance = ((x - mean) ** 2).mean(dim=-1, keepdim=True)
+    return (x - mean) / (variance + 1e-5).sqrt() * state[f"{name}.weight"] + state[f"{name}.bias"]
+
+
+def activate(x: Tensor, kind: str) -> Tensor:
+    if kind == "quick_gelu":
+        return x / (1 + (-1.702 * x).exp())
+    return x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))
+
+
+def block(x: Tensor, state: State, name: str, heads: int, kind: str, mask: Tensor | None) -> Tensor:
+    """One block on one sequence [tokens, width]; `mask` is added to the scores."""
+    width = x.shape[1]
+    size = width // heads
+    joined = layer_norm(x, state, f"{name}.ln_1") @ state[f"{name}.attn.in_proj_weight"].T
+    joined = joined + state[f"{name}.attn.in_proj_bias"]
+    outputs = []
+    for head in range(heads):
+        columns = slice(head * size, (head + 1) * size)
+        q, k, v = (joined[:, part * width : (part + 1) * width][:, columns] for part in range(3))
+        scores = q @ k.T / math.sqrt(size)
+        outputs.append(torch.softmax(scores if mask is None else scores + mask, dim=-1) @ v)
+    attended = torch.cat(outputs, dim=1)
+    x = x + attended @ state[f"{name}.attn.out_proj.weight"].T + state[f"{name}.attn.out_proj.bias"]
+    hidden = layer_norm(x, state, f"{name}.ln_2") @ state[f"{name}.mlp.c_fc.weight"].T
+    hidden = activate(hidden + state[f"{name}.mlp.c_fc.bias"], kind)
+    return x + hidden @ state[f"{name}.mlp.c_proj.weight"].T + state[f"{name}.mlp.c_proj.bias"]
+
+
+def text_feature(
+    state: State, ids: Sequence[int], heads: int, layers: int, kind: str, context: Tensor | None = None
+) -> Tensor:
+    """One text in all 77 positions, padded, under a causal mask; read at its end marker."""
+    length = state["positional_embedding"].shape[0]
+    tokens = 0 if context is None else context.shape[1]
+    row = [49406, *[0] * tokens, *ids, 49407]
+    end = len(row) - 1
+    row = row + [0] * (length - len(row))
+    x = state["token_embedding.weight"][torch.tensor(row)]
+    if context is not None:
+        x = torch.cat([x[:1], context[0], x[1 + tokens :]])
+    x = x + state["positional_embedding"]
+    mask = torch.full((length, length), -math.inf, dtype=x.dtype).triu(1)
+    for index in range(layers):
+        if context is not None and 0 < index < len(context):
+            x = torch.cat([x[:1], context[index], x[1 + tokens :]])
+        x = block(x, state, f"transformer.resblocks.{index}", heads, kind, mask)
+    return layer_norm(x[end], state, "ln_final") @ state["text_projection"]
+
+
+def image_feature(
+    state: State, image: Tensor, heads: int, layers: int, kind: str, prompts: Tensor | None = None
+) -> tuple[Tensor, list[Tensor]]:
+    """One image [3, S, S] → its feature and the input of every block."""
+    kernel = state["visual.conv1.weight"]
+    size = kernel.shape[2]
+    patches = []
+    for top in range(0, image.shape[1], size):
+        for left in range(0, image.shape[2], size):
+            patch = image[:, top : top + size, left : left + size]
+            patches.append((kernel * patch).sum(dim=(1, 2, 3)))
+    x = torch.stack([state["visual.class_embedding"], *patches]) + state["visual.positional_embedding"]
+    count = len(x)
+    if prompts is not None:
+        x = torch.cat([x, prompts[0]])
+    x = layer_norm(x, state, "visual.ln_pre")
+    inputs = []
+    for index in range(layers):
+        if prompts is not None and 0 < index < len(prompts):
+            x = torch.cat([x[:count], prompts[index]])
+        inputs.append(x)
+        x = block(x, state, f"visual.transformer.resblocks.{index}", heads, kind, None)
+    return layer_norm(x[0], state, "visual.ln_post") @ state["visual.proj"], inputs
+
+
+class Literal:
+    """A model's weights in double precision and the few numbers that are not in them."""
+
+    def __init__(self, clip: object) -> None:
+        config = clip.config  # type: ignore[attr-defined]
+        self.state: State = {
+            name: value.detach().double()
+            for name, value in clip.state_dict().items()  # type: ignore[attr-defined]
+        }
+        self.config = config
+        self.text_numbers = (config.text_heads, config.text_layers, config.activation)
+        self.vision_numbers = (config.vision_heads, config.vision_layers, config.activation)
+
+    def text(self, ids: Sequence[Sequence[int]], context: Tensor | None = None) -> Tensor:
+        return torch.stack([text_feature(self.state, row, *self.text_numbers, context) for row in ids])
+
+    def image(self, images: Tensor, prompts: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
+        pairs = [image_feature(self.state, image, *self.vision_numbers, prompts) for image in images]
+        layers = zip(*(inputs for _, inputs in pairs), strict=True)
+        return torch.stack([feature for feature, _ in pairs]), [torch.stack(layer) for layer in layers]
+
+    def pixels(self, views: Tensor) -> Tensor:
+        mean = torch.tensor(self.config.mean, dtype=torch.float64)[:, None, None]
+        std = torch.tensor(self.config.std, dtype=torch.float64)[:, None, None]
+        return (views.double() / 255 - mean) / std
+
+    def logits(self, images: Tensor, texts: Tensor) -> Tensor:
+        images = images / images.norm(dim=1, keepdim=True)
+        texts = texts / texts.norm(dim=1, keepdim=True)
+        return self.state["logit_scale"].exp() * images @ texts.T
+
+
+def maple_tokens(parameters: State) -> tuple[Tensor, Tensor]:
+    """Text tokens of every depth, and the vision tokens each is coupled to."""
+    text = [parameters["context"], *parameters["deep"]]
+    vision = [
+        tokens @ weight.T + bias
+        for tokens, weight, bias in zip(
+            text, parameters["coupling.weight"], parameters["coupling.bias"], strict=True
+        )
+    ]
+    return torch.stack(text), torch.stack(vision)
+
+
+def entropy(probabilities: Tensor) -> Tensor:
+    return -sum(p * p.log() for p in probabilities)  # type: ignore[return-value]
