@@ -1,4 +1,4 @@
-"""Prompts trained by the public codes of CoOp, CoCoOp and MaPLe: the keys of their checkpoints, read safely."""
+"""Prompts trained by the public codes of CoOp, CoCoOp and MaPLe: their checkpoints, read safely."""
 
 from __future__ import annotations
 
@@ -90,15 +90,14 @@ def read_cocoop(state: dict[str, Tensor]) -> Parameters:
 
 def read_maple(state: dict[str, Tensor]) -> Parameters:
     context = take(state, "ctx")
-    deep, weights, biases = [], [take(state, "proj.weight")], [take(state, "proj.bias")]
+    deep: list[Tensor] = []
+    weights, biases = [take(state, "proj.weight")], [take(state, "proj.bias")]
     while f"compound_prompts_text.{len(deep)}" in state:
         place = len(deep)
         deep.append(take(state, f"compound_prompts_text.{place}"))
         weights.append(take(state, f"compound_prompt_projections.{place}.weight"))
         biases.append(take(state, f"compound_prompt_projections.{place}.bias"))
-    if any(
-        a.shape != b.shape for group in ([context, *deep], weights, biases) for a, b in zip(group, group[1:])
-    ):
+    if any(len({part.shape for part in group}) > 1 for group in ([context, *deep], weights, biases)):
         raise PromptsError("The checkpoint's prompts differ in shape from block to block; it may be damaged.")
     return {
         "context": context,
