@@ -20,7 +20,7 @@ def check_classes(classes: Sequence[str], *, allow_duplicates: bool = False) -> 
 
     Args:
         classes: The names.
-        allow_duplicates: ImageNet's published list has two classes named "missile" and two named "sunglasses".
+        allow_duplicates: As ImageNet needs it: two of its classes are named "missile", two "sunglasses".
     """
     if isinstance(classes, str):  # it would be taken for a list of letters
         raise ClassNameError(f"The classes are one text, {classes!r}; give a list of names.")
