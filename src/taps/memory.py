@@ -7,8 +7,9 @@ Continual: the entries are run again at the current prompts, chunk by chunk, in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -80,6 +81,18 @@ def make_alignment(
                 placed(source.class_means[row][rows]), placed(source.class_variances[row][rows])
             )
     return Alignment(form, layers, coarse, targets)
+
+
+class Labelled(Protocol):
+    """What the step asks of labelled images: their part of the gradient, in the two forms it can come in."""
+
+    def fresh(self, classifier: Classifier, point: Point) -> Gradient:
+        """On text features and vision tokens, at the prompts of this step."""
+        ...
+
+    def constant(self) -> Gradient:
+        """On tokens, known beforehand."""
+        ...
 
 
 class Memory:
@@ -158,41 +171,32 @@ class Memory:
         self, classifier: Classifier, point: Point, entries: list[Entry], size: int
     ) -> tuple[Gradient, Tensor]:
         labels = torch.tensor([entry.label for entry in entries], device=point.text.device)
-        text, vision = _leaves(point)
+        text, vision = leaves_of(point)
         with torch.enable_grad():
-            if vision is None:
-                features = torch.stack([entry.payload.feature for entry in entries])
-            else:
-                pixels = torch.stack([_present(entry.payload.pixels) for entry in entries])
-                features = classifier.image(classifier.clip.preprocess(pixels), vision)
-            losses = cross_entropies(classifier.logits(features, text), labels)
+            inputs = stack_inputs([entry.payload for entry in entries], point)
+            losses = cross_entropies(labelled_logits(classifier, inputs, text, vision), labels)
             loss = self.weight_ce * losses.sum() / size
             for entry in entries if self.weight_fine else ():
                 loss = loss + self.weight_fine / size * self._fine_loss(
                     classifier, vision, entry.payload, entry.label
                 )
-        return _differentiate(loss, text, vision), losses.detach()
+        return differentiate(loss, text, vision), losses.detach()
 
     def _sample_gradient(
         self, classifier: Classifier, point: Point, evidence: Evidence, label: int
     ) -> tuple[Gradient, float]:
         """One sample's gradient on tokens (pulled back through the text tower) and its cross-entropy."""
-        text, vision = _leaves(point)
+        text, vision = leaves_of(point)
         target = torch.tensor([label], device=text.device)
         with torch.enable_grad():
-            if vision is None:
-                feature = evidence.feature[None]
-            else:
-                feature = classifier.image(
-                    classifier.clip.preprocess(_present(evidence.pixels)[None]), vision
-                )
-            cross_entropy = cross_entropies(classifier.logits(feature, text), target).sum()
+            inputs = stack_inputs([evidence], point)
+            cross_entropy = cross_entropies(labelled_logits(classifier, inputs, text, vision), target).sum()
             if self.anchor is None:  # continual: the gradient is taken anew in every step
                 return NOTHING, float(cross_entropy.detach())
             loss = self.weight_ce * cross_entropy
             if self.weight_fine:
                 loss = loss + self.weight_fine * self._fine_loss(classifier, vision, evidence, label)
-        return point.pull_back(_differentiate(loss, text, vision)), float(cross_entropy.detach())
+        return point.pull_back(differentiate(loss, text, vision)), float(cross_entropy.detach())
 
     def _fine_loss(
         self, classifier: Classifier, vision: Tensor | None, evidence: Evidence, label: int
@@ -236,13 +240,27 @@ def evidence_from(prefix: str, tensors: dict[str, Tensor]) -> Evidence:
     )
 
 
-def _leaves(point: Point) -> tuple[Tensor, Tensor | None]:
+def leaves_of(point: Point) -> tuple[Tensor, Tensor | None]:
     """Text features and vision tokens as leaves to differentiate at."""
     vision = point.tokens.vision
     return point.text.detach().requires_grad_(), None if vision is None else vision.detach().requires_grad_()
 
 
-def _differentiate(loss: Tensor, text: Tensor, vision: Tensor | None) -> Gradient:
+def stack_inputs(evidence: Sequence[Evidence], point: Point) -> Tensor:
+    """What labelled images are classified from: pixels, or features where prompts leave images alone."""
+    if point.tokens.vision is None:
+        return torch.stack([each.feature for each in evidence])
+    return torch.stack([_present(each.pixels).to(point.text.device, non_blocking=True) for each in evidence])
+
+
+def labelled_logits(classifier: Classifier, inputs: Tensor, text: Tensor, vision: Tensor | None) -> Tensor:
+    """Logits of what `stack_inputs` made."""
+    if vision is not None:
+        inputs = classifier.image(classifier.clip.preprocess(inputs), vision)
+    return classifier.logits(inputs, text)
+
+
+def differentiate(loss: Tensor, text: Tensor, vision: Tensor | None) -> Gradient:
     if vision is None:
         return Gradient(torch.autograd.grad(loss, text)[0], None)
     return Gradient(*torch.autograd.grad(loss, [text, vision], allow_unused=True))

@@ -16,7 +16,7 @@ class Moments:
 
     first: Parameters
     second: Parameters
-    steps: int
+    steps: int | Tensor  # a tensor where steps are recorded and replayed on the device
 
 
 def fresh_moments(parameters: Parameters) -> Moments:

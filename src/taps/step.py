@@ -11,8 +11,9 @@ from torch import Tensor
 from taps.classifier import Classifier
 from taps.gradient import Gradient, Point, point_at, to_parameters
 from taps.losses import mean_entropy, select_confident
-from taps.memory import Alignment, Memory
+from taps.memory import Alignment, Labelled
 from taps.optimiser import Moments, adamw
+from taps.prompts.base import Parameters
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,25 @@ class Outcome:
     moments: Moments
 
 
+@dataclass(frozen=True)
+class Scored:
+    """The views of one image at the prompts before the update.
+
+    Attributes:
+        images: Preprocessed views [N, 3, S, S].
+        features: Their normalised features [N, d].
+        logits: Their logits [N, K].
+        chosen: Indices of the confident views.
+        entropy: H_t.
+    """
+
+    images: Tensor
+    features: Tensor
+    logits: Tensor
+    chosen: Tensor
+    entropy: Tensor
+
+
 def always(entropy: Tensor) -> bool:
     return True
 
@@ -58,7 +78,7 @@ def take_step(
     start: Point,
     moments: Moments,
     views: Tensor,
-    memory: Memory | None,
+    memory: Labelled | None,
     settings: StepSettings,
     *,
     alignment: Alignment | None = None,
@@ -78,45 +98,68 @@ def take_step(
         update: Whether to learn from an image of this entropy.
         keep_graph: Whether the next step starts where this one ends.
     """
-    images = classifier.clip.preprocess(views)  # 2
-    with torch.no_grad():  # scoring needs no graph: only the confident views are differentiated
-        features = classifier.image(images, start.tokens.vision)
-        logits = classifier.logits(features, start.text)
-        chosen = select_confident(logits, settings.fraction)  # 3
-        entropy = mean_entropy(logits[chosen])  # 4
+    scored = score_views(classifier, start, views, settings)  # 2–4
+    entropy, chosen, feature = scored.entropy, scored.chosen, scored.features[0]
     if not update(entropy):
-        return Outcome(logits[0], entropy, torch.tensor(False), chosen, features[0], start, moments)
-    gradient = views_gradient(classifier, start, images, features, chosen, settings, alignment)  # 7
+        return Outcome(scored.logits[0], entropy, torch.tensor(False), chosen, feature, start, moments)
+    parameters, moments, taken = update_prompts(
+        classifier, start, moments, scored, memory, settings, alignment
+    )  # 7
+    end = point_at(classifier, parameters, graph=keep_graph)
+    logits = predict_view(classifier, scored, end)  # 8
+    return Outcome(logits, entropy, taken, chosen, feature, end, moments)
+
+
+@torch.no_grad()  # scoring needs no graph: only the confident views are differentiated
+def score_views(classifier: Classifier, start: Point, views: Tensor, settings: StepSettings) -> Scored:
+    """Steps 2–4: the views' logits, the confident ones, H_t."""
+    images = classifier.clip.preprocess(views)  # 2
+    features = classifier.image(images, start.tokens.vision)
+    logits = classifier.logits(features, start.text)
+    chosen = select_confident(logits, settings.fraction)  # 3
+    return Scored(images, features, logits, chosen, mean_entropy(logits[chosen]))  # 4
+
+
+def update_prompts(
+    classifier: Classifier,
+    start: Point,
+    moments: Moments,
+    scored: Scored,
+    memory: Labelled | None,
+    settings: StepSettings,
+    alignment: Alignment | None,
+) -> tuple[Parameters, Moments, Tensor]:
+    """Step 7: one AdamW step on the loss of the confident views and the labelled memory."""
+    gradient = views_gradient(classifier, start, scored, settings, alignment)
     if memory is not None:
         gradient = start.pull_back(gradient + memory.fresh(classifier, start)) + memory.constant()
     else:
         gradient = start.pull_back(gradient)
     by_parameter = to_parameters(classifier, start.parameters, gradient)
-    parameters, moments, taken = adamw(
-        start.parameters, by_parameter, moments, lr=settings.lr, weight_decay=settings.weight_decay
-    )
-    end = point_at(classifier, parameters, graph=keep_graph)
-    with torch.no_grad():  # 8
-        again = features[:1] if end.tokens.vision is None else classifier.image(images[:1], end.tokens.vision)
-        return Outcome(
-            classifier.logits(again, end.text)[0], entropy, taken, chosen, features[0], end, moments
-        )
+    return adamw(start.parameters, by_parameter, moments, lr=settings.lr, weight_decay=settings.weight_decay)
+
+
+@torch.no_grad()
+def predict_view(classifier: Classifier, scored: Scored, end: Point) -> Tensor:
+    """Step 8: logits of view 0 at the updated prompts [K]; text-only prompts leave its feature as it was."""
+    vision = end.tokens.vision
+    again = scored.features[:1] if vision is None else classifier.image(scored.images[:1], vision)
+    return classifier.logits(again, end.text)[0]
 
 
 def views_gradient(
     classifier: Classifier,
     start: Point,
-    images: Tensor,
-    features: Tensor,
-    chosen: Tensor,
+    scored: Scored,
     settings: StepSettings,
     alignment: Alignment | None,
 ) -> Gradient:
     """Gradient of `weight_entropy · H_t + β · L_coarse` on text features and vision tokens."""
+    images, chosen = scored.images, scored.chosen
     text = start.text.detach().requires_grad_()
     if start.tokens.vision is None:  # text-only prompts cannot change an image's features
         with torch.enable_grad():
-            loss = settings.weight_entropy * mean_entropy(classifier.logits(features[chosen], text))
+            loss = settings.weight_entropy * mean_entropy(classifier.logits(scored.features[chosen], text))
         return Gradient(torch.autograd.grad(loss, text)[0], None)
     vision = start.tokens.vision.detach().requires_grad_()
     aligned = alignment if settings.weight_coarse else None

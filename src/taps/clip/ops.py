@@ -38,8 +38,9 @@ class QuickGelu(torch.autograd.Function):
         kernels = _cuda_kernels() if x.is_cuda else None
         if kernels:
             return kernels[1](gradient, x)
-        gate = torch.sigmoid(1.702 * x)
-        return gradient * (gate + 1.702 * x * gate * (1 - gate))
+        gate: Tensor = torch.sigmoid(1.702 * x)
+        result: Tensor = gradient * (gate + 1.702 * x * gate * (1 - gate))
+        return result
 
 
 def quick_gelu(x: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from taps.classifier import class_texts
 from taps.clip import Clip
@@ -72,14 +72,16 @@ class ReferenceStep:
     ) -> None:
         self.clip, self.half, self.reset = clip, half, reset
         self.lr, self.weight_decay, self.weight_ce, self.fraction = lr, weight_decay, weight_ce, fraction
-        place = {"device": clip.device, "dtype": clip.dtype}
-        self.start = {name: value.to(**place) for name, value in prompts.parameters.items()}
+        device, dtype = clip.device, clip.dtype
+        self.start = {name: value.to(device, dtype) for name, value in prompts.parameters.items()}
         length, context = clip.config.context_length, prompts.parameters["context"].shape[0]
         rows = token_rows(class_texts(classes, prompts.suffix), context=context, limit=length)
-        self.ids = torch.tensor([row + [0] * (length - len(row)) for row in rows], device=clip.device)
+        self.ids = torch.tensor([row + [0] * (length - len(row)) for row in rows], device=device)
         self.ends = torch.tensor([len(row) - 1 for row in rows], device=clip.device)
-        self.mask = torch.full((length, length), float("-inf"), **place).triu(1)
-        self.images = torch.empty(0, 3, clip.config.image_size, clip.config.image_size, **place)
+        self.mask = torch.full((length, length), float("-inf"), device=device, dtype=dtype).triu(1)
+        self.images = torch.empty(
+            0, 3, clip.config.image_size, clip.config.image_size, device=device, dtype=dtype
+        )
         self.labels = torch.empty(0, dtype=torch.long, device=clip.device)
         self._restart()
 
@@ -120,10 +122,10 @@ class ReferenceStep:
         return torch.autocast("cuda", torch.float16, enabled=self.half)
 
     def _entropy(self, scores: Tensor) -> Tensor:
-        each = torch.distributions.Categorical(logits=scores).entropy()
+        logs = scores.log_softmax(dim=1)
+        each = -(logs.exp() * logs).sum(dim=1)
         kept = each.argsort()[: max(1, int(len(scores) * self.fraction))]
-        probs = scores[kept].log_softmax(dim=1)
-        average = probs.logsumexp(dim=0) - math.log(len(kept))
+        average = logs[kept].logsumexp(dim=0) - math.log(len(kept))
         average = average.clamp(min=torch.finfo(average.dtype).min)
         return -(average * average.exp()).sum()
 
@@ -145,7 +147,8 @@ class ReferenceStep:
                 x = x + self.clip.positional_embedding
             x = _block(block, x, self.mask)
         x = self.clip.ln_final(x)
-        return x[torch.arange(len(x), device=x.device), self.ends] @ self.clip.text_projection
+        ends: Tensor = x[torch.arange(len(x), device=x.device), self.ends]
+        return ends @ self.clip.text_projection
 
     def _encode_images(self, images: Tensor, prompts: Tensor) -> Tensor:
         tower, tokens = self.clip.visual, prompts.shape[1]
@@ -157,14 +160,16 @@ class ReferenceStep:
             if 0 < index < len(prompts):
                 x = torch.cat([x[:, :-tokens], prompts[index].to(x.dtype).expand(len(x), -1, -1)], dim=1)
             x = _block(block, x, None)
-        return tower.ln_post(x[:, 0]) @ tower.proj
+        first: Tensor = tower.ln_post(x[:, 0])
+        return first @ tower.proj
 
 
-def _block(block: Block, x: Tensor, mask: Tensor | None) -> Tensor:
+def _block(block: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
     """A transformer block over every token of every sequence."""
+    assert isinstance(block, Block)
     attn, heads = block.attn, block.attn.heads
     projected = F.linear(block.ln_1(x), attn.in_proj_weight, attn.in_proj_bias)
-    q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in projected.chunk(3, dim=-1))
+    q, k, v = (part.view(*part.shape[:2], heads, -1).transpose(1, 2) for part in projected.chunk(3, dim=-1))
     mask = None if mask is None else mask.to(q.dtype)
     seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     x = x + attn.out_proj(seen.transpose(1, 2).flatten(2))

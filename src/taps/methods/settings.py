@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from taps.errors import SettingsError
+from taps.fast import ENGINES
 from taps.prompts import Prompts
 from taps.source import SourceStats
 from taps.views import BACKENDS
@@ -59,6 +60,7 @@ class TuneSettings(ViewSettings):
         reset: When prompts go back to the loaded ones: "sample", "never", or "every:k".
         guard: Whether prompts that carry over are restored when they collapse to few classes.
         guard_window: How many of the last images the guard looks at.
+        engine: "auto" (recorded as CUDA graphs where there is a GPU), "eager" or "graph"; same numbers.
     """
 
     prompts: str | Path | Prompts | None = None
@@ -72,6 +74,7 @@ class TuneSettings(ViewSettings):
     reset: str = "sample"
     guard: bool = True
     guard_window: int = 100
+    engine: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,7 @@ def check_settings(settings: TextSettings) -> None:
         "align": (lambda v: v in ("promptalign", "paper"), "promptalign or paper"),
         "order": (lambda v: v in ("predict_first", "ask_first"), "predict_first or ask_first"),
         "reset": (is_reset, '"sample", "never" or "every:k" with k of at least 1'),
+        "engine": (lambda v: v in ENGINES, f"one of {', '.join(ENGINES)}"),
         "guard_window": (lambda v: isinstance(v, int) and v >= 2, "a whole number of at least 2"),
         "skip": (lambda v: 0 < v < 1, "above 0 and below 1"),
         "chunk": (lambda v: isinstance(v, int) and v >= 1, "a whole number of at least 1"),

@@ -1,0 +1,97 @@
+"""How steps are taken: as written, or recorded on a GPU. The numbers are the same."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from torch import Tensor
+
+from taps.classifier import Classifier
+from taps.errors import SettingsError
+from taps.fast.recorded import ContinualStep, EpisodicStep, Given, Update
+from taps.fast.tape import CudaTape, Tape
+from taps.gradient import Point, point_at
+from taps.memory import Alignment, Memory
+from taps.optimiser import Moments
+from taps.prompts.base import Parameters
+from taps.step import Outcome, StepSettings, always, take_step
+
+log = logging.getLogger("taps")
+ENGINES = ("auto", "eager", "graph")
+
+
+class Engine:
+    """Takes steps for one stream.
+
+    Args:
+        kind: "auto" records on CUDA and goes on eagerly where that fails, "eager" never records, "graph"
+            fails where it cannot record.
+        device: Of the model.
+        episodic: Whether every image starts from the same prompts.
+        tape: What to record on; None for the device's own.
+    """
+
+    def __init__(self, kind: str, device: torch.device, *, episodic: bool, tape: Tape | None = None) -> None:
+        if kind == "graph" and device.type != "cuda" and tape is None:
+            raise SettingsError("The engine 'graph' needs a CUDA device; use 'auto' or 'eager'.")
+        self.kind, self.episodic = kind, episodic
+        if tape is None and device.type == "cuda" and kind != "eager":
+            tape = CudaTape(device)
+        self.tape = None if kind == "eager" else tape
+        self.recorded: EpisodicStep | ContinualStep | None = None
+
+    def point_at(self, classifier: Classifier, parameters: Parameters) -> Point:
+        """The prompts a stream starts from, where recordings can differentiate them."""
+        if self.tape is None:
+            return point_at(classifier, parameters)
+        with self.tape.home():  # a continual recording has a graph of its own
+            return point_at(classifier, parameters, graph=self.episodic)
+
+    def step(
+        self,
+        classifier: Classifier,
+        start: Point,
+        moments: Moments,
+        views: Tensor,
+        memory: Memory | None,
+        settings: StepSettings,
+        *,
+        alignment: Alignment | None = None,
+        update: Update | None = None,
+    ) -> Outcome:
+        """What `take_step` does."""
+        if self.tape is not None:
+            given = Given(classifier, memory, settings, alignment)
+            recorded = self._recorded(self.tape, given, start, views.to(start.text.device))
+            if recorded is not None:
+                return recorded(start, moments, views, update)
+        if start.graph is None and start.tokens.text is not None:
+            start = point_at(classifier, start.parameters)
+        return take_step(
+            classifier,
+            start,
+            moments,
+            views,
+            memory,
+            settings,
+            alignment=alignment,
+            update=update or always,
+            keep_graph=not self.episodic,
+        )
+
+    def _recorded(
+        self, tape: Tape, given: Given, start: Point, views: Tensor
+    ) -> EpisodicStep | ContinualStep | None:
+        if self.recorded is not None and self.recorded.fits(start, views):
+            return self.recorded
+        build = EpisodicStep if self.episodic else ContinualStep
+        self.recorded = None  # its memory is free before the next one takes some
+        try:
+            self.recorded = build(tape, given, start, views)
+        except RuntimeError as error:
+            if self.kind == "graph":
+                raise
+            log.warning("The step cannot be recorded on this device and runs unrecorded (%s).", error)
+            self.tape = None
+        return self.recorded

@@ -1,0 +1,204 @@
+"""The step of `taps.step`, recorded: the same functions, cut where the host has to decide something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from taps.classifier import Classifier
+from taps.fast.statics import Chunks, StaticMemory
+from taps.fast.tape import Tape
+from taps.gradient import Point, point_at
+from taps.memory import Alignment, Memory
+from taps.optimiser import Moments, fresh_moments
+from taps.step import Outcome, Scored, StepSettings, predict_view, score_views, update_prompts
+
+Update = Callable[[Tensor], bool]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What stays the same for a whole stream."""
+
+    classifier: Classifier
+    memory: Memory | None
+    settings: StepSettings
+    alignment: Alignment | None
+
+
+class EpisodicStep:
+    """Every image starts from the same prompts: the labelled memory is a constant, the end is forgotten.
+
+    Args:
+        tape: What to record on.
+        given: Of the stream.
+        start: θ0, its graph built at the tape's home.
+        views: Views of the shape that is going to be seen.
+    """
+
+    def __init__(self, tape: Tape, given: Given, start: Point, views: Tensor) -> None:
+        self.given, self.start = given, start
+        self.moments = fresh_moments(start.parameters)
+        self.views = views.clone(memory_format=torch.contiguous_format)
+        self.static = StaticMemory(start) if given.memory is not None else None
+        self.scored = tape.rehearse(self._score)
+        tape.rehearse(self._finish)
+        self.score = tape.record(self._score)
+        self.scored = self.score.result
+        self.finish = tape.record(self._finish)
+
+    def fits(self, start: Point, views: Tensor) -> bool:
+        return start is self.start and views.shape == self.views.shape and views.dtype == self.views.dtype
+
+    def __call__(self, start: Point, moments: Moments, views: Tensor, update: Update | None) -> Outcome:
+        self.views.copy_(views)
+        self.score.replay()
+        if self.static is not None and self.given.memory is not None:
+            self.static.known.load(self.given.memory.constant())
+        if update is not None and not update(self.scored.entropy):
+            return not_updated(self.scored, start, moments)
+        self.finish.replay()
+        logits, taken = self.finish.result
+        return outcome(self.scored, logits, taken, start, moments)
+
+    def _score(self) -> Scored:
+        return score_views(self.given.classifier, self.start, self.views, self.given.settings)
+
+    def _finish(self) -> tuple[Tensor, Tensor]:
+        given = self.given
+        parameters, _, taken = update_prompts(
+            given.classifier,
+            self.start,
+            self.moments,
+            self.scored,
+            self.static,
+            given.settings,
+            given.alignment,
+        )
+        end = point_at(given.classifier, parameters, graph=False)
+        return predict_view(given.classifier, self.scored, end), taken
+
+
+class ContinualStep:
+    """Prompts carry over: parameters and moments live at fixed places and are moved by each replay."""
+
+    def __init__(self, tape: Tape, given: Given, start: Point, views: Tensor) -> None:
+        self.given = given
+        self.views = views.clone(memory_format=torch.contiguous_format)
+        self.parameters = {name: value.clone() for name, value in start.parameters.items()}
+        zeros = fresh_moments(self.parameters)
+        count = torch.zeros((), dtype=torch.float64, device=start.text.device)
+        self.moments = Moments(zeros.first, zeros.second, count)
+        self.steps = 0
+        tape.rehearse(self._text)
+        self.text = tape.record(self._text)
+        self.point = self.text.result
+        self.text.replay()
+        self.static = StaticMemory(self.point) if given.memory is not None else None
+        self.chunks: Chunks | None = None
+        if self.static is not None and given.memory is not None:
+            self.chunks = Chunks(given.classifier, self.point, given.memory, views[0], self.static.recent)
+            self.chunks.record(tape)
+        self.scored = tape.rehearse(self._score)
+        tape.rehearse(self._learn)
+        tape.rehearse(self._predict)
+        self.score = tape.record(self._score)
+        self.scored = self.score.result
+        self.learn = tape.record(self._learn)
+        self.predict = tape.record(self._predict)
+
+    def fits(self, start: Point, views: Tensor) -> bool:
+        return views.shape == self.views.shape and views.dtype == self.views.dtype
+
+    def __call__(self, start: Point, moments: Moments, views: Tensor, update: Update | None) -> Outcome:
+        if start is not self.point or moments.steps != self.steps:
+            self._load(start, moments)
+        self.views.copy_(views)
+        self.score.replay()
+        if update is not None and not update(self.scored.entropy):
+            return not_updated(self.scored, self.point, self._now())
+        note_losses = self._remember()
+        self.learn.replay()
+        self.text.replay()
+        self.predict.replay()
+        self.steps += 1
+        done = outcome(self.scored, self.predict.result, self.learn.result, self.point, self._now())
+        note_losses()
+        return done
+
+    def _remember(self) -> Callable[[], None]:
+        memory = self.given.memory
+        if memory is None or self.static is None or self.chunks is None or not len(memory.buffer):
+            return lambda: None
+        if memory.weight_fine:  # views of many shapes; rare enough to be left unrecorded
+            self.static.recent.load(memory.fresh(self.given.classifier, self.point))
+            return lambda: None
+        return self.chunks.accumulate()
+
+    def _load(self, start: Point, moments: Moments) -> None:
+        """Go on from prompts that came from elsewhere: loaded, restored, or after a reset."""
+        for mine, given in (
+            (self.parameters, start.parameters),
+            (self.moments.first, moments.first),
+            (self.moments.second, moments.second),
+        ):
+            for name, value in given.items():
+                mine[name].copy_(value)
+        self.steps = int(moments.steps)
+        assert isinstance(self.moments.steps, Tensor)
+        self.moments.steps.fill_(self.steps)
+        self.text.replay()
+
+    def _now(self) -> Moments:
+        return Moments(self.moments.first, self.moments.second, self.steps)
+
+    def _text(self) -> Point:
+        return point_at(self.given.classifier, self.parameters)
+
+    def _score(self) -> Scored:
+        return score_views(self.given.classifier, self.point, self.views, self.given.settings)
+
+    def _learn(self) -> Tensor:
+        given = self.given
+        parameters, moments, taken = update_prompts(
+            given.classifier,
+            self.point,
+            self.moments,
+            self.scored,
+            self.static,
+            given.settings,
+            given.alignment,
+        )
+        for mine, new in (
+            (self.parameters, parameters),
+            (self.moments.first, moments.first),
+            (self.moments.second, moments.second),
+        ):
+            for name, value in new.items():
+                mine[name].copy_(value)
+        assert isinstance(self.moments.steps, Tensor)
+        self.moments.steps.add_(1)
+        return taken
+
+    def _predict(self) -> Tensor:
+        return predict_view(self.given.classifier, self.scored, self.point)
+
+
+def outcome(scored: Scored, logits: Tensor, taken: Tensor, end: Point, moments: Moments) -> Outcome:
+    """Copies of what the caller may keep: the next replay overwrites the rest."""
+    return Outcome(
+        logits.clone(),
+        scored.entropy.clone(),
+        taken.clone(),
+        scored.chosen.clone(),
+        scored.features[0].clone(),
+        end,
+        moments,
+    )
+
+
+def not_updated(scored: Scored, end: Point, moments: Moments) -> Outcome:
+    return outcome(scored, scored.logits[0], torch.tensor(False), end, moments)

@@ -1,0 +1,88 @@
+"""Recording work as CUDA graphs. What a recording returned stays in its place; each replay fills it anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Generic, Protocol, TypeVar
+
+import torch
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Recording(Protocol[T_co]):
+    """Work that can be done again."""
+
+    @property
+    def result(self) -> T_co:
+        """What the work returned when it was recorded; its tensors hold the latest replay's values."""
+        ...
+
+    def replay(self) -> None: ...
+
+
+class Tape(Protocol):
+    """Records work. One tape's recordings share their memory and must not run at the same time."""
+
+    def home(self) -> AbstractContextManager[object]:
+        """Where graphs of autograd must be built for recordings to differentiate them."""
+        ...
+
+    def rehearse(self, work: Callable[[], T]) -> T:
+        """Do the work once without recording: kernels are compiled and libraries start up then."""
+        ...
+
+    def record(self, work: Callable[[], T]) -> Recording[T]: ...
+
+
+class CudaRecording(Generic[T]):
+    def __init__(self, graph: torch.cuda.CUDAGraph, result: T) -> None:
+        self.graph, self.result = graph, result
+
+    def replay(self) -> None:
+        self.graph.replay()  # type: ignore[no-untyped-call]
+
+
+class CudaTape:
+    """Records on a stream of its own: autograd runs a backward where its forward ran, so both run there."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def home(self) -> AbstractContextManager[object]:
+        return _Home(self.stream)
+
+    def rehearse(self, work: Callable[[], T]) -> T:
+        with self.home():
+            result = work()
+        torch.cuda.synchronize(self.device)
+        return result
+
+    def record(self, work: Callable[[], T]) -> CudaRecording[T]:
+        graph = torch.cuda.CUDAGraph()
+        # Other threads (decoding, serving) may go on using the device meanwhile.
+        mode = "thread_local"
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode=mode):
+            result = work()
+        return CudaRecording(graph, result)
+
+
+class _Home:
+    """The tape's stream, ordered after and before the stream that was current."""
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self.stream = stream
+        self.inside = torch.cuda.stream(stream)
+
+    def __enter__(self) -> None:
+        self.outer = torch.cuda.current_stream(self.stream.device)
+        self.stream.wait_stream(self.outer)
+        self.inside.__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *error: object) -> None:
+        self.inside.__exit__(*error)
+        self.outer.wait_stream(self.stream)
