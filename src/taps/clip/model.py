@@ -20,6 +20,20 @@ from taps.clip.ops import ACTIVATION, collect, spread
 from taps.errors import PromptsError
 
 
+class Linear(nn.Linear):
+    """Left unfilled when made: the weights come from a file, and random ones would cost seconds."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+class Embedding(nn.Embedding):
+    """Left unfilled, for the same reason."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
 class Attention(nn.Module):
     """The weights of multi-head attention, in the layout of OpenAI's checkpoints."""
 
@@ -28,7 +42,7 @@ class Attention(nn.Module):
         self.heads = heads
         self.in_proj_weight = nn.Parameter(torch.empty(3 * width, width))
         self.in_proj_bias = nn.Parameter(torch.empty(3 * width))
-        self.out_proj = nn.Linear(width, width)
+        self.out_proj = Linear(width, width)
 
     def project(self, x: Tensor) -> Tensor:
         """Queries, keys and values side by side [..., 3 · width]."""
@@ -45,8 +59,8 @@ class Attention(nn.Module):
 class Mlp(nn.Module):
     def __init__(self, width: int, activation: str) -> None:
         super().__init__()
-        self.c_fc = nn.Linear(width, 4 * width)
-        self.c_proj = nn.Linear(4 * width, width)
+        self.c_fc = Linear(width, 4 * width)
+        self.c_proj = Linear(4 * width, width)
         self.activation = ACTIVATION[activation]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -187,7 +201,7 @@ class Clip(nn.Module):
         width = config.text_width
         self.visual = VisionTower(config)
         self.transformer = Transformer(width, config.text_layers, config.text_heads, config.activation)
-        self.token_embedding = nn.Embedding(config.vocab_size, width)
+        self.token_embedding = Embedding(config.vocab_size, width)
         self.positional_embedding = nn.Parameter(torch.empty(config.context_length, width))
         self.ln_final = nn.LayerNorm(width)
         self.text_projection = nn.Parameter(torch.empty(width, config.embed_dim))
@@ -203,7 +217,7 @@ class Clip(nn.Module):
         In bfloat16 a logit scale of 100 becomes 99, and every entropy with it.
         """
         scale = self.logit_scale.detach()
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         exact = torch.float64 if self.dtype == torch.float64 else torch.float32
         self.logit_scale = nn.Parameter(scale.to(self.device, exact), requires_grad=False)
         self.mean = torch.tensor(self.config.mean, device=self.device, dtype=exact)[:, None, None]
