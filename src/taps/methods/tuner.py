@@ -11,6 +11,7 @@ from torch import Tensor
 from taps.buffer import Buffer
 from taps.clip import Clip
 from taps.errors import StateError
+from taps.fast import Engine
 from taps.gradient import Gradient, point_at
 from taps.memory import Evidence, Memory, evidence_from
 from taps.methods.alignment import find_alignment
@@ -21,7 +22,7 @@ from taps.optimiser import Moments, fresh_moments
 from taps.policy import Policy
 from taps.prompts import Parameters, Prompts
 from taps.prompts.classify import placed, prompt_classifier
-from taps.step import StepSettings, take_step
+from taps.step import StepSettings
 
 log = logging.getLogger("taps")
 EPISODIC_LR, CONTINUAL_LR = 4e-3, 5e-5
@@ -55,7 +56,8 @@ class Tuner:
         self.prompts = prompts
         self.period = reset_period(settings.reset)
         self.classifier = prompt_classifier(clip, classes, prompts)
-        self.anchor = point_at(self.classifier, placed(prompts, self.classifier))
+        self.engine = Engine(settings.engine, clip.device, episodic=self.episodic)
+        self.anchor = self.engine.point_at(self.classifier, placed(prompts, self.classifier))
         self.point, self.moments = self.anchor, fresh_moments(self.anchor.parameters)
         self.alignment = find_alignment(self.classifier, classes, prompts, settings)
         self.step_settings = StepSettings(
@@ -89,7 +91,7 @@ class Tuner:
     def predict(self, views: Tensor) -> Verdict:
         if self.period and self.seen % self.period == 0:
             self._start_afresh()  # 1
-        outcome = take_step(
+        outcome = self.engine.step(
             self.classifier,
             self.point,
             self.moments,
@@ -97,8 +99,7 @@ class Tuner:
             self.memory,
             self.step_settings,
             alignment=self.alignment,
-            update=self._learns_from,
-            keep_graph=not self.episodic,
+            update=None if self.gate is None else self._learns_from,
         )
         self.seen += 1
         feature = outcome.feature if self.episodic else self._anchor_feature(views, outcome.feature)
@@ -237,7 +238,7 @@ class Tuner:
         aligned = None
         if self.memory.weight_fine:
             aligned = views if self.settings.align == "paper" else views[chosen.to(views.device)]
-        # View 0 holds whole numbers even where AugMix made floats; copies, since a slice keeps all views alive.
+        # View 0 holds whole numbers even beside AugMix; copies, since a slice keeps all views alive.
         return Evidence(pixels=views[0].to(torch.uint8, copy=True), views=aligned, feature=feature.clone())
 
 
