@@ -19,6 +19,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("taps.cli.train", "Train prompts on a few images of each class."),
     "stats": ("taps.cli.stats", "Source statistics for alignment: collect them, merge them."),
     "prompts": ("taps.cli.prompts", "Look at trained prompts, or import public checkpoints."),
+    "eval": ("taps.cli.eval", "Measure methods on streams: predict first, label afterwards."),
+    "report": ("taps.cli.report", "Tables, plots and comparisons from the results of an evaluation."),
+    "ablate": ("taps.cli.ablate", "Repeat one of the paper's ablations."),
     "data": ("taps.cli.data", "List data sets and check a copy of one before hours are spent on it."),
     "simulate": ("taps.cli.simulate", "Simulate the paper's two propositions."),
 }

@@ -13,6 +13,7 @@ from taps.data import Dataset, find_set
 from taps.errors import SettingsError
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec, check_labels, slug
 from taps.methods.registry import METHODS, find_method, method_settings
+from taps.prompts.choose import SOURCE_FILE
 
 BASELINES = ("zero_shot", "source", "view_ensemble")
 OWN_CONTEXT = ("tpt", "tpt_skip")  # they start from "a photo of a", whatever prompts others are given
@@ -60,6 +61,12 @@ def has_prompts(model: ModelSpec, prompts: str | None) -> bool:
     if prompts is not None:
         return prompts != "hand"
     return (resources.files("taps.prompts") / "shipped" / f"{model.name}-maple").is_dir()
+
+
+def has_source(model: ModelSpec, prompts: str | None) -> bool:
+    """Whether source statistics come with the package for this model and its own prompts."""
+    folder = resources.files("taps.prompts") / "shipped" / f"{model.name}-maple"
+    return prompts is None and (folder / SOURCE_FILE).is_file()
 
 
 def prompts_for(method: str, prompts: str | None) -> str | None:
@@ -127,7 +134,7 @@ def make_jobs(
         seeds: One run each.
         values: Settings; each method takes those it has.
         prompts: What methods with prompts start from; see `prompts_for`.
-        preset: Published settings: a name that `taps.methods.presets` knows, or "auto" for the data set's own.
+        preset: Published settings: a name of `taps.methods.presets`, or "auto" for the data set's own.
         limit: Images per run.
         noise: Share of wrong answers.
         delay: Images before an answer comes.

@@ -1,0 +1,164 @@
+"""The results of an evaluation read back for a report: rows and predictions, comparable with each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from taps.errors import DataError, SettingsError
+from taps.evaluate.folder import UNFINISHED, read_row, read_spec, run_folders
+from taps.evaluate.scores import Run, answers_at, calibration_error, read_run
+from taps.evaluate.statistics import Paired, compare
+from taps.evaluate.summary import method_rank
+
+
+@dataclass(frozen=True)
+class Result:
+    """One finished run.
+
+    Attributes:
+        folder: Where its files lie.
+        spec: What was run.
+        row: The numbers of its row.
+        run: Its predictions, as many as all runs on this data set have.
+        whole: How many predictions it has in all.
+    """
+
+    folder: Path
+    spec: dict[str, Any]
+    row: dict[str, Any]
+    run: Run
+    whole: int
+
+    @property
+    def seed(self) -> int:
+        return int(self.spec["seed"])
+
+    @property
+    def top1(self) -> float:
+        return float(self.run.correct.mean())
+
+    @property
+    def rate(self) -> float:
+        return float(self.run.asked.mean())
+
+    @cached_property
+    def ece(self) -> float:
+        return calibration_error(self.run.probability, self.run.correct)
+
+    @cached_property
+    def answers(self) -> list[int]:
+        """Places in the stream whose labels were given."""
+        return answers_at(self.folder)
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything that was finished in a folder.
+
+    Attributes:
+        out: The folder.
+        results: By data set, method and seed.
+        unfinished: Runs that were wanted and are not finished, with the reason.
+    """
+
+    out: Path
+    results: dict[tuple[str, str], list[Result]]
+    unfinished: list[dict[str, Any]]
+
+    @property
+    def datasets(self) -> list[str]:
+        return list(dict.fromkeys(dataset for dataset, _ in self.results))
+
+    @property
+    def methods(self) -> list[str]:
+        return sorted({method for _, method in self.results}, key=method_rank)
+
+    @property
+    def model(self) -> dict[str, Any]:
+        found: dict[str, Any] = next(iter(self.results.values()))[0].spec["model"]
+        return found
+
+    def stream(self, dataset: str) -> dict[str, Any]:
+        """Where the images of a data set came from."""
+        found: dict[str, Any] = next(runs for (name, _), runs in self.results.items() if name == dataset)[
+            0
+        ].spec
+        stream: dict[str, Any] = found["stream"]
+        return stream
+
+    def of(self, dataset: str, method: str) -> list[Result]:
+        return self.results.get((dataset, method), [])
+
+    def methods_of(self, dataset: str) -> list[str]:
+        return [method for method in self.methods if self.of(dataset, method)]
+
+    def paired(self, dataset: str, method: str, baseline: str) -> Paired | None:
+        """The method against the baseline over the seeds both have."""
+        theirs = {result.seed: result.run for result in self.of(dataset, baseline)}
+        pairs = []
+        for result in self.of(dataset, method):
+            other = theirs.get(result.seed)
+            if other is None:
+                continue
+            if other.keys != result.run.keys:
+                raise DataError(
+                    f"{method} and {baseline} did not see the same images of {dataset} in the same order "
+                    f"(seed {result.seed}); run them again into one new folder."
+                )
+            pairs.append((result.run.keys, result.run.correct, other.correct))
+        return compare(pairs, np.random.default_rng(0)) if pairs else None
+
+
+def read_results(out: Path, *, baseline: str = "zero_shot") -> Results:
+    """Read a folder, finished or not. Runs on one data set are cut to the images that all of them have."""
+    folders = run_folders(out)
+    if not folders:
+        raise DataError(f"{out} holds no results of `taps eval`; give the folder that was its --out.")
+    found: dict[tuple[str, str], list[tuple[Path, dict[str, Any], dict[str, Any], Run]]] = {}
+    for folder in folders:
+        spec, row = read_spec(folder), read_row(folder)
+        if row is not None:
+            found.setdefault((row["dataset"], row["method"]), []).append(
+                (folder, spec, row, read_run(folder))
+            )
+    if not found:
+        raise DataError(f"No run in {out} is finished; go on with `taps eval … --resume`.")
+    if not any(method == baseline for _, method in found):
+        methods = ", ".join(sorted({method for _, method in found}))
+        raise SettingsError(f"There are no results of {baseline!r} to compare with; there are {methods}.")
+    least = _common_lengths(found)
+    results = {
+        key: sorted(
+            (
+                Result(folder, spec, row, run.first(least[key[0]]), len(run))
+                for folder, spec, row, run in runs
+            ),
+            key=lambda result: result.seed,
+        )
+        for key, runs in found.items()
+    }
+    unfinished = json.loads((out / UNFINISHED).read_text()) if (out / UNFINISHED).is_file() else []
+    return Results(out, results, unfinished)
+
+
+def _common_lengths(
+    found: dict[tuple[str, str], list[tuple[Path, dict[str, Any], dict[str, Any], Run]]],
+) -> dict[str, int]:
+    """For each data set the number of predictions that every run on it has."""
+    least: dict[str, int] = {}
+    for (dataset, _), runs in found.items():
+        for *_, run in runs:
+            least[dataset] = min(least.get(dataset, len(run)), len(run))
+    return least
+
+
+def mean_of(results: Sequence[Result], name: str) -> float:
+    """Mean of one number of the rows."""
+    return float(np.mean([result.row[name] for result in results]))
