@@ -1,0 +1,404 @@
+"""Weights from every layout there is, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from taps import load_clip
+from taps.clip import Clip, ClipConfig
+from taps.clip.config import builtin_config
+from taps.clip.model import initialise
+from taps.clip.weights import build, dequantise, fingerprint
+from taps.errors import TapsError, WeightsError
+
+CONFIG = ClipConfig(
+    name="small",
+    embed_dim=16,
+    image_size=32,
+    patch_size=16,
+    vision_width=128,
+    vision_layers=2,
+    vision_heads=2,
+    text_width=64,
+    text_layers=3,
+    text_heads=1,
+    context_length=77,
+    vocab_size=49408,
+    activation="quick_gelu",
+    mean=builtin_config("ViT-B-32").mean,
+    std=builtin_config("ViT-B-32").std,
+)
+Write = Callable[[dict[str, Tensor], Path], Path]
+
+
+@pytest.fixture(scope="module")
+def weights() -> dict[str, Tensor]:
+    """OpenAI's key names; every value random, biases and norms too."""
+    clip = initialise(Clip(CONFIG), torch.Generator().manual_seed(5))
+    generator = torch.Generator().manual_seed(6)
+    return {
+        name: value.detach() + 0.05 * torch.randn(value.shape, generator=generator)
+        for name, value in clip.named_parameters()
+    }
+
+
+def hugging_face(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same weights under Hugging Face's names, with the index buffers of old files."""
+    renamed: dict[str, Tensor] = {
+        "logit_scale": state["logit_scale"],
+        "text_model.embeddings.token_embedding.weight": state["token_embedding.weight"],
+        "text_model.embeddings.position_embedding.weight": state["positional_embedding"],
+        "text_model.embeddings.position_ids": torch.arange(77)[None],
+        "text_projection.weight": state["text_projection"].T,
+        "vision_model.embeddings.class_embedding": state["visual.class_embedding"],
+        "vision_model.embeddings.patch_embedding.weight": state["visual.conv1.weight"],
+        "vision_model.embeddings.position_embedding.weight": state["visual.positional_embedding"],
+        "vision_model.embeddings.position_ids": torch.arange(5)[None],
+        "visual_projection.weight": state["visual.proj"].T,
+    }
+    for part in ("weight", "bias"):
+        renamed[f"text_model.final_layer_norm.{part}"] = state[f"ln_final.{part}"]
+        renamed[f"vision_model.pre_layrnorm.{part}"] = state[f"visual.ln_pre.{part}"]
+        renamed[f"vision_model.post_layernorm.{part}"] = state[f"visual.ln_post.{part}"]
+        for tower, old, layers in (("text", "", 3), ("vision", "visual.", 2)):
+            for index in range(layers):
+                new = f"{tower}_model.encoder.layers.{index}"
+                block = f"{old}transformer.resblocks.{index}"
+                joined = state[f"{block}.attn.in_proj_{part}"].chunk(3)
+                for letter, value in zip("qkv", joined, strict=True):
+                    renamed[f"{new}.self_attn.{letter}_proj.{part}"] = value
+                for theirs, ours in (
+                    ("self_attn.out_proj", "attn.out_proj"),
+                    ("layer_norm1", "ln_1"),
+                    ("layer_norm2", "ln_2"),
+                    ("mlp.fc1", "mlp.c_fc"),
+                    ("mlp.fc2", "mlp.c_proj"),
+                ):
+                    renamed[f"{new}.{theirs}.{part}"] = state[f"{block}.{ours}.{part}"]
+    return {name: value.contiguous().clone() for name, value in renamed.items()}
+
+
+def hf_directory(state: dict[str, Tensor], folder: Path) -> Path:
+    folder.mkdir()
+    save_file(hugging_face(state), folder / "model.safetensors")
+    (folder / "config.json").write_text(
+        json.dumps(
+            {
+                "model_type": "clip",
+                "projection_dim": 16,
+                "text_config": {
+                    "hidden_size": 64,
+                    "num_hidden_layers": 3,
+                    "num_attention_heads": 1,
+                    "hidden_act": "quick_gelu",
+                },
+                "vision_config": {
+                    "hidden_size": 128,
+                    "num_hidden_layers": 2,
+                    "num_attention_heads": 2,
+                    "image_size": 32,
+                    "patch_size": 16,
+                    "hidden_act": "quick_gelu",
+                },
+            }
+        )
+    )
+    return folder
+
+
+def hf_file(state: dict[str, Tensor], folder: Path) -> Path:
+    folder.mkdir()
+    save_file(hugging_face(state), folder / "weights.safetensors")
+    return folder / "weights.safetensors"
+
+
+def hf_bin(state: dict[str, Tensor], folder: Path) -> Path:
+    hf_directory(state, folder)
+    (folder / "model.safetensors").unlink()
+    torch.save(hugging_face(state), folder / "pytorch_model.bin")
+    return folder
+
+
+def open_clip_safetensors(state: dict[str, Tensor], folder: Path) -> Path:
+    folder.mkdir()
+    save_file(state, folder / "open_clip_model.safetensors")
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": {"quick_gelu": True}}))
+    return folder
+
+
+def open_clip_training_checkpoint(state: dict[str, Tensor], folder: Path) -> Path:
+    folder.mkdir()
+    nested = {"epoch": 3, "state_dict": {f"module.{name}": value for name, value in state.items()}}
+    torch.save(nested, folder / "epoch_3.pt")
+    # What a state dict alone cannot say, the name must: OpenAI's activation.
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": {"quick_gelu": True}}))
+    (folder / "epoch_3.pt").rename(folder / "open_clip_pytorch_model.bin")
+    return folder
+
+
+class Holder(nn.Module):
+    """Holds parameters under dotted names, as a scripted CLIP does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+def openai_archive(state: dict[str, Tensor], folder: Path) -> Path:
+    """A TorchScript archive like OpenAI's: half-precision matrices, and three numbers as buffers."""
+    folder.mkdir()
+    root = Holder()
+    for name, value in state.items():
+        *path, last = name.split(".")
+        module: nn.Module = root
+        for part in path:
+            if part not in dict(module.named_children()):
+                module.add_module(part, Holder())
+            module = dict(module.named_children())[part]
+        half = value.ndim > 1 and "embedding" not in name
+        module.register_parameter(last, nn.Parameter(value.half() if half else value, requires_grad=False))
+    for name, number in (("input_resolution", 32), ("context_length", 77), ("vocab_size", 49408)):
+        root.register_buffer(name, torch.tensor(number))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated
+        torch.jit.script(root).save(str(folder / "small.pt"))
+    return folder / "small.pt"
+
+
+@pytest.mark.parametrize(
+    "write",
+    [hf_directory, hf_file, hf_bin, open_clip_safetensors, open_clip_training_checkpoint, openai_archive],
+)
+def test_every_layout_gives_the_same_model(weights: dict[str, Tensor], tmp_path: Path, write: Write) -> None:
+    clip = load_clip(write(weights, tmp_path / "model"), device="cpu")
+    assert replace(clip.config, name="small") == CONFIG
+    loaded = dict(clip.named_parameters())
+    assert loaded.keys() == weights.keys()
+    for name, value in weights.items():
+        halved = write is openai_archive and value.ndim > 1 and "embedding" not in name
+        assert torch.equal(loaded[name], value.half().float() if halved else value), name
+    assert clip.encode_text(["cat", "dog"]).shape == (2, 16)
+    assert clip.encode_image(torch.zeros(1, 3, 32, 32)).shape == (1, 16)
+
+
+def test_all_layouts_and_half_precision_have_one_fingerprint(
+    weights: dict[str, Tensor], tmp_path: Path
+) -> None:
+    writers = (hf_directory, hf_file, hf_bin, open_clip_safetensors, openai_archive)
+    names = {
+        load_clip(write(weights, tmp_path / write.__name__), device="cpu").fingerprint for write in writers
+    }
+    assert len(names) == 1
+    assert fingerprint({name: value.half() for name, value in weights.items()}) in names
+    changed = {**weights, "ln_final.bias": weights["ln_final.bias"] + 0.01}
+    assert fingerprint(changed) not in names
+    clip = load_clip(tmp_path / "hf_directory", device="cpu", dtype=torch.bfloat16)
+    assert clip.fingerprint in names
+
+
+def test_an_architecture_by_name_takes_a_file(tmp_path: Path, tiny: Clip) -> None:
+    """Heads of 24 or 32 cannot be told from the weights; the architecture's name tells them."""
+    file = tmp_path / "tiny.safetensors"
+    save_file({name: value.detach().clone() for name, value in tiny.named_parameters()}, file)
+    loaded = load_clip("tiny", pretrained=file, device="cpu")
+    assert loaded.config == tiny.config
+    assert torch.equal(loaded.encode_text(["cat", "dog"]), tiny.encode_text(["cat", "dog"]))
+    with pytest.raises(WeightsError, match="number of heads cannot be told"):
+        load_clip(file)
+
+
+def test_activation_of_open_clip_weights_follows_the_name(weights: dict[str, Tensor], tmp_path: Path) -> None:
+    file = tmp_path / "own.safetensors"
+    save_file(weights, file)
+    assert load_clip(file, device="cpu").config.activation == "gelu"
+    tiny = tmp_path / "tiny.safetensors"
+    save_file({name: value.detach() for name, value in load_clip("tiny").named_parameters()}, tiny)
+    assert load_clip("tiny", pretrained=tiny).config.activation == "gelu"
+    assert load_clip("tiny-quickgelu", pretrained=tiny).config.activation == "quick_gelu"
+
+
+def test_int8_rows_come_back(weights: dict[str, Tensor], tmp_path: Path) -> None:
+    """Rows of whole numbers and one scale for each: matrices, convolutions, nothing else."""
+    packed: dict[str, Tensor] = {}
+    for name, value in weights.items():
+        if value.ndim < 2:
+            packed[name] = value.half()
+            continue
+        scale = value.flatten(1).abs().amax(dim=1) / 127
+        rows = scale.reshape(-1, *[1] * (value.ndim - 1))
+        packed[name] = (value / rows).round().to(torch.int8)
+        packed[f"{name}.scale"] = scale
+    save_file(packed, tmp_path / "packed.safetensors")
+    clip = load_clip(tmp_path / "packed.safetensors", device="cpu")
+    for name, value in clip.named_parameters():
+        step = weights[name].flatten(1).abs().amax(dim=1).max() / 127 if value.ndim > 1 else 2e-3
+        assert (value - weights[name]).abs().max() <= 0.51 * step + 1e-6, name
+    assert dequantise(packed).keys() == weights.keys()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda s: s.pop("ln_final.bias"), "missing keys: ln_final.bias"),
+        (lambda s: s.update(extra=torch.zeros(1)), "unknown keys: extra"),
+        (lambda s: s.update({"ln_final.bias": torch.zeros(3)}), r"ln_final.bias is \(3,\), not \(64,\)"),
+        (lambda s: s["ln_final.bias"].fill_(float("nan")), "not finite in ln_final.bias"),
+        (lambda s: s["text_projection"][0].fill_(float("inf")), "not finite in text_projection"),
+        (
+            lambda s: s.update({"ln_final.bias": torch.zeros(64, dtype=torch.int8)}),
+            "ln_final.bias is torch.int8",
+        ),
+        (lambda s: s.pop("visual.conv1.weight"), "'visual.conv1.weight' is missing"),
+        (lambda s: s.update({"visual.conv1.weight": torch.zeros(128)}), "too few dimensions"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused_with_their_keys(
+    weights: dict[str, Tensor], tmp_path: Path, change: Callable[[dict[str, Tensor]], None], said: str
+) -> None:
+    state = {name: value.clone() for name, value in weights.items()}
+    change(state)
+    save_file(state, tmp_path / "bad.safetensors")
+    with pytest.raises(WeightsError, match=said):
+        load_clip(tmp_path / "bad.safetensors")
+
+
+def test_many_wrong_keys_are_counted_not_listed(weights: dict[str, Tensor]) -> None:
+    state = {**weights, **{f"extra.{index:02}": torch.zeros(1) for index in range(30)}}
+    with pytest.raises(WeightsError, match=r"extra.00, .*extra.07 and 22 more"):
+        build(CONFIG, state, source="here")
+
+
+class Sneaky:
+    """Runs when it is unpickled by anything that runs pickled code."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return Path.touch, (self.mark,)
+
+
+@pytest.mark.parametrize("archive", [True, False])
+def test_pickled_code_is_not_run(weights: dict[str, Tensor], tmp_path: Path, archive: bool) -> None:
+    mark, file = tmp_path / "was_run", tmp_path / "model.pt"
+    if archive:
+        torch.save({"state_dict": weights, "more": Sneaky(mark)}, file)
+    else:
+        file.write_bytes(pickle.dumps(Sneaky(mark)))
+    with pytest.raises(WeightsError, match="never pickled code"):
+        load_clip(file)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"no weights at all", b"\x00" * 4096])
+@pytest.mark.parametrize("name", ["model.safetensors", "model.pt", "model.bin"])
+def test_files_of_anything_else_are_refused(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(WeightsError, match="model"):
+        load_clip(tmp_path / name)
+
+
+def test_a_damaged_archive_is_refused(weights: dict[str, Tensor], tmp_path: Path) -> None:
+    whole = openai_archive(weights, tmp_path / "model")
+    data = bytearray(whole.read_bytes())
+    place = data.find(b"code/__torch__")
+    data[place + 40 : place + 400] = bytes(360)
+    whole.write_bytes(data)
+    with pytest.raises(WeightsError):
+        load_clip(whole)
+
+
+def test_a_state_dict_of_something_else_is_refused(tmp_path: Path) -> None:
+    torch.save({1: torch.zeros(2)}, tmp_path / "numbers.pt")
+    torch.save([torch.zeros(2)], tmp_path / "list.pt")
+    for name in ("numbers.pt", "list.pt"):
+        with pytest.raises(WeightsError, match="state dict of tensors"):
+            load_clip(tmp_path / name)
+
+
+def test_other_models_and_empty_directories_are_refused(weights: dict[str, Tensor], tmp_path: Path) -> None:
+    folder = hf_directory(weights, tmp_path / "model")
+    (folder / "config.json").write_text('{"model_type": "siglip"}')
+    with pytest.raises(WeightsError, match="'siglip' model; only 'clip'"):
+        load_clip(folder)
+    (folder / "config.json").write_text("[")
+    with pytest.raises(WeightsError, match="cannot be read as JSON"):
+        load_clip(folder)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(WeightsError, match="put the weights there"):
+        load_clip(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "/nowhere/model", "models/nowhere.pt", "nowhere.safetensors"])
+def test_paths_that_do_not_exist_are_named(name: str) -> None:
+    with pytest.raises(WeightsError, match="no file or directory"):
+        load_clip(name)
+
+
+def test_unknown_names_and_weights_are_refused_with_those_there_are() -> None:
+    with pytest.raises(WeightsError, match=r"ViT-B-16, ViT-B-32, ViT-L-14"):
+        load_clip("ViT-G-99")
+    with pytest.raises(WeightsError, match="laion2b, openai, random"):
+        load_clip("ViT-B-32", pretrained="nothing")
+
+
+@pytest.mark.parametrize("name", ["ViT-B-16", "somebody/some-clip"])
+def test_offline_and_absent_is_one_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)  # it was read from there when first imported
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(WeightsError) as caught:
+        load_clip(name)
+    sentence = str(caught.value)
+    assert "not in the Hugging Face cache" in sentence
+    assert "put it into a directory" in sentence
+    assert "\n" not in sentence
+
+
+def test_builtin_names_win_over_folders_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tiny").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert load_clip("tiny").config.name == "tiny"
+
+
+def test_relative_paths_are_remembered_in_full(
+    weights: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf_directory(weights, tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    clip = load_clip("model", device="cpu")
+    assert clip.source == str((tmp_path / "model").resolve())
+    assert load_clip("tiny").source == "tiny"
+
+
+def test_the_tiny_model_is_always_the_same() -> None:
+    one, other = load_clip("tiny", device="cpu"), load_clip("tiny", device="cpu")
+    for name, value in one.named_parameters():
+        assert torch.isfinite(value).all(), name
+        assert torch.equal(value, dict(other.named_parameters())[name])
+
+
+@pytest.mark.parametrize("field", [{"activation": "relu"}, {"image_size": 33}])
+def test_configurations_that_cannot_be_are_refused(field: dict[str, object]) -> None:
+    with pytest.raises(TapsError):
+        replace(CONFIG, **field)  # type: ignore[arg-type]
+    values = CONFIG.to_dict()
+    assert ClipConfig.from_dict(json.loads(json.dumps(values))) == CONFIG
+    del values["mean"]
+    with pytest.raises(WeightsError, match="lacks"):
+        ClipConfig.from_dict(values)
