@@ -12,9 +12,9 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any
 
-# Classes in use, as a share of θ0's, below which prompts have collapsed: while labels still arrive, and when
-# none has arrived for a whole window.
-SHARE_ASKING, SHARE_SILENT = 0.5, 0.7
+# Classes in use, as a share of θ0's, below which prompts have collapsed: while labels arrive that may repair
+# them, and where none has arrived for a whole window, or ever will.
+SHARE_LABELLED, SHARE_SILENT = 0.5, 0.7
 
 
 class Guard:
@@ -22,21 +22,19 @@ class Guard:
 
     Args:
         window: How many of the last images are looked at.
-        asks: Whether labels are expected; their absence is then a sign too.
 
     Attributes:
         collapses: How often prompts had to be restored.
 
-    >>> guard = Guard(window=4, asks=False)
+    >>> guard = Guard(window=4)
     >>> [guard.collapsed(predicted=0, anchored=image) for image in range(4)]
     [False, False, False, True]
     """
 
-    def __init__(self, window: int, asks: bool) -> None:
+    def __init__(self, window: int) -> None:
         self.window = window
-        self.asks = asks
         self.collapses = 0
-        self.since_label = 0
+        self.since_label = 0  # images
         self._pairs: deque[tuple[int, int]] = deque(maxlen=window)
 
     def labelled(self) -> None:
@@ -49,10 +47,10 @@ class Guard:
         self.since_label += 1
         if len(self._pairs) < self.window:
             return False
-        silent = self.asks and self.since_label >= self.window
+        silent = self.since_label >= self.window  # a collapsed stream stops asking
         own, anchor = (effective_classes(side) for side in zip(*self._pairs, strict=True))
         # One class is as few as there can be: a stream of one class is no collapse.
-        if own >= (SHARE_SILENT if silent else SHARE_ASKING) * anchor:
+        if own >= (SHARE_SILENT if silent else SHARE_LABELLED) * anchor:
             return False
         self.collapses += 1
         self._pairs.clear()

@@ -69,7 +69,7 @@ class Tuner:
         )
         self.memory = self._memory(settings, seed) if isinstance(settings, AskSettings) else None
         guarded = settings.guard and not self.episodic
-        self.guard = Guard(settings.guard_window, asks=self.asks) if guarded else None
+        self.guard = Guard(settings.guard_window) if guarded else None
         self.seen = 0
         self.skipped_updates = 0
 

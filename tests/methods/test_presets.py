@@ -1,0 +1,63 @@
+"""Presets against the data sets' own facts."""
+
+from dataclasses import fields
+
+import pytest
+
+from taps.data import named_sets
+from taps.errors import SettingsError
+from taps.methods.presets import DATASETS, preset
+from taps.methods.registry import METHODS, method_settings
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("name", list(DATASETS))
+def test_every_preset_is_accepted_by_every_method(method, name):
+    method_settings(method, preset(method, name))
+
+
+def test_every_named_set_has_a_preset():
+    assert set(named_sets()) == set(DATASETS)
+
+
+def test_rates_and_buffers_are_those_the_registry_of_data_sets_states():
+    for name, facts in named_sets().items():
+        values = preset("taps", name)
+        if getattr(facts, "learning_rate", None) is not None:
+            assert values["lr"] == facts.learning_rate, name
+        if getattr(facts, "buffer", None) is not None:
+            assert values.get("buffer", 150) == facts.buffer, name
+
+
+def test_table_3():
+    assert preset("taps", "imagenet_a") == {
+        "lr": 4e-3,
+        "weight_ce": 0.15,
+        "weight_fine": 0.15,
+        "weight_coarse": 1.0,
+    }
+    assert preset("taps", "imagenet_sketch")["weight_ce"] == 0.5
+    assert preset("promptalign", "imagenet_a") == {"lr": 4e-3, "weight_coarse": 1.0}
+
+
+def test_variants_are_joined_and_the_last_wins():
+    assert preset("promptalign", "imagenet_a+promptalign_dg")["lr"] == 0.04
+    assert preset("tpt", "dtd+augmix") == {"augmix": True}
+    assert preset("tpt", "dtd") == {}  # TPT runs at one rate everywhere
+    assert preset("zero_shot", "dtd+augmix") == {}
+
+
+def test_an_unknown_preset_is_refused():
+    with pytest.raises(SettingsError, match="dtdd"):
+        preset("taps", "dtdd")
+
+
+def test_published_defaults():
+    defaults = {name: {f.name: f.default for f in fields(m.settings)} for name, m in METHODS.items()}
+    assert defaults["tpt"]["lr"] == defaults["maple+tpt"]["lr"] == defaults["cocoop+tpt"]["lr"] == 5e-3
+    assert defaults["tpt"]["views"] == 64
+    assert defaults["tpt"]["fraction"] == 0.1
+    assert defaults["promptalign"]["weight_coarse"] == 1.0
+    assert defaults["zero"]["fraction"] == 0.3
+    assert defaults["tpt_skip"]["skip"] == 0.01
+    assert defaults["taps"]["rate"] == 0.05
