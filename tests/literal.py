@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -137,3 +138,134 @@ def maple_tokens(parameters: State) -> tuple[Tensor, Tensor]:
 
 def entropy(probabilities: Tensor) -> Tensor:
     return -sum(p * p.log() for p in probabilities)  # type: ignore[return-value]
+
+
+def align(
+    form: str, features: Sequence[Tensor], means: Sequence[Tensor], variances: Sequence[Tensor]
+) -> Tensor:
+    """L_coarse or L_fine of one set of views: per block the distance of means and of biased variances."""
+    total = torch.zeros((), dtype=torch.float64)
+    for feature, mean, variance in zip(features, means, variances, strict=True):
+        own = sum(feature) / len(feature)
+        spread = sum((one - own) ** 2 for one in feature) / len(feature)
+        if form == "paper":
+            total = total + ((own - mean).abs().sum() + (spread - variance).abs().sum()) / len(features)
+        else:
+            apart = ((own - mean).abs().mean() + (spread - variance).abs().mean()) / 2
+            total = total + 100 * apart / 3
+    return total
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A labelled image: its view 0, its class, and the views its statistics are taken of."""
+
+    pixels: Tensor
+    label: int
+    views: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Statistics of the chosen blocks: [blocks, tokens, width], whole and of each class."""
+
+    layers: tuple[int, ...]
+    mean: Tensor
+    variance: Tensor
+    class_means: Tensor
+    class_variances: Tensor
+
+
+@dataclass(frozen=True)
+class Weights:
+    """α, β, γ, the share of views kept, and the form of alignment."""
+
+    ce: float = 1.0
+    coarse: float = 0.0
+    fine: float = 0.0
+    entropy: float = 1.0
+    fraction: float = 0.25
+    form: str = "promptalign"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The whole loss at given prompts, H_t, the confident views, each labelled image's cross-entropy."""
+
+    loss: Tensor
+    entropy: Tensor
+    chosen: list[int]
+    cross_entropies: list[float]
+
+
+def judge(
+    model: Literal,
+    kind: str,
+    parameters: State,
+    ids: Sequence[Sequence[int]],
+    views: Tensor,
+    memory: Sequence[Labelled],
+    weights: Weights,
+    source: Source | None = None,
+) -> Judged:
+    """L = H + α · mean CE + β · L_coarse + γ · mean L_fine, all of it in one graph."""
+    context, vision = maple_tokens(parameters) if kind == "maple" else (parameters["context"][None], None)
+    texts = model.text(ids, context)
+    features, layers = model.image(model.pixels(views), vision)
+    rows = torch.softmax(model.logits(features, texts), dim=1)
+    order = sorted(range(len(rows)), key=lambda view: (entropy(rows[view]).item(), view))
+    chosen = order[: max(1, int(weights.fraction * len(rows)))]
+    uncertainty = entropy(sum(rows[view] for view in chosen) / len(chosen))
+    loss = weights.entropy * uncertainty
+    losses = []
+    for item in memory:
+        feature, _ = model.image(model.pixels(item.pixels[None]), vision)
+        losses.append(-torch.log_softmax(model.logits(feature, texts)[0], dim=0)[item.label])
+    if losses:
+        loss = loss + weights.ce * sum(losses) / len(losses)
+    if weights.coarse and source is not None:
+        used = chosen if weights.form == "promptalign" else range(len(rows))
+        own = [torch.stack([layers[layer][view] for view in used]) for layer in source.layers]
+        loss = loss + weights.coarse * align(weights.form, own, source.mean, source.variance)
+    if weights.fine and source is not None and memory:
+        apart = []
+        for item in memory:
+            assert item.views is not None
+            _, inner = model.image(model.pixels(item.views), vision)
+            own = [inner[layer] for layer in source.layers]
+            targets = source.class_means[item.label], source.class_variances[item.label]
+            apart.append(align(weights.form, own, *targets))
+        loss = loss + weights.fine * sum(apart) / len(apart)
+    return Judged(loss, uncertainty.detach(), chosen, [value.item() for value in losses])
+
+
+@dataclass
+class Adam:
+    """AdamW of Loshchilov and Hutter, one number at a time."""
+
+    lr: float
+    decay: float = 0.01
+    count: int = 0
+    first: State = field(default_factory=dict)
+    second: State = field(default_factory=dict)
+
+    def step(self, parameters: State, gradients: State) -> State:
+        self.count += 1
+        moved = {}
+        for name, value in parameters.items():
+            gradient = gradients[name]
+            self.first[name] = 0.9 * self.first.get(name, torch.zeros_like(value)) + 0.1 * gradient
+            self.second[name] = 0.999 * self.second.get(name, torch.zeros_like(value)) + 0.001 * gradient**2
+            mean = self.first[name] / (1 - 0.9**self.count)
+            square = self.second[name] / (1 - 0.999**self.count)
+            moved[name] = value - self.lr * self.decay * value - self.lr * mean / (square.sqrt() + 1e-8)
+        return moved
+
+
+def predict(
+    model: Literal, kind: str, parameters: State, ids: Sequence[Sequence[int]], view: Tensor
+) -> Tensor:
+    """Probabilities of one view."""
+    context, vision = maple_tokens(parameters) if kind == "maple" else (parameters["context"][None], None)
+    feature, _ = model.image(model.pixels(view[None]), vision)
+    return torch.softmax(model.logits(feature, model.text(ids, context))[0], dim=0)

@@ -46,7 +46,7 @@ REDUCED = {
 
 
 def their_model(config: dict[str, Any]) -> Any:
-    """A CLIPModel of random weights, none of them zero: fresh biases are, and would hide that they were lost."""
+    """A CLIPModel of random weights, none of them zero: fresh biases are, and would hide their loss."""
     torch.manual_seed(0)
     model = transformers.CLIPModel(transformers.CLIPConfig(**config)).eval()
     with torch.no_grad():
