@@ -77,61 +77,43 @@ def simulate_quantile(
     window: int | None = None,
 ) -> RateTrace:
     """The running quantile of all, or of the last `window`, as `policy.Quantile` while it is exact."""
-    length, streams = entropies.shape
-    # Of all n entropies only the ⌊αn⌋ + 1 largest can ever be the threshold.
-    held: _Highest | _Recent
-    held = _Highest(streams, math.floor(rate * length) + 1) if window is None else _Recent(entropies, window)
-    asked = np.zeros(streams)
+    above, equal = _against_all(entropies, rate) if window is None else _against_last(entropies, rate, window)
+    asked = np.zeros(entropies.shape[1])
     asks = np.zeros(entropies.shape, bool)
     for t, entropy in enumerate(entropies, start=1):
-        held.add(entropy)
-        if t < warmup:
-            ask = entropy > tau0
-        else:
-            count = t if window is None else min(t, window)
-            threshold = held.from_top(math.floor(rate * count + 1e-9))
-            ask = (entropy > threshold) | ((entropy == threshold) & (asked < rate * t))
+        ask = entropy > tau0 if t < warmup else above[t - 1] | (equal[t - 1] & (asked < rate * t))
         asks[t - 1] = ask
         asked += ask
     return RateTrace(asks, np.zeros_like(asks))
 
 
-class _Highest:
-    """The highest entropies of each stream so far, in descending order."""
-
-    def __init__(self, streams: int, size: int) -> None:
-        self._values = np.full((size + 1, streams), -np.inf)
-        self._values[0] = np.inf
-
-    def add(self, entropy: FloatArray) -> None:
+def _against_all(entropies: FloatArray, rate: float) -> tuple[BoolArray, BoolArray]:
+    """Where an entropy is above, and where it equals, the quantile of all up to and with itself."""
+    length, streams = entropies.shape
+    above, equal = np.zeros(entropies.shape, bool), np.zeros(entropies.shape, bool)
+    # In descending order below a fence; of n entropies only the ⌊αn⌋ + 1 highest can ever be the quantile.
+    highest = np.full((math.floor(rate * length + 1e-9) + 2, streams), -np.inf)
+    highest[0] = np.inf
+    for t, entropy in enumerate(entropies, start=1):
         # What is higher stays, what is lower moves down by one.
-        self._values[1:] = np.maximum(self._values[1:], np.minimum(self._values[:-1], entropy))
+        highest[1:] = np.maximum(highest[1:], np.minimum(highest[:-1], entropy))
+        threshold = highest[1 + math.floor(rate * t + 1e-9)]
+        above[t - 1], equal[t - 1] = entropy > threshold, entropy == threshold
+    return above, equal
 
-    def from_top(self, place: int) -> FloatArray:
-        place_values: FloatArray = self._values[1 + place]
-        return place_values
 
-
-class _Recent:
-    """The last entropies of each stream, in descending order."""
-
-    def __init__(self, entropies: FloatArray, size: int) -> None:
-        self._entropies, self._size, self._seen = entropies, size, 0
-        self._values = np.full((size + 2, entropies.shape[1]), -np.inf)
-        self._values[0] = np.inf
-
-    def add(self, entropy: FloatArray) -> None:
-        values = self._values
-        if self._seen >= self._size:
-            leaving = self._entropies[self._seen - self._size]
-            # From the leaving one on, all move up by one.
-            values[1:-1] = np.where(values[1:-1] > leaving, values[1:-1], values[2:])
-        values[1:-1] = np.maximum(values[1:-1], np.minimum(values[:-2], entropy))
-        self._seen += 1
-
-    def from_top(self, place: int) -> FloatArray:
-        place_values: FloatArray = self._values[1 + place]
-        return place_values
+def _against_last(entropies: FloatArray, rate: float, window: int) -> tuple[BoolArray, BoolArray]:
+    """Where an entropy is above, and where it equals, the quantile of the last `window` with itself."""
+    length = len(entropies)
+    higher, at_least = np.zeros(entropies.shape, np.int32), np.ones(entropies.shape, np.int32)
+    for lag in range(1, min(window, length)):
+        higher[lag:] += entropies[:-lag] > entropies[lag:]
+        at_least[lag:] += entropies[:-lag] >= entropies[lag:]
+    held = np.minimum(np.arange(1, length + 1), window)[:, None]
+    allowed = np.floor(rate * held + 1e-9)
+    above: BoolArray = at_least <= allowed
+    equal: BoolArray = (higher <= allowed) & ~above
+    return above, equal
 
 
 def draw_entropies(rng: np.random.Generator, shape: str, length: int, streams: int) -> FloatArray:

@@ -44,7 +44,9 @@ def measure_shapes(rng: np.random.Generator, streams: int, length: int, rate: fl
         entropies = draw_entropies(child, shape, length, streams)
         for name, (decide, share) in POLICIES.items():
             used = max(1, round(share * streams))
-            rows.append({"entropies": shape, "policy": name, **_summary(decide(entropies[:, :used], rate))})
+            rows.append(
+                {"entropies": shape, "policy": name, **_summary(decide(entropies[:, :used].copy(), rate))}
+            )
     return rows
 
 
