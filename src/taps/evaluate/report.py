@@ -70,17 +70,9 @@ def heading(results: Results) -> str:
     return f"Results of {model['name']}{weights}"
 
 
-def left_out(results: Results) -> list[str]:
-    """One sentence for each run that is missing."""
-    return [
-        f"Unfinished: {run['method']} on {run['dataset']}, seed {run['seed']}: {run['why']}."
-        for run in results.unfinished
-    ]
-
-
 def as_markdown(results: Results, tables: Sequence[Table], pictures: dict[str, list[Path]]) -> str:
     parts = [f"# {heading(results)}\n", *(markdown(table) for table in tables)]
-    parts += [f"- {line}" for line in left_out(results)]
+    parts += [f"- {line}" for line in results.missing()]
     for dataset, found in pictures.items():
         links = "\n".join(f"![{path.stem}]({path.relative_to(results.out).as_posix()})" for path in found)
         parts.append(f"## {dataset}\n\n{links}\n")
@@ -90,7 +82,7 @@ def as_markdown(results: Results, tables: Sequence[Table], pictures: dict[str, l
 def as_latex(results: Results, tables: Sequence[Table], pictures: dict[str, list[Path]]) -> str:
     lines = [
         f"% {heading(results)}; needs \\usepackage{{booktabs}}",
-        *(f"% {line}" for line in left_out(results)),
+        *(f"% {line}" for line in results.missing()),
     ]
     return "\n".join([*lines, *(latex(table) for table in tables)])
 
@@ -98,7 +90,7 @@ def as_latex(results: Results, tables: Sequence[Table], pictures: dict[str, list
 def as_html(results: Results, tables: Sequence[Table], pictures: dict[str, list[Path]]) -> str:
     title = html.escape(heading(results))
     body = [f"<h1>{title}</h1>", *(html_table(table) for table in tables)]
-    body += [f"<p class=note>{html.escape(line)}</p>" for line in left_out(results)]
+    body += [f"<p class=note>{html.escape(line)}</p>" for line in results.missing()]
     for dataset, found in pictures.items():
         body.append(f"<h2>{html.escape(dataset)}</h2>")
         for path in found:

@@ -83,16 +83,23 @@ def _rate(results: Results, method: str) -> str:
 
 
 def _length_note(results: Results) -> str:
-    parts = []
+    """How many images stand behind a number, and which."""
+    told: dict[str, list[str]] = {}
     for dataset in results.datasets:
         runs = [result for method in results.methods for result in results.of(dataset, method)]
-        n, limits = len(runs[0].run), {result.spec["limit"] for result in runs}
-        longer = max(result.whole for result in runs)
-        cut = f", cut from {longer:,} to what every run has" if longer > n else ""
-        limited = " (first images of each order)" if limits != {None} else ""
-        parts.append(f"{dataset} {n:,}{limited}{cut}")
+        n, longest = len(runs[0].run), max(result.whole for result in runs)
+        text = f"{n:,}"
+        if any(result.spec["limit"] is not None for result in runs):
+            text += ", the first of each order"
+        if longest > n:
+            text += f" (some runs have {longest:,}; all are compared on what every run has)"
+        told.setdefault(text, []).append(dataset)
+    parts = [text if len(told) == 1 else f"{', '.join(names)}: {text}" for text, names in told.items()]
     seeds = sorted({result.seed for runs in results.results.values() for result in runs})
-    return f"Images a run: {'; '.join(parts)}. Seeds: {', '.join(map(str, seeds))}."
+    left = (
+        f" {results.dropped} runs of seeds that not every method has are left out." if results.dropped else ""
+    )
+    return f"Images a run: {'; '.join(parts)}. Seeds: {', '.join(map(str, seeds))}.{left}"
 
 
 def difference_table(results: Results, baseline: str = BASELINE) -> Table:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ from taps.evaluate.folder import UNFINISHED, read_row, read_spec, run_folders
 from taps.evaluate.scores import Run, answers_at, calibration_error, read_run
 from taps.evaluate.statistics import Paired, compare
 from taps.evaluate.summary import method_rank
+
+
+Read = tuple[Path, dict[str, Any], dict[str, Any], Run]
 
 
 @dataclass(frozen=True)
@@ -66,11 +69,13 @@ class Results:
         out: The folder.
         results: By data set, method and seed.
         unfinished: Runs that were wanted and are not finished, with the reason.
+        dropped: Finished runs that are left out because other methods lack their seed.
     """
 
     out: Path
     results: dict[tuple[str, str], list[Result]]
     unfinished: list[dict[str, Any]]
+    dropped: int = 0
 
     @property
     def datasets(self) -> list[str]:
@@ -84,6 +89,22 @@ class Results:
     def model(self) -> dict[str, Any]:
         found: dict[str, Any] = next(iter(self.results.values()))[0].spec["model"]
         return found
+
+    def only(self, methods: Container[str], datasets: Container[str]) -> Results:
+        """The same without other methods and data sets."""
+        kept = {key: runs for key, runs in self.results.items() if key[0] in datasets and key[1] in methods}
+        missing = [run for run in self.unfinished if run["dataset"] in datasets and run["method"] in methods]
+        return replace(self, results=kept, unfinished=missing)
+
+    def missing(self) -> list[str]:
+        """One sentence for each method on a data set that lacks runs."""
+        seeds: dict[tuple[str, str, str], list[str]] = {}
+        for run in self.unfinished:
+            seeds.setdefault((run["method"], run["dataset"], run["why"]), []).append(str(run["seed"]))
+        return [
+            f"Unfinished: {method} on {dataset}, seed {', '.join(found)}: {why}."
+            for (method, dataset, why), found in seeds.items()
+        ]
 
     def stream(self, dataset: str) -> dict[str, Any]:
         """Where the images of a data set came from."""
@@ -117,11 +138,11 @@ class Results:
 
 
 def read_results(out: Path, *, baseline: str = "zero_shot") -> Results:
-    """Read a folder, finished or not. Runs on one data set are cut to the images that all of them have."""
+    """Read a folder, finished or not. Runs on one data set are cut to the seeds and images that all have."""
     folders = run_folders(out)
     if not folders:
         raise DataError(f"{out} holds no results of `taps eval`; give the folder that was its --out.")
-    found: dict[tuple[str, str], list[tuple[Path, dict[str, Any], dict[str, Any], Run]]] = {}
+    found: dict[tuple[str, str], list[Read]] = {}
     for folder in folders:
         spec, row = read_spec(folder), read_row(folder)
         if row is not None:
@@ -144,12 +165,20 @@ def read_results(out: Path, *, baseline: str = "zero_shot") -> Results:
         )
         for key, runs in found.items()
     }
-    unfinished = json.loads((out / UNFINISHED).read_text()) if (out / UNFINISHED).is_file() else []
-    return Results(out, results, unfinished)
+    return Results(out, results, _unfinished(out, results))
+
+
+def _unfinished(out: Path, have: set[tuple[str, str, int]]) -> list[dict[str, Any]]:
+    """Runs without any result. One that was to be made longer has a result, of fewer images."""
+    try:
+        noted: list[dict[str, Any]] = json.loads((out / UNFINISHED).read_text())
+    except (OSError, ValueError):
+        return []
+    return [run for run in noted if (run["dataset"], run["method"], run["seed"]) not in have]
 
 
 def _common_lengths(
-    found: dict[tuple[str, str], list[tuple[Path, dict[str, Any], dict[str, Any], Run]]],
+    found: dict[tuple[str, str], list[Read]],
 ) -> dict[str, int]:
     """For each data set the number of predictions that every run on it has."""
     least: dict[str, int] = {}
