@@ -115,7 +115,8 @@ class Learner:
             augmix=getattr(self.settings, "augmix", False),
         )
         verdict = self.method.predict(views)
-        decision = self.policy.decide(verdict.entropy) if self.policy else Decision(False, float("inf"))
+        score = verdict.entropy if verdict.score is None else verdict.score
+        decision = self.policy.decide(score) if self.policy else Decision(False, float("inf"))
         probs = torch.nan_to_num(verdict.probs.float(), nan=1 / len(self.classes)).cpu().numpy()
         index = int(probs.argmax())
         seconds = time.perf_counter() - began

@@ -30,12 +30,14 @@ class Evidence:
         views: The views whose statistics are aligned to their class, where fine alignment is on.
         feature: Normalised image feature at the loaded prompts [d].
         gradient: Its constant share of the memory's gradient (episodic).
+        beliefs: What several predictors said of it before its label came [E, K], for whoever weighs them.
     """
 
     pixels: Tensor | None
     views: Tensor | None
     feature: Tensor
     gradient: Gradient | None = None
+    beliefs: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -225,6 +227,7 @@ def evidence_tensors(prefix: str, evidence: Evidence) -> Iterator[tuple[str, Ten
         "feature": evidence.feature,
         "gradient.text": gradient.text,
         "gradient.vision": gradient.vision,
+        "beliefs": evidence.beliefs,
     }
     yield from ((f"{prefix}.{name}", value) for name, value in named.items() if value is not None)
 
@@ -237,6 +240,7 @@ def evidence_from(prefix: str, tensors: dict[str, Tensor]) -> Evidence:
         views=tensors.get(f"{prefix}.views"),
         feature=tensors[f"{prefix}.feature"],
         gradient=None if text is None and vision is None else Gradient(text, vision),
+        beliefs=tensors.get(f"{prefix}.beliefs"),
     )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from taps.classifier import Classifier
 from taps.gradient import Gradient, Point, point_at, to_parameters
-from taps.losses import mean_entropy, select_confident
+from taps.losses import mean_entropy, mean_log_probs, select_confident
 from taps.memory import Alignment, Labelled
 from taps.optimiser import Moments, adamw
 from taps.prompts.base import Parameters
@@ -39,6 +39,7 @@ class Outcome:
         feature: Normalised feature of view 0 at the prompts before the update.
         end: The prompts after the update.
         moments: The optimiser's memory after the update.
+        ensemble: Mean log-probability of the confident views before the update [K].
     """
 
     logits: Tensor
@@ -48,6 +49,7 @@ class Outcome:
     feature: Tensor
     end: Point
     moments: Moments
+    ensemble: Tensor
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Scored:
         logits: Their logits [N, K].
         chosen: Indices of the confident views.
         entropy: H_t.
+        ensemble: Mean log-probability of the confident views [K].
     """
 
     images: Tensor
@@ -67,6 +70,7 @@ class Scored:
     logits: Tensor
     chosen: Tensor
     entropy: Tensor
+    ensemble: Tensor
 
 
 def always(entropy: Tensor) -> bool:
@@ -101,13 +105,14 @@ def take_step(
     scored = score_views(classifier, start, views, settings)  # 2–4
     entropy, chosen, feature = scored.entropy, scored.chosen, scored.features[0]
     if not update(entropy):
-        return Outcome(scored.logits[0], entropy, torch.tensor(False), chosen, feature, start, moments)
+        skipped = torch.tensor(False)
+        return Outcome(scored.logits[0], entropy, skipped, chosen, feature, start, moments, scored.ensemble)
     parameters, moments, taken = update_prompts(
         classifier, start, moments, scored, memory, settings, alignment
     )  # 7
     end = point_at(classifier, parameters, graph=keep_graph)
     logits = predict_view(classifier, scored, end)  # 8
-    return Outcome(logits, entropy, taken, chosen, feature, end, moments)
+    return Outcome(logits, entropy, taken, chosen, feature, end, moments, scored.ensemble)
 
 
 @torch.no_grad()  # scoring needs no graph: only the confident views are differentiated
@@ -117,7 +122,8 @@ def score_views(classifier: Classifier, start: Point, views: Tensor, settings: S
     features = classifier.image(images, start.tokens.vision)
     logits = classifier.logits(features, start.text)
     chosen = select_confident(logits, settings.fraction)  # 3
-    return Scored(images, features, logits, chosen, mean_entropy(logits[chosen]))  # 4
+    kept = logits[chosen]
+    return Scored(images, features, logits, chosen, mean_entropy(kept), mean_log_probs(kept))  # 4
 
 
 def update_prompts(

@@ -197,6 +197,7 @@ def outcome(scored: Scored, logits: Tensor, taken: Tensor, end: Point, moments: 
         scored.features[0].clone(),
         end,
         moments,
+        scored.ensemble.clone(),
     )
 
 

@@ -19,12 +19,18 @@ class Verdict:
         entropy: H_t in nats, what the query decision is made on.
         evidence: What to keep of the image until its label arrives; None for methods that learn from none.
         updated: Whether the prompts were moved for this image.
+        score: What the query decision is made on where that is not the entropy.
+        feature: Normalised feature of view 0 at the loaded prompts [d], where the method has one.
+        ensemble: Mean log-probability of the confident views at the loaded prompts [K], where it has views.
     """
 
     probs: Tensor
     entropy: float
     evidence: Evidence | None = None
     updated: bool = False
+    score: float | None = None
+    feature: Tensor | None = None
+    ensemble: Tensor | None = None
 
 
 @dataclass(frozen=True)

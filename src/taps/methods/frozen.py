@@ -81,7 +81,7 @@ class Frozen:
         if text is None:  # the context follows the image, whatever its views show
             text, _ = class_features(self.classifier, self.parameters, features[0])
         probs, entropy = self.rule(self.classifier.logits(features, text))
-        return Verdict(probs, float(entropy))
+        return Verdict(probs, float(entropy), feature=features[0])
 
     def learn(self, id: int, label: int, evidence: Evidence) -> None:
         """Nothing is learned."""

@@ -110,7 +110,14 @@ class Tuner:
             self._watch(self.guard, outcome.logits, feature)
         self.skipped_updates += not updated
         evidence = self._evidence(views, outcome.chosen, feature)
-        return Verdict(torch.softmax(outcome.logits, dim=-1), float(outcome.entropy), evidence, updated)
+        return Verdict(
+            torch.softmax(outcome.logits, dim=-1),
+            float(outcome.entropy),
+            evidence,
+            updated,
+            feature=feature,
+            ensemble=outcome.ensemble if self.episodic else None,  # elsewhere the prompts have moved
+        )
 
     def learn(self, id: int, label: int, evidence: Evidence) -> None:
         assert self.memory is not None
