@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +17,8 @@ from taps.evaluate.scores import Run, answers_at, calibration_error, read_run
 from taps.evaluate.statistics import Paired, compare
 from taps.evaluate.summary import method_rank
 
-
 Read = tuple[Path, dict[str, Any], dict[str, Any], Run]
+Found = dict[tuple[str, str], list[Read]]
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def read_results(out: Path, *, baseline: str = "zero_shot") -> Results:
     folders = run_folders(out)
     if not folders:
         raise DataError(f"{out} holds no results of `taps eval`; give the folder that was its --out.")
-    found: dict[tuple[str, str], list[Read]] = {}
+    found: Found = {}
     for folder in folders:
         spec, row = read_spec(folder), read_row(folder)
         if row is not None:
@@ -154,18 +154,30 @@ def read_results(out: Path, *, baseline: str = "zero_shot") -> Results:
     if not any(method == baseline for _, method in found):
         methods = ", ".join(sorted({method for _, method in found}))
         raise SettingsError(f"There are no results of {baseline!r} to compare with; there are {methods}.")
-    least = _common_lengths(found)
-    results = {
-        key: sorted(
-            (
-                Result(folder, spec, row, run.first(least[key[0]]), len(run))
-                for folder, spec, row, run in runs
-            ),
-            key=lambda result: result.seed,
-        )
-        for key, runs in found.items()
-    }
-    return Results(out, results, _unfinished(out, results))
+    have = {(*key, row["seed"]) for key, runs in found.items() for _, _, row, _ in runs}
+    alike = _of_common_seeds(found, baseline)
+    least = _common_lengths(alike)
+    results: dict[tuple[str, str], list[Result]] = {}
+    for (dataset, method), runs in alike.items():
+        cut = [
+            Result(folder, spec, row, run.first(least[dataset]), len(run)) for folder, spec, row, run in runs
+        ]
+        results[dataset, method] = sorted(cut, key=lambda result: result.seed)
+    dropped = len(have) - sum(map(len, alike.values()))
+    return Results(out, results, _unfinished(out, have), dropped)
+
+
+def _of_common_seeds(found: Found, baseline: str) -> Found:
+    """For each data set the runs of seeds that every method has: accuracies over other orders are not alike.
+
+    A method that shares no seed with the baseline is left out rather than everything else.
+    """
+    common: dict[str, set[int]] = {}
+    for dataset, method in sorted(found, key=lambda key: key[1] != baseline):
+        seeds = {row["seed"] for _, _, row, _ in found[dataset, method]}
+        common[dataset] = (common.get(dataset, seeds) & seeds) or common[dataset]
+    kept = {key: [one for one in runs if one[2]["seed"] in common[key[0]]] for key, runs in found.items()}
+    return {key: runs for key, runs in kept.items() if {one[2]["seed"] for one in runs} == common[key[0]]}
 
 
 def _unfinished(out: Path, have: set[tuple[str, str, int]]) -> list[dict[str, Any]]:
@@ -177,9 +189,7 @@ def _unfinished(out: Path, have: set[tuple[str, str, int]]) -> list[dict[str, An
     return [run for run in noted if (run["dataset"], run["method"], run["seed"]) not in have]
 
 
-def _common_lengths(
-    found: dict[tuple[str, str], list[Read]],
-) -> dict[str, int]:
+def _common_lengths(found: Found) -> dict[str, int]:
     """For each data set the number of predictions that every run on it has."""
     least: dict[str, int] = {}
     for (dataset, _), runs in found.items():
