@@ -1,0 +1,135 @@
+"""What methods cost: time an image, and its ratio to a zero-shot pass over the same views.
+
+    python benchmarks/methods.py --model pocket --classes 100 --views 64 --threads 2
+
+The zero-shot pass encodes all views and compares them with text features that are there already; views are
+made before the clock starts, for every method alike. Numbers are medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+
+from taps import load_clip
+from taps.clip import Clip
+from taps.errors import TapsError
+from taps.methods.registry import find_method, method_settings
+from taps.prompts import maple
+from taps.prompts.stats import collect_stats
+from taps.views import make_views, sample_generator
+
+METHODS = (
+    "zero_shot",
+    "view_ensemble",
+    "zero",
+    "tpt",
+    "coop+tpt",
+    "cocoop+tpt",
+    "maple+tpt",
+    "promptalign",
+    "taps",
+)
+
+
+class Noise:
+    """Pictures of noise, to make statistics of where none are shipped; what they show costs nothing."""
+
+    name, classes = "noise", ("a", "b")
+
+    def __init__(self, count: int) -> None:
+        self.labels: list[int | None] = [0] * count
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def image(self, index: int) -> np.ndarray:
+        return np.random.default_rng(index).integers(0, 256, (80, 80, 3), dtype=np.uint8)
+
+
+def seconds(work: Callable[[], object], repeats: int, device: torch.device) -> float:
+    """Median time of one call, the first one not counted."""
+    work()
+    spent = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        spent.append(time.perf_counter() - began)
+    return statistics.median(spent)
+
+
+def stand_ins(clip: Clip, name: str) -> dict[str, object]:
+    """Settings that let a method run where no trained prompts are shipped: untrained ones cost the same."""
+    family = {"promptalign": "maple", "taps": "maple"}.get(name, name.split("+")[0])
+    if family not in ("coop", "cocoop", "maple"):
+        return {}
+    if name == "promptalign":
+        prompts = maple.initial(clip, torch.Generator().manual_seed(0))
+        return {"prompts": prompts, "source": collect_stats(clip, prompts, Noise(8))}
+    return {"prompts": family}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="pocket")
+    parser.add_argument("--classes", type=int, default=100)
+    parser.add_argument("--views", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--methods", nargs="*", default=list(METHODS))
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+
+    clip = load_clip(args.model)
+    words = ("red", "old", "small", "tall", "wild", "grey", "long", "round", "dark", "soft")
+    things = ("cat", "dog", "car", "tree", "boat", "lamp", "bird", "fork", "chair", "house")
+    classes = tuple(f"{word} {thing}" for word in words for thing in things)
+    classes = tuple((classes * (args.classes // len(classes) + 1))[: args.classes])
+    classes = tuple(f"{name} {place // 100}" if place >= 100 else name for place, name in enumerate(classes))
+    picture = Noise(1).image(0)
+    views = make_views(
+        picture,
+        views=args.views,
+        size=clip.config.image_size,
+        generator=sample_generator(0, 0),
+        device=clip.device,
+    )
+    rows = {}
+    for name in ("view_ensemble", *[name for name in args.methods if name != "view_ensemble"]):
+        given = {"views": args.views} if name != "zero_shot" else {}
+        try:
+            method = find_method(name).build(clip, classes, method_settings(name, given), 0)
+        except TapsError:
+            method = find_method(name).build(
+                clip, classes, method_settings(name, given | stand_ins(clip, name)), 0
+            )
+        seen = views[:1] if name == "zero_shot" else views
+        rows[name] = seconds(partial(method.predict, seen), args.repeats, clip.device)
+    # The mean of the confident views is the zero-shot pass over all of them, and next to nothing more.
+    base = rows["view_ensemble"]
+    if args.json:
+        print(
+            json.dumps(
+                {name: {"seconds": spent, "ratio": spent / base} for name, spent in rows.items()}, indent=2
+            )
+        )
+        return
+    print(f"{args.model}, {args.classes} classes, {args.views} views, {args.threads} threads, {clip.device}")
+    for name, spent in rows.items():
+        print(f"{name:14} {1000 * spent:8.1f} ms   {spent / base:5.2f} × the zero-shot pass over the views")
+
+
+if __name__ == "__main__":
+    main()
