@@ -5,6 +5,7 @@ import json
 import sys
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from taps.cli.simulate import app
@@ -24,7 +25,12 @@ def test_tables_go_to_the_terminal_and_everything_to_the_folder(tmp_path):
     assert "Proposition 1" in result.output
     assert "Proposition 2" in result.output
     names = {path.name for path in (tmp_path / "a" / "b").iterdir()}
-    assert {f"theory-{name}.png" for name in ("balance", "datasets", "rate", "shapes")} <= names
+    figures = {f"theory-{name}.png" for name in ("balance", "datasets", "rate", "shapes")}
+    assert figures <= names
+    for name in figures:
+        with Image.open(tmp_path / "a" / "b" / name) as image:
+            assert image.width == 800
+            assert len(image.convert("L").getcolors()) > 10
     whole = json.loads((tmp_path / "a" / "b" / "simulate.json").read_text(encoding="utf-8"))
     assert whole["settings"] == {"streams": 8, "length": 200, "seed": 0, "rate": 0.05}
     for name, rows in whole["tables"].items():
@@ -35,9 +41,10 @@ def test_tables_go_to_the_terminal_and_everything_to_the_folder(tmp_path):
 
 
 def test_json_goes_to_the_terminal():
-    result = simulate("balance", "--json")
+    result = simulate("rate", "--json")
     assert result.exit_code == 0, result.output
-    assert json.loads(result.output)["tables"].keys() == {"balance", "datasets"}
+    tables = {"convergence", "shapes", "limits", "warmup", "first_question"}
+    assert json.loads(result.output)["tables"].keys() == tables
 
 
 def test_without_a_folder_no_matplotlib_is_needed(monkeypatch):

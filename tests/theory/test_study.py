@@ -57,17 +57,3 @@ def test_sets_with_fewer_labels_than_the_buffer_holds_never_evict(study):
 def test_bad_settings_are_refused(settings):
     with pytest.raises(SettingsError):
         studies.study_rate(*settings)
-
-
-def test_figures_are_800_pixels_wide(study, tmp_path):
-    pytest.importorskip("matplotlib")
-    from PIL import Image
-
-    from taps.theory.figures import draw_figures
-
-    paths = draw_figures(study, tmp_path)
-    assert len(paths) == 4
-    for path in paths:
-        with Image.open(path) as image:
-            assert image.width == 800
-            assert len(image.convert("L").getcolors()) > 10
