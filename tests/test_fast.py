@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +18,8 @@ from taps.clip.model import Clip, initialise
 from taps.errors import SettingsError
 from taps.evaluate.reference_step import ReferenceOutcome, ReferenceStep
 from taps.fast.engine import Engine
+from taps.fast.tape import overwrite
+from taps.gradient import Point
 from taps.memory import Evidence
 from taps.methods.settings import AskSettings, TuneSettings
 from taps.methods.tuner import Tuner
@@ -120,7 +122,7 @@ class Rerun:
         self.work, self.result = work, work()
 
     def replay(self) -> None:
-        overwrite(self.result, self.work())
+        exchange(self.result, self.work())
 
 
 class RerunTape:
@@ -130,29 +132,22 @@ class RerunTape:
     def home(self) -> Any:
         return nullcontext()
 
-    def rehearse(self, work: Callable[[], Any]) -> Any:
-        return work()
-
     def record(self, work: Callable[[], Any]) -> Rerun:
         self.recorded += 1
         return Rerun(work)
 
+    def keep(self, work: Callable[[], Any]) -> Rerun:
+        return self.record(work)
 
-def overwrite(old: Any, new: Any) -> None:
+
+def exchange(old: Any, new: Any) -> None:
     """Values move in place, as a replay moves them; graphs of autograd are exchanged."""
-    if isinstance(old, Tensor):
-        if old.data_ptr() != new.data_ptr():
-            old.copy_(new)
-    elif isinstance(old, tuple):
-        for mine, given in zip(old, new, strict=True):
-            overwrite(mine, given)
-    elif is_dataclass(old):
-        for field in fields(old):
-            mine, given = getattr(old, field.name), getattr(new, field.name)
-            if field.name in ("graph", "context"):
-                object.__setattr__(old, field.name, given)
-            elif mine is not None and not isinstance(mine, dict):
-                overwrite(mine, given)
+    if not isinstance(old, Point):
+        overwrite(old, new)
+        return
+    overwrite((old.text, old.tokens), (new.text, new.tokens))
+    object.__setattr__(old, "graph", new.graph)
+    object.__setattr__(old, "context", new.context)
 
 
 def recorded(tuner: Tuner) -> RerunTape:

@@ -44,8 +44,6 @@ class EpisodicStep:
         self.moments = fresh_moments(start.parameters)
         self.views = views.clone(memory_format=torch.contiguous_format)
         self.static = StaticMemory(start) if given.memory is not None else None
-        self.scored = tape.rehearse(self._score)
-        tape.rehearse(self._finish)
         self.score = tape.record(self._score)
         self.scored = self.score.result
         self.finish = tape.record(self._finish)
@@ -93,8 +91,7 @@ class ContinualStep:
         count = torch.zeros((), dtype=torch.float64, device=start.text.device)
         self.moments = Moments(zeros.first, zeros.second, count)
         self.steps = 0
-        tape.rehearse(self._text)
-        self.text = tape.record(self._text)
+        self.text = tape.keep(self._text)
         self.point = self.text.result
         self.text.replay()
         self.static = StaticMemory(self.point) if given.memory is not None else None
@@ -102,9 +99,6 @@ class ContinualStep:
         if self.static is not None and given.memory is not None:
             self.chunks = Chunks(given.classifier, self.point, given.memory, views[0], self.static.recent)
             self.chunks.record(tape)
-        self.scored = tape.rehearse(self._score)
-        tape.rehearse(self._learn)
-        tape.rehearse(self._predict)
         self.score = tape.record(self._score)
         self.scored = self.score.result
         self.learn = tape.record(self._learn)

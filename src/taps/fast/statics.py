@@ -56,7 +56,7 @@ class Chunks:
     ) -> None:
         self.classifier, self.point, self.memory, self.into = classifier, point, memory, into
         device, size = point.text.device, memory.chunk
-        shape, dtype = (example.shape, example.dtype)
+        shape, dtype = example.shape, torch.uint8
         if point.tokens.vision is None:
             shape, dtype = point.text.shape[1:], point.text.dtype
         self.inputs = torch.zeros(size, *shape, dtype=dtype, device=device)
@@ -66,7 +66,6 @@ class Chunks:
         self.every_label, self.every_weight = self.labels, self.weights
 
     def record(self, tape: Tape) -> None:
-        tape.rehearse(self._accumulate)
         self.recording = tape.record(self._accumulate)
 
     def accumulate(self) -> Callable[[], None]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Generic, Protocol, TypeVar
+from dataclasses import fields, is_dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
+from torch import Tensor
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -24,17 +26,19 @@ class Recording(Protocol[T_co]):
 
 
 class Tape(Protocol):
-    """Records work. One tape's recordings share their memory and must not run at the same time."""
+    """Records work. One tape's recordings share their scratch memory and must not run at the same time."""
 
     def home(self) -> AbstractContextManager[object]:
         """Where graphs of autograd must be built for recordings to differentiate them."""
         ...
 
-    def rehearse(self, work: Callable[[], T]) -> T:
-        """Do the work once without recording: kernels are compiled and libraries start up then."""
+    def record(self, work: Callable[[], T]) -> Recording[T]:
+        """Do the work once, then record it; the result holds plain tensors (in tuples or dataclasses)."""
         ...
 
-    def record(self, work: Callable[[], T]) -> Recording[T]: ...
+    def keep(self, work: Callable[[], T]) -> Recording[T]:
+        """Record work whose result holds a graph of autograd. Must come before anything else on the tape."""
+        ...
 
 
 class CudaRecording(Generic[T]):
@@ -56,19 +60,41 @@ class CudaTape:
     def home(self) -> AbstractContextManager[object]:
         return _Home(self.stream)
 
-    def rehearse(self, work: Callable[[], T]) -> T:
+    def record(self, work: Callable[[], T]) -> CudaRecording[T]:
+        # Kernels are compiled, libraries started in a rehearsal. Its result is where replays leave theirs,
+        # outside the shared memory, in which another recording's scratch may lie anywhere.
+        result = self._rehearse(work)
+        return CudaRecording(self._capture(lambda: overwrite(result, work()))[0], result)
+
+    def keep(self, work: Callable[[], T]) -> CudaRecording[T]:
+        self._rehearse(work)
+        return CudaRecording(*self._capture(work))
+
+    def _rehearse(self, work: Callable[[], T]) -> T:
         with self.home():
             result = work()
         torch.cuda.synchronize(self.device)
         return result
 
-    def record(self, work: Callable[[], T]) -> CudaRecording[T]:
+    def _capture(self, work: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
         graph = torch.cuda.CUDAGraph()
         # Other threads (decoding, serving) may go on using the device meanwhile.
         mode = "thread_local"
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode=mode):
             result = work()
-        return CudaRecording(graph, result)
+        return graph, result
+
+
+def overwrite(old: Any, new: Any) -> None:
+    """Copy the tensors of one result into those of another of the same shape."""
+    if isinstance(old, Tensor):
+        old.copy_(new)
+    elif isinstance(old, tuple):
+        for mine, given in zip(old, new, strict=True):
+            overwrite(mine, given)
+    elif is_dataclass(old):
+        for field in fields(old):
+            overwrite(getattr(old, field.name), getattr(new, field.name))
 
 
 class _Home:
