@@ -148,6 +148,8 @@ class Learner:
     def class_index(self, label: str | int) -> int:
         """Index of a class given by name or index."""
         if isinstance(label, str):
+            if self.classes.count(label) > 1:
+                raise ClassNameError(f"Two classes are named {label!r}; answer by index.")
             if label in self.classes:
                 return self.classes.index(label)
             folded = [name.casefold().replace("_", " ") for name in self.classes]
@@ -262,13 +264,15 @@ class Learner:
     def _asked_id(self, given: object) -> int:
         """The id of a question that waits for its answer; a plain number, whatever kind was given."""
         id = whole_number(given)
-        if id is None or id not in self._pending:
-            raise QueryError(self._why_not(given if id is None else id))
+        if id is None or not 0 <= id < self.seen:
+            raise QueryError(
+                f"There is no sample {given!r}; ids come from `predict_one`, {self.seen} so far."
+            )
+        if id not in self._pending:
+            raise QueryError(self._why_not(id))
         return id
 
-    def _why_not(self, id: object) -> str:
-        if not isinstance(id, int) or not 0 <= id < self.seen:
-            return f"There is no sample {id!r}; ids come from `predict_one`, {self.seen} so far."
+    def _why_not(self, id: int) -> str:
         if id in self._done:
             return f"Sample {id} was answered before; an answer is taken once."
         return (
