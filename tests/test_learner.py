@@ -1,0 +1,447 @@
+"""The learner: streams stopped anywhere, wrong answers, broken images, memory that does not grow."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from streams import CLASSES, Bits, answer_for, bits, same_state, walk
+
+import taps.learner
+from taps import Learner
+from taps.clip import Clip
+from taps.errors import ClassNameError, ImageError, QueryError, SettingsError, StateError
+from taps.prompts import Prompts
+from taps.source import SourceStats
+from taps.types import PixelArray
+
+Picture = Callable[[int], PixelArray]
+SMALL: dict[str, Any] = {"views": 6, "fraction": 0.5, "policy": "random", "rate": 0.4, "buffer": 5}
+STREAMS: dict[str, tuple[int, dict[str, Any]]] = {
+    "episodic": (300, SMALL),
+    "continual": (40, {**SMALL, "reset": "never", "lr": 1e-3, "chunk": 2, "guard_window": 10}),
+    "every": (25, {**SMALL, "reset": "every:7", "eviction": "random", "policy": "quantile", "warmup": 4}),
+    "aligned": (15, {**SMALL, "weight_coarse": 0.1, "weight_fine": 0.1}),
+    "aligned_continual": (15, {**SMALL, "weight_fine": 0.1, "align": "paper", "reset": "never"}),
+    "augmix": (14, {**SMALL, "augmix": True}),
+    "text_only": (45, {**SMALL, "prompts": "coop", "policy": "dynamic", "tau0": 1.2, "warmup": 20}),
+    "text_only_continual": (25, {**SMALL, "prompts": "coop", "reset": "never", "lr": 1e-3}),
+}
+
+
+def source_stats(clip: Clip, prompts: Prompts) -> SourceStats:
+    generator = torch.Generator().manual_seed(3)
+    shape = (2, clip.config.patches + 3, clip.config.vision_width)
+    return SourceStats(
+        layers=(0, 1),
+        count=8,
+        mean=torch.randn(shape, generator=generator),
+        variance=torch.rand(shape, generator=generator),
+        classes=CLASSES,
+        class_counts=torch.full((len(CLASSES),), 2),
+        class_means=torch.randn(len(CLASSES), *shape, generator=generator),
+        class_variances=torch.rand(len(CLASSES), *shape, generator=generator),
+        model=clip.fingerprint,
+        prompts=prompts.fingerprint,
+    )
+
+
+def make(clip: Clip, prompts: Prompts, name: str, **more: Any) -> Learner:
+    chosen = {"prompts": prompts, **STREAMS[name][1], **more}
+    if chosen.get("weight_coarse") or chosen.get("weight_fine"):
+        chosen["source"] = source_stats(clip, prompts)
+    return Learner(clip, CLASSES, seed=5, **chosen)
+
+
+Recorded = tuple[list[Bits], list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tiny: Clip, maple_prompts: Prompts, picture: Picture) -> Callable[[str], Recorded]:
+    """Each stream run once without a stop: what was said, and the state before each image."""
+    recorded: dict[str, Recorded] = {}
+
+    def run(name: str) -> Recorded:
+        if name not in recorded:
+            learner = make(tiny, maple_prompts, name)
+            said: list[Bits] = []
+            states = [learner.state_dict()]
+            for until in range(1, STREAMS[name][0] + 1):
+                said += walk(learner, picture, until)
+                states.append(learner.state_dict())
+            recorded[name] = said, states
+        return recorded[name]
+
+    return run
+
+
+@pytest.mark.parametrize("name", list(STREAMS))
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_stream_stopped_anywhere_goes_on_to_the_same_bits(
+    tiny: Clip,
+    picture: Picture,
+    tmp_path: Path,
+    unbroken: Callable[[str], Recorded],
+    name: str,
+    data: st.DataObject,
+    maple_prompts: Prompts,
+) -> None:
+    """Saved to disk at any image and loaded, it says the same and comes to the same state some images later.
+
+    The state at every image of the unbroken stream is known, so that a few images prove the rest.
+    """
+    said, states = unbroken(name)
+    stop = data.draw(st.integers(0, len(said) - 1), label="stop")
+    until = min(len(said), stop + 8)
+    stopped = make(tiny, maple_prompts, name)
+    stopped.load_state_dict(states[stop])
+    assert same_state(stopped.state_dict(), states[stop])
+    stopped.save(tmp_path / "saved")
+    resumed = Learner.load(tmp_path / "saved", clip=tiny)
+    assert walk(resumed, picture, until) == said[stop:until]
+    assert same_state(resumed.state_dict(), states[until])
+
+
+def test_the_streams_above_are_worth_stopping(unbroken: Callable[[str], Recorded]) -> None:
+    """They ask, leave questions open, evict, and learn."""
+    for name in STREAMS:
+        said, states = unbroken(name)
+        asked = sum(each[-1] for each in said)
+        assert 3 < asked < len(said), name
+        assert any(state["values"]["pending"] for state in states), name
+        held = [state["values"]["state"]["buffer"]["ids"] for state in states]
+        assert held[-1] != held[len(held) // 2], name
+    said, states = unbroken("episodic")
+    assert len(said) == 300
+    assert states[-1]["values"]["state"]["buffer"]["ever_full"]
+
+
+def test_a_seed_gives_the_same_stream_and_another_another(
+    tiny: Clip, maple_prompts: Prompts, picture: Picture
+) -> None:
+    runs = [
+        walk(Learner(tiny, CLASSES, seed=seed, prompts=maple_prompts, **SMALL), picture, 12)
+        for seed in (1, 1, 2)
+    ]
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
+
+
+def asked_learner(tiny: Clip, picture: Picture, **more: Any) -> Learner:
+    """Three images seen, all asked about; the first one answered."""
+    learner = Learner(tiny, CLASSES, prompts="coop", views=4, policy="fixed", tau0=0.0, **more)
+    for number in range(3):
+        assert learner.predict_one(picture(number)).ask
+    learner.learn_one(0, "ship")
+    return learner
+
+
+@pytest.mark.parametrize(
+    ("id", "label", "error", "said"),
+    [
+        (3, "cat", QueryError, "no sample 3"),
+        (-1, "cat", QueryError, "no sample -1"),
+        ("1", "cat", QueryError, "no sample '1'"),
+        (None, "cat", QueryError, "no sample None"),
+        (1.0, "cat", QueryError, "no sample 1.0"),
+        (True, "cat", QueryError, "no sample True"),
+        ([1], "cat", QueryError, "no sample"),
+        (0, "cat", QueryError, "answered before"),
+        (1, "dragon", ClassNameError, "'dragon' is none of the 4 classes"),
+        (1, 4, ClassNameError, "from 0 to 3"),
+        (1, -1, ClassNameError, "from 0 to 3"),
+        (1, 1.5, ClassNameError, "from 0 to 3"),
+        (1, None, ClassNameError, "from 0 to 3"),
+        (1, True, ClassNameError, "from 0 to 3"),
+    ],
+)
+def test_wrong_answers_are_refused_and_change_nothing(
+    tiny: Clip, picture: Picture, id: Any, label: Any, error: type[Exception], said: str
+) -> None:
+    learner = asked_learner(tiny, picture)
+    before = learner.state_dict()
+    with pytest.raises(error, match=said):
+        learner.learn_one(id, label)
+    assert same_state(learner.state_dict(), before)
+
+
+def test_an_image_not_asked_about_takes_no_answer(tiny: Clip, picture: Picture) -> None:
+    for settings_ in (
+        {"method": "zero_shot"},
+        {"policy": "fixed", "tau0": 99.0, "prompts": "coop", "views": 4},
+    ):
+        learner = Learner(tiny, CLASSES, **settings_)  # type: ignore[arg-type]
+        assert not learner.predict_one(picture(0)).ask
+        before = learner.state_dict()
+        with pytest.raises(QueryError, match="was not asked about"):
+            learner.learn_one(0, "cat")
+        assert same_state(learner.state_dict(), before)
+
+
+@pytest.mark.parametrize("label", ["ship", "SHIP", 2, np.int64(2), torch.tensor(2)])
+def test_answers_by_name_or_any_whole_number(
+    tiny: Clip, picture: Picture, label: Any, tmp_path: Path
+) -> None:
+    learner, other = asked_learner(tiny, picture), asked_learner(tiny, picture)
+    learner.learn_one(1, label)
+    other.learn_one(np.int64(1), 2)  # type: ignore[arg-type]
+    assert same_state(learner.state_dict(), other.state_dict())
+    other.save(tmp_path)  # numpy's numbers would not fit into JSON
+    assert same_state(Learner.load(tmp_path, clip=tiny).state_dict(), learner.state_dict())
+
+
+def test_underscores_and_spaces_are_the_same_in_answers(tiny: Clip) -> None:
+    learner = Learner(tiny, CLASSES, method="zero_shot")
+    assert learner.class_index("hot_dog") == learner.class_index("Hot Dog") == 1
+
+
+BROKEN: dict[str, Any] = {
+    "nan": np.full((8, 8, 3), math.nan),
+    "infinite": np.full((8, 8, 3), math.inf),
+    "empty": np.zeros((0, 4, 3), np.uint8),
+    "bytes": b"\xff\xd8\xff\xe0 this is no photograph",
+    "nothing": b"",
+    "absent": "/nowhere/at/all.png",
+    "object": object(),
+}
+
+
+@pytest.mark.parametrize("reset", ["sample", "never"])
+def test_broken_images_leave_no_trace(
+    tiny: Clip, maple_prompts: Prompts, picture: Picture, reset: str
+) -> None:
+    learner = Learner(tiny, CLASSES, seed=5, prompts=maple_prompts, reset=reset, **SMALL)
+    untroubled = Learner(tiny, CLASSES, seed=5, prompts=maple_prompts, reset=reset, **SMALL)
+    for number, broken in enumerate(BROKEN.values()):
+        before = learner.state_dict()
+        with pytest.raises(ImageError):
+            learner.predict_one(broken)
+        assert same_state(learner.state_dict(), before)
+        assert walk(learner, picture, number + 1) == walk(untroubled, picture, number + 1)
+
+
+@pytest.mark.parametrize("value", [0, 255, 128])
+@pytest.mark.parametrize("shape", [(1, 1, 3), (1, 50, 3), (40, 40, 3)])
+def test_black_white_and_one_pixel_images_are_predicted(
+    tiny: Clip, maple_prompts: Prompts, value: int, shape: tuple[int, ...]
+) -> None:
+    learner = Learner(tiny, CLASSES, prompts=maple_prompts, **SMALL)
+    prediction = learner.predict_one(np.full(shape, value, np.uint8))
+    assert np.isfinite(prediction.probs).all()
+    assert prediction.probs.sum() == pytest.approx(1, abs=1e-5)
+    assert 0 <= prediction.entropy <= math.log(len(CLASSES)) + 1e-5
+    assert prediction.label == CLASSES[prediction.index]
+
+
+def tensors_alive() -> tuple[int, int]:
+    """How many tensors there are, and their bytes; storages shared by several are counted once."""
+    gc.collect()
+    # By type: asking some of these objects for their class makes them warn.
+    found: list[Any] = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
+    storages = {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in found}
+    return len(found), sum(storages.values())
+
+
+@pytest.mark.parametrize("reset", ["sample", "never"])
+def test_memory_does_not_grow_with_the_stream(
+    tiny: Clip, maple_prompts: Prompts, picture: Picture, reset: str
+) -> None:
+    learner = Learner(
+        tiny, CLASSES, prompts=maple_prompts, reset=reset, buffer=4, views=4, policy="fixed", tau0=0.0
+    )
+
+    def go(images: int) -> tuple[int, int]:
+        for _ in range(images):
+            prediction = learner.predict_one(picture(learner.seen % 9))
+            learner.learn_one(prediction.id, answer_for(prediction.id))
+        return tensors_alive()
+
+    early, late = go(12), go(40)
+    assert len(learner.method.snapshot().values["buffer"]["ids"]) == 4
+    assert late[0] <= early[0]
+    assert late[1] <= early[1]
+
+
+@pytest.mark.parametrize("augmix", [True, False])
+def test_questions_nobody_answers_do_not_pile_up(
+    tiny: Clip, picture: Picture, monkeypatch: pytest.MonkeyPatch, augmix: bool
+) -> None:
+    monkeypatch.setattr(taps.learner, "PENDING", 5)
+    learner = Learner(tiny, CLASSES, prompts="coop", views=8, policy="fixed", tau0=0.0, augmix=augmix)
+    for number in range(8):
+        assert learner.predict_one(picture(number)).ask
+    early = tensors_alive()
+    for number in range(8):
+        learner.predict_one(picture(number))
+    late = tensors_alive()
+    assert late[0] <= early[0]
+    assert late[1] <= early[1]
+    assert learner.pending == tuple(range(11, 16))
+    with pytest.raises(QueryError, match="waits no longer"):
+        learner.learn_one(3, "cat")
+    learner.learn_one(15, "cat")
+    # One view of bytes and one feature are all that waits with a question: not the other views.
+    kept = {name: value for name, value in learner.state_dict()["tensors"].items() if "pending.11." in name}
+    assert {name.split(".")[-1]: value.dtype for name, value in kept.items()} == {
+        "pixels": torch.uint8,
+        "feature": torch.float32,
+    }
+    evidence = learner._pending[11]
+    for value in (evidence.pixels, evidence.feature):
+        assert value is not None
+        assert value.untyped_storage().nbytes() == value.numel() * value.element_size()
+
+
+def test_prompts_go_back_every_k_images(tiny: Clip, maple_prompts: Prompts, picture: Picture) -> None:
+    """`every:3` is `never`, begun anew at images 0, 3, 6; views depend on the place in the stream alone."""
+    quiet: dict[str, Any] = {"views": 6, "policy": "fixed", "tau0": 99.0, "lr": 1e-3, "guard": False}
+
+    def run(reset: str, images: list[int]) -> list[bytes]:
+        learner = Learner(tiny, CLASSES, prompts=maple_prompts, reset=reset, **quiet)
+        learner.seen = images[0]  # same views as those of the stream it is compared with
+        return [learner.predict_one(picture(number)).probs.tobytes() for number in images]
+
+    every = run("every:3", list(range(8)))
+    parts = [run("never", images) for images in ([0, 1, 2], [3, 4, 5], [6, 7])]
+    assert every == [each for part in parts for each in part]
+    never = run("never", list(range(8)))
+    assert every[:3] == never[:3]
+    assert every[3:] != never[3:]
+    assert run("every:1", list(range(8))) == run("sample", list(range(8)))
+
+
+def test_the_default_rate_of_learning_is_lower_where_prompts_carry_over(tiny: Clip) -> None:
+    rates = {
+        reset: Learner(tiny, CLASSES, prompts="coop", reset=reset).method.lr for reset in ("sample", "never")
+    }  # type: ignore[attr-defined]
+    assert rates == {"sample": 4e-3, "never": 5e-5}
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        (["cat"], "at least two"),
+        ([], "at least two"),
+        ("cat", "give a list"),
+        (["cat", "Cat"], "are the same"),
+        (["fire_truck", "fire truck"], "are the same"),
+        (["cat", " "], "empty"),
+        (["cat", "_"], "no tokens"),
+        (["cat", "dog " * 90], "room for 77"),
+    ],
+)
+def test_class_lists_that_cannot_be_are_refused(tiny: Clip, classes: Any, said: str) -> None:
+    with pytest.raises(ClassNameError, match=said):
+        Learner(tiny, classes, prompts="coop")
+
+
+def test_braces_in_class_names_and_templates_are_letters(tiny: Clip, picture: Picture) -> None:
+    learner = Learner(tiny, ["{}", "{0} cat", "dog"], method="zero_shot", template="a {} {x}.")
+    assert learner.predict_one(picture(0)).label in learner.classes
+    with pytest.raises(ClassNameError, match=r"has no \{\} where"):
+        Learner(tiny, CLASSES, method="zero_shot", template="a photo")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"views": 0},
+        {"views": "many"},
+        {"fraction": 0.0},
+        {"fraction": math.nan},
+        {"lr": -1.0},
+        {"lr": math.inf},
+        {"reset": "sometimes"},
+        {"reset": "every:0"},
+        {"reset": "every:²"},
+        {"reset": 3},
+        {"buffer": -1},
+        {"order": "later"},
+        {"policy": "whim"},
+        {"eviction": "whim"},
+        {"rate": 2.0},
+        {"budget": "large"},
+        {"colour": "red"},
+        {"seed": -1},
+        {"seed": 0.5},
+        {"weight_ce": "much"},
+        {"align": "freely"},
+    ],
+)
+def test_settings_that_cannot_be_are_refused_by_name(tiny: Clip, wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
+        Learner(tiny, CLASSES, **{"prompts": "coop", **wrong})
+
+
+def test_a_state_is_refused_where_it_does_not_belong(
+    tiny: Clip, maple_prompts: Prompts, picture: Picture
+) -> None:
+    """Cached gradients belong to their prompts and to the weights of the loss."""
+    learner = Learner(tiny, CLASSES, prompts=maple_prompts, **SMALL)
+    walk(learner, picture, 8)
+    state = learner.state_dict()
+    moved = {name: value + 1e-3 for name, value in maple_prompts.parameters.items()}
+    other_prompts = Prompts("maple", moved, maple_prompts.suffix, maple_prompts.base, tiny.fingerprint)
+    others = [
+        Learner(tiny, CLASSES, method="zero_shot"),
+        Learner(tiny, ["cat", "dog"], prompts=maple_prompts, **SMALL),
+        Learner(tiny, CLASSES, prompts="coop", **SMALL),
+        Learner(tiny, CLASSES, prompts=other_prompts, **SMALL),
+        Learner(tiny, CLASSES, prompts=maple_prompts, **SMALL, reset="never"),
+        Learner(tiny, CLASSES, prompts=maple_prompts, **SMALL, weight_ce=2.0),
+        Learner(tiny, CLASSES, prompts=maple_prompts, **{**SMALL, "buffer": 9}),
+        Learner(tiny, CLASSES, prompts=maple_prompts, **{**SMALL, "policy": "quantile"}),
+    ]
+    for other in others:
+        with pytest.raises(StateError):
+            other.load_state_dict(state)
+
+
+def test_a_state_dict_does_not_change_under_its_owner(tiny: Clip, picture: Picture) -> None:
+    learner = asked_learner(tiny, picture, reset="never")
+    state, again = learner.state_dict(), learner.state_dict()
+    for number in range(3):
+        prediction = learner.predict_one(picture(number))
+        learner.learn_one(prediction.id, "cat")
+    assert same_state(state, again)
+    assert not same_state(state, learner.state_dict())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_precisions_predict_and_resume(picture: Picture, tmp_path: Path, dtype: torch.dtype) -> None:
+    from taps import load_clip
+
+    clip = load_clip("tiny", device="cpu", dtype=dtype)
+    for name, prompts in (("a", "coop"), ("b", "maple")):
+        learner = Learner(clip, CLASSES, prompts=prompts, **SMALL)
+        walk(learner, picture, 6)
+        learner.save(tmp_path / name)
+        resumed = Learner.load(tmp_path / name)
+        assert resumed.clip.dtype == dtype
+        assert walk(resumed, picture, 10) == walk(learner, picture, 10)
+
+
+def test_zero_shot_context_predicts_as_zero_shot_before_any_update(tiny: Clip, picture: Picture) -> None:
+    """The text context starts as "a photo of a": with a rate of 0 nothing is learned and nothing differs."""
+    plain = Learner(tiny, CLASSES, method="zero_shot")
+    hand = Learner(tiny, CLASSES, prompts="hand", views=4, lr=0.0)
+    for number in range(3):
+        one, other = plain.predict_one(picture(number)), hand.predict_one(picture(number))
+        assert np.allclose(one.probs, other.probs, atol=1e-5)
+
+
+def test_predictions_are_plain_values(tiny: Clip, picture: Picture) -> None:
+    prediction = Learner(tiny, CLASSES, prompts="coop", views=4).predict_one(picture(0))
+    kinds = {name: type(getattr(prediction, name)) for name in ("id", "index", "entropy", "threshold", "ask")}
+    assert kinds == {"id": int, "index": int, "entropy": float, "threshold": float, "ask": bool}
+    assert prediction.probs.dtype == np.float32
+    assert bits(prediction)[0] == 0
