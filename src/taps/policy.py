@@ -350,7 +350,8 @@ def make_policy(
     """Makes a policy by name, with its budget.
 
     Args:
-        name: "dynamic" (Algorithm 1), "quantile", "random" or "fixed" (its threshold is τ0).
+        name: "dynamic" (Algorithm 1), "quantile", "random", "fixed" (its threshold is τ0) or "paced" (the
+            highest, at an exact rate).
         rate: Query rate α.
         warmup: T_min, the first sample whose threshold is no longer τ0.
         tau0: τ0 in nats.
@@ -374,8 +375,12 @@ def make_policy(
         policy = Random(rate, seed)
     elif name == "fixed":
         policy = Fixed(first_threshold(tau0, tau0_relative, classes))
+    elif name == "paced":
+        from taps.selection.pace import Paced  # it is made of what is defined above
+
+        policy = Paced(rate, window or max(200, math.ceil(2 / rate)))
     else:
-        raise SettingsError(f"policy={name!r} is unknown; choose dynamic, quantile, random or fixed.")
+        raise SettingsError(f"policy={name!r} is unknown; choose dynamic, quantile, random, fixed or paced.")
     if budget == "soft":
         return policy
     if budget == "hard":

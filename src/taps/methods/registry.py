@@ -8,7 +8,7 @@ from typing import Any
 
 from taps.clip import Clip
 from taps.errors import SettingsError
-from taps.methods import cocoop_tpt, ensemble, frozen, promptalign, taps, tda, tpt, zero_shot
+from taps.methods import cocoop_tpt, ensemble, frozen, plus, promptalign, taps, tda, tpt, zero_shot
 from taps.methods.base import Method
 from taps.methods.settings import AskSettings, TextSettings, make_settings
 
@@ -66,6 +66,15 @@ METHODS: dict[str, Registered] = {
     ),
     "taps": Registered(
         AskSettings, taps.build, "The paper's method: MaPLe prompts, entropy and labelled memory."
+    ),
+    "taps+": Registered(
+        plus.TapsPlusSettings, plus.plus(taps.build), "TAPS, and a head that learns from every answer."
+    ),
+    "zero_shot+": Registered(
+        plus.ZeroShotPlusSettings, plus.plus(zero_shot.build), "Zero-shot CLIP, and the same head."
+    ),
+    "view_ensemble+": Registered(
+        plus.EnsemblePlusSettings, plus.plus(ensemble.build), "The confident views' mean, and the same head."
     ),
     "tda": Registered(tda.TdaSettings, tda.build, "A training-free cache of confident and of unsure images."),
     "zero": Registered(

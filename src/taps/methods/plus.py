@@ -1,0 +1,214 @@
+"""`taps+` and its kin: any method, with a head that learns from every answer in feature space.
+
+The method inside goes on as it always did. Beside its prediction stand those it had on the way, zero-shot and
+the confident views' mean, at no cost; the head learns from the labels on top of all of them and decides, by
+the labels alone, whom to believe (`taps.head`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from taps.classifier import Classifier
+from taps.clip import Clip
+from taps.errors import QueryError, SettingsError
+from taps.head.head import Head, Lesson
+from taps.head.lessons import lesson_arrays, lessons_from
+from taps.memory import Evidence
+from taps.methods.base import Method, Snapshot, Verdict
+from taps.methods.ensemble import EnsembleSettings
+from taps.methods.frozen import Frozen, view_zero
+from taps.methods.settings import AskSettings, TextSettings
+from taps.methods.tuner import Tuner
+from taps.selection import SCORES, Chooser
+
+Array = NDArray[np.float64]
+Inner = Frozen | Tuner
+
+
+@dataclass(frozen=True)
+class Plus:
+    """What a head adds to a method's settings.
+
+    Attributes:
+        policy: "paced" (the highest scores, at an exact rate), or one of the policies of `taps`.
+        ask_by: Whom to ask about: "entropy" (H_t), "margin", "random", "leverage" (new to the labels),
+            "coverage" (classes with few labels), "density" (uncertain and typical), or "learned" (a mixture
+            of them).
+        undo: How many of the last answers can be taken back.
+    """
+
+    policy: str = "paced"
+    ask_by: str = "random"
+    undo: int = 100
+
+
+@dataclass(frozen=True)
+class Asks:
+    """For methods that ask nobody unless they carry a head. Fields as in `AskSettings`."""
+
+    rate: float = 0.05
+    warmup: int = 30
+    tau0: float = 2.0
+    tau0_relative: float | None = None
+    switch_at: float | None = None
+    budget: str | int = "soft"
+    order: str = "predict_first"
+
+
+@dataclass(frozen=True)
+class TapsPlusSettings(Plus, AskSettings):
+    """The paper's values, and the head's."""
+
+
+@dataclass(frozen=True)
+class ZeroShotPlusSettings(Plus, Asks, TextSettings):
+    """A template, and the head's values."""
+
+
+@dataclass(frozen=True)
+class EnsemblePlusSettings(Plus, Asks, EnsembleSettings):
+    """The views that TPT keeps, and the head's values."""
+
+
+class Headed:
+    """A method with a label head.
+
+    Args:
+        inner: The method that is ridden on.
+        classes: Class names.
+        settings: Of the head, and the policy's name.
+        seed: For random choices.
+    """
+
+    def __init__(self, inner: Inner, classes: tuple[str, ...], settings: Plus, seed: int) -> None:
+        if settings.ask_by not in SCORES:
+            raise SettingsError(
+                f"The setting ask_by is {settings.ask_by!r}; it must be one of {', '.join(SCORES)}."
+            )
+        self.inner: Inner = inner
+        self.settings = settings
+        self.classifier, self.text = footing(inner)
+        self.bases = bases_of(inner)
+        dim = int(self.text.shape[1])
+        self.head = Head(dim, len(classes), len(self.bases))
+        self.chooser = Chooser(settings.ask_by, dim, seed)
+        self.lessons: OrderedDict[int, Lesson] = OrderedDict()
+
+    @property
+    def asks(self) -> bool:
+        return True
+
+    def predict(self, views: Tensor) -> Verdict:
+        verdict = self.inner.predict(views)
+        feature, beliefs = self._footing(verdict)
+        if not (np.isfinite(feature).all() and np.isfinite(beliefs).all()):
+            return replace(verdict, entropy=float("nan"), evidence=None)  # never asked about, never learned
+        probs = self.head.predict(feature, beliefs)
+        score = self.chooser.score(feature, probs, verdict.entropy, self.head.counts, self.head.leverage)
+        evidence = verdict.evidence or Evidence(pixels=None, views=None, feature=_kept(verdict.feature))
+        evidence = replace(evidence, beliefs=torch.from_numpy(beliefs).to(evidence.feature.device))
+        told = torch.from_numpy(probs).to(verdict.probs)
+        return replace(verdict, probs=told, evidence=evidence, score=score)
+
+    @torch.no_grad()
+    def _footing(self, verdict: Verdict) -> tuple[Array, Array]:
+        """The image's feature and what the bases say of it, brought to the host in one go."""
+        feature = _kept(verdict.feature)
+        rows = [torch.log_softmax(self.classifier.logits(feature[None], self.text)[0], dim=-1)]
+        if "view_ensemble" in self.bases:
+            rows.append(_kept(verdict.ensemble))
+        if len(self.bases) > len(rows):
+            rows.append(torch.log(verdict.probs.clamp_min(1e-12)).to(rows[0]))
+        flat = torch.cat([feature, *rows]).double().cpu().numpy()
+        return flat[: len(feature)], flat[len(feature) :].reshape(len(rows), -1)
+
+    def learn(self, id: int, label: int, evidence: Evidence) -> None:
+        feature = evidence.feature.double().cpu().numpy()
+        beliefs = _kept(evidence.beliefs).double().cpu().numpy()
+        lesson = self.head.learn(feature, beliefs, label)
+        self.chooser.learned(lesson.gain)
+        self.lessons[id] = lesson
+        while len(self.lessons) > self.settings.undo:
+            self.lessons.popitem(last=False)
+        if self.inner.asks:
+            self.inner.learn(id, label, replace(evidence, beliefs=None))
+
+    def forget(self, id: int) -> None:
+        """Take an answer back from the head: its weights are as if it had never been given.
+
+        The method inside keeps what it learned from the answer; of `taps` that is one buffered image.
+
+        Raises:
+            QueryError: The answer is none of the last `undo` ones.
+        """
+        if id not in self.lessons:
+            raise QueryError(
+                f"The answer for sample {id} is none of the last {self.settings.undo}; raise undo."
+            )
+        self.head.forget(self.lessons.pop(id))
+
+    def summary(self) -> dict[str, Any]:
+        return self.inner.summary() | self.head.summary() | self.chooser.summary()
+
+    def snapshot(self) -> Snapshot:
+        inner = self.inner.snapshot()
+        arrays = self.head.arrays() | lesson_arrays(self.lessons) | self.chooser.arrays()
+        tensors = {f"head.{name}": torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        values = {"numbers": self.head.numbers(), "bases": list(self.bases), "chooser": self.chooser.values()}
+        return Snapshot(inner.tensors | tensors, inner.values | {"head": values})
+
+    def restore(self, snapshot: Snapshot) -> None:
+        own = {name: value for name, value in snapshot.tensors.items() if not name.startswith("head.")}
+        self.inner.restore(Snapshot(own, snapshot.values))
+        arrays = {
+            name.removeprefix("head."): value.cpu().numpy()
+            for name, value in snapshot.tensors.items()
+            if name.startswith("head.")
+        }
+        values = snapshot.values["head"]
+        self.head.restore(arrays, values["numbers"])
+        self.chooser.restore(arrays, values["chooser"])
+        self.lessons = lessons_from(arrays)
+
+
+def footing(inner: Inner) -> tuple[Classifier, Tensor]:
+    """What a head stands on: the class texts at the loaded prompts."""
+    text = inner.text if isinstance(inner, Frozen) else inner.anchor.text
+    if text is None:
+        raise SettingsError("A head needs class texts that are the same for every image; CoCoOp's are not.")
+    return inner.classifier, text.detach()
+
+
+def bases_of(inner: Inner) -> tuple[str, ...]:
+    """Names of the predictions a head can stand on: zero-shot (at the loaded prompts) first, its own last."""
+    if isinstance(inner, Tuner):
+        return ("zero_shot", "view_ensemble", "adapted") if inner.episodic else ("zero_shot", "adapted")
+    return ("zero_shot",) if inner.rule is view_zero else ("zero_shot", "own")
+
+
+def plus(
+    build: Callable[[Clip, tuple[str, ...], Any, int], Method],
+) -> Callable[[Clip, tuple[str, ...], Any, int], Headed]:
+    """A builder of the same method with a head; its settings must carry those of `Plus`."""
+
+    def build_headed(clip: Clip, classes: tuple[str, ...], settings: Any, seed: int) -> Headed:
+        inner = build(clip, classes, settings, seed)
+        if not isinstance(inner, Frozen | Tuner):
+            raise SettingsError(f"A head cannot ride on {type(inner).__name__}: it gives no features.")
+        return Headed(inner, classes, settings, seed)
+
+    return build_headed
+
+
+def _kept(tensor: Tensor | None) -> Tensor:
+    assert tensor is not None
+    return tensor.detach().clone()
