@@ -199,6 +199,14 @@ def test_answers_by_name_or_any_whole_number(
     assert same_state(Learner.load(tmp_path, clip=tiny).state_dict(), learner.state_dict())
 
 
+def test_a_name_two_classes_share_is_answered_by_index(tiny: Clip) -> None:
+    learner = Learner(tiny, ["missile", "cat", "missile"], method="zero_shot", allow_duplicates=True)
+    assert learner.class_index("cat") == 1
+    assert learner.class_index(2) == 2
+    with pytest.raises(ClassNameError, match="answer by index"):
+        learner.class_index("missile")
+
+
 def test_underscores_and_spaces_are_the_same_in_answers(tiny: Clip) -> None:
     learner = Learner(tiny, CLASSES, method="zero_shot")
     assert learner.class_index("hot_dog") == learner.class_index("Hot Dog") == 1

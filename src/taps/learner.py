@@ -237,9 +237,9 @@ class Learner:
             directory: Where it was saved.
             clip: The model; loaded again from where it came from when not given.
         """
-        saved = checkpoint.load(Path(directory), clip)
-        values = saved.state["values"]
         try:
+            saved = checkpoint.load(Path(directory), clip)
+            values = saved.state["values"]
             learner = cls(
                 saved.clip,
                 values["classes"],
