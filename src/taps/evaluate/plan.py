@@ -141,6 +141,13 @@ def make_jobs(
     """
     if not methods or not seeds or not streams:
         raise SettingsError("An evaluation needs a data set, a method and a seed at least.")
+    for name, value, least, most in (
+        ("limit", limit, 1, None),
+        ("delay", delay, 0, None),
+        ("noise", noise, 0, 1),
+    ):
+        if value is not None and not least <= value <= (value if most is None else most):
+            raise SettingsError(f"--{name} is {value}; it must be {least}{' to 1' if most else ' or more'}.")
     jobs = []
     for seed in dict.fromkeys(seeds):
         for stream in streams:
@@ -149,7 +156,8 @@ def make_jobs(
                 given = {
                     "prompts": prompts_for(method, prompts),
                     **published(method, stream, preset),
-                    **values,
+                    # An option that was not given must not undo a preset.
+                    **{name: value for name, value in values.items() if value is not None},
                     **own,
                 }
                 settings = settings_for(method, given)

@@ -162,5 +162,7 @@ def _read_checkpoint(folder: Path) -> dict[str, Any] | None:
 
 def _line(values: Sequence[Any]) -> bytes:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(values)
+    # Python's writer does not see that a lone carriage return in a file's name must be quoted.
+    quoting = csv.QUOTE_ALL if any("\r" in str(value) for value in values) else csv.QUOTE_MINIMAL
+    csv.writer(text, lineterminator="\n", quoting=quoting).writerow(values)
     return text.getvalue().encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 BINS = 15
+NUMBERS = ("correct", "top5", "probability", "entropy", "threshold", "asked", "seconds")
 
 
 @dataclass(frozen=True)
@@ -59,29 +61,20 @@ def read_run(folder: Path) -> Run:
     """Read `predictions.csv` of one run; a line that was cut off by a kill is left out."""
     path = folder / PREDICTIONS
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read ({error}); run the evaluation with --resume.") from error
-    rows = list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))
+    # Only "\n" ends a line here: names may hold other characters that `splitlines` would break at.
+    rows = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline="")))
     if not rows or tuple(rows[0]) != COLUMNS:
         raise DataError(f"{path} does not begin with {','.join(COLUMNS)}; it was not made by `taps eval`.")
-    columns = list(zip(*rows[1:], strict=True)) or [()] * len(COLUMNS)
-    named = dict(zip(COLUMNS, columns, strict=True))
-
-    def numbers(name: str) -> Floats:
-        return np.array(named[name], dtype=np.float64)
-
     try:
-        return Run(
-            list(named["key"]),
-            list(named["label"]),
-            *(
-                numbers(c)
-                for c in ("correct", "top5", "probability", "entropy", "threshold", "asked", "seconds")
-            ),
-        )
+        columns = list(zip(*rows[1:], strict=True)) or [()] * len(COLUMNS)
+        named = dict(zip(COLUMNS, columns, strict=True))
+        numbers = {name: np.array(named[name], dtype=np.float64) for name in NUMBERS}
     except ValueError as error:
         raise DataError(f"{path} is damaged ({error}); remove its folder and run with --resume.") from error
+    return Run(list(named["key"]), list(named["label"]), **numbers)
 
 
 def answers_at(folder: Path) -> list[int]:

@@ -1,0 +1,133 @@
+"""`taps eval` from the command line: files, refusals, resuming."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from taps.cli.eval import app, parse_list, parse_seeds
+from taps.errors import DataError, SettingsError, TapsError
+
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("data") / "zoo"
+    rng = np.random.default_rng(0)
+    for name in ("ant", "bee"):
+        (root / name).mkdir(parents=True)
+        for i in range(4):
+            Image.fromarray(rng.integers(0, 256, (20, 20, 3), dtype=np.uint8)).save(root / name / f"{i}.png")
+    return root
+
+
+def call(pictures: Path, out: Path, *more: str) -> list[str]:
+    return [
+        "--dataset",
+        str(pictures),
+        "--model",
+        "tiny",
+        "--seeds",
+        "1",
+        "--set",
+        "views=3",
+        "--out",
+        str(out),
+        *more,
+    ]
+
+
+def test_rows_and_files(pictures: Path, tmp_path: Path) -> None:
+    result = runner.invoke(app, call(pictures, tmp_path, "--json", "--rate", "0.5"), catch_exceptions=False)
+    assert result.exit_code == 0
+    rows = json.loads(result.stdout)
+    assert [row["method"] for row in rows] == ["taps", "view_ensemble", "zero_shot"]
+    wanted = {
+        "dataset",
+        "method",
+        "seed",
+        "n",
+        "top1",
+        "top5",
+        "asked",
+        "rate",
+        "buffer_fill",
+        "ms_p50",
+        "ms_p95",
+    }
+    assert wanted | {"peak_mem_mb", "ece"} <= rows[0].keys()
+    assert json.loads((tmp_path / "results.json").read_text()) == rows
+    for method in ("taps", "view_ensemble", "zero_shot"):
+        assert (tmp_path / "runs" / "zoo" / method / "1" / "predictions.csv").is_file()
+    spec = json.loads((tmp_path / "runs" / "zoo" / "taps" / "1" / "run.json").read_text())
+    assert spec["settings"] == {"views": 3, "rate": 0.5}
+
+
+def test_again_is_refused_and_resume_adds(pictures: Path, tmp_path: Path) -> None:
+    first = call(pictures, tmp_path, "--method", "zero_shot", "--no-baselines")
+    first[first.index("--set") : first.index("--set") + 2] = []
+    runner.invoke(app, first, catch_exceptions=False)
+    with pytest.raises(DataError, match="--resume"):
+        runner.invoke(app, first, catch_exceptions=False)
+    more = runner.invoke(app, [*call(pictures, tmp_path), "--resume", "--json"], catch_exceptions=False)
+    assert len(json.loads(more.stdout)) == 3
+    with pytest.raises(DataError, match="views=3, now 5"):
+        runner.invoke(
+            app, [*call(pictures, tmp_path), "--set", "views=5", "--resume"], catch_exceptions=False
+        )
+
+
+def test_a_table_is_shown(pictures: Path, tmp_path: Path) -> None:
+    result = runner.invoke(app, call(pictures, tmp_path), catch_exceptions=False)
+    assert "to zero-shot" in result.output.replace("\n", " ") or "zero-shot" in result.output
+    assert "taps report" in result.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--seeds", "one"],
+        ["--method", "tops"],
+        ["--set", "vews=3"],
+        ["--set", "views"],
+        ["--dataset", "no-such-set"],
+        ["--corrupt", "rain"],
+        ["--severity", "9", "--corrupt", "sketch"],
+        ["--set", "order=ask_first"],
+        ["--limit", "0"],
+    ],
+)
+def test_mistakes_are_sentences_and_write_nothing(pictures: Path, tmp_path: Path, options: list[str]) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(TapsError):
+        runner.invoke(app, [*call(pictures, out), *options], catch_exceptions=False)
+    assert not list(out.rglob("*.csv"))
+
+
+def test_exit_code_2_and_one_sentence(pictures: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "taps.cli", "eval", *call(pictures, tmp_path), "--method", "tops"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr.startswith("taps: There is no method named 'tops'")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_unfinished_runs_are_told(pictures: Path, tmp_path: Path) -> None:
+    result = runner.invoke(app, [*call(pictures, tmp_path), "--method", "coop"], catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "unfinished: zoo coop seed 1" in result.output.replace("\n", " ")
+
+
+def test_lists() -> None:
+    assert parse_list(" a,b ,,a") == ["a", "b"]
+    assert parse_seeds("3,1") == [3, 1]
+    with pytest.raises(SettingsError):
+        parse_seeds("-1")

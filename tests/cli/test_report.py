@@ -1,0 +1,58 @@
+"""`taps report` from the command line, on results that `taps eval` made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from taps.cli import ablate, eval, report
+from taps.errors import DataError
+
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("report")
+    rng = np.random.default_rng(0)
+    for name in ("ant", "bee"):
+        (root / "zoo" / name).mkdir(parents=True)
+        for i in range(4):
+            pixels = rng.integers(0, 256, (20, 20, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / "zoo" / name / f"{i}.png")
+    options = ["--dataset", str(root / "zoo"), "--model", "tiny", "--seeds", "1,2", "--set", "views=3"]
+    runner.invoke(eval.app, [*options, "--out", str(root / "out")], catch_exceptions=False)
+    return root / "out"
+
+
+def test_tables_and_pictures(results: Path) -> None:
+    shown = runner.invoke(report.app, [str(results)], catch_exceptions=False)
+    assert shown.exit_code == 0
+    for method in ("zero_shot", "view_ensemble", "taps"):
+        assert f"| {method} |" in shown.output
+    assert (results / "report.html").stat().st_size > 10_000
+    assert (results / "report.tex").is_file()
+    assert (results / "plots" / "zoo" / "accuracy_over_time.png").is_file()
+
+
+def test_another_baseline_and_one_format(results: Path, tmp_path: Path) -> None:
+    options = [str(results), "--baseline", "taps", "--format", "md", "--no-plots"]
+    shown = runner.invoke(report.app, options, catch_exceptions=False)
+    assert "Difference to taps" in shown.output
+
+
+def test_an_empty_folder_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no results"):
+        runner.invoke(report.app, [str(tmp_path)], catch_exceptions=False)
+
+
+def test_ablate_is_a_neighbour() -> None:
+    """The three commands are registered under their names."""
+    from taps.cli.main import COMMANDS
+
+    for name, module in (("eval", eval), ("report", report), ("ablate", ablate)):
+        assert COMMANDS[name][0] == module.__name__

@@ -1,0 +1,171 @@
+"""A run that is killed, stopped or made longer ends as if it had never been touched."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taps.errors import DataError, StateError
+from taps.evaluate.jobs import SPEC, Job, run_job, slug
+from taps.evaluate.protocol import Tally
+from taps.evaluate.record import CHECKPOINT, PREDICTIONS
+
+SETTINGS = {"views": 4, "policy": "fixed", "tau0": 0.0, "buffer": 5}
+NEVER = {**SETTINGS, "reset": "never", "lr": 1e-3}
+
+
+class CrashError(RuntimeError):
+    pass
+
+
+def crash_at(position: int) -> Callable[[Tally], None]:
+    def progress(tally: Tally) -> None:
+        if tally.position == position:
+            raise CrashError
+
+    return progress
+
+
+def predictions(folder: Path) -> list[dict[str, str]]:
+    rows = list(csv.DictReader((folder / PREDICTIONS).read_text().splitlines()))
+    for row in rows:
+        del row["seconds"]
+    return rows
+
+
+def without_times(row: dict[str, Any] | None) -> dict[str, Any]:
+    assert row is not None
+    return {name: row[name] for name in row if name not in ("ms_p50", "ms_p95", "peak_mem_mb", "overhead")}
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, NEVER], ids=["episodic", "continual"])
+@pytest.mark.parametrize("crashes", [(1,), (4, 10), (7, 9, 23)])
+def test_a_crashed_run_resumes_to_the_same_end(
+    tmp_path: Path, make_job: Callable[..., Job], settings: dict[str, Any], crashes: tuple[int, ...]
+) -> None:
+    job = make_job(settings=settings)
+    whole = run_job(job, tmp_path / "whole", every=3)
+    for position in crashes:
+        with pytest.raises(CrashError):
+            run_job(job, tmp_path / "cut", progress=crash_at(position), every=3)
+    again = run_job(job, tmp_path / "cut", every=3)
+    assert without_times(again) == without_times(whole)
+    assert predictions(job.folder(tmp_path / "cut")) == predictions(job.folder(tmp_path / "whole"))
+
+
+def test_late_answers_survive_a_crash(tmp_path: Path, make_job: Callable[..., Job]) -> None:
+    job = make_job(delay=5, noise=0.3)
+    whole = run_job(job, tmp_path / "whole", every=3)
+    with pytest.raises(CrashError):
+        run_job(job, tmp_path / "cut", progress=crash_at(11), every=3)
+    assert without_times(run_job(job, tmp_path / "cut", every=3)) == without_times(whole)
+    assert predictions(job.folder(tmp_path / "cut")) == predictions(job.folder(tmp_path / "whole"))
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from taps.evaluate.jobs import Job, ModelSpec, StreamSpec, run_job
+
+def progress(tally):
+    if tally.position == 13:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+job = Job(StreamSpec(sys.argv[1], name="pictures"), ModelSpec("tiny"), "taps", 1, {settings})
+run_job(job, Path(sys.argv[2]), progress=progress, every=5)
+"""
+
+
+def test_kill_9_in_the_middle(tmp_path: Path, make_job: Callable[..., Job], pictures: Path) -> None:
+    code = KILLED.replace("{settings}", repr(SETTINGS))
+    killed = subprocess.run([sys.executable, "-c", code, pictures, tmp_path / "cut"], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    job = make_job(settings=SETTINGS)
+    assert not (job.folder(tmp_path / "cut") / "row.json").exists()
+    again, whole = run_job(job, tmp_path / "cut"), run_job(job, tmp_path / "whole")
+    assert without_times(again) == without_times(whole)
+    assert predictions(job.folder(tmp_path / "cut")) == predictions(job.folder(tmp_path / "whole"))
+
+
+def test_a_resumed_run_does_not_begin_anew(tmp_path: Path, make_job: Callable[..., Job]) -> None:
+    with pytest.raises(CrashError):
+        run_job(make_job(), tmp_path, progress=crash_at(14), every=4)
+    seen: list[int] = []
+    run_job(make_job(), tmp_path, progress=lambda tally: seen.append(tally.position))
+    assert seen[0] in (5, 9, 13)  # after a checkpoint; slow disks make fewer
+    assert seen == list(range(seen[0], 25))
+
+
+def test_stop_saves_where_it_stands(tmp_path: Path, make_job: Callable[..., Job]) -> None:
+    calls = iter(range(100))
+    assert run_job(make_job(), tmp_path, stop=lambda: next(calls) == 9) is None
+    seen: list[int] = []
+    row = run_job(make_job(), tmp_path, progress=lambda tally: seen.append(tally.position))
+    assert seen[0] == 10
+    assert without_times(row) == without_times(run_job(make_job(), tmp_path / "whole"))
+
+
+def test_a_longer_run_goes_on_from_a_shorter_one(tmp_path: Path, make_job: Callable[..., Job]) -> None:
+    short = run_job(make_job(limit=10), tmp_path)
+    assert short is not None
+    assert short["n"] == 10
+    longer = run_job(make_job(limit=20), tmp_path)
+    assert without_times(longer) == without_times(run_job(make_job(limit=20), tmp_path / "whole"))
+
+
+def test_a_finished_run_keeps_no_state(tmp_path: Path, make_job: Callable[..., Job]) -> None:
+    run_job(make_job(), tmp_path)
+    left = {path.name for path in make_job().folder(tmp_path).iterdir()}
+    assert not any(name.startswith("state") for name in left)
+    assert CHECKPOINT not in left
+
+
+def test_other_weights_are_refused(tmp_path: Path, make_job: Callable[..., Job]) -> None:
+    run_job(make_job(limit=5), tmp_path)
+    spec = make_job().folder(tmp_path) / SPEC
+    spec.write_text(json.dumps({**json.loads(spec.read_text()), "fingerprint": "other"}))
+    with pytest.raises(StateError, match="other weights"):
+        run_job(make_job(limit=9), tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["{", '{"state": "state-5"}'])
+def test_a_damaged_checkpoint_is_a_sentence(
+    tmp_path: Path, make_job: Callable[..., Job], damage: str
+) -> None:
+    run_job(make_job(limit=5), tmp_path)
+    (make_job().folder(tmp_path) / CHECKPOINT).write_text(damage)
+    with pytest.raises(StateError, match="damaged"):
+        run_job(make_job(limit=9), tmp_path)
+
+
+def test_cut_predictions_are_noticed(tmp_path: Path, make_job: Callable[..., Job]) -> None:
+    run_job(make_job(limit=5), tmp_path)
+    path = make_job().folder(tmp_path) / PREDICTIONS
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(StateError, match="missing or cut"):
+        run_job(make_job(limit=9), tmp_path)
+
+
+def test_images_without_labels_are_refused(
+    tmp_path: Path, make_job: Callable[..., Job], pictures: Path
+) -> None:
+    manifest = tmp_path / "list.csv"
+    manifest.write_text(
+        f"path,label\n{pictures}/ant/0.png,ant\n{pictures}/bee/0.png,\n{pictures}/cat/0.png,cat\n"
+    )
+    with pytest.raises(DataError, match="no label"):
+        run_job(make_job("zero_shot", root=manifest), tmp_path / "out")
+
+
+def test_slugs_are_one_folder_each() -> None:
+    assert slug("../x/y") == "-x-y"
+    assert "/" not in slug("pacs/photo")
+    assert slug("..") == "unnamed"

@@ -1,0 +1,92 @@
+"""From options to runs: who gets which setting, which baselines, in which order."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from taps.errors import DataError, SettingsError
+from taps.evaluate import plan
+from taps.evaluate.jobs import ModelSpec, StreamSpec
+
+TINY = ModelSpec("tiny")
+STREAM = StreamSpec("somewhere", name="here")
+
+
+def test_methods_get_only_the_settings_they_have() -> None:
+    jobs = plan.make_jobs(
+        [STREAM], TINY, ["zero_shot", "tpt", "taps"], [1], {"rate": 0.1, "views": 8, "buffer": None}
+    )
+    assert [job.settings for job in jobs] == [{}, {"views": 8}, {"rate": 0.1, "views": 8}]
+
+
+def test_runs_come_seed_by_seed() -> None:
+    jobs = plan.make_jobs([STREAM], TINY, ["zero_shot", "taps"], [3, 1, 3], {})
+    assert [(job.seed, job.method) for job in jobs] == [
+        (3, "zero_shot"),
+        (3, "taps"),
+        (1, "zero_shot"),
+        (1, "taps"),
+    ]
+
+
+def test_baselines_stand_in_every_table() -> None:
+    assert plan.with_baselines(["taps"], prompts=True) == ["zero_shot", "source", "view_ensemble", "taps"]
+    assert plan.with_baselines(["taps", "zero_shot"], prompts=False) == ["zero_shot", "view_ensemble", "taps"]
+
+
+def test_a_misspelt_setting_is_refused() -> None:
+    with pytest.raises(SettingsError, match="vews"):
+        plan.check_values(["zero_shot", "taps"], {"vews": 3})
+    plan.check_values(["zero_shot", "taps"], {"views": 3})
+
+
+@pytest.mark.parametrize("values", [{"rate": 2.0, "views": 0}, {"order": "ask_first"}, {"reset": "often"}])
+def test_bad_values_are_refused_before_anything_runs(values: dict[str, object]) -> None:
+    with pytest.raises(SettingsError):
+        plan.make_jobs([STREAM], TINY, ["taps"], [1], values)
+
+
+def test_nothing_to_do_is_refused() -> None:
+    with pytest.raises(SettingsError):
+        plan.make_jobs([STREAM], TINY, ["taps"], [], {})
+    with pytest.raises(SettingsError, match="no method named"):
+        plan.make_jobs([STREAM], TINY, ["tops"], [1], {})
+
+
+def test_presets_follow_the_data_set() -> None:
+    streams = [
+        StreamSpec("imagenetv2", name="a"),
+        StreamSpec("oxford_pets", name="b"),
+        StreamSpec("x", name="c"),
+    ]
+    jobs = plan.make_jobs(streams, TINY, ["taps"], [1], {"lr": None}, preset="auto")
+    assert [job.settings.get("lr") for job in jobs] == [4e-3, 5e-4, None]
+    assert jobs[0].settings["buffer"] == 75
+    [own] = plan.make_jobs(streams[:1], TINY, ["taps"], [1], {"buffer": 9}, preset="auto")
+    assert own.settings["buffer"] == 9
+
+
+def test_each_method_starts_from_its_own_family(tmp_path: Path) -> None:
+    for kind in ("maple", "coop"):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "config.json").write_text(json.dumps({"kind": kind}))
+    both = str(tmp_path)
+    assert plan.prompts_for("coop+tpt", both) == str(tmp_path / "coop")
+    assert plan.prompts_for("taps", both) == str(tmp_path / "maple")
+    assert plan.prompts_for("tpt", both) is None
+    one = str(tmp_path / "maple")
+    assert plan.prompts_for("promptalign", one) == one
+    assert plan.prompts_for("coop", one) is None
+
+
+def test_streams_are_named_and_checked(pictures: Path, tmp_path: Path) -> None:
+    [(stream, dataset)] = plan.open_streams([StreamSpec(str(pictures), corrupt="sketch", severity=2)])
+    assert stream.name == f"{pictures.name}+sketch-2"
+    assert len(dataset) == 24
+    with pytest.raises(SettingsError, match="Two data sets"):
+        plan.open_streams([StreamSpec(str(pictures)), StreamSpec(str(pictures))])
+    with pytest.raises(DataError):
+        plan.open_streams([StreamSpec(str(tmp_path / "nowhere"))])

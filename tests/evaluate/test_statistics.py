@@ -1,0 +1,94 @@
+"""Intervals and tests against tables, plain sums and brute force."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taps.evaluate.statistics import bootstrap_interval, compare, mcnemar, t_coverage, t_interval, t_quantile
+
+
+@pytest.mark.parametrize(
+    ("df", "value"),
+    [
+        (1, 12.7062),
+        (2, 4.3027),
+        (3, 3.1824),
+        (4, 2.7764),
+        (7, 2.3646),
+        (10, 2.2281),
+        (29, 2.0452),
+        (120, 1.9799),
+    ],
+)
+def test_t_quantiles_of_the_printed_tables(df: int, value: float) -> None:
+    assert t_quantile(df) == pytest.approx(value, abs=5e-5)
+
+
+@given(st.integers(1, 40), st.floats(0.01, 8.0))
+def test_t_coverage_is_the_integral_of_the_density(df: int, t: float) -> None:
+    x = np.linspace(0, t, 4001)
+    log_scale = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - 0.5 * math.log(df * math.pi)
+    density = np.exp(log_scale - (df + 1) / 2 * np.log1p(x**2 / df))
+    assert t_coverage(t, df) == pytest.approx(2 * float(np.trapezoid(density, x)), abs=1e-6)
+
+
+def test_t_intervals_cover_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(0)
+    hits = 0
+    for sample in rng.normal(5.0, 2.0, size=(4000, 3)):
+        mean, half = t_interval(sample.tolist())
+        assert half is not None
+        hits += abs(mean - 5.0) <= half
+    assert hits / 4000 == pytest.approx(0.95, abs=0.012)
+
+
+def test_one_seed_has_no_interval() -> None:
+    assert t_interval([3.0]) == (3.0, None)
+
+
+@given(st.integers(0, 60), st.integers(0, 60))
+def test_mcnemar_is_the_binomial_sum(gained: int, lost: int) -> None:
+    n = gained + lost
+    tail = sum(math.comb(n, k) for k in range(min(gained, lost) + 1)) / 2**n
+    assert mcnemar(gained, lost) == pytest.approx(min(1.0, 2 * tail))
+    assert mcnemar(gained, lost) == mcnemar(lost, gained)
+
+
+def test_mcnemar_of_thousands_does_not_underflow() -> None:
+    p = mcnemar(2600, 2400)
+    z = (200 - 1) / math.sqrt(5000)
+    assert p == pytest.approx(math.erfc(z / math.sqrt(2)), rel=0.02)
+    assert mcnemar(9000, 1000) >= 0.0
+
+
+def test_bootstrap_matches_drawing_images_one_by_one() -> None:
+    rng = np.random.default_rng(1)
+    differences = rng.choice([-1.0, 0.0, 1 / 3, 1.0], p=[0.05, 0.7, 0.1, 0.15], size=400)
+    low, high = bootstrap_interval(differences, np.random.default_rng(2))
+    means = [rng.choice(differences, size=400).mean() for _ in range(4000)]
+    assert [low, high] == pytest.approx(np.quantile(means, [0.025, 0.975]).tolist(), abs=0.006)
+
+
+def test_comparison_counts_gains_and_losses() -> None:
+    keys = ["a", "b", "c", "d"]
+    mine, theirs = np.array([1.0, 1, 0, 1]), np.array([0.0, 1, 1, 0])
+    pair = compare([(keys, mine, theirs), (keys[::-1], mine, mine)], np.random.default_rng(0))
+    assert (pair.seeds, pair.gained, pair.lost) == (2, 2, 1)
+    assert pair.difference == pytest.approx(0.125)
+    assert pair.p == 1.0
+    assert pair.low <= pair.difference <= pair.high
+    assert pair.half == pytest.approx(12.7062 * 0.125, rel=1e-4)
+
+
+def test_repeating_a_seed_does_not_make_the_images_interval_narrower() -> None:
+    rng = np.random.default_rng(3)
+    keys = [str(i) for i in range(300)]
+    mine, theirs = (rng.integers(0, 2, 300).astype(float) for _ in range(2))
+    once = compare([(keys, mine, theirs)], np.random.default_rng(0))
+    often = compare([(keys, mine, theirs)] * 5, np.random.default_rng(0))
+    assert (once.low, once.high) == (often.low, often.high)
