@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taps.errors import QueryError, SettingsError, StateError
+from taps.head.head import Head
+from taps.head.lessons import lesson_arrays, lessons_from
 from taps.head.mixture import Mixture
 from taps.head.ridge import Ridge
 
@@ -157,3 +161,171 @@ def test_no_expert_is_silenced_for_good():
     mixture.learn(np.array([0.0, 0.5]))
     mixture.learn(np.array([float("nan"), 0.5]))
     assert (mixture.weights() > 0).all()
+
+
+def beliefs_and_features(count: int, classes: int, dim: int, seed: int, skill: float = 1.0):
+    """A stream whose classes can be told from features better than from the beliefs."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(classes, dim))
+    labels = rng.integers(classes, size=count)
+    features = centres[labels] + rng.normal(size=(count, dim))
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    logits = rng.normal(size=(count, 2, classes)) + skill * np.eye(classes)[labels][:, None]
+    return features, logits - np.log(np.exp(logits).sum(-1, keepdims=True)), labels
+
+
+def naive_experts(settings, pairs_seen, feature, beliefs):
+    rows = [sharp * base for sharp in settings.sharpness for base in beliefs]
+    helped = []
+    for row in rows:
+        for strength in settings.strengths:
+            for penalty in settings.penalties:
+                score = 0.0
+                if pairs_seen:
+                    xs, targets = (np.array(part) for part in zip(*pairs_seen, strict=True))
+                    score = feature @ solved(xs, targets, penalty)
+                helped.append(row + strength * score)
+    logits = np.array(rows + helped)
+    return np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+
+
+def test_head_is_the_mixture_written_out():
+    features, beliefs, labels = beliefs_and_features(30, 4, 6, seed=0)
+    head = Head(6, 4, bases=2)
+    seen, logs = [], np.log(head.mixture.weights())
+    for feature, belief, label in zip(features, beliefs, labels, strict=True):
+        experts = naive_experts(head.settings, seen, feature, belief)
+        weights = np.exp(logs - logs.max())
+        np.testing.assert_allclose(
+            head.predict(feature, belief), weights @ experts / weights.sum(), atol=1e-9
+        )
+        logs = logs + np.log(np.clip(experts[:, label], 1e-6, 1))
+        seen.append((feature, np.eye(4)[label] - np.exp(belief[0])))
+        head.learn(feature, belief, int(label))
+
+
+def accuracy(head, features, beliefs, labels, answers):
+    right = []
+    for feature, belief, label, answer in zip(features, beliefs, labels, answers, strict=True):
+        right.append(head.predict(feature, belief).argmax() == label)
+        if answer is not None:
+            head.learn(feature, belief, int(answer))
+    return np.mean(right)
+
+
+def test_labels_teach_and_trust_follows():
+    features, beliefs, labels = beliefs_and_features(300, 5, 12, seed=1, skill=1.0)
+    head = Head(12, 5, bases=2)
+    answers = [label if i % 5 == 0 else None for i, label in enumerate(labels)]
+    base = (beliefs[:, 0].argmax(1) == labels).mean()
+    assert accuracy(head, features, beliefs, labels, answers) > base + 0.1
+    assert head.trust > 0.9
+    assert head.summary()["head_gain"] > 0.1
+
+
+@pytest.mark.parametrize(("noise", "below"), [(0.2, 0.01), (0.4, 0.05)])
+def test_wrong_answers_do_little_harm(noise, below):
+    lost = []
+    for seed in range(4):
+        features, beliefs, labels = beliefs_and_features(400, 7, 12, seed=seed, skill=3.0)
+        rng = np.random.default_rng(seed)
+        wrong = rng.random(400) < noise
+        answers = [
+            None if i % 10 else int(rng.integers(7)) if wrong[i] else int(label)
+            for i, label in enumerate(labels)
+        ]
+        base = (beliefs[:, 0].argmax(1) == labels).mean()
+        lost.append(base - accuracy(Head(12, 7, bases=2), features, beliefs, labels, answers))
+    assert np.mean(lost) < below
+
+
+def test_contradicting_answers_for_one_image_cancel():
+    features, beliefs, _ = beliefs_and_features(1, 3, 4, seed=2)
+    head = Head(4, 3, bases=2)
+    for _ in range(10):
+        head.learn(features[0], beliefs[0], 0)
+        head.learn(features[0], beliefs[0], 1)
+    probs = head.predict(features[0], beliefs[0])
+    assert abs(probs[0] - probs[1]) < 0.25
+    assert probs[2] < probs[:2].min()
+
+
+def test_one_class_alone_does_not_crush_the_others():
+    features, beliefs, labels = beliefs_and_features(300, 5, 12, seed=3, skill=2.5)
+    head = Head(12, 5, bases=2)
+    answers = [0 if label == 0 else None for label in labels]
+    others = labels != 0
+    base = (beliefs[others, 0].argmax(1) == labels[others]).mean()
+    accuracy(head, features, beliefs, labels, answers)
+    after = np.mean(
+        [
+            head.predict(f, b).argmax() == y
+            for f, b, y, o in zip(features, beliefs, labels, others, strict=True)
+            if o
+        ]
+    )
+    assert after > base - 0.12
+
+
+def test_forgetting_a_lesson_leaves_the_ridges_as_without_it():
+    features, beliefs, labels = beliefs_and_features(20, 4, 6, seed=4)
+    whole, without = Head(6, 4, bases=2), Head(6, 4, bases=2)
+    lessons = [whole.learn(f, b, int(y)) for f, b, y in zip(features, beliefs, labels, strict=True)]
+    for place in (3, 11):
+        whole.forget(lessons[place])
+    for place, (f, b, y) in enumerate(zip(features, beliefs, labels, strict=True)):
+        if place not in (3, 11):
+            without.learn(f, b, int(y))
+    for one, other in zip(whole.ridges, without.ridges, strict=True):
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-10)
+    np.testing.assert_array_equal(whole.counts, without.counts)
+    last = Head(6, 4, bases=2)
+    only = last.learn(features[0], beliefs[0], 1)
+    last.forget(only)
+    np.testing.assert_allclose(
+        last.predict(features[1], beliefs[1]),
+        Head(6, 4, bases=2).predict(features[1], beliefs[1]),
+        atol=1e-12,
+    )
+    with pytest.raises(QueryError):
+        last.forget(only)
+
+
+def test_classes_added_later_can_be_learned_and_old_lessons_taken_back():
+    features, beliefs, labels = beliefs_and_features(20, 3, 6, seed=5)
+    head = Head(6, 4, bases=2)
+    young = Head(6, 3, bases=2)
+    lesson = young.learn(features[0], beliefs[0], int(labels[0]))
+    young.grow(4)
+    wider = np.log(np.concatenate([np.exp(beliefs) * 0.9, np.full((20, 2, 1), 0.1)], axis=2))
+    for _ in range(20):
+        young.learn(features[1], wider[1], 3)
+    assert young.predict(features[1], wider[1]).argmax() == 3
+    young.forget(lesson)
+    assert young.labels == 20
+    assert head.predict(features[0], wider[0]).shape == (4,)
+
+
+def test_head_goes_on_where_it_was_saved():
+    features, beliefs, labels = beliefs_and_features(30, 4, 6, seed=6)
+    one, other = Head(6, 4, bases=2), Head(6, 4, bases=2)
+    lessons = OrderedDict((i, one.learn(features[i], beliefs[i], int(labels[i]))) for i in range(15))
+    other.restore({name: array.copy() for name, array in one.arrays().items()}, one.numbers())
+    back = lessons_from(lesson_arrays(lessons))
+    one.forget(lessons[4])
+    other.forget(back[4])
+    for i in range(15, 30):
+        np.testing.assert_array_equal(
+            one.predict(features[i], beliefs[i]), other.predict(features[i], beliefs[i])
+        )
+        one.learn(features[i], beliefs[i], int(labels[i]))
+        other.learn(features[i], beliefs[i], int(labels[i]))
+    assert one.summary() == other.summary()
+
+
+def test_a_base_that_says_impossible_can_be_overruled():
+    head = Head(2, 2, bases=1)
+    sure = np.array([[0.0, -np.inf]])
+    for _ in range(30):
+        head.learn(np.array([1.0, 0.0]), sure, 1)
+    assert np.isfinite(head.predict(np.array([1.0, 0.0]), sure)).all()

@@ -13,6 +13,7 @@ from taps.head.mixture import Mixture
 from taps.head.ridge import Ridge
 
 Array = NDArray[np.float64]
+ABSURD = 0.1  # of chance: a label less likely than this is counted as doubtful
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Lesson:
     label: int
     told: tuple[int, Array]
     gain: float
+    doubted: bool
 
 
 class Head:
@@ -76,6 +78,7 @@ class Head:
         self.counts: Array = np.zeros(classes)
         self.bases = bases
         self.gain = 0.0
+        self.doubted = 0
         alone, helped = bases * len(self.settings.sharpness), self._helped()
         # As much prior trust in the bases alone as in all that the labels add.
         prior = np.concatenate([np.full(alone, 0.5 / alone), np.full(helped, 0.5 / max(1, helped))])
@@ -123,17 +126,24 @@ class Head:
         """
         experts = self.experts(feature, beliefs)
         given = experts[:, label]
-        first = float(np.exp(max(beliefs[0, label], -50.0)))
-        gain = float(np.log(self.mixture.weights() @ given + 1e-12) - np.log(first + 1e-12))
+        gain, doubted = self._compare(given)
         told = self.mixture.learn(given, importance)
         residual = -np.exp(beliefs[0])
         residual[label] += 1.0
-        lesson = Lesson(feature.copy(), residual, int(label), told, gain)
+        lesson = Lesson(feature.copy(), residual, int(label), told, gain, doubted)
         for ridge in self.ridges:
             ridge.add(feature, residual)
         self.counts[label] += 1
         self.gain += gain
+        self.doubted += doubted
         return lesson
+
+    def _compare(self, given: Array) -> tuple[float, bool]:
+        """By how many nats the mixture predicted a label better than the bases did; is it absurd?."""
+        weights, alone = self.mixture.weights(), self.bases * len(self.settings.sharpness)
+        mixed = max(float(weights @ given), 1e-12)
+        bases = max(float(weights[:alone] @ given[:alone]) / float(weights[:alone].sum()), 1e-12)
+        return float(np.log(mixed / bases)), mixed * len(self.counts) < ABSURD
 
     def forget(self, lesson: Lesson) -> None:
         """Take a label back: the ridges are as if it had never come, and it speaks for no expert any more."""
@@ -145,6 +155,7 @@ class Head:
         self.mixture.forget(lesson.told)
         self.counts[lesson.label] -= 1
         self.gain -= lesson.gain
+        self.doubted -= lesson.doubted
 
     def grow(self, classes: int) -> None:
         """Make room for classes added later; labels so far say nothing about them."""
@@ -160,9 +171,9 @@ class Head:
     def summary(self) -> dict[str, Any]:
         """What the labels were worth, as plain values.
 
-        `head_gain` is by how many nats a label the mixture beat zero-shot *before* learning each label: below
-        0 the answers (wrong, or contradicting each other) taught nothing so far. `head_trust` says how much
-        they are believed.
+        `head_gain` is by how many nats a label the mixture beat the bases alone *before* learning each label:
+        near 0 or below, the answers (wrong, or contradicting each other) taught nothing so far. `head_trust`
+        says how much they are believed, `head_doubted` how many were less likely than a tenth of chance.
         """
         held = self.labels
         return {
@@ -170,6 +181,7 @@ class Head:
             "head_classes": int((self.counts > 0).sum()),
             "head_trust": round(self.trust, 4),
             "head_gain": round(self.gain / held, 4) if held else 0.0,
+            "head_doubted": self.doubted,
         }
 
     def _helped(self) -> int:
@@ -185,12 +197,12 @@ class Head:
 
     def numbers(self) -> dict[str, float]:
         """The plain numbers that change while learning."""
-        return {"labels": self.mixture.labels, "gain": self.gain}
+        return {"labels": self.mixture.labels, "gain": self.gain, "doubted": self.doubted}
 
     def restore(self, arrays: dict[str, Array], numbers: dict[str, float]) -> None:
         """Go on from where `arrays` and `numbers` were taken: the same bits follow."""
         self.mixture.restore(arrays["losses"], int(numbers["labels"]))
-        self.gain = float(numbers["gain"])
+        self.gain, self.doubted = float(numbers["gain"]), int(numbers["doubted"])
         self.counts = arrays["counts"].copy()
         for place, ridge in enumerate(self.ridges):
             prefix = f"ridge.{place}."

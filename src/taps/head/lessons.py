@@ -18,7 +18,7 @@ def lesson_arrays(lessons: Mapping[int, Lesson]) -> dict[str, Array]:
     if not lessons:
         return {}
     kept = lessons.values()
-    plain = [(id, one.label, one.told[0], one.gain) for id, one in lessons.items()]
+    plain = [(id, one.label, one.told[0], one.gain, one.doubted) for id, one in lessons.items()]
     return {
         "lessons.features": np.stack([one.feature for one in kept]),
         "lessons.residuals": np.stack([one.residual for one in kept]),
@@ -34,8 +34,13 @@ def lessons_from(arrays: Mapping[str, Array]) -> OrderedDict[int, Lesson]:
         return lessons
     names = ("features", "residuals", "losses", "plain")
     rows = zip(*(arrays[f"lessons.{name}"] for name in names), strict=True)
-    for feature, residual, losses, (id, label, place, gain) in rows:
+    for feature, residual, losses, (id, label, place, gain, doubted) in rows:
         lessons[int(id)] = Lesson(
-            feature.copy(), residual.copy(), int(label), (int(place), losses.copy()), float(gain)
+            feature.copy(),
+            residual.copy(),
+            int(label),
+            (int(place), losses.copy()),
+            float(gain),
+            bool(doubted),
         )
     return lessons
