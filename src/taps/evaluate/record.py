@@ -163,6 +163,8 @@ def _read_checkpoint(folder: Path) -> dict[str, Any] | None:
 def _line(values: Sequence[Any]) -> bytes:
     text = io.StringIO()
     # Python's writer does not see that a lone carriage return in a file's name must be quoted.
-    quoting = csv.QUOTE_ALL if any("\r" in str(value) for value in values) else csv.QUOTE_MINIMAL
-    csv.writer(text, lineterminator="\n", quoting=quoting).writerow(values)
+    if any("\r" in str(value) for value in values):
+        csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL).writerow(values)
+    else:
+        csv.writer(text, lineterminator="\n").writerow(values)
     return text.getvalue().encode()
