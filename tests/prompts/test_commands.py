@@ -1,0 +1,101 @@
+"""`taps methods`, `taps stats`, `taps prompts` as a user types them."""
+
+import json
+import zipfile
+
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from taps.cli import methods, prompts, stats
+from taps.errors import PromptsError, SettingsError, StateError
+from taps.methods.registry import METHODS
+from taps.prompts import Prompts
+from taps.source import SourceStats
+
+
+def call(app, *arguments):
+    result = CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "200"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_methods_lists_all_of_them():
+    assert set(json.loads(call(methods.app, "--json").output)) == set(METHODS)
+    text = call(methods.app).output
+    assert all(name in text for name in METHODS)
+    assert json.loads(call(methods.app, "tpt", "--json").output)["lr"] == 5e-3
+    with pytest.raises(SettingsError, match="no method named"):
+        call(methods.app, "tppt")
+
+
+@pytest.fixture
+def files(tmp_path, maple_prompts, picture):
+    maple_prompts.save_pretrained(tmp_path / "prompts")
+    with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
+        for i in range(6):
+            Image.fromarray(picture(i)).save(tmp_path / "x.png")
+            archive.write(tmp_path / "x.png", f"{('cat', 'dog')[i % 2]}/{i}.png")
+    return tmp_path
+
+
+def collect(files, out, *more):
+    source = ("--model", "tiny", "--prompts", files / "prompts", "--data", files / "images.zip")
+    return call(stats.app, *source, "--out", files / out, *more)
+
+
+def test_stats_and_merge(files, maple_prompts):
+    assert "6 images, 2 classes" in collect(files, "a", "--per-class", "--precise").output
+    found = SourceStats.load(files / "a")
+    assert (found.count, found.classes, found.layers) == (6, ("cat", "dog"), (0, 1))
+    assert found.prompts == maple_prompts.fingerprint
+    assert not (files / "a.unfinished").exists()
+    assert "12 images" in call(stats.app, "merge", files / "a", files / "a", "--out", files / "b").output
+    twice = SourceStats.load(files / "b")
+    assert torch.allclose(twice.mean.double(), found.mean.double(), atol=1e-2)
+
+
+def test_stats_that_cannot_be_made_are_refused(files):
+    collect(files, "a")
+    with pytest.raises(SettingsError, match="exists already"):
+        collect(files, "a")
+    with pytest.raises(SettingsError, match="--layers"):
+        collect(files, "b", "--layers", "one")
+    with pytest.raises(SettingsError, match="0 to 3"):
+        collect(files, "b", "--layers", "7")
+    with pytest.raises(SettingsError, match="--data"):
+        call(stats.app, "--model", "tiny", "--out", files / "b")
+    with pytest.raises(StateError, match="source statistics"):
+        call(stats.app, "merge", files / "a", files / "images.zip", "--out", files / "b")
+    assert not (files / "b").exists()
+
+
+def test_import_and_show(tmp_path, tiny):
+    torch.save({"ctx": torch.ones(4, 48)}, tmp_path / "m")
+    arguments = ("import", tmp_path / "m", "--model", "tiny", "--out", tmp_path / "out")
+    call(prompts.app, *arguments, "--kind", "coop")
+    assert Prompts.from_pretrained(tmp_path / "out").kind == "coop"
+    shown = json.loads(call(prompts.app, "show", tmp_path / "out", "--json").output)
+    assert (shown["base"], shown["numbers"]) == ("tiny", 192)
+    assert "kind: coop" in call(prompts.app, "show", tmp_path / "out").output
+    with pytest.raises(SettingsError, match="exists already"):
+        call(prompts.app, *arguments, "--kind", "coop")
+
+
+def test_a_checkpoint_of_another_kind_writes_nothing(tmp_path):
+    torch.save({"ctx": torch.ones(4, 48)}, tmp_path / "m")
+    with pytest.raises(PromptsError):
+        call(
+            prompts.app,
+            "import",
+            tmp_path / "m",
+            "--model",
+            "tiny",
+            "--kind",
+            "maple",
+            "--out",
+            tmp_path / "o",
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
