@@ -111,6 +111,7 @@ def main() -> None:
     parser.add_argument("--model", default="ViT-B-16")
     parser.add_argument("--classes", default="100,1000")
     parser.add_argument("--buffers", default="0,150,1500")
+    parser.add_argument("--cases", default="", help="instead of all: classes:buffer:reset,…")
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--skip", default="", help="any of compare, profile, views, steps")
     options = parser.parse_args()
@@ -134,7 +135,9 @@ def main() -> None:
         keep("profile", [profile_case(load, Case(counts[-1], 150, reset)) for reset in ("sample", "never")])
     if "steps" not in options.skip:
         rows = []
-        for case in cases(counts, buffers, ("sample", "never"), 64):
+        named = [each.split(":") for each in options.cases.split(",") if each]
+        wanted = [Case(int(k), int(n), reset) for k, n, reset in named]
+        for case in wanted or cases(counts, buffers, ("sample", "never"), 64):
             repeats = options.repeats if case.buffer <= 150 else max(3, options.repeats // 3)
             got = measure_step(
                 load, case, device=DEVICE, dtype=torch.bfloat16, repeats=repeats, reference=case.buffer <= 150

@@ -40,6 +40,7 @@ class Outcome:
         end: The prompts after the update.
         moments: The optimiser's memory after the update.
         ensemble: Mean log-probability of the confident views before the update [K].
+        anchored: Normalised feature of view 0 at the loaded prompts, where the step came by it.
     """
 
     logits: Tensor
@@ -50,6 +51,7 @@ class Outcome:
     end: Point
     moments: Moments
     ensemble: Tensor
+    anchored: Tensor | None = None
 
 
 @dataclass(frozen=True)

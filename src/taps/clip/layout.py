@@ -26,6 +26,7 @@ class TextLayout:
         prefix: Ids of the shared prefix [P].
         own: Ids of the other tokens, text after text [T].
         positions: Position of each own token in its text [T].
+        lengths: Number of tokens of each text, the shared ones included [K].
         ends: Index of each text's end marker among all P + T tokens, prefix first [K].
         spread: Which of the P + T tokens stands where in K whole texts of P + S tokens [K, P + S]. Room after
             an end marker holds the start marker: in a causal tower nothing before it can see it.
@@ -37,6 +38,7 @@ class TextLayout:
     prefix: Tensor
     own: Tensor
     positions: Tensor
+    lengths: Tensor
     ends: Tensor
     spread: Tensor
     collect: Tensor
@@ -89,6 +91,7 @@ def make_layout(rows: Sequence[Sequence[int]], *, context: int = 0) -> TextLayou
         prefix=torch.tensor(list(rows[0][:shared]), dtype=torch.long),
         own=torch.tensor(own),
         positions=torch.tensor(positions),
+        lengths=shared + torch.tensor(lengths),
         ends=shared + torch.tensor(lengths).cumsum(0) - 1,
         spread=spread,
         collect=collect,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from taps.clip.config import ClipConfig
 from taps.clip.layout import TextLayout, make_layout, token_rows
-from taps.clip.ops import ACTIVATION, collect, spread
+from taps.clip.ops import ACTIVATION, collect, text_attention
 from taps.errors import PromptsError
 
 
@@ -98,14 +98,10 @@ class Block(nn.Module):
         the end markers' outputs are computed; they come back as [K, width].
         """
         attn = self.attn
-        texts = spread(attn.project(self.ln_1(x)), layout)
-        q, k, v = (attn.split(part) for part in texts.chunk(3, dim=-1))
-        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        rows = seen.transpose(1, 2).flatten(2).flatten(0, 1)
-        places = layout.collect
+        seen = text_attention(attn.project(self.ln_1(x)), layout, attn.heads)
         if last:
-            x, places = collect(x, layout.ends), places[layout.ends]
-        x = x + attn.out_proj(collect(rows, places))
+            x, seen = collect(x, layout.ends), collect(seen, layout.ends)
+        x = x + attn.out_proj(seen)
         return x + self.mlp(self.ln_2(x))  # type: ignore[no-any-return]
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.clip.layout import TextLayout
+from taps.clip.layout import TextLayout, make_layout
 
 log = logging.getLogger("taps")
 
@@ -95,11 +95,52 @@ class Collect(torch.autograd.Function):
         return gradient.new_zeros(ctx.shape).index_copy_(0, ctx.places, gradient), None
 
 
-def spread(tokens: Tensor, layout: TextLayout) -> Tensor:
-    """The shared prefix and the packed tokens as whole texts, the prefix repeated in each."""
-    return Spread.apply(tokens, layout)  # type: ignore[no-any-return, no-untyped-call]
-
-
 def collect(rows: Tensor, places: Tensor) -> Tensor:
     """Rows at distinct places."""
     return Collect.apply(rows, places)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def text_attention(qkv: Tensor, layout: TextLayout, heads: int) -> Tensor:
+    """Causal attention of each text over the shared prefix and its own tokens.
+
+    Args:
+        qkv: Queries, keys and values of the packed tokens side by side [P + T, 3 · width].
+        layout: Which token belongs where.
+        heads: Number of heads.
+
+    Returns:
+        The packed tokens' results before the output projection [P + T, width].
+    """
+    if qkv.is_cuda and qkv.dtype != torch.float64 and (fused := _short_attention()) is not None:
+        return fused(qkv, layout, heads)
+    return plain_text_attention(qkv, layout, heads)
+
+
+def plain_text_attention(qkv: Tensor, layout: TextLayout, heads: int) -> Tensor:
+    """The same by torch's own attention, over whole texts."""
+    texts: Tensor = Spread.apply(qkv, layout)  # type: ignore[no-untyped-call]
+    parts = texts.chunk(3, dim=-1)
+    q, k, v = (part.view(*part.shape[:2], heads, -1).transpose(1, 2) for part in parts)
+    seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return collect(seen.transpose(1, 2).flatten(2).flatten(0, 1), layout.collect)
+
+
+@functools.cache
+def _short_attention() -> Callable[[Tensor, TextLayout, int], Tensor] | None:
+    """The fused kernel, once it has shown here that it compiles and is right."""
+    try:
+        from taps.clip.short_attention import short_attention
+
+        layout = make_layout([[1, 2, 3, 9], [1, 2, 4, 5, 9], [1, 2, 6, 9]]).to("cuda")
+        generator = torch.Generator().manual_seed(0)
+        qkv = torch.randn(len(layout.collect), 96, generator=generator).cuda().requires_grad_()
+        with torch.enable_grad():
+            fused, plain = (function(qkv, layout, 2) for function in (short_attention, plain_text_attention))
+            slopes = [torch.autograd.grad(out.square().sum(), qkv)[0] for out in (fused, plain)]
+        close = functools.partial(torch.allclose, rtol=1e-3, atol=1e-3)
+        if not close(fused, plain) or not close(*slopes):
+            raise RuntimeError("its results are wrong")
+    except Exception as error:
+        log.info("Text attention runs unfused: its kernel cannot be used here (%s).", error)
+        return None
+    return short_attention

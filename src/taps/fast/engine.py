@@ -59,10 +59,11 @@ class Engine:
         *,
         alignment: Alignment | None = None,
         update: Update | None = None,
+        anchor: Point | None = None,
     ) -> Outcome:
         """What `take_step` does."""
         if self.tape is not None:
-            given = Given(classifier, memory, settings, alignment)
+            given = Given(classifier, memory, settings, alignment, anchor)
             recorded = self._recorded(self.tape, given, start, views.to(start.text.device))
             if recorded is not None:
                 return recorded(start, moments, views, update)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ class Given:
     memory: Memory | None
     settings: StepSettings
     alignment: Alignment | None
+    anchor: Point | None = None  # where features of labelled images are taken, when prompts carry over
 
 
 class EpisodicStep:
@@ -103,6 +104,8 @@ class ContinualStep:
         self.scored = self.score.result
         self.learn = tape.record(self._learn)
         self.predict = tape.record(self._predict)
+        has_vision = given.anchor is not None and given.anchor.tokens.vision is not None
+        self.anchored = tape.record(self._anchored) if has_vision else None
 
     def fits(self, start: Point, views: Tensor) -> bool:
         return views.shape == self.views.shape and views.dtype == self.views.dtype
@@ -120,6 +123,9 @@ class ContinualStep:
         self.predict.replay()
         self.steps += 1
         done = outcome(self.scored, self.predict.result, self.learn.result, self.point, self._now())
+        if self.anchored is not None:
+            self.anchored.replay()
+            done = replace(done, anchored=self.anchored.result.clone())
         note_losses()
         return done
 
@@ -176,6 +182,11 @@ class ContinualStep:
         assert isinstance(self.moments.steps, Tensor)
         self.moments.steps.add_(1)
         return taken
+
+    @torch.no_grad()
+    def _anchored(self) -> Tensor:
+        assert self.given.anchor is not None
+        return self.given.classifier.image(self.scored.images[:1], self.given.anchor.tokens.vision)[0]
 
     def _predict(self) -> Tensor:
         return predict_view(self.given.classifier, self.scored, self.point)

@@ -55,7 +55,8 @@ class Chunks:
         self, classifier: Classifier, point: Point, memory: Memory, example: Tensor, into: StaticGradient
     ) -> None:
         self.classifier, self.point, self.memory, self.into = classifier, point, memory, into
-        device, size = point.text.device, memory.chunk
+        device, size = point.text.device, even_chunk(memory.buffer.capacity, memory.chunk)
+        self.size = size
         shape, dtype = example.shape, torch.uint8
         if point.tokens.vision is None:
             shape, dtype = point.text.shape[1:], point.text.dtype
@@ -71,7 +72,7 @@ class Chunks:
     def accumulate(self) -> Callable[[], None]:
         """Launch every chunk; the function that comes back waits for the losses and notes them."""
         self.into.load(Gradient(None, None))
-        entries, size = self.memory.buffer.entries(), self.memory.chunk
+        entries, size = self.memory.buffer.entries(), self.size
         self._note_labels([entry.id for entry in entries], [entry.label for entry in entries])
         losses = torch.empty_like(self.every_weight)
         for start in range(0, len(entries), size):
@@ -92,7 +93,7 @@ class Chunks:
         if tuple(ids) == self.ids:
             return
         self.ids = tuple(ids)
-        padding = -len(labels) % self.memory.chunk
+        padding = -len(labels) % self.size
         share = self.memory.weight_ce / len(labels)
         every_weight = torch.tensor([share] * len(labels) + [0.0] * padding, dtype=self.weights.dtype)
         self.every_label = torch.tensor(labels + [0] * padding).to(self.labels.device)
@@ -106,3 +107,13 @@ class Chunks:
             loss = (self.weights * losses).sum()
         self.into.add(differentiate(loss, text, vision))
         return losses.detach()
+
+
+def even_chunk(capacity: int, most: int) -> int:
+    """The chunk that leaves a full memory the least padding.
+
+    >>> even_chunk(150, 32)
+    30
+    """
+    chunks = max(1, -(-capacity // most))
+    return max(1, -(-capacity // chunks))

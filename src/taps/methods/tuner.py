@@ -100,9 +100,12 @@ class Tuner:
             self.step_settings,
             alignment=self.alignment,
             update=None if self.gate is None else self._learns_from,
+            anchor=self.anchor,
         )
         self.seen += 1
-        feature = outcome.feature if self.episodic else self._anchor_feature(views, outcome.feature)
+        feature = outcome.feature if self.episodic else outcome.anchored
+        if feature is None:
+            feature = self._anchor_feature(views, outcome.feature)
         updated = bool(outcome.taken)
         if updated and not self.episodic:  # a step that was skipped leaves the optimiser as it was, too
             self.point, self.moments = outcome.end, outcome.moments

@@ -57,14 +57,21 @@ def batched_views(
     plan = _send(torch.from_numpy(_plan(height, width, boxes, flips, size)), device)
     # Flipping the top bit of a byte and reading it as signed takes 128 off.
     centred = _send(torch.from_numpy((image ^ MIDDLE).view(np.int8)), device)
-    pixels = torch.empty(width, 3, height, dtype=dtype, device=device).copy_(centred.permute(1, 2, 0))
-    pixels = pixels.view(width, 3 * height)
+    tall = _padded(height)
+    pixels = torch.zeros(width, 3, tall, dtype=dtype, device=device)
+    pixels[:, :, :height] = centred.permute(1, 2, 0)
+    pixels = pixels.view(width, 3 * tall)
     group = max(1, CHUNK_ELEMENTS // (size * (3 * height + 6 * max(height, width))))
     parts = [
-        _resize(pixels, plan[:, start : start + group], height, width, cubic_first=start == 0)
+        _resize(pixels, plan[:, start : start + group], tall, width, cubic_first=start == 0)
         for start in range(0, plan.shape[1], group)
     ]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _padded(length: int) -> int:
+    """The next multiple of 8: rows that begin at whole 16 bytes are what matrix units are fast on."""
+    return -(-length // 8) * 8
 
 
 def _send(tensor: Tensor, device: torch.device) -> Tensor:
@@ -99,7 +106,7 @@ def _plan(height: int, width: int, boxes: Tensor, flips: Tensor, size: int) -> F
 
 def _resize(pixels: Tensor, plan: Tensor, height: int, width: int, *, cubic_first: bool) -> Tensor:
     count, size = plan.shape[1], plan.shape[2] - 3
-    across, down = _weights(plan, max(height, width), pixels.dtype, cubic_first)
+    across, down = _weights(plan, _padded(max(height, width)), pixels.dtype, cubic_first)
     # Pillow, too, resizes rows first and rounds to 8 bits in between.
     rows = _round(across.view(count * size, -1)[:, :width] @ pixels)
     views = rows.view(count, size * 3, height) @ down[:, :, :height].transpose(1, 2)

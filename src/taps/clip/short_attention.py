@@ -1,0 +1,141 @@
+"""Attention over many short texts that share their beginning: one Triton kernel each way, for CUDA.
+
+The kernels of torch are made for long sequences and spend most of their work on padding when a text has a
+dozen tokens. These read packed tokens where they lie and write packed results: nothing is gathered or padded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from taps.clip.layout import TextLayout
+
+GROUP = 4  # texts whose gradients on the shared tokens are added up before they are written
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _weights(q, k, place, valid, scale):  # type: ignore[no-untyped-def]
+    """Softmax of one text's causal scores. A place without a token sees itself: its row stays finite."""
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+    seen = (place[:, None] >= place[None, :]) & valid[None, :]
+    scores = tl.where(seen | (place[:, None] == place[None, :]), scores, float("-inf"))
+    weights = tl.exp(scores - tl.max(scores, 1)[:, None])
+    return weights / tl.sum(weights, 1)[:, None]
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _forward(  # type: ignore[no-untyped-def]
+    qkv,
+    out,
+    spread,
+    lengths,
+    shared,
+    whole,
+    scale,
+    width: tl.constexpr,
+    size: tl.constexpr,
+    block: tl.constexpr,
+):
+    text, head = tl.program_id(0), tl.program_id(1)
+    place, channel = tl.arange(0, block), tl.arange(0, size)
+    valid = place < tl.load(lengths + text)
+    row = tl.load(spread + text * whole + place, mask=valid, other=0)
+    at = row[:, None] * (3 * width) + head * size + channel[None, :]
+    q = tl.load(qkv + at, mask=valid[:, None], other=0.0)
+    k = tl.load(qkv + at + width, mask=valid[:, None], other=0.0)
+    v = tl.load(qkv + at + 2 * width, mask=valid[:, None], other=0.0)
+    weights = _weights(q, k, place, valid, scale)
+    mixed = tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+    # The shared tokens' results are the first text's.
+    mine = valid & (place >= tl.where(text == 0, 0, shared))
+    to = row[:, None] * width + head * size + channel[None, :]
+    tl.store(out + to, mixed.to(out.dtype.element_ty), mask=mine[:, None])
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _backward(  # type: ignore[no-untyped-def]
+    qkv, given, result, partial, spread, lengths, texts, shared, whole, scale,
+    width: tl.constexpr, size: tl.constexpr, block: tl.constexpr, group: tl.constexpr,
+):  # fmt: skip
+    part, head = tl.program_id(0), tl.program_id(1)
+    place, channel = tl.arange(0, block), tl.arange(0, size)
+    sum_q = tl.zeros((block, size), tl.float32)
+    sum_k = tl.zeros((block, size), tl.float32)
+    sum_v = tl.zeros((block, size), tl.float32)
+    for each in range(group):
+        text = part * group + each
+        inside = text < texts
+        valid = place < tl.load(lengths + text, mask=inside, other=0)
+        own = valid & (place >= shared)
+        row = tl.load(spread + text * whole + place, mask=valid, other=0)
+        at = row[:, None] * (3 * width) + head * size + channel[None, :]
+        q = tl.load(qkv + at, mask=valid[:, None], other=0.0)
+        k = tl.load(qkv + at + width, mask=valid[:, None], other=0.0)
+        v = tl.load(qkv + at + 2 * width, mask=valid[:, None], other=0.0)
+        mine = valid & (place >= tl.where(text == 0, 0, shared))
+        where = row[:, None] * width + head * size + channel[None, :]
+        upper = tl.load(given + where, mask=mine[:, None], other=0.0)
+        weights = _weights(q, k, place, valid, scale)
+        by_weight = tl.dot(upper, tl.trans(v), input_precision="ieee")
+        inner = tl.sum(weights * by_weight, 1)
+        by_score = (weights * (by_weight - inner[:, None]) * scale).to(q.dtype)
+        by_q = tl.dot(by_score, k, input_precision="ieee")
+        by_k = tl.dot(tl.trans(by_score), q, input_precision="ieee")
+        by_v = tl.dot(tl.trans(weights.to(q.dtype)), upper, input_precision="ieee")
+        tl.store(result + at, by_q.to(q.dtype), mask=own[:, None])
+        tl.store(result + at + width, by_k.to(q.dtype), mask=own[:, None])
+        tl.store(result + at + 2 * width, by_v.to(q.dtype), mask=own[:, None])
+        common = valid[:, None] & (place[:, None] < shared)
+        sum_q += tl.where(common, by_q, 0.0)
+        sum_k += tl.where(common, by_k, 0.0)
+        sum_v += tl.where(common, by_v, 0.0)
+    to = (part * shared + place[:, None]) * (3 * width) + head * size + channel[None, :]
+    tl.store(partial + to, sum_q, mask=place[:, None] < shared)
+    tl.store(partial + to + width, sum_k, mask=place[:, None] < shared)
+    tl.store(partial + to + 2 * width, sum_v, mask=place[:, None] < shared)
+
+
+class ShortAttention(torch.autograd.Function):
+    """Causal attention of each text over the shared tokens and its own, all of them packed [P + T, …]."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, layout: TextLayout, heads: int) -> Tensor:
+        ctx.save_for_backward(qkv)
+        ctx.layout, ctx.heads = layout, heads
+        width = qkv.shape[1] // 3
+        out = qkv.new_empty(len(qkv), width)
+        _forward[layout.texts, heads](
+            qkv, out, layout.spread, layout.lengths, len(layout.prefix), layout.spread.shape[1],
+            (width // heads) ** -0.5, **_sizes(layout, width, heads),
+        )  # fmt: skip
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (qkv,) = ctx.saved_tensors
+        layout, heads = ctx.layout, ctx.heads
+        width, shared = qkv.shape[1] // 3, len(layout.prefix)
+        groups = -(-layout.texts // GROUP)
+        result = torch.empty_like(qkv)
+        partial = torch.empty(groups, shared, 3 * width, dtype=torch.float32, device=qkv.device)
+        _backward[groups, heads](
+            qkv, gradient.contiguous(), result, partial, layout.spread, layout.lengths, layout.texts, shared,
+            layout.spread.shape[1], (width // heads) ** -0.5, **_sizes(layout, width, heads), group=GROUP,
+        )  # fmt: skip
+        result[:shared] = partial.sum(dim=0)
+        return result, None, None
+
+
+def _sizes(layout: TextLayout, width: int, heads: int) -> dict[str, int]:
+    block = max(16, triton.next_power_of_2(layout.spread.shape[1]))
+    return {"width": width, "size": width // heads, "block": block, "num_warps": 2 if block <= 32 else 4}
+
+
+def short_attention(qkv: Tensor, layout: TextLayout, heads: int) -> Tensor:
+    """See `ShortAttention`."""
+    return ShortAttention.apply(qkv, layout, heads)  # type: ignore[no-any-return, no-untyped-call]
