@@ -17,6 +17,7 @@ from taps import Learner
 from taps.cli.sources import join, labelled_images
 from taps.errors import DataError, ImageError, PromptsError, SettingsError, StateError
 from taps.prompts import Prompts
+from taps.prompts import train as training
 from taps.prompts.crops import crop_batches, in_batches, random_crop
 from taps.prompts.recipe import Recipe, learning_rate, recipe_for
 from taps.prompts.train import train_prompts
@@ -235,3 +236,16 @@ def test_images_without_labels_are_refused(tiny):
     data.labels[3] = None
     with pytest.raises(DataError, match="without a label"):
         train_prompts(tiny, data, "coop", SMALL)
+
+
+@pytest.mark.parametrize("kind", ["coop", "cocoop", "maple", "proda"])
+def test_mixed_precision_trains_on_nearly_the_same_losses(tiny, monkeypatch, kind):
+    """What a GPU does, done by the CPU: half-precision products around float32 parameters."""
+    data, recipe = Waves(0, 2), Recipe(epochs=2, batch=4, lr=2e-3, crops=1)
+    full = train_prompts(tiny, data, kind, recipe).record["history"]
+    monkeypatch.setattr(training, "mixed_precision", lambda _: torch.autocast("cpu", dtype=torch.bfloat16))
+    mixed = train_prompts(tiny, data, kind, recipe)
+    assert all(value.dtype == torch.float32 for value in mixed.parameters.values())
+    for one, two in zip(full, mixed.record["history"], strict=True):
+        assert one["loss"] != two["loss"]
+        assert abs(one["loss"] - two["loss"]) < 0.05
