@@ -1,0 +1,1 @@
+"""What every method promises, one function per promise."""
