@@ -17,7 +17,7 @@ from taps.errors import DataError, StateError
 from taps.evaluate.lock import locked
 from taps.evaluate.peak import reset_peak
 from taps.evaluate.protocol import Session, Stream, Tally, follow
-from taps.evaluate.record import EVENTS, EVERY, Record, write_json
+from taps.evaluate.record import EVENTS, EVERY, PAUSE, Record, write_json
 from taps.evaluate.scores import read_run, score
 from taps.learner import Learner
 from taps.oracles import Delayed, Noisy, Oracle
@@ -121,6 +121,7 @@ def run_job(
     stop: Callable[[], bool] = lambda: False,
     progress: Callable[[Tally], None] = lambda tally: None,
     every: int = EVERY,
+    pause: float = PAUSE,
 ) -> dict[str, Any] | None:
     """Carry one run out, from its last checkpoint where it has one.
 
@@ -131,6 +132,7 @@ def run_job(
         stop: Asked before every image; when it says so the run is saved and left.
         progress: Told after every image.
         every: Images between two checkpoints, at least.
+        pause: Seconds between them, at least.
 
     Returns:
         The row of results, or None where the run was left before its end.
@@ -142,7 +144,7 @@ def run_job(
     learner = Learner(clip, dataset.classes, job.method, seed=job.seed, **job.settings)
     stream = Stream(dataset, stream_order(len(dataset), job.seed, job.limit).tolist())
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder, patience=PATIENCE), closing(Record(folder, every=every)) as record:
+    with locked(folder, patience=PATIENCE), closing(Record(folder, every=every, pause=pause)) as record:
         _sign(folder, job, clip)
         reset_peak(clip.device)
         tally = Tally(**record.resume(learner))

@@ -37,6 +37,7 @@ COLUMNS = (
     "top5",
 )
 EVERY = 100  # images between two checkpoints, at least
+PAUSE = 2.0  # and seconds
 WORTH = 50  # and so many times the time a checkpoint takes: saving then costs 2 % at most
 
 
@@ -49,10 +50,11 @@ class Record:
     Args:
         folder: Of this run alone.
         every: Images between two checkpoints, at least.
+        pause: Seconds between them, at least, and more where saving takes long; 0 to look at images alone.
     """
 
-    def __init__(self, folder: Path, *, every: int = EVERY) -> None:
-        self.folder, self.every = folder, every
+    def __init__(self, folder: Path, *, every: int = EVERY, pause: float = PAUSE) -> None:
+        self.folder, self.every, self.pause = folder, every, pause
         self.saved = _read_checkpoint(folder)
         for file in (PREDICTIONS, EVENTS):
             if (folder / file).exists():
@@ -100,8 +102,10 @@ class Record:
 
     def checkpoint_if_worth(self, learner: Learner, tally: Tally) -> None:
         """Save when enough images and enough time have passed since the last time."""
+        if tally.position - self.last < self.every:
+            return
         waited = time.perf_counter() - self.last_time
-        if tally.position - self.last >= self.every and waited >= WORTH * self.cost:
+        if not self.pause or waited >= max(self.pause, WORTH * self.cost):
             self.checkpoint(learner, tally)
 
     def checkpoint(self, learner: Learner, tally: Tally) -> None:
