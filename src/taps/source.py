@@ -142,7 +142,8 @@ def _stored(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
 
 
 def _at_least_single(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
+    """A copy, for a view of the file would crash the process if the file changed."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True)
 
 
 class RunningMoments:

@@ -87,12 +87,13 @@ class Prompts:
         try:
             config = json.loads((path / CONFIG_FILE).read_text())
             with safe_open(path / TENSORS_FILE, framework="pt") as file:
-                parameters = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                # Copies: a tensor that is a view of the file would crash the process if the file changed.
+                parameters = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         except Exception as error:
             raise PromptsError(
                 f"{path} does not hold readable prompts ({error}); give a directory made by `taps train`."
             ) from error
-        if config.get("format") != FORMAT or config.get("kind") not in KINDS:
+        if not isinstance(config, dict) or config.get("format") != FORMAT or config.get("kind") not in KINDS:
             raise PromptsError(
                 f"{path} holds prompts of an unknown format or kind; make them again with `taps train`."
             )
@@ -101,14 +102,14 @@ class Prompts:
             raise PromptsError(
                 f"{path} holds values that are not finite in {', '.join(broken)}; make them again."
             )
-        return cls(
-            kind=config["kind"],
-            parameters=parameters,
-            suffix=config["suffix"],
-            base=config["base"],
-            base_fingerprint=config["base_fingerprint"],
-            record=config.get("record", {}),
-        )
+        texts = {name: config.get(name) for name in ("kind", "suffix", "base", "base_fingerprint")}
+        absent = [name for name, value in texts.items() if not isinstance(value, str)]
+        if absent:
+            raise PromptsError(
+                f"{path / CONFIG_FILE} does not say {', '.join(absent)}; make the prompts again."
+            )
+        named = {name: str(value) for name, value in texts.items()}
+        return cls(parameters=parameters, record=config.get("record", {}), **named)
 
 
 def check_base(prompts: Prompts, clip: Clip) -> None:
