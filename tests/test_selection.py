@@ -89,7 +89,10 @@ def test_density_is_the_mean_likeness_to_the_nearest_of_the_last():
     for feature in features:
         recent.add(feature)
     probe = rng.normal(size=6)
-    assert recent.density(probe) == pytest.approx(np.sort(features[30:] @ probe)[-5:].mean())
+    held = features[30:] - features[30:].mean(axis=0)
+    away = probe - features[30:].mean(axis=0)
+    cosines = held @ away / np.linalg.norm(held, axis=1) / np.linalg.norm(away)
+    assert recent.density(probe) == pytest.approx(np.sort(cosines)[-5:].mean())
 
 
 def run(chooser, features, probs, start, stop):

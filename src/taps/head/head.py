@@ -29,8 +29,8 @@ class HeadSettings:
         discount: How much a label counts in the trust when one more has come.
     """
 
-    penalties: tuple[float, ...] = (1.0, 3.0)
-    strengths: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0)
+    penalties: tuple[float, ...] = (0.3, 1.0, 3.0)
+    strengths: tuple[float, ...] = (1.0, 2.5, 6.0, 16.0)
     sharpness: tuple[float, ...] = (0.5, 1.0, 2.0)
     discount: float = 1.0
 

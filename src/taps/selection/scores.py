@@ -58,11 +58,17 @@ class Recent:
         return self.features[: min(self.seen, self.size)]
 
     def density(self, x: Array) -> float:
-        """Mean similarity to the nearest of the last images; 0 while there are none."""
+        """Mean cosine to the nearest of the last images, seen from their centre; 0 while there are none.
+
+        Features of one model all lie in a narrow cone: from the origin every image looks like every other.
+        """
         held = self.held
         if len(held) == 0:
             return 0.0
-        likeness = held @ x
+        centre = held.mean(axis=0)
+        away, others = x - centre, held - centre
+        lengths = np.linalg.norm(others, axis=1) * np.linalg.norm(away)
+        likeness = others @ away / np.maximum(lengths, 1e-12)
         nearest = min(self.neighbours, len(held))
         return float(np.partition(likeness, -nearest)[-nearest:].mean())
 
