@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "eval": ("taps.cli.eval", "Measure methods on streams: predict first, label afterwards."),
     "report": ("taps.cli.report", "Tables, plots and comparisons from the results of an evaluation."),
     "ablate": ("taps.cli.ablate", "Repeat one of the paper's ablations."),
+    "bench": ("taps.cli.bench", "Measure speed and memory here, beside the published way of computing a step."),
     "data": ("taps.cli.data", "List data sets and check a copy of one before hours are spent on it."),
     "simulate": ("taps.cli.simulate", "Simulate the paper's two propositions."),
 }

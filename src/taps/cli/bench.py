@@ -1,0 +1,273 @@
+"""`taps bench`: how fast the step is here, beside the published way of computing it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import torch
+
+    from taps.clip import Clip
+    from taps.evaluate.bench_step import StepTimings
+
+app = typer.Typer(no_args_is_help=True, help="Measure speed and memory on this machine.")
+
+MODEL = typer.Option("ViT-B-16", help="Architecture, or anything `load_clip` takes.")
+PRETRAINED = typer.Option("random", help="Weights; speed does not depend on them.")
+DEVICE = typer.Option(None, help="cpu or cuda; default: cuda where there is one.")
+DTYPE = typer.Option(None, help="Of our frozen weights: fp32, bf16, fp16; default: bf16 on cuda, else fp32.")
+THREADS = typer.Option(None, min=1, help="Threads of torch on a CPU.")
+JSON = typer.Option(None, "--json", help="Also write the figures to this file.")
+
+
+@app.command()
+def step(
+    model: str = MODEL,
+    pretrained: str = PRETRAINED,
+    classes: str = typer.Option("100,1000", help="Numbers of classes."),
+    buffer: str = typer.Option("0,150,1500", help="Numbers of labelled images."),
+    reset: str = typer.Option("sample,never", help="Episodic (sample), continual (never), or both."),
+    views: int = typer.Option(64, min=1, help="Views of an image."),
+    device: str | None = DEVICE,
+    dtype: str | None = DTYPE,
+    repeats: int = typer.Option(10, min=1, help="Rounds; each times either way once."),
+    reference: bool = typer.Option(True, help="Whether to time the published way, too."),
+    quick: bool = typer.Option(False, "--quick", help="Two rounds: a first impression."),
+    threads: int | None = THREADS,
+    file: Path | None = JSON,
+) -> None:
+    """The step per image: the published way and ours side by side, alternating."""
+    from rich.console import Console
+
+    from taps.evaluate.bench_step import cases, measure_step
+
+    place, number = settle_device(device, dtype, threads)
+    load = model_loader(model, pretrained)
+    rows, lines = [], []
+    for case in cases(numbers(classes), numbers(buffer), reset.split(","), views):
+        rounds = min(repeats, 2) if quick else repeats
+        got = measure_step(load, case, device=place, dtype=number, repeats=rounds, reference=reference)
+        rows.append(got.to_dict())
+        lines.append(step_line(got))
+        Console(stderr=True).print(" ".join(lines[-1]), highlight=False)
+        write(file, place, {"model": model, "dtype": str(number), "steps": rows})
+    table(
+        f"{model}: ms per image with {views} views, median ± half the quartiles' distance; peak GiB",
+        [
+            "reset",
+            "classes",
+            "labels",
+            "published",
+            "ours",
+            "ratio",
+            "+views",
+            "+views",
+            "ratio",
+            "GiB",
+            "GiB",
+        ],
+        lines,
+    )
+
+
+def step_line(got: StepTimings) -> list[str]:
+    """One line of the table: published and ours, views ready, then views included, then memory."""
+    case = got.case
+    line = [case.reset, f"{case.classes:,}", f"{case.buffer:,}"]
+    for slow, fast, ratio in (
+        (got.reference, got.ours, got.speedup),
+        (got.reference_views, got.ours_views, got.speedup_views),
+    ):
+        line += ["–" if t is None else f"{t.median:.1f}±{(t.high - t.low) / 2:.1f}" for t in (slow, fast)]
+        line.append("–" if ratio is None else f"{ratio:.1f}×")
+    return line + ["–" if x is None else f"{x / 1024:.1f}" for x in (got.reference_mib, got.ours_mib)]
+
+
+@app.command()
+def views(
+    images: str = typer.Option("375x500,1200x1600", help="Heights and widths."),
+    sizes: str = typer.Option("64,224", help="Sides of a view."),
+    count: int = typer.Option(64, "--views", min=1, help="Views of an image."),
+    device: str | None = DEVICE,
+    repeats: int = typer.Option(15, min=1),
+    threads: int | None = THREADS,
+    file: Path | None = JSON,
+) -> None:
+    """From a decoded image to its views: Pillow against tensors."""
+    from taps.evaluate.bench_stream import measure_views
+
+    place, _ = settle_device(device, None, threads)
+    shapes = [[int(side) for side in each.split("x")] for each in images.split(",")]
+    rows = [
+        measure_views(place, shape=(height, width), size=size, views=count, repeats=repeats)
+        for height, width in shapes
+        for size in numbers(sizes)
+    ]
+    table(
+        "ms for all views of an image: median",
+        ["image", "view", "Pillow", "tensors", "ratio"],
+        [
+            [
+                "×".join(map(str, row["shape"])),
+                str(row["size"]),
+                *(f"{row['ms'][backend]['median']:.2f}" for backend in ("pillow", "tensor")),
+                f"{row['ms']['pillow']['median'] / row['ms']['tensor']['median']:.1f}×",
+            ]
+            for row in rows
+        ],
+    )
+    write(file, place, {"views": rows})
+
+
+@app.command()
+def stream(
+    model: str = MODEL,
+    pretrained: str = PRETRAINED,
+    classes: int = typer.Option(100, min=2, help="Number of classes."),
+    images: int = typer.Option(50, min=1, help="Images that are timed."),
+    count: int = typer.Option(64, "--views", min=1, help="Views of an image."),
+    reset: str = typer.Option("sample", help="sample or never."),
+    decoders: int = typer.Option(2, min=0, help="Threads that decode ahead; 0 for none."),
+    device: str | None = DEVICE,
+    dtype: str | None = DTYPE,
+    threads: int | None = THREADS,
+    file: Path | None = JSON,
+) -> None:
+    """End to end: JPEG bytes in, predictions out, questions answered at once."""
+    from taps.evaluate.bench import class_names
+    from taps.evaluate.bench_stream import measure_stream
+    from taps.learner import Learner
+    from taps.prompts import maple
+
+    place, number = settle_device(device, dtype, threads)
+    clip = model_loader(model, pretrained)(number, place)
+    prompts = maple.initial(clip, generator())
+    learner = Learner(clip, class_names(classes), "taps", prompts=prompts, views=count, reset=reset)
+    row = measure_stream(learner, images, threads=decoders)
+    ms = row["ms"]
+    table(
+        f"{model}, {classes} classes, {count} views, from JPEG bytes",
+        ["images/s", "ms median", "quartiles", "asked", "peak MiB"],
+        [[f"{row['images_per_second']:.2f}", f"{ms['median']:.1f}", f"{ms['low']:.1f}–{ms['high']:.1f}",
+          str(row["asked"]), f"{row['peak_mib']:,.0f}"]],
+    )  # fmt: skip
+    write(file, place, {"model": model, "dtype": str(number), "stream": row})
+
+
+@app.command()
+def scaling(
+    model: str = typer.Option("tiny", help="Architecture, or anything `load_clip` takes."),
+    pretrained: str = PRETRAINED,
+    classes: str = typer.Option("10,100,1000,10000", help="Numbers of classes; empty for none."),
+    views: str = typer.Option("4,16,64,256", help="Numbers of views; empty for none."),
+    buffer: str = typer.Option("0,100,10000,100000", help="Numbers of labelled images; empty for none."),
+    sizes: str = typer.Option("32,64,96", help="Sides of the model's images; empty for none."),
+    length: int = typer.Option(0, help="Images of a stream whose memory is watched; 0 for none."),
+    device: str | None = DEVICE,
+    dtype: str | None = DTYPE,
+    repeats: int = typer.Option(5, min=1),
+    threads: int | None = THREADS,
+    file: Path | None = JSON,
+    plot: Path | None = typer.Option(None, help="Draw the curves into this file (png, svg, pdf)."),
+) -> None:
+    """Cost against classes, views, labelled images, image size; memory along a stream."""
+    from taps.evaluate import bench_scaling
+
+    place, number = settle_device(device, dtype, threads)
+    load = model_loader(model, pretrained)
+    rows: list[dict[str, Any]] = []
+    for over, given in (("classes", classes), ("views", views), ("buffer", buffer), ("image_size", sizes)):
+        wanted = numbers(given)
+        rows += bench_scaling.sweep(load, over, wanted, device=place, dtype=number, repeats=repeats)
+        write(file, place, {"model": model, "dtype": str(number), "rows": rows})
+    if length:
+        rows += bench_scaling.long_stream(load(number, place), length, every=max(1, length // 20))
+    table(
+        f"{model}: one number varied, the others as in {bench_scaling.BASE}",
+        ["varied", "value", "ms per image", "peak MiB"],
+        [[r["over"], f"{r['value']:,}", milliseconds(r), f"{r['peak_mib']:,.0f}"] for r in rows],
+    )
+    write(file, place, {"model": model, "dtype": str(number), "rows": rows})
+    if plot is not None:
+        bench_scaling.plot(rows, plot)
+
+
+def milliseconds(row: dict[str, Any]) -> str:
+    return f"{row['ms']['median']:.1f}" if "ms" in row else "–"
+
+
+def numbers(text: str) -> list[int]:
+    """
+    >>> numbers("100,1000")
+    [100, 1000]
+    """
+    from taps.errors import SettingsError
+
+    try:
+        return [int(each) for each in text.split(",") if each.strip()]
+    except ValueError:
+        raise SettingsError(f"{text!r} is not a list of whole numbers such as 100,1000.") from None
+
+
+def settle_device(
+    device: str | None, dtype: str | None, threads: int | None
+) -> tuple[torch.device, torch.dtype]:
+    """Where to measure, and in which number type."""
+    import torch
+
+    from taps.errors import SettingsError
+    from taps.evaluate.bench import DTYPES
+
+    if threads:
+        torch.set_num_threads(threads)
+    try:
+        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError) as error:
+        raise SettingsError(f"The device {device!r} cannot be used here ({error}).") from None
+    name = dtype or ("bf16" if place.type == "cuda" else "fp32")
+    if name not in DTYPES:
+        raise SettingsError(f"The number type {name!r} is unknown; use one of {', '.join(DTYPES)}.")
+    return place, DTYPES[name]
+
+
+def model_loader(model: str, pretrained: str) -> Callable[[torch.dtype, torch.device], Clip]:
+    """Loads once, then hands out copies."""
+    import copy
+
+    from taps.clip.load import load_clip
+
+    built_in = model in ("pocket",) or Path(model).exists() or "/" in model
+    master = load_clip(model, pretrained=None if built_in else pretrained)
+    return lambda dtype, device: copy.deepcopy(master).to(device=device, dtype=dtype)
+
+
+def generator() -> torch.Generator:
+    import torch
+
+    return torch.Generator().manual_seed(0)
+
+
+def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    made = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False)
+    for row in rows:
+        made.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 140).print(made)  # in a file nothing is cut off
+
+
+def write(file: Path | None, device: torch.device, values: dict[str, Any]) -> None:
+    """Figures are written as they come: an interrupted run leaves what it measured."""
+    from taps.evaluate.bench import machine
+
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"machine": machine(device), **values}, indent=1) + "\n")

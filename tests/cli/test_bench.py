@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from taps.cli.bench import app
+from taps.errors import SettingsError
+
+runner = CliRunner()
+
+
+def bench(*arguments: str) -> str:
+    done = runner.invoke(app, [*arguments, "--device", "cpu"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_step_measures_both_ways_and_writes_them(tmp_path: Path) -> None:
+    file = tmp_path / "figures" / "step.json"
+    output = bench("step", "--model", "tiny", "--classes", "3", "--buffer", "0,3", "--reset", "sample,never",
+                   "--views", "4", "--quick", "--json", str(file))  # fmt: skip
+    assert "published" in output
+    written = json.loads(file.read_text())
+    assert [(row["case"]["reset"], row["case"]["buffer"]) for row in written["steps"]] == [
+        ("sample", 0), ("sample", 3), ("never", 0), ("never", 3),
+    ]  # fmt: skip
+    for row in written["steps"]:
+        assert row["ours"]["median"] > 0
+        assert row["speedup"] == pytest.approx(row["reference"]["median"] / row["ours"]["median"])
+    assert written["machine"]["torch"]
+
+
+def test_views_compares_the_backends() -> None:
+    output = bench("views", "--images", "30x40", "--sizes", "16", "--views", "3", "--repeats", "1")
+    assert "30×40" in output
+
+
+@pytest.mark.parametrize("decoders", ["0", "2"])
+def test_stream_goes_from_bytes_to_predictions(tmp_path: Path, decoders: str) -> None:
+    file = tmp_path / "stream.json"
+    bench("stream", "--model", "tiny", "--classes", "3", "--images", "2", "--views", "2", "--json", str(file),
+          "--decoders", decoders)  # fmt: skip
+    assert json.loads(file.read_text())["stream"]["images_per_second"] > 0
+
+
+def test_scaling_varies_one_number_at_a_time_and_draws(tmp_path: Path) -> None:
+    file, drawn = tmp_path / "scaling.json", tmp_path / "scaling.png"
+    bench("scaling", "--classes", "3,5", "--views", "2", "--buffer", "0,20", "--sizes", "32",
+          "--repeats", "1", "--length", "20", "--json", str(file), "--plot", str(drawn))  # fmt: skip
+    rows = json.loads(file.read_text())["rows"]
+    assert [(row["over"], row["value"]) for row in rows[:6]] == [
+        ("classes", 3), ("classes", 5), ("views", 2), ("buffer", 0), ("buffer", 20), ("image_size", 32),
+    ]  # fmt: skip
+    assert rows[-1]["value"] == 20
+    assert drawn.stat().st_size > 1000
+
+
+def test_what_cannot_be_measured_is_said() -> None:
+    for wrong in (["step", "--classes", "many"], ["step", "--dtype", "fp8"]):
+        with pytest.raises(SettingsError):
+            runner.invoke(app, [*wrong, "--device", "cpu"], catch_exceptions=False)
