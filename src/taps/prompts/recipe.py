@@ -40,7 +40,7 @@ class Recipe:
 RECIPES = {
     "coop": Recipe(epochs=50, batch=32, lr=2e-3, crops=5),
     "cocoop": Recipe(epochs=10, batch=8, lr=2e-3, crops=5),
-    "proda": Recipe(epochs=20, batch=32, lr=2e-3, crops=5),
+    "proda": Recipe(epochs=10, batch=64, lr=2e-3, crops=5),
     "maple": Recipe(epochs=5, batch=16, lr=2.6e-3),
 }
 
