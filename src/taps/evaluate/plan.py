@@ -78,12 +78,12 @@ def prompts_for(method: str, prompts: str | None) -> str | None:
     """
     if prompts is None or method in OWN_CONTEXT:
         return None
-    if method not in FAMILY:
-        return prompts
+    family = FAMILY.get(method, "maple")
     if (Path(prompts) / "config.json").is_file():
         kind = json.loads((Path(prompts) / "config.json").read_text()).get("kind")
-        return prompts if kind == FAMILY[method] or method in ("source", "taps") else None
-    inside = Path(prompts) / FAMILY[method]
+        own = kind == family or method in ("source", "taps") or method not in FAMILY
+        return prompts if own else None
+    inside = Path(prompts) / family
     return str(inside) if inside.is_dir() else prompts
 
 
