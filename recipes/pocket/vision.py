@@ -1,9 +1,10 @@
 """Train the vision tower against a locked text tower, within a budget of seconds.
 
-`train.py` gives a text tower whose class names already stand where their meanings are, and a fine-tuned teacher.
-Here both stay as they are. The teacher answers once for a few fixed crops of every image; then the tower sees those
-crops again and again, recoloured, drawn, mixed and erased, and learns the teacher's answer and the label, at the
-leaves and at random cuts of WordNet. `--prepare` writes the text features (once, on any machine); without it, trains.
+`train.py` gives a text tower whose class names already stand where their meanings are, and a fine-tuned
+teacher. Here both stay as they are. The teacher answers once for a few fixed crops of every image; then the
+tower sees those crops again and again, recoloured, drawn, mixed and erased, and learns the teacher's answer
+and the label, at the leaves and at random cuts of WordNet. `--prepare` writes the text features (once, on any
+machine); without it, trains.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def prepare(args: argparse.Namespace) -> None:
             ids[i, : len(row)] = torch.tensor(row)
         with torch.no_grad():
             features.append(F.normalize(model.encode_text(ids).float(), dim=1))
-    caption = (torch.cat(features) * 127 / torch.cat(features).abs().amax(1, keepdim=True)).round().to(torch.int8)
+    caption = (
+        (torch.cat(features) * 127 / torch.cat(features).abs().amax(1, keepdim=True)).round().to(torch.int8)
+    )
     np.savez(args.out, nodes=nodes.half().numpy(), captions=caption.numpy(), leaves=names["leaves"], **keep)
     print(f"{args.out}: {tuple(nodes.shape)} nodes, {len(caption)} captions")
 
@@ -109,9 +112,13 @@ class Bank:
 class VisionStudent:
     """The tower, its training-time heads, and one step."""
 
-    def __init__(self, args: argparse.Namespace, banks: dict[str, Bank], text: TextFeatures, device: torch.device):
+    def __init__(
+        self, args: argparse.Namespace, banks: dict[str, Bank], text: TextFeatures, device: torch.device
+    ):
         self.args, self.text, self.device = args, text, device
-        self.cfg = PocketConfig(vision_width=args.width, vision_layers=args.depth, vision_heads=args.width // 64)
+        self.cfg = PocketConfig(
+            vision_width=args.width, vision_layers=args.depth, vision_heads=args.width // 64
+        )
         self.visual = Vision(self.cfg, args.drop_path).to(device).train()
         self.heads = nn.ModuleDict(
             {"feature": nn.Linear(args.width, 1280), "leaf": nn.Linear(args.width, text.leaves)}
@@ -140,7 +147,10 @@ class VisionStudent:
         decay = [p for n, p in named if p.ndim >= 2 and "embedding" not in n]
         plain = [p for n, p in named if p.ndim < 2 or "embedding" in n] + [self.log_scale]
         self.params = decay + plain
-        groups = [{"params": decay, "weight_decay": args.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+        groups = [
+            {"params": decay, "weight_decay": args.weight_decay},
+            {"params": plain, "weight_decay": 0.0},
+        ]
         self.opt = torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.98), fused=device.type == "cuda")
 
     @torch.no_grad()
@@ -159,7 +169,7 @@ class VisionStudent:
             rows.append(row)
         x = sample(torch.cat(pixels).float() / 255, torch.cat(theta), self.cfg.image_size)
         k, n = self.labelled, len(x)
-        # The teacher was trained with part of the prior added; with it, its answer is what the label would be.
+        # The teacher was trained with part of the prior added; with it, its answer is like the label.
         soft = F.softmax((torch.cat(logits).float() + self.shift) / args.temperature, dim=1)
         hard = F.one_hot(torch.cat(label)[:k], leaves).float()
         soft[:k] = (1 - args.hard) * soft[:k] + args.hard * hard
@@ -173,7 +183,7 @@ class VisionStudent:
         return view, soft, mix.targets(target), rows[-1] if n > k else rows[0][:0]
 
     def loss(self, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        args, text = self.args, self.text
+        text = self.text
         view, soft, target, caption_row = self.draw()
         k, leaves = self.labelled, text.leaves
         with amp(self.device):
@@ -198,7 +208,9 @@ class VisionStudent:
         feature = cosine_loss(guess, target)
         contrast = torch.zeros((), device=self.device)
         if len(caption_row):
-            which_caption = caption_row * CAPTIONS + torch.randint(CAPTIONS, caption_row.shape, device=self.device)
+            which_caption = caption_row * CAPTIONS + torch.randint(
+                CAPTIONS, caption_row.shape, device=self.device
+            )
             pair = scale * image[k:] @ text.captions[which_caption].t()
             own = torch.arange(len(pair), device=self.device)
             contrast = (F.cross_entropy(pair, own) + F.cross_entropy(pair.t(), own)) / 2
@@ -273,12 +285,20 @@ def train(args: argparse.Namespace) -> None:
         if step in (1, 3, 10, 50, 200) or spent - report > args.report:
             report = spent
             shown = " ".join(f"{k} {v.item():.3f}" for k, v in parts.items())
-            scores = " ".join(f"{n} {student.accuracy(s):.1f}" for n, s in sources.items() if n in ("val", "tiny"))
-            print(f"{spent:5.0f}s step {step} {shown} scale {student.log_scale.exp().item():.1f} {scores}", flush=True)
+            scores = " ".join(
+                f"{n} {student.accuracy(s):.1f}" for n, s in sources.items() if n in ("val", "tiny")
+            )
+            print(
+                f"{spent:5.0f}s step {step} {shown} scale {student.log_scale.exp().item():.1f} {scores}",
+                flush=True,
+            )
             student.save(args.out)
     student.save(args.out)
     if "val" in sources:
-        print(f"done: {step} steps, {spent:.0f}s, tiny val {student.accuracy(sources['val'], 10**6):.1f}", flush=True)
+        print(
+            f"done: {step} steps, {spent:.0f}s, tiny val {student.accuracy(sources['val'], 10**6):.1f}",
+            flush=True,
+        )
 
 
 def join(args: argparse.Namespace) -> None:
@@ -297,8 +317,12 @@ def join(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="what prepare.py wrote, textfeatures.npz, teacher.pt")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, required=True, help="what prepare.py wrote, textfeatures.npz, teacher.pt"
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--prepare", action="store_true", help="write the text features to --out")
     parser.add_argument("--join", type=Path, help="vision weights to join with --text-tower into --out")
@@ -306,7 +330,9 @@ def main() -> None:
     parser.add_argument("--bpe", type=Path, help="bpe_simple_vocab_16e6.txt.gz")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=280)
-    parser.add_argument("--until", type=float, default=0, help="stop so many seconds after the start, preparation included")
+    parser.add_argument(
+        "--until", type=float, default=0, help="stop so many seconds after the start, preparation included"
+    )
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--depth", type=int, default=9)

@@ -20,7 +20,9 @@ FAST = ["--model", "tiny", "--set", "views=4", "--set", "tau0=0.5"]
 
 def taps(*args, cwd, stdin=""):
     env = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "120"}
-    return subprocess.run([*TAPS, *map(str, args)], cwd=cwd, input=stdin, capture_output=True, text=True, env=env)
+    return subprocess.run(
+        [*TAPS, *map(str, args)], cwd=cwd, input=stdin, capture_output=True, text=True, env=env
+    )
 
 
 @pytest.fixture
@@ -99,10 +101,8 @@ def test_killed_and_resumed_is_the_same_run(tmp_path, here):
 
 
 def test_console_oracle_asks_a_person(folder, tmp_path):
-    done = taps(
-        "run", folder / "dog", *FAST, "--classes", "cat,dog,bird", "--oracle", "console", "--limit", "2", "--out", "o",
-        cwd=tmp_path, stdin="dog\n\n",
-    )  # fmt: skip
+    asked = ["--classes", "cat,dog,bird", "--oracle", "console", "--limit", "2", "--out", "o"]
+    done = taps("run", folder / "dog", *FAST, *asked, cwd=tmp_path, stdin="dog\n\n")
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "o/summary.json").read_text())
     assert (summary["asked"], summary["answered"]) == (2, 1)

@@ -14,7 +14,9 @@ VIEWS = 16  # a quarter of the paper's 64, so that two cores are done in minutes
 
 @app.command()
 def demo(
-    model: Annotated[str, typer.Option(help="pocket comes with the package; any other model works too.")] = "pocket",
+    model: Annotated[
+        str, typer.Option(help="pocket comes with the package; any other model works too.")
+    ] = "pocket",
     methods: Annotated[str, typer.Option(help="Which methods to compare.")] = "zero_shot,tpt,taps",
     limit: Annotated[int | None, typer.Option(help="Stop after so many images.")] = None,
     views: Annotated[int, typer.Option(help="Views of each image; the paper has 64.")] = VIEWS,
@@ -41,7 +43,9 @@ def demo(
         out.mkdir(parents=True, exist_ok=True)
         (out / "report.html").touch()
     except OSError as error:
-        raise DataError(f"The report cannot be written to {out} ({error.strerror}); choose another --out.") from error
+        raise DataError(
+            f"The report cannot be written to {out} ({error.strerror}); choose another --out."
+        ) from error
     clip = load_clip(model)
     warning = ""
     if clip.fingerprint.startswith("random"):
@@ -49,16 +53,20 @@ def demo(
         console.print(warning)
     dataset = demo_dataset()
     order = stream_order(len(dataset), seed).tolist()[:limit]
-    console.print(f"{len(order)} images, {len(dataset.classes)} classes, model {model}, {views} views of each image.")
+    console.print(
+        f"{len(order)} images, {len(dataset.classes)} classes, model {model}, {views} views of each image."
+    )
     traces = []
     for name in methods.split(","):
-        # The paper's rule would ask about nearly all of the first 30 images of so short a stream; the budget is held.
+        # The paper's rule would ask about nearly all of the first 30 images: the budget is held.
         settings = given_settings(name, {"views": views, "rate": rate, "budget": "hard"}, [])
         learner = Learner(clip, dataset.classes, name, seed=seed, **settings)
         with MethodBar(console, name, len(order)) as update:
             traces.append(play(learner, dataset, order, Trace(name, find_method(name).line), update))
     report = out / "report.html"
-    report.write_text(page(traces, model=model, dataset=dataset, views=views, warning=warning), encoding="utf-8")
+    report.write_text(
+        page(traces, model=model, dataset=dataset, views=views, warning=warning), encoding="utf-8"
+    )
     _show(console, traces)
     console.print(f"Report: {report.resolve()}", soft_wrap=True)
 

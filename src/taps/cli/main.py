@@ -13,7 +13,7 @@ from taps.errors import TapsError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module with a typer `app`, one line for `taps --help`)
-    "demo": ("taps.cli.demo", "See it work, offline, in minutes: three methods on a bundled stream, and a report."),
+    "demo": ("taps.cli.demo", "See it work, offline, in minutes: a bundled stream, and a report."),
     "run": ("taps.cli.run", "Stream a folder of images: predict, ask an expert now and then, learn."),
     "methods": ("taps.cli.methods", "List the methods with one line each, or the settings of one."),
     "train": ("taps.cli.train", "Train prompts on a few images of each class."),
@@ -22,7 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "eval": ("taps.cli.eval", "Measure methods on streams: predict first, label afterwards."),
     "report": ("taps.cli.report", "Tables, plots and comparisons from the results of an evaluation."),
     "ablate": ("taps.cli.ablate", "Repeat one of the paper's ablations."),
-    "bench": ("taps.cli.bench", "Measure speed and memory here, beside the published way of computing a step."),
+    "bench": ("taps.cli.bench", "Measure speed and memory here, beside the published way."),
     "data": ("taps.cli.data", "List data sets and check a copy of one before hours are spent on it."),
     "simulate": ("taps.cli.simulate", "Simulate the paper's two propositions."),
 }
@@ -48,7 +48,11 @@ class LazyGroup(TyperGroup):
 
 
 app = typer.Typer(
-    cls=LazyGroup, no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+    cls=LazyGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
 )
 
 

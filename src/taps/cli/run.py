@@ -14,26 +14,40 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 @app.command()
 def run(
-    folder: Annotated[str, typer.Argument(help="Folder (or zip) of images, with or without one folder a class.")],
+    folder: Annotated[
+        str, typer.Argument(help="Folder (or zip) of images, with or without one folder a class.")
+    ],
     classes: Annotated[
-        str | None, typer.Option(help="Names separated by commas, or a file with one a line; else the folders' names.")
+        str | None,
+        typer.Option(help="Names separated by commas, or a file with one a line; else the folders' names."),
     ] = None,
     model: Annotated[str, typer.Option(help="pocket, ViT-B-16, a checkpoint's path, …")] = "pocket",
-    pretrained: Annotated[str | None, typer.Option(help="Weights for an architecture: a file, openai, laion2b.")] = None,
+    pretrained: Annotated[
+        str | None, typer.Option(help="Weights for an architecture: a file, openai, laion2b.")
+    ] = None,
     method: Annotated[str, typer.Option(help="Which system; `taps methods` lists them.")] = "taps",
-    prompts: Annotated[str | None, typer.Option(help="hand, coop, maple, or a directory of trained prompts.")] = None,
+    prompts: Annotated[
+        str | None, typer.Option(help="hand, coop, maple, or a directory of trained prompts.")
+    ] = None,
     source: Annotated[str | None, typer.Option(help="Source statistics made by `taps stats`.")] = None,
-    oracle: Annotated[str, typer.Option(help="Who answers: folder (its own labels), console (you), none.")] = "folder",
+    oracle: Annotated[
+        str, typer.Option(help="Who answers: folder (its own labels), console (you), none.")
+    ] = "folder",
     rate: Annotated[float | None, typer.Option(help="Share of images to ask about.")] = None,
     buffer: Annotated[int | None, typer.Option(help="How many labelled images are kept.")] = None,
     seed: Annotated[int, typer.Option(help="Every random choice follows from it.")] = 0,
     limit: Annotated[int | None, typer.Option(help="Stop after so many images.")] = None,
-    shuffle: Annotated[bool, typer.Option(help="Shuffle the stream by the seed, or take it in order of names.")] = True,
+    shuffle: Annotated[
+        bool, typer.Option(help="Shuffle the stream by the seed, or take it in order of names.")
+    ] = True,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Any other setting of the method: name=value. May be repeated.")
+        list[str] | None,
+        typer.Option("--set", help="Any other setting of the method: name=value. May be repeated."),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Where the record goes; a new folder under runs/ unless given.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the record goes; a new folder under runs/ unless given.")
+    ] = None,
     resume: Annotated[bool, typer.Option(help="Go on with a run that was stopped.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
@@ -68,7 +82,9 @@ def run(
     try:
         with stream_progress(console, len(indices), tally.position) as progress:
             expert = make_oracle(oracle, learner.classes, labels, progress)
-            seconds = runner.run_stream(learner, dataset, indices, expert, record, tally, progress=progress.update)
+            seconds = runner.run_stream(
+                learner, dataset, indices, expert, record, tally, progress=progress.update
+            )
     finally:
         record.close()
     summary = runner.summarise(learner, tally, where, seconds)

@@ -144,7 +144,13 @@ def entropy_chart(trace: Trace) -> str:
     quiet = [step for step in range(len(steps)) if step not in asked]
     marks: list[Line | Dots] = [
         Dots("not asked", [steps[i] for i in quiet], [trace.entropies[i] for i in quiet], "#9aa4b2"),
-        Dots("asked", [steps[i] for i in trace.asked], [trace.entropies[i] for i in trace.asked], COLOURS[2], 3.6),
+        Dots(
+            "asked",
+            [steps[i] for i in trace.asked],
+            [trace.entropies[i] for i in trace.asked],
+            COLOURS[2],
+            3.6,
+        ),
         Line("threshold", steps, trace.thresholds, COLOURS[0]),
     ]
     return chart(marks, x_title="images seen", y_title="entropy (nats)")
@@ -159,7 +165,8 @@ def question_gallery(questions: Sequence[Question]) -> str:
         note = f"<br><small>{html.escape(question.note)}</small>" if question.note else ""
         cards.append(
             f'<figure><img src="{question.picture}" alt="{html.escape(question.answer)}"><figcaption>'
-            f'image {question.step + 1}<br><span class="{verdict}">{html.escape(question.predicted)}</span><br>'
+            f"image {question.step + 1}<br>"
+            f'<span class="{verdict}">{html.escape(question.predicted)}</span><br>'
             f"→ <b>{html.escape(question.answer)}</b><br><small>{question.entropy:.2f} nats</small>{note}"
             "</figcaption></figure>"
         )

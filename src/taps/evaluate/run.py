@@ -79,7 +79,7 @@ class Record:
         )
 
     def commit(self, learner: Learner, tally: Tally) -> None:
-        """Rows, then the learner; the learner's own index, renamed last, says which progress file belongs to it."""
+        """Rows, then the learner; its index, renamed last, says which progress file belongs to it."""
         for file in (self.predictions, self.events):
             file.flush()
             os.fsync(file.fileno())
@@ -103,7 +103,9 @@ def _progress_file(out: Path, learner: Learner) -> Path:
     return out / STATE / f"progress-{learner.seen}-{learner.answered}.json"
 
 
-def open_run(out: Path, make_learner: Callable[[], Learner], *, resume: bool) -> tuple[Learner, Tally, Record]:
+def open_run(
+    out: Path, make_learner: Callable[[], Learner], *, resume: bool
+) -> tuple[Learner, Tally, Record]:
     """Start a run in an empty directory, or go on with one that was stopped."""
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -111,11 +113,15 @@ def open_run(out: Path, make_learner: Callable[[], Learner], *, resume: bool) ->
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise DataError(f"The output directory {out} cannot be written ({error.strerror}); choose another.") from error
+        raise DataError(
+            f"The output directory {out} cannot be written ({error.strerror}); choose another."
+        ) from error
     saved = (out / STATE / "learner.json").is_file()
     if not resume:
         if saved or (out / PREDICTIONS).exists():
-            raise DataError(f"{out} holds a run already; add --resume to go on with it, or choose another directory.")
+            raise DataError(
+                f"{out} holds a run already; add --resume to go on with it, or choose another directory."
+            )
         return make_learner(), Tally(), Record(out)
     if not saved:  # killed before the first commit: nothing to go on with, so the run starts again
         for file in (PREDICTIONS, EVENTS):
@@ -134,13 +140,16 @@ def _check_same(asked: Learner, saved: Learner, out: Path) -> None:
     """Refuse to go on with other settings than the run began with."""
     for name in ("method_name", "classes", "seed"):
         if getattr(asked, name) != getattr(saved, name):
-            raise DataError(f"The run in {out} was begun with another {name.removesuffix('_name')}; choose another --out.")
+            raise DataError(
+                f"The run in {out} was begun with another {name.removesuffix('_name')}; choose another --out."
+            )
     for field in fields(asked.settings):
         if field.name not in ("prompts", "source"):
             mine, theirs = getattr(asked.settings, field.name), getattr(saved.settings, field.name)
             if mine != theirs:
                 raise DataError(
-                    f"The run in {out} was begun with {field.name}={theirs!r}, not {mine!r}; choose another --out."
+                    f"The run in {out} was begun with {field.name}={theirs!r}, not {mine!r}; "
+                    "choose another --out."
                 )
 
 
@@ -215,7 +224,9 @@ def summarise(learner: Learner, tally: Tally, out: Path, seconds: Sequence[float
     """What `summary.json` holds. Latencies are read back from the events, so a resumed run counts whole."""
     times = np.array(_all_seconds(out) or list(seconds) or [0.0]) * 1000
     plain = {
-        field.name: value if isinstance(value := getattr(learner.settings, field.name), (int, float, str, type(None))) else str(value)
+        field.name: value
+        if isinstance(value := getattr(learner.settings, field.name), (int, float, str, type(None)))
+        else str(value)
         for field in fields(learner.settings)
         if field.name not in ("prompts", "source")
     }

@@ -76,9 +76,13 @@ def chart(
         if isinstance(mark, Line):
             path = " ".join(f"{x},{y}" for x, y in points)
             dash = ' stroke-dasharray="5 4"' if mark.dashed else ""
-            parts.append(f'<polyline fill="none" stroke="{mark.colour}" stroke-width="2"{dash} points="{path}"/>')
+            parts.append(
+                f'<polyline fill="none" stroke="{mark.colour}" stroke-width="2"{dash} points="{path}"/>'
+            )
         else:
-            parts += [f'<circle cx="{x}" cy="{y}" r="{mark.radius}" fill="{mark.colour}"/>' for x, y in points]
+            parts += [
+                f'<circle cx="{x}" cy="{y}" r="{mark.radius}" fill="{mark.colour}"/>' for x, y in points
+            ]
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">{html.escape(x_title)}</text>')
     parts.append(
@@ -90,7 +94,9 @@ def chart(
 
 def legend(marks: Sequence[Line | Dots]) -> str:
     items = "".join(
-        f'<span><i style="background:{mark.colour}"></i>{html.escape(mark.name)}</span>' for mark in marks if mark.name
+        f'<span><i style="background:{mark.colour}"></i>{html.escape(mark.name)}</span>'
+        for mark in marks
+        if mark.name
     )
     return f'<p class="legend">{items}</p>'
 
