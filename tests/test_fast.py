@@ -13,8 +13,10 @@ from torch import Tensor
 
 import taps.step
 from taps.clip.config import builtin_config
+from taps.clip.layout import make_layout, token_rows
 from taps.clip.load import load_clip
 from taps.clip.model import Clip, initialise
+from taps.clip.ops import plain_text_attention
 from taps.errors import SettingsError
 from taps.evaluate.reference_step import ReferenceOutcome, ReferenceStep
 from taps.fast.engine import Engine
@@ -245,3 +247,23 @@ def test_on_cuda_a_recorded_stream_is_the_eager_stream(kind: str, reset: str, dt
         assert a.entropy == pytest.approx(b.entropy, rel=tolerance)
         assert far(a.probs, b.probs) < tolerance
     assert again.engine.recorded is not None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
+@pytest.mark.parametrize("longest", [3, 40])
+def test_on_cuda_short_texts_are_attended_to_as_by_torch(
+    dtype: torch.dtype, tolerance: float, longest: int
+) -> None:
+    pytest.importorskip("triton")
+    from taps.clip.short_attention import short_attention
+
+    texts = [f"of a {name}." for name in (*CLASSES, "so " * longest + "far")]
+    layout = make_layout(token_rows(texts, context=2, limit=77), context=2).to("cuda")
+    generator = torch.Generator().manual_seed(0)
+    packed = torch.randn(len(layout.collect), 3 * 64, generator=generator).to("cuda", dtype).requires_grad_()
+    upper = torch.randn(len(layout.collect), 64, generator=generator).to("cuda", dtype)
+    fused, plain = short_attention(packed, layout, 2), plain_text_attention(packed, layout, 2)
+    assert far(fused.detach(), plain.detach()) < tolerance
+    slopes = [torch.autograd.grad(out, packed, upper)[0] for out in (fused, plain)]
+    assert far(*slopes) < tolerance

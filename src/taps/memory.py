@@ -8,7 +8,7 @@ Continual: the entries are run again at the current prompts, chunk by chunk, in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -19,6 +19,8 @@ from taps.classifier import Classifier
 from taps.gradient import NOTHING, Gradient, Point
 from taps.losses import ALIGN, cross_entropies
 from taps.source import SourceStats
+
+DEVICE_BYTES = 1 << 29  # of a GPU's memory for labelled pixels: about 3,500 images of 224 pixels
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,8 @@ class Memory:
             gradient = _each(gradient, torch.zeros_like)
         if self.anchor is not None:
             evidence = Evidence(pixels=None, views=None, feature=evidence.feature, gradient=gradient)
+        elif evidence.pixels is not None:
+            evidence = replace(evidence, pixels=_housed(evidence.pixels, len(self.buffer)))
         evicted = self.buffer.add(id, label, loss, evidence)
         if self.anchor is not None:
             if self.buffer.capacity > 0:
@@ -276,6 +280,13 @@ def _is_finite(gradient: Gradient) -> bool:
 
 def _each(gradient: Gradient, function: Callable[[Tensor], Tensor]) -> Gradient:
     return Gradient(*(None if part is None else function(part) for part in (gradient.text, gradient.vision)))
+
+
+def _housed(pixels: Tensor, others: int) -> Tensor:
+    """Pixels stay on the GPU while they are few; beyond `DEVICE_BYTES` they wait in pinned host memory."""
+    if not pixels.is_cuda or (others + 1) * pixels.nbytes <= DEVICE_BYTES:
+        return pixels
+    return torch.empty_like(pixels, device="cpu", pin_memory=True).copy_(pixels)
 
 
 def _present(tensor: Tensor | None) -> Tensor:

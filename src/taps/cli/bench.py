@@ -187,7 +187,9 @@ def scaling(
         rows += bench_scaling.sweep(load, over, wanted, device=place, dtype=number, repeats=repeats)
         write(file, place, {"model": model, "dtype": str(number), "rows": rows})
     if length:
-        rows += bench_scaling.long_stream(load(number, place), length, every=max(1, length // 20))
+        for row in bench_scaling.long_stream(load(number, place), length, every=max(1, length // 20)):
+            rows.append(row)
+            write(file, place, {"model": model, "dtype": str(number), "rows": rows})
     table(
         f"{model}: one number varied, the others as in {bench_scaling.BASE}",
         ["varied", "value", "ms per image", "peak MiB"],

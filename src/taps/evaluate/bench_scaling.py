@@ -57,20 +57,18 @@ def resized(load: Load, size: int) -> Load:
 
 def long_stream(
     clip: Clip, images: int, *, every: int, views: int = 2, classes: int = 10
-) -> list[dict[str, Any]]:
-    """Memory along a stream: resident (or device) megabytes after every so many images."""
+) -> Iterator[dict[str, Any]]:
+    """Memory along a stream: peak megabytes, resident or of the device, within every so many images."""
     learner = Learner(clip, class_names(classes), "taps", views=views, prompts="hand", buffer=150)
     pictures = [photo(40, 50, seed=seed) for seed in range(16)]
-    rows = []
     for index in range(images):
         prediction = learner.predict_one(pictures[index % len(pictures)])
         if prediction.ask:
             learner.learn_one(prediction.id, index % classes)
         if (index + 1) % every == 0:
             peak = peak_memory_mb(clip.device)
-            rows.append({"over": "stream", "value": index + 1, "peak_mib": peak, "asked": learner.asked})
+            yield {"over": "stream", "value": index + 1, "peak_mib": peak, "asked": learner.asked}
             reset_peak(clip.device)
-    return rows
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
