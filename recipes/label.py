@@ -1,7 +1,8 @@
 """What a label buys: accuracy by number of labels, method and rule for whom to ask (docs/label.md).
 
-    PYTHONPATH=src python3 recipes/label.py develop --data DIR --out OUT --jobs 2
-    PYTHONPATH=src python3 recipes/label.py final --data DIR --out OUT --jobs 2
+    PYTHONPATH=src python3 recipes/label.py develop --data DIR --out OUT --views 1 --limit 800
+    PYTHONPATH=src python3 recipes/label.py final --data DIR --out OUT --views 1 --limit 4000
+    PYTHONPATH=src python3 recipes/label.py final --data DIR --out OUT --views 8 --limit 500
     PYTHONPATH=src python3 recipes/label.py time --data DIR --out OUT
     PYTHONPATH=src python3 recipes/label.py page --out OUT --docs docs
 
@@ -9,8 +10,10 @@ DIR holds the zips. `develop` runs on Tiny-ImageNet's val set (clean, corrupted,
 and on corrupted Imagenette: every choice was made there. `final` runs once on caltech101-test and PACS.
 
 Views of an image are encoded once and stored: with a context in the text alone ("a photo of a", tuned) their
-features depend on neither order nor method. The methods themselves, their steps, policies and heads, are run
-truly, one image after the other. Rows go to OUT/NAME.jsonl; a run that was stopped goes on where it was.
+features depend on neither order nor method. One view makes long streams cheap (zero-shot with the head);
+several are for `view_ensemble` and `taps`, with a head and without. The methods themselves, their steps,
+policies and heads, are run truly, one image after the other. Rows go to OUT/NAME-VIEWS.jsonl; a run that was
+stopped goes on where it was.
 Needs no typer and no rich; `page` needs matplotlib.
 """
 
@@ -38,7 +41,7 @@ from taps.learner import Learner
 from taps.views import make_views, sample_generator
 
 ORDERS = 5
-RATES = (0.01, 0.02, 0.05, 0.10)
+KEPT = 0.25  # of the views: with few of them a tenth would be none
 RULES = ("random", "entropy", "margin", "leverage", "coverage", "density", "learned")
 FINAL = {
     "caltech101": "caltech101-test.zip",
@@ -132,8 +135,10 @@ def run_stream(
     labels, classes = held["labels"], held["classes"].tolist()
     learner = Learner(with_stored_features(clip, features), classes, method, seed=order, **settings)
     chance = np.random.default_rng([order, 1])
-    right, sure, losses, seconds = [], [], [], 0.0
-    for id, index in enumerate(np.random.default_rng(order).permutation(len(labels)).tolist()):
+    right, inner, sure, losses, seconds = [], [], [], [], 0.0
+    record_inner(learner.method, inner)
+    permuted = np.random.default_rng(order).permutation(len(labels))
+    for id, index in enumerate(permuted.tolist()):
         views = torch.full((settings.get("views", 1), 1), index)
         began = time.perf_counter()
         verdict = learner.method.predict(views)
@@ -151,6 +156,7 @@ def run_stream(
     return {
         "images": len(right),
         "accuracy": 100 * float(np.mean(right)),
+        "accuracy_inside": 100 * float(np.mean(inner == labels[permuted])) if inner else None,
         "second_half": 100 * float(np.mean(right[len(right) // 2 :])),
         "asked": learner.asked,
         "loss": float(np.mean(losses)),
@@ -160,6 +166,19 @@ def run_stream(
     }
 
 
+def record_inner(method: Any, said: list[int]) -> None:
+    """Note what the method inside a head says: of `taps+`, plain `taps` with the very same labels."""
+    if hasattr(method, "inner"):
+        predict = method.inner.predict
+
+        def noted(views: torch.Tensor) -> Any:
+            verdict = predict(views)
+            said.append(int(verdict.probs.argmax()))
+            return verdict
+
+        method.inner.predict = noted
+
+
 def calibration_error(sure: np.ndarray, right: np.ndarray, bins: int = 15) -> float:
     """Expected calibration error: how far confidence is from accuracy, over bins of confidence."""
     place = np.minimum((sure * bins).astype(int), bins - 1)
@@ -167,27 +186,22 @@ def calibration_error(sure: np.ndarray, right: np.ndarray, bins: int = 15) -> fl
     return float(sum(abs(sure[p].mean() - right[p].mean()) * len(p) for p in parts if len(p)) / len(right))
 
 
-def plans(views: int, final: bool) -> Iterator[tuple[str, dict[str, Any], float]]:
-    """Method, settings and share of wrong answers of every run on a stream; what matters most first."""
-    many = {"views": views}
-    tuned = {**many, "prompts": "hand"}
-    yield "zero_shot", {}, 0.0
-    yield "view_ensemble", many, 0.0
-    for rate in (0.05, 0.01, 0.02, 0.10):
-        yield "view_ensemble+", {**many, "rate": rate}, 0.0
-        yield "zero_shot+", {"rate": rate}, 0.0
-    for rule in RULES:
-        for rate in RATES:
-            if rule != "random":
-                yield "view_ensemble+", {**many, "rate": rate, "ask_by": rule}, 0.0
-    for noise in (0.2, 0.4):
-        yield "view_ensemble+", {**many, "rate": 0.05}, noise
-    if final:
-        for rate in (0.05, 0.10, 0.01, 0.02):
-            yield "taps+", {**tuned, "rate": rate}, 0.0
-            yield "taps", {**tuned, "rate": rate, "policy": "paced"}, 0.0
-        yield "taps", {**tuned, "rate": 0.05}, 0.0
-        yield "tpt", {**tuned, "lr": 4e-3}, 0.0
+def plans(views: int) -> Iterator[tuple[str, dict[str, Any], float, int]]:
+    """Method, settings, share of wrong answers and number of orders of every run; what matters most first."""
+    yield "zero_shot", {}, 0.0, 1
+    if views == 1:  # long streams: the head alone
+        for rate in (0.05, 0.01, 0.02, 0.10):
+            yield "zero_shot+", {"rate": rate}, 0.0, ORDERS
+        for rule in RULES[1:]:
+            yield "zero_shot+", {"rate": 0.05, "ask_by": rule}, 0.0, ORDERS
+        for noise in (0.2, 0.4):
+            yield "zero_shot+", {"rate": 0.05}, noise, ORDERS
+        return
+    many = {"views": views, "fraction": KEPT}
+    yield "view_ensemble", many, 0.0, 1
+    yield "view_ensemble+", {**many, "rate": 0.05}, 0.0, ORDERS
+    yield "taps+", {**many, "prompts": "hand", "rate": 0.05}, 0.0, ORDERS
+    yield "zero_shot+", {"rate": 0.05}, 0.0, ORDERS
 
 
 def key(row: dict[str, Any]) -> str:
@@ -196,12 +210,12 @@ def key(row: dict[str, Any]) -> str:
 
 def run_all(name: str, sets: dict[str, Path], given: argparse.Namespace) -> None:
     """Every plan on every set in every order, several at a time, each row written as it comes."""
-    rows_file = given.out / f"{name}.jsonl"
+    rows_file = given.out / f"{name}-{given.views}.jsonl"
     done = {key(row) for row in read_rows(rows_file)}
     jobs = [
         {"set": which, "order": order, "method": method, "settings": settings, "noise": noise}
-        for method, settings, noise in plans(given.views, final=name == "final")
-        for order in range(given.orders)
+        for method, settings, noise, orders in plans(given.views)
+        for order in range(min(orders, given.orders))
         for which in sets
     ]
     jobs = [job for job in jobs if key(job) not in done]
