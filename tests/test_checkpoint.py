@@ -111,6 +111,43 @@ def test_a_crash_anywhere_in_a_save_leaves_one_whole_state(
     assert same_state(Learner.load(tmp_path, clip=tiny).state_dict(), new)
 
 
+@pytest.mark.parametrize("point", range(6))
+def test_another_learner_of_the_same_counts_is_never_mixed_in(
+    tiny: Clip,
+    maple_prompts: Prompts,
+    picture: Picture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    point: int,
+) -> None:
+    """Two streams saved in one place, both at image 3: a crash between the renames must not mix them."""
+    states = []
+    for seed in (1, 2):
+        learner = Learner(
+            tiny, CLASSES, seed=seed, prompts=maple_prompts, **{**SMALL, "policy": "fixed", "tau0": 0.0}
+        )
+        walk(learner, picture, 3)
+        states.append(learner.state_dict())
+        with monkeypatch.context() as patch:
+            if seed == 2:
+                countdown = [point]
+
+                def crash(function: Callable[..., Any], *args: Any, countdown: list[int] = countdown) -> None:
+                    countdown[0] -= 1
+                    if countdown[0] < 0:
+                        raise Crash
+                    function(*args)
+
+                replace = os.replace
+                patch.setattr(os, "replace", lambda *args, f=replace, c=crash: c(f, *args))
+            try:
+                learner.save(tmp_path)
+            except Crash:
+                assert seed == 2
+    found = Learner.load(tmp_path, clip=tiny).state_dict()
+    assert any(same_state(found, state) for state in states)
+
+
 def test_a_half_written_index_is_never_read(learner: Learner, tmp_path: Path) -> None:
     learner.save(tmp_path)
     (tmp_path / "learner.json.part").write_text('{"format": 1, ')

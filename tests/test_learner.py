@@ -100,7 +100,7 @@ def test_a_stream_stopped_anywhere_goes_on_to_the_same_bits(
     The state at every image of the unbroken stream is known, so that a few images prove the rest.
     """
     said, states = unbroken(name)
-    stop = data.draw(st.integers(0, len(said) - 1), label="stop")
+    stop = data.draw(st.just(0) | st.integers(0, len(said) - 1), label="stop")
     until = min(len(said), stop + 8)
     stopped = make(tiny, maple_prompts, name)
     stopped.load_state_dict(states[stop])
@@ -134,6 +134,12 @@ def test_a_seed_gives_the_same_stream_and_another_another(
     ]
     assert runs[0] == runs[1]
     assert runs[0] != runs[2]
+
+
+def test_views_are_drawn_anew_at_every_place_of_the_stream(tiny: Clip, picture: Picture) -> None:
+    learner = Learner(tiny, CLASSES, prompts="coop", views=6, fraction=0.5)
+    again = [learner.predict_one(picture(0)).entropy for _ in range(4)]
+    assert len(set(again)) == 4  # one image, the same prompts: only the views differ
 
 
 def asked_learner(tiny: Clip, picture: Picture, **more: Any) -> Learner:
@@ -185,6 +191,18 @@ def test_an_image_not_asked_about_takes_no_answer(tiny: Clip, picture: Picture) 
         with pytest.raises(QueryError, match="was not asked about"):
             learner.learn_one(0, "cat")
         assert same_state(learner.state_dict(), before)
+
+
+def test_a_resumed_learner_still_knows_what_was_answered(
+    tiny: Clip, picture: Picture, tmp_path: Path
+) -> None:
+    asked_learner(tiny, picture).save(tmp_path)
+    resumed = Learner.load(tmp_path, clip=tiny)
+    assert resumed.pending == (1, 2)
+    with pytest.raises(QueryError, match="answered before"):
+        resumed.learn_one(0, "cat")
+    resumed.learn_one(2, "cat")
+    assert resumed.pending == (1,)
 
 
 @pytest.mark.parametrize("label", ["ship", "SHIP", 2, np.int64(2), torch.tensor(2)])
@@ -410,8 +428,12 @@ def test_a_state_is_refused_where_it_does_not_belong(
         Learner(tiny, CLASSES, prompts=maple_prompts, **{**SMALL, "policy": "quantile"}),
     ]
     for other in others:
+        if other.method_name != "zero_shot":
+            walk(other, picture, 3)
+        before = other.state_dict()
         with pytest.raises(StateError):
             other.load_state_dict(state)
+        assert same_state(other.state_dict(), before)
 
 
 def test_a_state_dict_does_not_change_under_its_owner(tiny: Clip, picture: Picture) -> None:

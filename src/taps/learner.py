@@ -201,7 +201,10 @@ class Learner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state: the same bits follow as if the stream had never stopped."""
+        """Go on from a saved state: the same bits follow as if the stream had never stopped.
+
+        A state that does not fit is refused, and the learner stays as it was.
+        """
         values, tensors = state["values"], state["tensors"]
         for name, mine in (
             ("method", self.method_name),
@@ -216,9 +219,14 @@ class Learner:
         device = self.clip.device
         under = "method."
         own = {name.removeprefix(under): value for name, value in tensors.items() if name.startswith(under)}
-        self.method.restore(Snapshot(own, values["state"]))
-        if self.policy and values["policy"] is not None:
-            self.policy.load_state_dict(values["policy"])
+        before = self.method.snapshot()
+        try:
+            self.method.restore(Snapshot(own, values["state"]))
+            if self.policy and values["policy"] is not None:
+                self.policy.load_state_dict(values["policy"])
+        except Exception:
+            self.method.restore(before)
+            raise
         self.seed, self.seen, self.answered = values["seed"], values["seen"], values["answered"]
         moved = {name: value.to(device) for name, value in tensors.items() if name.startswith("pending.")}
         self._pending = OrderedDict((id, evidence_from(f"pending.{id}", moved)) for id in values["pending"])
