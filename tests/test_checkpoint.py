@@ -126,7 +126,7 @@ def test_another_learner_of_the_same_counts_is_never_mixed_in(
         learner = Learner(
             tiny, CLASSES, seed=seed, prompts=maple_prompts, **{**SMALL, "policy": "fixed", "tau0": 0.0}
         )
-        walk(learner, picture, 3)
+        walk(learner, lambda number, seed=seed: picture(100 * seed + number), 3)
         states.append(learner.state_dict())
         with monkeypatch.context() as patch:
             if seed == 2:
