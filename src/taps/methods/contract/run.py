@@ -83,8 +83,8 @@ class Run:
     def same(self, one: Prediction, other: Prediction) -> bool:
         """Whether two predictions agree in all but the time they took."""
         said = (one.id, one.index, one.ask) == (other.id, other.index, other.ask)
-        mine, yours = (np.array([*each.probs, each.entropy, each.threshold], np.float64) for each in (one, other))
-        return said and np.allclose(mine, yours, rtol=0, atol=self.tolerance, equal_nan=True)
+        first, second = (np.array([*each.probs, each.entropy, each.threshold]) for each in (one, other))
+        return said and np.allclose(first, second, rtol=0, atol=self.tolerance, equal_nan=True)
 
     def equal(self, ones: Sequence[Prediction], others: Sequence[Prediction], what: str) -> None:
         for number, (one, other) in enumerate(zip(ones, others, strict=True)):
