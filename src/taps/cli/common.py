@@ -55,7 +55,9 @@ def dataset_for(folder: str, classes: str | None, oracle: str) -> tuple[Dataset,
     if not names:
         raise DataError(f"{folder} has no folders that name classes; give them with --classes.")
     if oracle == "folder" and all(sample.label is None for sample in dataset.samples):
-        raise DataError(f"{folder} has no class folders to answer from; use --oracle console or --oracle none.")
+        raise DataError(
+            f"{folder} has no class folders to answer from; use --oracle console or --oracle none."
+        )
     return dataset, names
 
 
@@ -107,7 +109,9 @@ def stream_progress(console: Any, total: int, done: int = 0) -> StreamProgress:
     return StreamProgress(console, total, done)
 
 
-def make_oracle(kind: str, classes: Sequence[str], labels: Mapping[str, int | None], progress: StreamProgress) -> Any:
+def make_oracle(
+    kind: str, classes: Sequence[str], labels: Mapping[str, int | None], progress: StreamProgress
+) -> Any:
     """Who answers the questions of a run."""
     if kind == "none":
         return None
