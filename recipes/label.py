@@ -26,6 +26,7 @@ import math
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -91,24 +92,29 @@ def coarse(tiny: Dataset) -> Dataset:
 def encode(clip: Clip, dataset: Dataset, limit: int, views: int, file: Path) -> None:
     """Features of the views of some of the images, labels and class names, into one file."""
     chosen = np.random.default_rng(0).permutation(len(dataset))[:limit]
-    features = []
-    with torch.no_grad():
-        for index in chosen.tolist():
-            generator = sample_generator(0, index)
-            seen = make_views(
-                dataset.image(index),
-                views=views,
-                size=clip.config.image_size,
-                generator=generator,
-                device=clip.device,
-            )
-            features.append(
-                F.normalize(clip.encode_image(clip.preprocess(seen)).float(), dim=-1).cpu().half()
-            )
+    features: list[torch.Tensor] = []
+    at_once = max(1, 64 // views)
+    for start in range(0, len(chosen), at_once):
+        some = chosen[start : start + at_once].tolist()
+        seen = [view(clip, dataset, index, views) for index in some]
+        with torch.no_grad():
+            found = F.normalize(clip.encode_image(clip.preprocess(torch.cat(seen))).float(), dim=-1)
+        features += found.cpu().half().split(views)
     labels = np.array([dataset.samples[i].label for i in chosen])
     part = file.with_suffix(".part.npz")
     np.savez(part, features=torch.stack(features).numpy(), labels=labels, classes=np.array(dataset.classes))
     part.replace(file)
+
+
+def view(clip: Clip, dataset: Dataset, index: int, views: int) -> torch.Tensor:
+    """The views of one image, seeded by its place in the data set."""
+    return make_views(
+        dataset.image(index),
+        views=views,
+        size=clip.config.image_size,
+        generator=sample_generator(0, index),
+        device=clip.device,
+    )
 
 
 def with_stored_features(clip: Clip, features: torch.Tensor) -> Clip:
@@ -124,13 +130,19 @@ def with_stored_features(clip: Clip, features: torch.Tensor) -> Clip:
     return stored
 
 
+@cache
+def load_once(model: str) -> Clip:
+    """A worker runs many streams with one model."""
+    return taps.load_clip(model, device="cpu")
+
+
 def run_stream(
     file: str, model: str, order: int, method: str, settings: dict[str, Any], noise: float
 ) -> dict[str, Any]:
     """One stream, predict first, then label; the questions are answered truly but for a share `noise`."""
     torch.set_num_threads(1)
     held = np.load(file)
-    clip = taps.load_clip(model, device="cpu")
+    clip = load_once(model)
     features = F.normalize(torch.from_numpy(held["features"]).float(), dim=-1)
     labels, classes = held["labels"], held["classes"].tolist()
     learner = Learner(with_stored_features(clip, features), classes, method, seed=order, **settings)
@@ -272,11 +284,12 @@ def measure_time(given: argparse.Namespace) -> None:
     for index in np.random.default_rng(0).permutation(len(dataset))[: given.images].tolist():
         image = dataset.image(index)
         for name, learner in learners.items():
+            began = time.process_time()  # of one thread: other work on the machine does not count
             prediction = learner.predict_one(image)
-            spent[name].append(prediction.seconds)
+            spent[name].append(time.process_time() - began)
             if prediction.ask:
                 learner.learn_one(prediction.id, dataset.samples[index].label)
-    # Paired, and the median: other work on the machine disturbs single steps.
+    # Paired, and the median: shared caches disturb single steps all the same.
     extra = np.median(np.array(spent["taps+"]) - np.array(spent["taps"]))
     row = {
         "images": given.images,

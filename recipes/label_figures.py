@@ -101,7 +101,7 @@ def outliers(file: Path, stored: Path) -> None:
     left.set_xlabel("mean cosine to the ten nearest images, seen from their centre")
     left.set_ylabel("entropy of zero-shot, nats")
     left.legend(fontsize=8)
-    names = ["all images", "lowest entropy, 5 %", "highest entropy, 5 %"]
+    names = ["all images", "lowest entropy", "highest entropy"]
     low = np.argsort(entropy)[: len(top)]
     groups = [np.arange(len(same)), low, top]
     right.bar(names, [100 * same[g].mean() for g in groups], color=["tab:grey", "tab:blue", "tab:red"])

@@ -190,7 +190,7 @@ def time_words(file: Path) -> str:
         return "not measured"
     timing = json.loads(file.read_text())
     return (
-        f"{timing['taps_ms']:.0f} ms a step of `taps` with {timing['views']} views on one CPU thread, and "
+        f"{timing['taps_ms']:.0f} ms a step of `taps` with {timing['views']} views on one CPU thread (CPU time), and "
         f"{timing['extra_ms']:.2f} ms more with the head ({timing['extra_percent']:+.1f} %; median of "
         f"{timing['images']} paired steps)"
     )
