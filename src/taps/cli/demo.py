@@ -9,7 +9,8 @@ import typer
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
-VIEWS = 16  # a quarter of the paper's 64, so that two cores are done in minutes
+# Fewer views than the paper's 64, of which a larger share is kept: two cores are done in three minutes.
+VIEWS, FRACTION = 10, 0.3
 
 
 @app.command()
@@ -59,7 +60,9 @@ def demo(
     traces = []
     for name in methods.split(","):
         # The paper's rule would ask about nearly all of the first 30 images: the budget is held.
-        settings = given_settings(name, {"views": views, "rate": rate, "budget": "hard"}, [])
+        settings = given_settings(
+            name, {"views": views, "fraction": FRACTION, "rate": rate, "budget": "hard"}, []
+        )
         learner = Learner(clip, dataset.classes, name, seed=seed, **settings)
         with MethodBar(console, name, len(order)) as update:
             traces.append(play(learner, dataset, order, Trace(name, find_method(name).line), update))
