@@ -60,7 +60,7 @@ def settings_of(name: str, clip: Clip, maple_prompts: Prompts) -> dict[str, Any]
 @pytest.mark.parametrize("name", list(METHODS))
 def test_every_registered_method_keeps_the_contract(tiny: Clip, maple_prompts: Prompts, name: str) -> None:
     chosen = settings_of(name, tiny, maple_prompts)
-    report = check_method(lambda seed: Learner(tiny, CLASSES, name, seed=seed, **chosen), length=8)
+    report = check_method(lambda seed: Learner(tiny, CLASSES, name, seed=seed, **chosen), length=6)
     assert len(report.checks) == 8
     asks = Learner(tiny, CLASSES, name, **chosen).method.asks
     assert (report.asked > 0) == asks
@@ -85,7 +85,7 @@ def test_taps_keeps_it_in_all_its_forms(tiny: Clip, maple_prompts: Prompts, more
     del chosen["undo"]  # of methods with a head alone
     if "weight_fine" in more:
         chosen["source"] = statistics(tiny, maple_prompts)
-    report = check_method(lambda seed: Learner(tiny, CLASSES, seed=seed, **chosen), length=8)
+    report = check_method(lambda seed: Learner(tiny, CLASSES, seed=seed, **chosen), length=6)
     assert report.asked > 0
 
 
