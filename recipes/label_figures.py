@@ -25,9 +25,10 @@ def draw(
     matplotlib.use("Agg")
     folder.mkdir(parents=True, exist_ok=True)
     curve(folder / "label-curve.png", rows, chosen, by_order, half_width)
-    stored = sorted(out.glob("tiny_coarse-*.npz"))
+    names = ["tiny_coarse", "caltech101", "photo", "art_painting", "cartoon", "sketch"]
+    stored = [path for name in names for path in sorted(out.glob(f"{name}-*x1.npz"))]
     if stored:
-        outliers(folder / "label-outliers.png", stored[0])
+        outliers(folder / "label-outliers.png", stored)
 
 
 def curve(
@@ -70,20 +71,48 @@ def curve(
     plt.close(figure)
 
 
-def outliers(file: Path, stored: Path) -> None:
-    """How near its neighbours an image is, and whether they share its class; highest entropy in red."""
+def outliers(file: Path, stored: list[Path]) -> None:
+    """Whether images of highest entropy lie apart: their density and own-class neighbours, by set."""
     import matplotlib.pyplot as plt
 
+    names, found = [], []
+    for path in stored:
+        names.append(path.name.split("-")[0].replace("_", " "))
+        found.append(neighbourhood(path))
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8), constrained_layout=True)
+    entropy, density, _, top = found[0]
+    left.scatter(density, entropy, s=5, color="tab:grey", label="all images")
+    left.scatter(density[top], entropy[top], s=10, color="tab:red", label="highest entropy, 5 %")
+    left.set_xlabel("mean cosine to the ten nearest, seen from the centre")
+    left.set_ylabel("entropy of zero-shot, nats")
+    left.set_title(names[0], fontsize=10)
+    left.legend(fontsize=8)
+    place = np.arange(len(names))
+    for axis, which, words in (
+        (middle, 1, "mean cosine to the ten nearest"),
+        (right, 2, "own-class neighbours"),
+    ):
+        axis.bar(place - 0.2, [one[which].mean() for one in found], 0.4, color="tab:grey", label="all images")
+        tops = [one[which][one[3]].mean() for one in found]
+        axis.bar(place + 0.2, tops, 0.4, color="tab:red", label="highest entropy, 5 %")
+        axis.set_xticks(place, names, rotation=30, ha="right", fontsize=8)
+        axis.set_title(words, fontsize=10)
+    figure.savefig(file, dpi=110)
+    plt.close(figure)
+
+
+def neighbourhood(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Entropy, density, share of own-class neighbours, and places of the twentieth of highest entropy."""
     import taps
     from taps.classifier import Classifier, class_texts
 
-    held = np.load(stored)
+    held = np.load(path)
     features = held["features"][:, 0].astype(np.float64)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     clip = taps.load_clip("pocket", device="cpu")
-    classes = tuple(held["classes"].tolist())
-    texts = Classifier(clip, clip.text_layout(class_texts(classes, "a photo of a {}.")), kind=None)
-    logits = float(clip.scale) * features @ texts.text(None).detach().numpy().T
+    layout = clip.text_layout(class_texts(tuple(held["classes"].tolist()), "a photo of a {}."))
+    texts = Classifier(clip, layout, kind=None).text(None).detach().numpy()
+    logits = float(clip.scale) * features @ texts.T
     probs = np.exp(logits - logits.max(axis=1, keepdims=True))
     probs /= probs.sum(axis=1, keepdims=True)
     entropy = -(probs * np.log(probs + 1e-12)).sum(axis=1)
@@ -94,17 +123,4 @@ def outliers(file: Path, stored: Path) -> None:
     nearest = np.argsort(-likeness, axis=1)[:, :10]
     density = np.take_along_axis(likeness, nearest, axis=1).mean(axis=1)
     same = (held["labels"][nearest] == held["labels"][:, None]).mean(axis=1)
-    top = np.argsort(-entropy)[: len(entropy) // 20]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), constrained_layout=True)
-    left.scatter(density, entropy, s=5, color="tab:grey", label="all images")
-    left.scatter(density[top], entropy[top], s=10, color="tab:red", label="highest entropy, 5 %")
-    left.set_xlabel("mean cosine to the ten nearest images, seen from their centre")
-    left.set_ylabel("entropy of zero-shot, nats")
-    left.legend(fontsize=8)
-    names = ["all images", "lowest entropy", "highest entropy"]
-    low = np.argsort(entropy)[: len(top)]
-    groups = [np.arange(len(same)), low, top]
-    right.bar(names, [100 * same[g].mean() for g in groups], color=["tab:grey", "tab:blue", "tab:red"])
-    right.set_ylabel("neighbours of the image's own class, %")
-    figure.savefig(file, dpi=110)
-    plt.close(figure)
+    return entropy, density, same, np.argsort(-entropy)[: len(entropy) // 20]

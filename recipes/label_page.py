@@ -47,7 +47,9 @@ def cell(rows: Rows, sets: list[str], field: str = "accuracy") -> str:
     values = by_order(rows, field, sets)
     if not len(values):
         return "–"
-    return f"{values.mean():.1f} ± {half_width(values):.1f}" if len(values) > 1 else f"{values.mean():.1f}"
+    # What learns nothing says the same in every order: an interval over orders would say nothing.
+    spread = len(values) > 1 and values.std() > 1e-9
+    return f"{values.mean():.1f} ± {half_width(values):.1f}" if spread else f"{values.mean():.1f}"
 
 
 def table(head: list[str], lines: list[list[str]]) -> str:
@@ -57,7 +59,8 @@ def table(head: list[str], lines: list[list[str]]) -> str:
 
 def inside(rows: Rows) -> Rows:
     """What the method inside the head said in the same runs, at the same labels."""
-    return [row | {"accuracy": row["accuracy_inside"]} for row in rows]
+    nothing = {"loss": float("nan"), "calibration_error": float("nan")}  # those in the row are the head's
+    return [row | nothing | {"accuracy": row["accuracy_inside"]} for row in rows]
 
 
 def for_each_order(rows: Rows, orders: int) -> Rows:
@@ -85,8 +88,10 @@ def accuracy_table(named: dict[str, Rows], sets: list[str]) -> str:
     lines = []
     for name, rows in named.items():
         asked = np.mean([100 * row["asked"] / row["images"] for row in rows]) if rows else 0.0
-        lines.append([name, f"{asked:.1f} %", *(cell(rows, [s]) for s in sets), cell(rows, sets)])
-    return table(["method", "asked", *sets, "mean"], lines)
+        loss, error = by_order(rows, "loss", sets), by_order(rows, "calibration_error", sets)
+        measures = [f"{loss.mean():.2f}", f"{error.mean():.1f}"] if np.isfinite(loss).any() else ["–", "–"]
+        lines.append([name, f"{asked:.1f} %", *(cell(rows, [s]) for s in sets), cell(rows, sets), *measures])
+    return table(["method", "asked", *sets, "mean", "log-loss", "calibration error"], lines)
 
 
 def long_table(rows: Rows, sets: list[str]) -> str:
@@ -99,6 +104,7 @@ def long_table(rows: Rows, sets: list[str]) -> str:
 
 def rule_table(rows: Rows, sets: list[str], default: str) -> str:
     lines = []
+    at_random = chosen(rows, "zero_shot+", rate=0.05, ask_by=None if default == "random" else "random")
     for rule, words in RULE_WORDS.items():
         some = chosen(rows, "zero_shot+", rate=0.05, ask_by=None if rule == default else rule)
         measures = [cell(some, sets, field).split(" ±")[0] for field in ("calibration_error",)]
@@ -110,23 +116,30 @@ def rule_table(rows: Rows, sets: list[str], default: str) -> str:
                 f"{asked:.1f} %",
                 *(cell(some, [s]) for s in sets),
                 cell(some, sets),
+                "" if rule == "random" else difference(some, at_random, sets),
                 f"{loss.mean():.3f}" if len(loss) else "–",
                 *measures,
             ]
         )
-    return table(["asked by", "asked", *sets, "mean", "log-loss", "calibration error"], lines)
+    return table(["asked by", "asked", *sets, "mean", "to random", "log-loss", "calibration error"], lines)
 
 
 def noise_table(rows: Rows, sets: list[str]) -> str:
     lines = []
+    zero = chosen(rows, "zero_shot")
+    base = {row["set"]: row["accuracy"] for row in zero}
     for name, noise in (("all right", 0.0), ("20 % at random", 0.2), ("40 % at random", 0.4)):
         some = chosen(rows, "zero_shot+", noise, rate=0.05, ask_by=None)
         told = [[row["summary"][f"head_{what}"] for row in some] for what in ("trust", "gain")]
         trust, gain = (f"{np.mean(values):.2f}" if values else "–" for values in told)
-        lines.append([name, *(cell(some, [s]) for s in sets), cell(some, sets), trust, gain])
-    zero = for_each_order(chosen(rows, "zero_shot"), 1)
-    lines.append(["(zero_shot)", *(cell(zero, [s]) for s in sets), cell(zero, sets), "", ""])
-    return table(["answers", *sets, "mean", "head_trust", "head_gain"], lines)
+        lost = [row["accuracy"] - base[row["set"]] for row in some]
+        far = f"{sum(value < -1 for value in lost)} of {len(lost)}"
+        lines.append(
+            [name, *(cell(some, [s]) for s in sets), cell(some, sets), f"{min(lost):+.1f}", far, trust, gain]
+        )
+    lines.append(["(zero_shot)", *(cell(zero, [s]) for s in sets), cell(zero, sets), "", "", "", ""])
+    heads = ["worst stream to zero-shot", "streams below zero-shot − 1", "head_trust", "head_gain"]
+    return table(["answers", *sets, "mean", *heads], lines)
 
 
 def write_page(out: Path, docs: Path, read_rows: Callable[[Path], Rows]) -> None:
@@ -189,8 +202,11 @@ def time_words(file: Path) -> str:
     if not file.exists():
         return "not measured"
     timing = json.loads(file.read_text())
+    alone = ", ".join(
+        f"{value:.2f} ms with {classes} classes" for classes, value in timing["head_ms"].items()
+    )
     return (
-        f"{timing['taps_ms']:.0f} ms a step of `taps` with {timing['views']} views on one CPU thread (CPU time), and "
-        f"{timing['extra_ms']:.2f} ms more with the head ({timing['extra_percent']:+.1f} %; median of "
-        f"{timing['images']} paired steps)"
+        f"{timing['taps_ms']:.0f} ms a step of `taps` with {timing['views']} views on one thread (CPU time); "
+        f"with the head {timing['extra_ms']:+.1f} ms ({timing['extra_percent']:+.1f} %, median of "
+        f"{timing['images']} paired steps). The head's own work takes {alone}"
     )
