@@ -317,3 +317,22 @@ def test_cuda_agrees_with_pillow(shape: tuple[int, int]) -> None:
     off = (made.cpu().int() - reference).abs()
     assert off.max() <= 2
     assert off.float().mean() <= 0.25
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("shape", [*SHAPES, (375, 500), (1203, 1597)])
+@pytest.mark.parametrize("size", [16, 64, 224])
+def test_on_cuda_the_fused_kernel_makes_what_the_products_make(shape: tuple[int, int], size: int) -> None:
+    pytest.importorskip("triton")
+    from taps.views.fused import fused_views
+
+    device = torch.device("cuda")
+    assert tensor._fused_views(size, device) is fused_views  # not replaced by the products
+    image = photo(*shape)
+    boxes, flips = sample_crops(*shape, 11, sample_generator(3, 1))
+    made = fused_views(image, boxes, flips, size, device)
+    products = tensor.batched_views(image, boxes, flips, size, device, torch.float32)
+    assert made.shape == products.shape
+    off = (made.int() - products.int()).abs()
+    assert off.max() <= 1 or off.float().mean() < 0.01
+    assert off.float().mean() <= 0.1

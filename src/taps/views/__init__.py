@@ -11,7 +11,7 @@ from taps.types import PixelArray
 from taps.views.augmix import augmix as mix_views
 from taps.views.geometry import sample_crops, sample_generator
 from taps.views.pillow import pillow_views
-from taps.views.tensor import LONGEST_SIDE, batched_views, cpu_views
+from taps.views.tensor import LONGEST_SIDE, cpu_views, device_views
 
 __all__ = ["BACKENDS", "make_views", "sample_crops", "sample_generator"]
 
@@ -65,8 +65,7 @@ def make_views(
     elif device.type == "cpu" or max(height, width) > LONGEST_SIDE:
         made = cpu_views(image, boxes, flips, size).to(device)
     else:
-        dtype = torch.float16 if device.type == "cuda" else torch.float32
-        made = batched_views(image, boxes, flips, size, device, dtype)
+        made = device_views(image, boxes, flips, size, device)
     if augmix:
         made = torch.cat([made[:1].float(), mix_views(made[1:], generator)])
     return made

@@ -1,9 +1,13 @@
-"""Views by torch: crop by crop with its vector kernels on a CPU, all at once as matrix products elsewhere.
+"""Views by torch: crop by crop on a CPU; all at once elsewhere, by one kernel or as matrix products.
 
-Both use Pillow's definition of an antialiased resize, so they differ from it by rounding alone.
+All use Pillow's definition of an antialiased resize, so they differ from it by rounding alone.
 """
 
 from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -13,6 +17,9 @@ from torch.nn.functional import interpolate
 from taps.types import FloatArray, PixelArray
 from taps.views.geometry import centre_box
 from taps.views.pillow import centre_view
+
+log = logging.getLogger("taps")
+FusedViews = Callable[[PixelArray, Tensor, Tensor, int, torch.device], Tensor]
 
 CHUNK_ELEMENTS = 1 << 26
 """Views are made in groups, so that weights and half-resized images stay under about this many numbers."""
@@ -36,6 +43,36 @@ def cpu_views(image: PixelArray, boxes: Tensor, flips: Tensor, size: int) -> Ten
         crop = source[top : top + height, left : left + width].contiguous().permute(2, 0, 1)[None]
         views.append(interpolate(crop, size=(size, size), mode="bilinear", antialias=True))
     return torch.cat(views)
+
+
+def device_views(image: PixelArray, boxes: Tensor, flips: Tensor, size: int, device: torch.device) -> Tensor:
+    """View 0 and all crops on an accelerator, by the best way it has: [1 + count, 3, size, size], uint8."""
+    if device.type != "cuda":
+        return batched_views(image, boxes, flips, size, device, torch.float32)
+    fused = _fused_views(size, device)
+    if fused is not None:
+        return fused(image, boxes, flips, size, device)
+    return batched_views(image, boxes, flips, size, device, torch.float16)
+
+
+@functools.cache
+def _fused_views(size: int, device: torch.device) -> FusedViews | None:
+    """The fused kernel, once it has shown on this device that it compiles for this size and is right."""
+    try:
+        from taps.views.fused import fused_views
+
+        image = np.random.default_rng(0).integers(0, 256, (2 * size + 5, size + 3, 3), dtype=np.uint8)
+        boxes = torch.tensor([[0, 0, 2 * size + 5, size + 3], [3, 1, size, size // 2 + 1], [0, 0, 1, 1]])
+        flips = torch.tensor([True, False, True])
+        plain = batched_views(image, boxes, flips, size, device, torch.float32)
+        off = (fused_views(image, boxes, flips, size, device).int() - plain.int()).abs()
+        # Either way rounds twice; where a sum lies next to a half they may fall to different sides.
+        if int(off.max()) > 2 or float(off.float().mean()) > 0.2:
+            raise RuntimeError(f"its results are off by up to {int(off.max())} grey levels")
+    except Exception as error:
+        log.info("Views are made by matrix products: the fused kernel cannot be used here (%s).", error)
+        return None
+    return fused_views
 
 
 def batched_views(
