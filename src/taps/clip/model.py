@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from taps.clip.config import ClipConfig
 from taps.clip.layout import TextLayout, make_layout, token_rows
-from taps.clip.ops import ACTIVATION, collect, text_attention
+from taps.clip.ops import ACTIVATION, add_norm, collect, replace_tokens, text_attention
 from taps.errors import PromptsError
 
 
@@ -68,7 +68,10 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """One pre-norm transformer block, on whole sequences (vision) or on prefix + packed tokens (text)."""
+    """One pre-norm transformer block, on whole sequences (vision) or on prefix + packed tokens (text).
+
+    Its result is left as two summands, so that the addition can be done together with the next layer norm.
+    """
 
     def __init__(self, width: int, heads: int, activation: str) -> None:
         super().__init__()
@@ -77,10 +80,23 @@ class Block(nn.Module):
         self.ln_2 = nn.LayerNorm(width)
         self.mlp = Mlp(width, activation)
 
-    def forward(self, x: Tensor, *, first_only: bool = False) -> Tensor:
-        """Full attention over [batch, tokens, width]; `first_only` computes the output of token 0 alone."""
+    def forward(self, x: Tensor) -> Tensor:
+        """Full attention over [batch, tokens, width]."""
+        x, rest = self.whole(x, self.ln_1(x))
+        return x + rest
+
+    def whole(self, x: Tensor, normed: Tensor, *, first_only: bool = False) -> tuple[Tensor, Tensor]:
+        """Full attention over [batch, tokens, width]; `first_only` computes the output of token 0 alone.
+
+        Args:
+            x: Input of the block.
+            normed: Its layer norm by `ln_1`.
+            first_only: Whether the other tokens' outputs are read by nobody.
+
+        Returns:
+            Two summands of the output.
+        """
         attn = self.attn
-        normed = self.ln_1(x)
         if first_only:
             width = x.shape[-1]
             q = F.linear(normed[:, :1], attn.in_proj_weight[:width], attn.in_proj_bias[:width])
@@ -88,21 +104,22 @@ class Block(nn.Module):
             x = x[:, :1]
         else:
             q, k, v = attn.project(normed).chunk(3, dim=-1)
-        x = x + attn.merge(F.scaled_dot_product_attention(attn.split(q), attn.split(k), attn.split(v)))
-        return x + self.mlp(self.ln_2(x))  # type: ignore[no-any-return]
+        seen = F.scaled_dot_product_attention(attn.split(q), attn.split(k), attn.split(v))
+        x, normed = add_norm(x, attn.merge(seen), self.ln_2)
+        return x, self.mlp(normed)
 
-    def causal(self, x: Tensor, layout: TextLayout, *, last: bool) -> Tensor:
-        """Causal attention over a shared prefix and packed own tokens [P + T, width].
+    def causal(self, x: Tensor, normed: Tensor, layout: TextLayout, *, last: bool) -> tuple[Tensor, Tensor]:
+        """Causal attention over a shared prefix and packed own tokens [P + T, width]; two summands.
 
         Attention alone is computed over whole texts; all else sees each token once. In the `last` block only
         the end markers' outputs are computed; they come back as [K, width].
         """
         attn = self.attn
-        seen = text_attention(attn.project(self.ln_1(x)), layout, attn.heads)
+        seen = text_attention(attn.project(normed), layout, attn.heads)
         if last:
             x, seen = collect(x, layout.ends), collect(seen, layout.ends)
-        x = x + attn.out_proj(seen)
-        return x + self.mlp(self.ln_2(x))  # type: ignore[no-any-return]
+        x, normed = add_norm(x, attn.out_proj(seen), self.ln_2)
+        return x, self.mlp(normed)
 
 
 class Transformer(nn.Module):
@@ -139,7 +156,8 @@ class VisionTower(nn.Module):
         """The inputs of the named blocks; no block after the last named one is computed."""
         x, kept = self.embed(images, prompts), {}
         for index in range(max(layers) + 1):
-            x = self._insert(x, prompts, index)
+            if (fresh := _at_depth(prompts, index)) is not None:
+                x = replace_tokens(x, fresh, x.shape[1] - len(fresh))
             kept[index] = x
             if index < max(layers):
                 x = self.transformer.resblocks[index](x)
@@ -150,20 +168,27 @@ class VisionTower(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """Projected features [batch, embed] and the inputs of the named blocks [batch, tokens, width]."""
         x, kept = self.embed(images, prompts), {}
+        rest = None
         blocks = self.transformer.resblocks
         for index, block in enumerate(blocks):
-            x = self._insert(x, prompts, index)
+            assert isinstance(block, Block)
+            if rest is None:
+                normed = block.ln_1(x)
+            else:
+                fresh = _at_depth(prompts, index)
+                first = 0 if fresh is None else x.shape[1] - len(fresh)
+                x, normed = add_norm(x, rest, block.ln_1, fresh, first=first)
             if index in layers:
                 kept[index] = x
-            x = block(x, first_only=index == len(blocks) - 1)
-        return self.ln_post(x[:, 0]) @ self.proj, [kept[layer] for layer in layers]
+            x, rest = block.whole(x, normed, first_only=index == len(blocks) - 1)
+        assert rest is not None
+        _, normed = add_norm(x, rest, self.ln_post)
+        return normed[:, 0] @ self.proj, [kept[layer] for layer in layers]
 
-    @staticmethod
-    def _insert(x: Tensor, prompts: Tensor | None, index: int) -> Tensor:
-        if prompts is None or not 0 < index < len(prompts):
-            return x
-        fresh = prompts[index]
-        return torch.cat([x[:, : -len(fresh)], fresh.expand(len(x), -1, -1)], dim=1)
+
+def _at_depth(prompts: Tensor | None, index: int) -> Tensor | None:
+    """The prompts that enter before block `index`, where it is not the first."""
+    return prompts[index] if prompts is not None and 0 < index < len(prompts) else None
 
 
 def unfold_patches(images: Tensor, size: int) -> Tensor:
@@ -280,21 +305,20 @@ class Clip(nn.Module):
         deep = None if context is None else context.to(self.dtype)
         shared = len(texts.prefix)
         x = self.token_embedding(torch.cat([texts.prefix, texts.own]))
-        x = self._insert_context(x, deep, 0)
+        if deep is not None:
+            x = replace_tokens(x, deep[0], 1)
         x = x + torch.cat([self.positional_embedding[:shared], self.positional_embedding[texts.positions]])
+        rest = None
         blocks = self.transformer.resblocks
         for index, block in enumerate(blocks):
             assert isinstance(block, Block)
-            if index:
-                x = self._insert_context(x, deep, index)
-            x = block.causal(x, texts, last=index == len(blocks) - 1)
-        return self.ln_final(x) @ self.text_projection  # type: ignore[no-any-return]
-
-    @staticmethod
-    def _insert_context(x: Tensor, context: Tensor | None, index: int) -> Tensor:
-        if context is None or index >= len(context):
-            return x
-        return torch.cat([x[:1], context[index], x[1 + context.shape[1] :]])
+            if rest is None:
+                normed = block.ln_1(x)
+            else:
+                x, normed = add_norm(x, rest, block.ln_1, _at_depth(deep, index), first=1)
+            x, rest = block.causal(x, normed, texts, last=index == len(blocks) - 1)
+        assert rest is not None
+        return add_norm(x, rest, self.ln_final)[1] @ self.text_projection
 
 
 def _check_prompts(prompts: Tensor | None, width: int, layers: int, tower: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from taps.clip.layout import TextLayout, make_layout
 
@@ -144,3 +144,64 @@ def _short_attention() -> Callable[[Tensor, TextLayout, int], Tensor] | None:
         log.info("Text attention runs unfused: its kernel cannot be used here (%s).", error)
         return None
     return short_attention
+
+
+def add_norm(
+    x: Tensor, delta: Tensor, norm: nn.LayerNorm, fresh: Tensor | None = None, *, first: int = 0
+) -> tuple[Tensor, Tensor]:
+    """The sum of two tensors of tokens, and its layer norm.
+
+    Args:
+        x: Tokens [..., tokens, width].
+        delta: What is added to them.
+        norm: Frozen.
+        fresh: Tokens [count, width] that replace those from `first` on in every sequence of the sum.
+        first: Where they go.
+    """
+    if x.is_cuda and x.dtype != torch.float64 and (fused := _fused_add_norm()) is not None:
+        return fused(x, delta, fresh, norm.weight, norm.bias, norm.eps, first)
+    return plain_add_norm(x, delta, fresh, norm.weight, norm.bias, norm.eps, first)
+
+
+def plain_add_norm(
+    x: Tensor, delta: Tensor, fresh: Tensor | None, weight: Tensor, bias: Tensor, eps: float, first: int
+) -> tuple[Tensor, Tensor]:
+    """The same by torch's own operations."""
+    total = x + delta
+    if fresh is not None:
+        total = replace_tokens(total, fresh, first)
+    return total, F.layer_norm(total, weight.shape, weight, bias, eps)
+
+
+def replace_tokens(x: Tensor, fresh: Tensor, first: int) -> Tensor:
+    """Every sequence of x [..., tokens, width] with the tokens from `first` on replaced."""
+    parts = (x[..., :first, :], fresh.expand(*x.shape[:-2], -1, -1), x[..., first + len(fresh) :, :])
+    return torch.cat(parts, dim=-2)
+
+
+@functools.cache
+def _fused_add_norm() -> Callable[..., tuple[Tensor, Tensor]] | None:
+    """The fused kernel, once it has shown here that it compiles and is right."""
+    try:
+        from taps.clip.fused_norm import fused_add_norm
+
+        generator = torch.Generator().manual_seed(0)
+
+        def draw(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator).cuda().requires_grad_()
+
+        x, delta, fresh, weight, bias = draw(3, 5, 96), draw(3, 5, 96), draw(2, 96), draw(96), draw(96)
+        upper = draw(3, 5, 96).detach()
+        results = []
+        with torch.enable_grad():
+            for function in (fused_add_norm, plain_add_norm):
+                total, normed = function(x, delta, fresh, weight.detach(), bias.detach(), 1e-5, 2)
+                slopes = torch.autograd.grad((total.square() + upper * normed).sum(), [x, delta, fresh])
+                results.append((total, normed, *slopes))
+        for mine, theirs in zip(*results, strict=True):
+            if not torch.allclose(mine, theirs, rtol=1e-3, atol=1e-4):
+                raise RuntimeError("its results are wrong")
+    except Exception as error:
+        log.info("Additions and layer norms run unfused: their kernel cannot be used here (%s).", error)
+        return None
+    return fused_add_norm

@@ -19,7 +19,7 @@ def stage_times(tuner: Tuner, repeats: int = 20) -> dict[str, float]:
         stages = {"score": recorded.score, "finish": recorded.finish}
     elif isinstance(recorded, ContinualStep):
         stages = {"score": recorded.score, "learn": recorded.learn, "text": recorded.text}
-        stages["predict"] = recorded.predict
+        stages |= {"look": recorded.look, "predict": recorded.predict}
         if recorded.chunks is not None:
             stages["chunk"] = recorded.chunks.recording
     else:

@@ -89,7 +89,13 @@ class Engine:
         build = EpisodicStep if self.episodic else ContinualStep
         self.recorded = None  # its memory is free before the next one takes some
         try:
-            self.recorded = build(tape, given, start, views)
+            try:
+                self.recorded = build(tape, given, start, views)
+            except RuntimeError as error:
+                if not tape.narrow():
+                    raise
+                log.info("The step cannot be recorded on two lanes; trying one (%s).", error)
+                self.recorded = build(tape, given, start, views)
         except RuntimeError as error:
             if self.kind == "graph":
                 raise

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from taps.classifier import Classifier
+from taps.fast.beside import predict_beside, update_beside, view_zero
 from taps.fast.statics import Chunks, StaticMemory
 from taps.fast.tape import Tape
 from taps.gradient import Point, point_at
 from taps.memory import Alignment, Memory
 from taps.optimiser import Moments, fresh_moments
-from taps.step import Outcome, Scored, StepSettings, predict_view, score_views, update_prompts
+from taps.step import Outcome, Scored, StepSettings, score_views
 
 Update = Callable[[Tensor], bool]
 
@@ -41,7 +42,7 @@ class EpisodicStep:
     """
 
     def __init__(self, tape: Tape, given: Given, start: Point, views: Tensor) -> None:
-        self.given, self.start = given, start
+        self.tape, self.given, self.start = tape, given, start
         self.moments = fresh_moments(start.parameters)
         self.views = views.clone(memory_format=torch.contiguous_format)
         self.static = StaticMemory(start) if given.memory is not None else None
@@ -68,7 +69,8 @@ class EpisodicStep:
 
     def _finish(self) -> tuple[Tensor, Tensor]:
         given = self.given
-        parameters, _, taken = update_prompts(
+        parameters, _, taken = update_beside(
+            self.tape,
             given.classifier,
             self.start,
             self.moments,
@@ -77,15 +79,14 @@ class EpisodicStep:
             given.settings,
             given.alignment,
         )
-        end = point_at(given.classifier, parameters, graph=False)
-        return predict_view(given.classifier, self.scored, end), taken
+        return predict_beside(self.tape, given.classifier, self.scored, parameters), taken
 
 
 class ContinualStep:
     """Prompts carry over: parameters and moments live at fixed places and are moved by each replay."""
 
     def __init__(self, tape: Tape, given: Given, start: Point, views: Tensor) -> None:
-        self.given = given
+        self.tape, self.given = tape, given
         self.views = views.clone(memory_format=torch.contiguous_format)
         self.parameters = {name: value.clone() for name, value in start.parameters.items()}
         zeros = fresh_moments(self.parameters)
@@ -103,9 +104,8 @@ class ContinualStep:
         self.score = tape.record(self._score)
         self.scored = self.score.result
         self.learn = tape.record(self._learn)
+        self.look = tape.apart().record(self._look)
         self.predict = tape.record(self._predict)
-        has_vision = given.anchor is not None and given.anchor.tokens.vision is not None
-        self.anchored = tape.record(self._anchored) if has_vision else None
 
     def fits(self, start: Point, views: Tensor) -> bool:
         return views.shape == self.views.shape and views.dtype == self.views.dtype
@@ -119,13 +119,15 @@ class ContinualStep:
             return not_updated(self.scored, self.point, self._now())
         note_losses = self._remember()
         self.learn.replay()
+        with self.tape.beside():
+            self.look.replay()
         self.text.replay()
+        self.tape.meet()
         self.predict.replay()
         self.steps += 1
         done = outcome(self.scored, self.predict.result, self.learn.result, self.point, self._now())
-        if self.anchored is not None:
-            self.anchored.replay()
-            done = replace(done, anchored=self.anchored.result.clone())
+        if self.given.anchor is not None and self.given.anchor.tokens.vision is not None:
+            done = replace(done, anchored=self.look.result[1].clone())
         note_losses()
         return done
 
@@ -163,7 +165,8 @@ class ContinualStep:
 
     def _learn(self) -> Tensor:
         given = self.given
-        parameters, moments, taken = update_prompts(
+        parameters, moments, taken = update_beside(
+            self.tape,
             given.classifier,
             self.point,
             self.moments,
@@ -184,12 +187,16 @@ class ContinualStep:
         return taken
 
     @torch.no_grad()
-    def _anchored(self) -> Tensor:
-        assert self.given.anchor is not None
-        return self.given.classifier.image(self.scored.images[:1], self.given.anchor.tokens.vision)[0]
+    def _look(self) -> tuple[Tensor, Tensor]:
+        """View 0's feature at the prompts after the update [1, d], and at the loaded ones [d]."""
+        classifier, anchor = self.given.classifier, self.given.anchor
+        now = view_zero(classifier, self.scored, classifier.tokens(self.parameters).vision)
+        vision = None if anchor is None else anchor.tokens.vision
+        return now, now[0] if vision is None else view_zero(classifier, self.scored, vision)[0]
 
+    @torch.no_grad()
     def _predict(self) -> Tensor:
-        return predict_view(self.given.classifier, self.scored, self.point)
+        return self.given.classifier.logits(self.look.result[0], self.point.text)[0]
 
 
 def outcome(scored: Scored, logits: Tensor, taken: Tensor, end: Point, moments: Moments) -> Outcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, is_dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -40,6 +40,22 @@ class Tape(Protocol):
         """Record work whose result holds a graph of autograd. Must come before anything else on the tape."""
         ...
 
+    def beside(self) -> AbstractContextManager[object]:
+        """A second lane: what is done inside may run at the same time as what follows, until they `meet`."""
+        ...
+
+    def meet(self) -> None:
+        """What follows waits for the second lane."""
+        ...
+
+    def apart(self) -> Tape:
+        """A tape with scratch memory of its own: its recordings may be replayed beside this one's."""
+        ...
+
+    def narrow(self) -> bool:
+        """Do without the second lane from now on; whether there was one."""
+        ...
+
 
 class CudaRecording(Generic[T]):
     def __init__(self, graph: torch.cuda.CUDAGraph, result: T) -> None:
@@ -55,6 +71,7 @@ class CudaTape:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.side: torch.cuda.Stream | None = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
 
     def home(self) -> AbstractContextManager[object]:
@@ -69,6 +86,21 @@ class CudaTape:
     def keep(self, work: Callable[[], T]) -> CudaRecording[T]:
         self._rehearse(work)
         return CudaRecording(*self._capture(work))
+
+    def beside(self) -> AbstractContextManager[object]:
+        return nullcontext() if self.side is None else _Beside(self.side)
+
+    def meet(self) -> None:
+        if self.side is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self.side)
+
+    def apart(self) -> CudaTape:
+        return CudaTape(self.device)
+
+    def narrow(self) -> bool:
+        had, self.side = self.side is not None, None
+        self.pool = torch.cuda.graph_pool_handle()
+        return had
 
     def _rehearse(self, work: Callable[[], T]) -> T:
         with self.home():
@@ -97,8 +129,8 @@ def overwrite(old: Any, new: Any) -> None:
             overwrite(getattr(old, field.name), getattr(new, field.name))
 
 
-class _Home:
-    """The tape's stream, ordered after and before the stream that was current."""
+class _Beside:
+    """Another stream, ordered after the stream that was current."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self.stream = stream
@@ -111,4 +143,11 @@ class _Home:
 
     def __exit__(self, *error: object) -> None:
         self.inside.__exit__(*error)
+
+
+class _Home(_Beside):
+    """The tape's stream, ordered after and before the stream that was current."""
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         self.outer.wait_stream(self.stream)

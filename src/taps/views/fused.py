@@ -10,9 +10,10 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+from numpy.typing import NDArray
 from torch import Tensor
 
-from taps.types import FloatArray, PixelArray
+from taps.types import PixelArray
 from taps.views.geometry import centre_box
 
 COLUMNS = 9
@@ -102,7 +103,7 @@ def _views(  # type: ignore[no-untyped-def]
     tl.store(to + 2 * plane, _level(blue / total_y).to(tl.uint8), mask=inside)
 
 
-def view_plan(height: int, width: int, boxes: Tensor, flips: Tensor, size: int) -> FloatArray:
+def view_plan(height: int, width: int, boxes: Tensor, flips: Tensor, size: int) -> NDArray[np.float64]:
     """Where each view lies [1 + count, `COLUMNS`], float64, view 0 first."""
     left, top, right, bottom = centre_box(height, width, size)
     plan = np.zeros((len(boxes) + 1, COLUMNS))

@@ -1,0 +1,72 @@
+"""The end of a step on two lanes: what does not depend on each other runs at the same time.
+
+The kernels there are too small to fill a GPU one by one. The gradient on the text features is known as soon
+as the confident views have been seen, so the way back through the text tower runs beside the way back through
+the vision tower; after the update, the texts are encoded beside view 0. The numbers are those of `taps.step`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from taps.classifier import Classifier
+from taps.fast.tape import Tape
+from taps.gradient import NOTHING, Gradient, Point, to_parameters
+from taps.losses import mean_entropy
+from taps.memory import Alignment, Labelled
+from taps.optimiser import Moments, adamw
+from taps.prompts.base import Parameters
+from taps.step import Scored, StepSettings, update_prompts
+
+
+def update_beside(
+    tape: Tape,
+    classifier: Classifier,
+    start: Point,
+    moments: Moments,
+    scored: Scored,
+    memory: Labelled | None,
+    settings: StepSettings,
+    alignment: Alignment | None,
+) -> tuple[Parameters, Moments, Tensor]:
+    """What `update_prompts` does; by it where there is one tower alone, or alignment to go back through."""
+    if start.tokens.vision is None or start.graph is None or (settings.weight_coarse and alignment):
+        return update_prompts(classifier, start, moments, scored, memory, settings, alignment)
+    text = start.text.detach().requires_grad_()
+    vision = start.tokens.vision.detach().requires_grad_()
+    # Everything one lane made for the other keeps its name until they met: memory that is given back earlier
+    # could be handed out again while the other lane reads it.
+    with tape.beside(), torch.enable_grad():
+        features = classifier.image(scored.images[scored.chosen], vision)
+        seen = features.detach().requires_grad_()
+        loss = settings.weight_entropy * mean_entropy(classifier.logits(seen, text))
+        by_text, by_seen = torch.autograd.grad(loss, [text, seen])
+    tape.meet()
+    with tape.beside():
+        (by_vision,) = torch.autograd.grad(features, vision, by_seen)
+    recent = NOTHING if memory is None else memory.fresh(classifier, start)
+    pulled = start.pull_back(Gradient(by_text, None) + Gradient(recent.text, None))
+    tape.meet()
+    gradient = Gradient(pulled.text, by_vision) + Gradient(None, recent.vision)
+    if memory is not None:
+        gradient = gradient + memory.constant()
+    by_parameter = to_parameters(classifier, start.parameters, gradient)
+    return adamw(start.parameters, by_parameter, moments, lr=settings.lr, weight_decay=settings.weight_decay)
+
+
+@torch.no_grad()
+def predict_beside(tape: Tape, classifier: Classifier, scored: Scored, parameters: Parameters) -> Tensor:
+    """Logits of view 0 at these parameters [K]: what `point_at` and `predict_view` give."""
+    tokens = classifier.tokens(parameters)
+    with tape.beside():
+        seen = view_zero(classifier, scored, tokens.vision)
+    texts = classifier.text(tokens.text)
+    tape.meet()
+    return classifier.logits(seen, texts)[0]
+
+
+@torch.no_grad()
+def view_zero(classifier: Classifier, scored: Scored, vision: Tensor | None) -> Tensor:
+    """View 0's feature at the given vision tokens [1, d]; without any it is what it was."""
+    return scored.features[:1] if vision is None else classifier.image(scored.images[:1], vision)
