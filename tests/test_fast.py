@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 import taps.step
+from taps.clip import ops
 from taps.clip.config import builtin_config
 from taps.clip.layout import make_layout, token_rows
 from taps.clip.load import load_clip
 from taps.clip.model import Clip, initialise
-from taps.clip import ops
 from taps.errors import SettingsError
 from taps.evaluate.reference_step import ReferenceOutcome, ReferenceStep
 from taps.fast.engine import Engine
