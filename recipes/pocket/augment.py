@@ -70,6 +70,11 @@ class Mixer:
         self.box = box.view(4, n, 1, 1)
         self.lam = torch.where(self.cut.flatten(), 1 - inside, self.lam)
 
+    def keep_whole(self, rows: Tensor) -> None:
+        """Take these samples out of the mix."""
+        self.lam = torch.where(rows, torch.ones_like(self.lam), self.lam)
+        self.cut = self.cut & ~rows.view(-1, 1, 1, 1)
+
     def pixels(self, x: Tensor) -> Tensor:
         side = (torch.arange(x.shape[-1], device=x.device) + 0.5) / x.shape[-1]
         u, v = side.view(1, 1, -1), side.view(1, -1, 1)

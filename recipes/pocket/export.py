@@ -1,4 +1,4 @@
-"""Write the averaged weights of a checkpoint as `pocket.safetensors` and `pocket.json`.
+"""Join the towers of `text.py` and `vision.py` into `pocket.safetensors` and `pocket.json`.
 
 Everything is stored in half precision except the token table, whose rows become int8 with one
 scale each (`token_embedding.weight.scale`): it is half of the file otherwise.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 
 import torch
@@ -23,24 +24,27 @@ def quantise_rows(table: Tensor) -> tuple[Tensor, Tensor]:
     return (table / scale.float()[:, None]).round().clamp(-127, 127).to(torch.int8), scale
 
 
-def export(checkpoint: Path, out: Path) -> None:
-    stored = torch.load(checkpoint, map_location="cpu", weights_only=True)
-    state = {k: v.float() for k, v in stored["ema"].items()}
-    tensors = {k: v.half().contiguous() for k, v in state.items() if k != TABLE}
-    tensors[TABLE], tensors[TABLE + ".scale"] = quantise_rows(state[TABLE])
+def export(text: Path, vision: Path, out: Path) -> None:
+    stored = torch.load(vision, map_location="cpu", weights_only=True)
+    table = torch.load(text / "table.pt", map_location="cpu", weights_only=True)
+    tensors = dict(torch.load(text / "text.pt", map_location="cpu", weights_only=True))
+    tensors |= stored["ema"]
+    tensors["logit_scale"] = stored["log_scale"].float().clamp(max=math.log(100)).half()
+    tensors |= {TABLE: table["table"], TABLE + ".scale": table["scale"]}
     out.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, out / "pocket.safetensors")
+    save_file({k: v.contiguous() for k, v in tensors.items()}, out / "pocket.safetensors")
     (out / "pocket.json").write_text(json.dumps(stored["config"], indent=2) + "\n")
     size = (out / "pocket.safetensors").stat().st_size
-    print(f"{len(tensors)} tensors, {size / 1e6:.1f} MB, step {stored['step']}, {stored['spent']:.0f}s")
+    print(f"{len(tensors)} tensors, {size / 1e6:.1f} MB")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--checkpoint", type=Path, required=True, help="student.pt of train.py")
+    parser.add_argument("--text", type=Path, required=True, help="folder that text.py wrote")
+    parser.add_argument("--vision", type=Path, required=True, help="file that vision.py wrote")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    export(args.checkpoint, args.out)
+    export(args.text, args.vision, args.out)
 
 
 if __name__ == "__main__":

@@ -109,11 +109,20 @@ class Vision(nn.Module):
 
     def trunk(self, x: Tensor) -> Tensor:
         """The CLS token after ln_post, before the projection."""
+        return self.tapped(x, 0)[0]
+
+    def tapped(self, x: Tensor, tap: int) -> tuple[Tensor, Tensor]:
+        """`trunk`'s output, and the patch tokens as they stand before block `tap`."""
         x = self.conv1(x).flatten(2).transpose(1, 2)
         cls = self.class_embedding.to(x.dtype).expand(x.shape[0], 1, -1)
         x = torch.cat([cls, x], dim=1) + self.positional_embedding.to(x.dtype)
-        x = self.transformer(self.ln_pre(x), causal=False)
-        return self.ln_post(x[:, 0])
+        x = self.ln_pre(x)
+        for block in self.transformer.resblocks[:tap]:
+            x = block(x, False)
+        patches = x[:, 1:]
+        for block in self.transformer.resblocks[tap:]:
+            x = block(x, False)
+        return self.ln_post(x[:, 0]), patches
 
 
 class Pocket(nn.Module):

@@ -21,6 +21,9 @@ STAGES = [
     (5, 2, 6, 208, 5),
     (3, 1, 6, 352, 1),
 ]
+# Blocks up to the end of the stage whose grid at 128 px is the pocket tower's grid of patches, 8 × 8.
+FINE_BLOCKS = sum(repeats for *_, repeats in STAGES[:5])
+FINE_CHANNELS = STAGES[4][3]
 
 
 class SameConv(nn.Conv2d):
@@ -72,8 +75,13 @@ class Lite2(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """Pixels in 0..1 to the 1,280 pooled features."""
-        x = (x - 127 / 255) * (255 / 128)
-        return self.head(self.blocks(self.stem(x))).mean((2, 3))
+        return self.places_and_features(x)[1]
+
+    def places_and_features(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What it sees in each place (120 channels, a 16th of the side), and the pooled features."""
+        x = self.stem((x - 127 / 255) * (255 / 128))
+        places = self.blocks[:FINE_BLOCKS](x)
+        return places, self.head(self.blocks[FINE_BLOCKS:](places)).mean((2, 3))
 
     def load_published(self, path: Path) -> None:
         """Fill in the published weights: same tensors in the same order, other names.

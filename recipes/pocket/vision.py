@@ -1,18 +1,15 @@
-"""Train the vision tower against a locked text tower, within a budget of seconds.
+"""Stage 3: train the vision tower against the locked text tower, within a budget of seconds.
 
-`train.py` gives a text tower whose class names already stand where their meanings are, and a fine-tuned
-teacher. Here both stay as they are. The teacher answers once for a few fixed crops of every image; then the
-tower sees those crops again and again, recoloured, drawn, mixed and erased, and learns the teacher's answer
-and the label, at the leaves and at random cuts of WordNet. `--prepare` writes the text features (once, on any
-machine); without it, trains.
+The teacher answers once, for a fixed set of views of every image: crops, half of them mixed with another image. Each
+view is kept twice, as a photo and as a drawing, so that a training step only gathers, flips and erases, and the tower
+sees exactly what the teacher judged. It learns the teacher's answer and the label at the leaves and at random cuts of
+WordNet, and, in its middle, what the teacher sees in each place of the image: a small transformer on few images does
+not find that by itself.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
-import json
-import math
 import time
 from pathlib import Path
 
@@ -20,60 +17,26 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from augment import Mixer, centre_transforms, crop_transforms, erase, mild, sample, stylise
-from model import MEAN, STD, Pocket, PocketConfig, Vision
-from teachers import Lite2
+from data import CANVAS, SHARES, Cuts, Images, load_images
+from losses import amp, cosine, cosine_loss, cut_loss
+from model import MEAN, STD, PocketConfig, Vision
+from teachers import FINE_CHANNELS, Lite2
 from torch import Tensor, nn
-from train import CANVAS, SHARES, Cuts, Images, amp, cosine, cosine_loss, cut_loss, load_images
 
-TEMPLATES = (("a photo of a", "."), ("", ""), ("a drawing of a", "."), ("a picture of the", "."))
-CAPTIONS = 2  # of the five of each image
-
-
-def prepare(args: argparse.Namespace) -> None:
-    """Text features of every node under each template, and of captions; the tree of names."""
-    import sys
-
-    sys.path.insert(0, str(Path(__file__).parent))
-    from bpe import Bpe
-    from evaluate import load
-
-    model, _ = load(args.text_tower)
-    bpe = Bpe(args.bpe)
-    names = json.loads((args.data / "names.json").read_text())
-
-    def encode(texts: list[str]) -> Tensor:
-        out = []
-        for start in range(0, len(texts), 256):
-            rows = [[49406, *bpe.encode(text)[:70], 49407] for text in texts[start : start + 256]]
-            ids = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
-            for i, row in enumerate(rows):
-                ids[i, : len(row)] = torch.tensor(row)
-            with torch.no_grad():
-                out.append(F.normalize(model.encode_text(ids).float(), dim=1))
-        return torch.cat(out)
-
-    nodes = torch.stack([encode([f"{a} {n[0]}{b}".strip() for n in names["names"]]) for a, b in TEMPLATES])
-    with np.load(args.data / "text.npz") as stored:
-        keep = {k: stored[k] for k in ("upward", "tags", "shape", "node_weight")}
-        captions = stored["captions"].astype(np.int64)
-    captions = captions.reshape(-1, 5, captions.shape[1])[:, :CAPTIONS].reshape(-1, captions.shape[1])
-    features = []
-    for start in range(0, len(captions), 256):
-        rows = [[49406, *row[row != 65535].tolist(), 49407] for row in captions[start : start + 256]]
-        ids = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
-        for i, row in enumerate(rows):
-            ids[i, : len(row)] = torch.tensor(row)
-        with torch.no_grad():
-            features.append(F.normalize(model.encode_text(ids).float(), dim=1))
-    caption = (
-        (torch.cat(features) * 127 / torch.cat(features).abs().amax(1, keepdim=True)).round().to(torch.int8)
-    )
-    np.savez(args.out, nodes=nodes.half().numpy(), captions=caption.numpy(), leaves=names["leaves"], **keep)
-    print(f"{args.out}: {tuple(nodes.shape)} nodes, {len(caption)} captions")
+CAPTIONS = 2  # of each image in textfeatures.npz
+WEIGHTS = {
+    "leaf": 1.0,  # class names through the text tower
+    "linear": 0.5,  # the same classes by a plain linear head
+    "cut": 0.5,  # names at cuts of WordNet
+    "place": 0.3,  # the image stands at the mean of its names
+    "feature": 1.0,  # the teacher's pooled features
+    "guide": 1.0,  # the teacher's features place by place
+    "caption": 0.15,
+}
 
 
 class TextFeatures:
-    """What `prepare` wrote, on the device."""
+    """What `text.py` wrote, on the device."""
 
     def __init__(self, path: Path, device: torch.device) -> None:
         with np.load(path) as stored:
@@ -87,62 +50,114 @@ class TextFeatures:
 
         self.upward = bits("upward", nodes).bool()
         self.tags = bits("tags", images).float()
-        self.nodes = torch.from_numpy(z["nodes"]).to(device).float()
-        self.captions = F.normalize(torch.from_numpy(z["captions"]).to(device).float(), dim=1)
+        self.nodes = torch.from_numpy(z["nodes"]).to(device)  # template, name, node, width
+        self.captions = torch.from_numpy(z["captions"]).to(device).float()
+
+    def names(self) -> Tensor:
+        """Every node under one template, by its first name or now and then by another."""
+        templates, names, count, _ = self.nodes.shape
+        device = self.nodes.device
+        template = 0 if torch.rand(()) < 0.4 else int(torch.randint(templates, ()))
+        other = torch.randint(names, (count,), device=device)
+        which = torch.where(torch.rand(count, device=device) < 0.8, torch.zeros_like(other), other)
+        return self.nodes[template][which, torch.arange(count, device=device)].float()
 
 
 class Bank:
-    """One source's fixed crops and what the teacher says of each."""
+    """Views of every image, as pixels for the student and as answers of the teacher."""
 
-    def __init__(self, source: Images, teacher: Lite2, crops: int, smallest: float, side: int) -> None:
-        device = source.label.device
-        self.source, self.crops = source, crops
-        theta, logits, features = [], [], []
-        for rows in torch.arange(len(source), device=device).repeat_interleave(crops).split(2048):
-            t = crop_transforms(source.size[rows], CANVAS, smallest)
-            x = sample(source.pixels[rows].float() / 255, t, side)
+    def __init__(
+        self, sources: dict[str, Images], teacher: Lite2, args: argparse.Namespace, device: torch.device
+    ) -> None:
+        names = [n for n in SHARES if n in sources]
+        self.views = args.views
+        pixels = torch.cat([sources[n].pixels for n in names])
+        size = torch.cat([sources[n].size for n in names])
+        self.label = torch.cat([sources[n].label for n in names])
+        counts = [len(sources[n]) for n in names]
+        self.first = {n: sum(counts[:i]) for i, n in enumerate(names)}
+        self.count = dict(zip(names, counts, strict=True))
+        total, side = len(self.label) * self.views, PocketConfig().image_size
+        grid = args.teacher_side // 16
+        byte = {"dtype": torch.uint8, "device": device}
+        half = {"dtype": torch.float16, "device": device}
+        self.photo = torch.empty(total, 3, side, side, **byte)
+        self.drawn = torch.empty(total, 3, side, side, **byte)
+        self.logits = torch.empty(total, len(teacher.fc.bias), **half)
+        self.features = torch.empty(total, teacher.fc.in_features, **half)
+        self.places = torch.empty(total, FINE_CHANNELS, grid, grid, **half)
+        # Shuffled, so that partners in a mix come from anywhere.
+        for slots in torch.randperm(total, device=device).split(args.chunk):
+            rows = slots // self.views
+            # Captioned images are never mixed, the others in the second half of their views.
+            whole = (slots % self.views < self.views // 2) | (self.label[rows] < 0)
+            theta = crop_transforms(size[rows], CANVAS, args.smallest_crop)
+            canvas = pixels[rows].float() / 255
+            mix = Mixer(len(rows), len(rows), device, share=1.0)
+            mix.keep_whole(whole)
+            large = mix.pixels(sample(canvas, theta, args.teacher_side))
+            small = mix.pixels(sample(canvas, theta, side)).float()
             with torch.no_grad(), amp(device):
-                f = teacher.features(x.contiguous(memory_format=torch.channels_last))
-                logits.append(teacher.fc(f).half())
-            theta.append(t)
-            features.append(f.half())
-        self.theta, self.logits, self.features = torch.cat(theta), torch.cat(logits), torch.cat(features)
+                places, features = teacher.places_and_features(
+                    large.contiguous(memory_format=torch.channels_last)
+                )
+                self.logits[slots] = teacher.fc(features).half()
+            self.features[slots] = features.half()
+            self.places[slots] = places.half()
+            self.photo[slots] = (mild(small) * 255).round().byte()
+            self.drawn[slots] = (stylise(small) * 255).round().byte()
 
 
 class VisionStudent:
     """The tower, its training-time heads, and one step."""
 
     def __init__(
-        self, args: argparse.Namespace, banks: dict[str, Bank], text: TextFeatures, device: torch.device
-    ):
-        self.args, self.text, self.device = args, text, device
+        self,
+        args: argparse.Namespace,
+        bank: Bank,
+        text: TextFeatures,
+        device: torch.device,
+    ) -> None:
+        self.args, self.bank, self.text, self.device = args, bank, text, device
         self.cfg = PocketConfig(
             vision_width=args.width, vision_layers=args.depth, vision_heads=args.width // 64
         )
         self.visual = Vision(self.cfg, args.drop_path).to(device).train()
         self.heads = nn.ModuleDict(
-            {"feature": nn.Linear(args.width, 1280), "leaf": nn.Linear(args.width, text.leaves)}
+            {
+                "feature": nn.Linear(args.width, 1280),
+                "leaf": nn.Linear(args.width, text.leaves),
+                "guide": nn.Linear(args.width, FINE_CHANNELS),
+            }
         ).to(device)
         self.log_scale = nn.Parameter(torch.tensor(args.scale, device=device).log())
         self.ema = {k: v.detach().clone() for k, v in self.visual.state_dict().items()}
-        names = [n for n in SHARES if n in banks]
+        self.ema_values = list(self.ema.values())
+        self.values = list(self.visual.state_dict().values())
+        names = list(bank.count)
         total = sum(SHARES[n] for n in names)
-        self.banks = [(n, banks[n], int(args.batch * SHARES[n] / total)) for n in names]
-        self.labelled = sum(c for n, _, c in self.banks if n != "flickr")
+        self.draws = [(bank.first[n], bank.count[n], int(args.batch * SHARES[n] / total)) for n in names]
+        self.captioned = self.draws[-1][2] if names[-1] == "flickr" else 0
         prior = torch.zeros(text.leaves, device=device)
-        for name, bank, count in self.banks:
-            if name != "flickr":
-                prior += torch.bincount(bank.source.label, minlength=text.leaves) / len(bank.source) * count
+        for first, size, count in self.draws[: -1 if self.captioned else None]:
+            prior += torch.bincount(bank.label[first : first + size], minlength=text.leaves) / size * count
+        # The teacher was trained with this part of the prior added; with it, its answer is like the label.
         self.shift = args.balance * (prior / prior.sum()).clamp_min(1e-6).log()
-        feats = torch.cat([b.features[:: max(1, len(b.features) // 4000)].float() for _, b, _ in self.banks])
-        self.mean_feature, self.std_feature = feats.mean(0), feats.std(0) + 1e-3
+        some = slice(None, None, max(1, len(bank.features) // 8000))
+        features, places = bank.features[some].float(), bank.places[some].float()
+        self.mean_feature, self.std_feature = features.mean(0), features.std(0) + 1e-3
+        shape = (1, FINE_CHANNELS, 1, 1)
+        self.mean_place = places.mean((0, 2, 3)).view(shape)
+        self.std_place = places.std((0, 2, 3)).view(shape) + 1e-3
         self.cuts = Cuts(text, args.cut_groups, 6, 192, args.seed)  # type: ignore[arg-type]
         self.columns = torch.from_numpy(self.cuts.columns).to(device)
         self.inner = torch.from_numpy(self.cuts.inner).to(device)
-        self.upward = text.upward.float()
+        self.leaves = torch.arange(text.leaves, device=device)
+        self.upward = text.upward[: text.leaves].float()
         self.mean = torch.tensor(MEAN, device=device).view(1, 3, 1, 1)
         self.std = torch.tensor(STD, device=device).view(1, 3, 1, 1)
-        self.trunk = torch.compile(self.visual.trunk) if args.compile else self.visual.trunk
+        self.tapped = torch.compile(self.visual.tapped) if args.compile else self.visual.tapped
+        self.prepared = torch.compile(self.prepare) if args.compile else self.prepare
         named = [*self.visual.named_parameters(), *self.heads.named_parameters()]
         decay = [p for n, p in named if p.ndim >= 2 and "embedding" not in n]
         plain = [p for n, p in named if p.ndim < 2 or "embedding" in n] + [self.log_scale]
@@ -153,82 +168,97 @@ class VisionStudent:
         ]
         self.opt = torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.98), fused=device.type == "cuda")
 
-    @torch.no_grad()
-    def draw(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Student views, soft labels over leaves, teacher features, rows of captioned images."""
-        args, leaves = self.args, self.text.leaves
-        pixels, theta, label, logits, features, rows = [], [], [], [], [], []
-        for _, bank, count in self.banks:
-            row = torch.randint(len(bank.source), (count,), device=self.device)
-            slot = row * bank.crops + torch.randint(bank.crops, (count,), device=self.device)
-            pixels.append(bank.source.pixels[row])
-            theta.append(bank.theta[slot])
-            label.append(bank.source.label[row])
-            logits.append(bank.logits[slot])
-            features.append(bank.features[slot])
-            rows.append(row)
-        x = sample(torch.cat(pixels).float() / 255, torch.cat(theta), self.cfg.image_size)
-        k, n = self.labelled, len(x)
-        # The teacher was trained with part of the prior added; with it, its answer is like the label.
-        soft = F.softmax((torch.cat(logits).float() + self.shift) / args.temperature, dim=1)
-        hard = F.one_hot(torch.cat(label)[:k], leaves).float()
-        soft[:k] = (1 - args.hard) * soft[:k] + args.hard * hard
-        mix = Mixer(n, k, self.device, share=args.mix)
-        x, soft = mix.pixels(x), mix.targets(soft)
-        order, count = torch.randperm(n, device=self.device), int(args.styled * n)
-        view = torch.empty_like(x)
-        view[order[:count]] = stylise(erase(x[order[:count]], 0.15))
-        view[order[count:]] = mild(x[order[count:]])
-        target = F.normalize((torch.cat(features).float() - self.mean_feature) / self.std_feature, dim=1)
-        return view, soft, mix.targets(target), rows[-1] if n > k else rows[0][:0]
+    def prepare(
+        self,
+        photo: Tensor,
+        drawn: Tensor,
+        logits: Tensor,
+        features: Tensor,
+        places: Tensor,
+        label: Tensor,
+        whole: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What was gathered → normalised pixels, soft labels, targets for the features and for the places."""
+        args, n = self.args, len(photo)
+        styled = torch.rand(n, 1, 1, 1, device=photo.device) < args.styled
+        x = torch.where(styled, drawn, photo).float() / 255
+        flip = torch.rand(n, 1, 1, 1, device=x.device) < 0.5
+        x = erase(torch.where(flip, x.flip(3), x), args.erase)
+        # A little of everything that a camera does to a whole picture.
+        gain = 1 + 0.12 * torch.randn(n, 3, 1, 1, device=x.device).clamp(-2, 2)
+        lift = 0.08 * torch.randn(n, 1, 1, 1, device=x.device).clamp(-2, 2)
+        x = ((x * gain + lift).clamp(0, 1) - self.mean) / self.std
+        soft = F.softmax((logits.float() + self.shift) / args.temperature, dim=1)
+        hard = F.one_hot(label.clamp_min(0), logits.shape[1]).float()
+        share = args.hard * (whole & (label >= 0)).float()[:, None]
+        soft = soft + share * (hard - soft)
+        feature = F.normalize((features.float() - self.mean_feature) / self.std_feature, dim=1)
+        place = (places.float() - self.mean_place) / self.std_place
+        place = torch.where(flip, place.flip(3), place).flatten(2).transpose(1, 2)
+        return x, soft, feature, place
 
-    def loss(self, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        text = self.text
-        view, soft, target, caption_row = self.draw()
-        k, leaves = self.labelled, text.leaves
+    @torch.no_grad()
+    def draw(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """The prepared batch, and which captioned images end it."""
+        bank = self.bank
+        rows = torch.cat(
+            [first + torch.randint(size, (count,), device=self.device) for first, size, count in self.draws]
+        )
+        view = torch.randint(bank.views, rows.shape, device=self.device)
+        slot = rows * bank.views + view
+        batch = self.prepared(
+            bank.photo[slot], bank.drawn[slot], bank.logits[slot], bank.features[slot], bank.places[slot],
+            bank.label[rows], view < bank.views // 2,
+        )  # fmt: skip
+        captioned = rows[len(rows) - self.captioned :] - self.draws[-1][0]
+        return *batch, captioned
+
+    def loss(self, step: int) -> dict[str, Tensor]:
+        text, leaves = self.text, self.text.leaves
+        x, soft, feature, place, captioned = self.draw()
         with amp(self.device):
-            cls = self.trunk((view - self.mean) / self.std)
+            cls, patches = self.tapped(x, self.args.tap)
             image = F.normalize((cls @ self.visual.proj).float(), dim=1)
             guess, plain = self.heads["feature"](cls), self.heads["leaf"](cls).float()
-        template = int(torch.randint(len(TEMPLATES) + 2, (1,)))  # the plain photo template most often
-        nodes = text.nodes[template if template < len(TEMPLATES) else 0]
+            seen = self.heads["guide"](patches).float()
+        names = text.names()
         group = step % len(self.columns)
-        which = torch.cat([torch.arange(leaves, device=self.device), self.inner[group]])
+        which = torch.cat([self.leaves, self.inner[group]])
         scale = self.log_scale.exp().clamp(max=100)
-        logits = scale * image @ nodes[which].t()
-        shifted = logits[:, :leaves] + self.shift
-        leaf = -(soft * F.log_softmax(shifted, dim=1)).sum(1).mean()
-        linear = -(soft * F.log_softmax(plain + self.shift, dim=1)).sum(1).mean()
+        logits = scale * image @ names[which].t()
+        k = len(x) - len(captioned)
         with torch.no_grad():
-            mass = soft @ self.upward[:leaves][:, which]
-            if len(caption_row):
-                tags = text.tags[caption_row][:, which]
+            mass = soft @ self.upward[:, which]
+            middle = F.normalize(soft @ names[:leaves], dim=1)
+            if len(captioned):
+                tags = text.tags[captioned][:, which]
                 mass[k:] = 0.25 * mass[k:] + 0.75 * tags / tags.sum(1, keepdim=True).clamp_min(1).sqrt()
-        cut = cut_loss(logits, mass, self.columns[group])
-        feature = cosine_loss(guess, target)
-        contrast = torch.zeros((), device=self.device)
-        if len(caption_row):
-            which_caption = caption_row * CAPTIONS + torch.randint(
-                CAPTIONS, caption_row.shape, device=self.device
-            )
-            pair = scale * image[k:] @ text.captions[which_caption].t()
+        parts = {
+            "leaf": -(soft * F.log_softmax(logits[:, :leaves] + self.shift, dim=1)).sum(1).mean(),
+            "linear": -(soft * F.log_softmax(plain + self.shift, dim=1)).sum(1).mean(),
+            "cut": cut_loss(logits, mass, self.columns[group]),
+            "place": cosine_loss(image[:k], middle[:k]),
+            "feature": cosine_loss(guess, feature),
+            "guide": 1 - F.cosine_similarity(seen, place, dim=2).mean(),
+        }
+        if len(captioned):
+            said = captioned * CAPTIONS + torch.randint(CAPTIONS, captioned.shape, device=self.device)
+            pair = scale * image[k:] @ text.captions[said].t()
             own = torch.arange(len(pair), device=self.device)
-            contrast = (F.cross_entropy(pair, own) + F.cross_entropy(pair.t(), own)) / 2
-        parts = {"leaf": leaf, "linear": linear, "cut": cut, "feature": feature, "caption": contrast}
-        weights = {"leaf": 1.0, "linear": 0.5, "cut": 0.5, "feature": 1.0, "caption": 0.15}
-        return sum((weights[key] * value for key, value in parts.items()), contrast * 0), parts
+            parts["caption"] = (F.cross_entropy(pair, own) + F.cross_entropy(pair.t(), own)) / 2
+        return parts
 
     def step(self, step: int, progress: float) -> dict[str, Tensor]:
+        # Warm-up counts steps: a warm-up counted in seconds is over before the first step has compiled.
         for group in self.opt.param_groups:
             group["lr"] = self.args.lr * min(1.0, (step + 1) / self.args.warmup) * cosine(progress, 0.0)
-        total, parts = self.loss(step)
+        parts = self.loss(step)
         self.opt.zero_grad(set_to_none=True)
-        total.backward()
+        sum(WEIGHTS[key] * value for key, value in parts.items()).backward()  # type: ignore[union-attr]
         nn.utils.clip_grad_norm_(self.params, 1.0)
         self.opt.step()
         decay = min(self.args.ema, (1 + step) / (10 + step))
-        state = self.visual.state_dict()
-        torch._foreach_lerp_([self.ema[k] for k in state], list(state.values()), 1 - decay)
+        torch._foreach_lerp_(self.ema_values, self.values, 1 - decay)
         return parts
 
     @torch.inference_mode()
@@ -237,7 +267,7 @@ class VisionStudent:
         visual = Vision(self.cfg, 0.0).to(self.device).eval()
         visual.load_state_dict(self.ema)
         allowed = images.label.unique()
-        names, hits = self.text.nodes[0][allowed], 0
+        names, hits = self.text.nodes[0, 0][allowed].float(), 0
         rows_all = torch.arange(min(limit, len(images)), device=self.device)
         for rows in rows_all.split(500):
             x = sample(images.pixels[rows].float() / 255, centre_transforms(images.size[rows], CANVAS), 64)
@@ -247,11 +277,20 @@ class VisionStudent:
         return 100 * hits / len(rows_all)
 
     def save(self, path: Path) -> None:
+        """Under another name first, so that a stop in the middle loses nothing."""
         half = {f"visual.{k}": v.half() for k, v in self.ema.items()}
         stored = {"ema": half, "log_scale": self.log_scale.detach().clone(), "config": self.cfg.as_json()}
-        buffer = io.BytesIO()
-        torch.save(stored, buffer)
-        path.write_bytes(buffer.getvalue())
+        torch.save(stored, path.with_suffix(".part"))
+        path.with_suffix(".part").rename(path)
+
+
+def wait_for(path: Path, seconds: float) -> None:
+    """`text.py` may run beside the making of the bank."""
+    start = time.time()
+    while not path.exists():
+        if time.time() - start > seconds:
+            raise SystemExit(f"{path} is not there: run text.py first")
+        time.sleep(1)
 
 
 def train(args: argparse.Namespace) -> None:
@@ -259,109 +298,87 @@ def train(args: argparse.Namespace) -> None:
     torch.set_float32_matmul_precision("high")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     began = time.time()
+
+    def say(what: str) -> None:
+        print(f"{time.time() - began:5.0f}s {what}", flush=True)
+
     sources = load_images(args.data, device, args.limit, args.workers)
-    text = TextFeatures(args.data / "textfeatures.npz", device)
-    teacher = Lite2(text.leaves).to(device)
     stored = torch.load(args.data / "teacher.pt", weights_only=True, map_location=device)
+    teacher = Lite2(len(stored["fc.bias"])).to(device)
     teacher.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in stored.items()})
     teacher = teacher.to(memory_format=torch.channels_last).eval().requires_grad_(False)
-    print(f"data ready after {time.time() - began:.0f}s", flush=True)
-    banks = {
-        name: Bank(source, teacher, args.crops, args.smallest_crop, args.teacher_side)
-        for name, source in sources.items()
-        if name != "val"
-    }
-    print(f"teacher asked after {time.time() - began:.0f}s", flush=True)
-    student = VisionStudent(args, banks, text, device)
+    say("data ready")
+    bank = Bank(sources, teacher, args, device)
+    for name, source in sources.items():
+        if name not in ("val", "tiny"):
+            del source.pixels
+    say("teacher asked")
+    wait_for(args.text, args.patience)
+    student = VisionStudent(args, bank, TextFeatures(args.text, device), device)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        say(f"{torch.cuda.memory_allocated() / 2**30:.0f} GiB held")
     size = sum(p.numel() for p in student.visual.parameters()) / 1e6
-    print(f"vision tower of {size:.1f} M parameters after {time.time() - began:.0f}s", flush=True)
-    student.loss(0)[0].backward()  # compiles before the clock starts: a warm-up cut short ruins the run
-    print(f"first step compiled after {time.time() - began:.0f}s", flush=True)
+    say(f"vision tower of {size:.1f} M parameters")
+    sum(student.loss(0).values()).backward()  # type: ignore[union-attr]  # compiles before the clock starts
+    say("first step compiled")
     step, start, report = 0, time.time(), 0.0
     budget = args.seconds if not args.until else args.until - (time.time() - began)
     while (spent := time.time() - start) < budget:
         parts = student.step(step, spent / budget)
         step += 1
-        if step in (1, 3, 10, 50, 200) or spent - report > args.report:
+        if step in (1, 10, 100, 500) or spent - report > args.report:
             report = spent
             shown = " ".join(f"{k} {v.item():.3f}" for k, v in parts.items())
             scores = " ".join(
-                f"{n} {student.accuracy(s):.1f}" for n, s in sources.items() if n in ("val", "tiny")
+                f"{n} {student.accuracy(sources[n]):.1f}" for n in ("val", "tiny") if n in sources
             )
-            print(
-                f"{spent:5.0f}s step {step} {shown} scale {student.log_scale.exp().item():.1f} {scores}",
-                flush=True,
-            )
+            scale = student.log_scale.exp().item()
+            say(f"{spent:.0f}s of {budget:.0f} step {step} {shown} scale {scale:.1f} {scores}")
             student.save(args.out)
     student.save(args.out)
     if "val" in sources:
-        print(
-            f"done: {step} steps, {spent:.0f}s, tiny val {student.accuracy(sources['val'], 10**6):.1f}",
-            flush=True,
-        )
-
-
-def join(args: argparse.Namespace) -> None:
-    """The text tower of `train.py` and the vision tower trained here, as one checkpoint for `export.py`."""
-    from evaluate import load
-
-    model, _ = load(args.text_tower)
-    stored = torch.load(args.join, map_location="cpu", weights_only=True)
-    state = {k: v.float() for k, v in model.state_dict().items() if not k.startswith("visual.")}
-    state |= {k: v.float() for k, v in stored["ema"].items()}
-    state["logit_scale"] = stored["log_scale"].float().clamp(max=math.log(100))
-    cfg = stored["config"]
-    whole = Pocket(PocketConfig(**{k: cfg[k] for k in PocketConfig.__dataclass_fields__}))
-    whole.load_state_dict(state)
-    torch.save({"ema": whole.state_dict(), "config": cfg, "step": 0, "spent": 0.0}, args.out)
+        say(f"done: {step} steps, {spent:.0f}s, tiny val {student.accuracy(sources['val'], 10**6):.1f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument(
-        "--data", type=Path, required=True, help="what prepare.py wrote, textfeatures.npz, teacher.pt"
-    )
+    parser.add_argument("--data", type=Path, required=True, help="what prepare.py wrote, and teacher.pt")
+    parser.add_argument("--text", type=Path, required=True, help="textfeatures.npz of text.py")
+    parser.add_argument("--patience", type=float, default=300, help="seconds to wait for --text")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--prepare", action="store_true", help="write the text features to --out")
-    parser.add_argument("--join", type=Path, help="vision weights to join with --text-tower into --out")
-    parser.add_argument("--text-tower", type=Path, help="folder exported from train.py's checkpoint")
-    parser.add_argument("--bpe", type=Path, help="bpe_simple_vocab_16e6.txt.gz")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=280)
+    parser.add_argument("--seconds", type=float, default=850)
     parser.add_argument(
         "--until", type=float, default=0, help="stop so many seconds after the start, preparation included"
     )
-    parser.add_argument("--batch", type=int, default=1024)
+    parser.add_argument("--batch", type=int, default=1280)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--depth", type=int, default=9)
-    parser.add_argument("--lr", type=float, default=1.5e-3)
-    parser.add_argument("--warmup", type=int, default=500, help="steps until the full rate")
-    parser.add_argument("--weight-decay", type=float, default=0.05)
-    parser.add_argument("--drop-path", type=float, default=0.05)
-    parser.add_argument("--ema", type=float, default=0.999)
+    parser.add_argument("--tap", type=int, default=6, help="blocks below the guided patches")
+    parser.add_argument("--lr", type=float, default=1.4e-3)
+    parser.add_argument("--warmup", type=int, default=1000, help="steps until the full rate")
+    parser.add_argument("--weight-decay", type=float, default=0.06)
+    parser.add_argument("--drop-path", type=float, default=0.08)
+    parser.add_argument("--ema", type=float, default=0.9995)
     parser.add_argument("--scale", type=float, default=20.0)
     parser.add_argument("--balance", type=float, default=0.7)
-    parser.add_argument("--crops", type=int, default=8)
-    parser.add_argument("--smallest-crop", type=float, default=0.3)
+    parser.add_argument("--views", type=int, default=16, help="of each image, judged by the teacher once")
+    parser.add_argument("--chunk", type=int, default=2048)
+    parser.add_argument("--smallest-crop", type=float, default=0.25)
     parser.add_argument("--teacher-side", type=int, default=128)
-    parser.add_argument("--temperature", type=float, default=0.5)
-    parser.add_argument("--hard", type=float, default=0.4)
-    parser.add_argument("--mix", type=float, default=0.35)
+    parser.add_argument("--temperature", type=float, default=0.6)
+    parser.add_argument("--hard", type=float, default=0.3)
     parser.add_argument("--styled", type=float, default=0.4)
+    parser.add_argument("--erase", type=float, default=0.25)
     parser.add_argument("--cut-groups", type=int, default=1500)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--report", type=float, default=30)
     parser.add_argument("--limit", type=int, default=0)
     parser.add_argument("--workers", type=int, default=16)
-    args = parser.parse_args()
-    if args.prepare:
-        prepare(args)
-    elif args.join:
-        join(args)
-    else:
-        train(args)
+    train(parser.parse_args())
 
 
 if __name__ == "__main__":
