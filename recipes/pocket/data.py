@@ -1,4 +1,4 @@
-"""What the training scripts read: images on the device, names with their sentence embeddings, cuts of WordNet."""
+"""What the stages read: images on the device, names with sentence embeddings, cuts of WordNet."""
 
 from __future__ import annotations
 

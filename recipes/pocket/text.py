@@ -1,9 +1,10 @@
 """Stage 2: train the text tower alone, to say in CLIP's tokens what a sentence encoder says.
 
-Nouns of WordNet in templates, glosses and captions go in; their (centred) MiniLM embeddings are the target, and the
-nearest class names of each noun must be the same as MiniLM's. A class name that no image was ever seen of then still
-has its place among the others. Writes `text.pt` (the averaged weights, the token table in int8 rows) and
-`textfeatures.npz` (every class name under every template, every caption, the tree), what `vision.py` trains against.
+Nouns of WordNet in templates, glosses and captions go in; their (centred) MiniLM embeddings are the
+target, and the nearest class names of each noun must be the same as MiniLM's. A class name that no image
+was ever seen of then still has its place among the others. Writes `text.pt` (the averaged weights, the
+token table in int8 rows) and `textfeatures.npz` (every class name under every template, every caption,
+the tree), what `vision.py` trains against.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Stage 3: train the vision tower against the locked text tower, within a budget of seconds.
 
-The teacher answers once, for a fixed set of views of every image: crops, half of them mixed with another image. Each
-view is kept twice, as a photo and as a drawing, so that a training step only gathers, flips and erases, and the tower
-sees exactly what the teacher judged. It learns the teacher's answer and the label at the leaves and at random cuts of
-WordNet, and, in its middle, what the teacher sees in each place of the image: a small transformer on few images does
-not find that by itself.
+The teacher answers once, for a fixed set of views of every image: crops, half of them mixed with another
+image. Each view is kept twice, as a photo and as a drawing, so that a training step only gathers, flips
+and erases, and the tower sees exactly what the teacher judged. It learns the teacher's answer and the
+label at the leaves and at random cuts of WordNet, and, in its middle, what the teacher sees in each place
+of the image: a small transformer on few images does not find that by itself.
 """
 
 from __future__ import annotations
