@@ -1,28 +1,52 @@
-"""Everything docs/speed.md says of a GPU, in one run: are the numbers right, and how fast do they come?
+"""What docs/speed.md says of a GPU: are the numbers right, and how fast do they come?
 
-python benchmarks/gpu.py --out results/
+    PYTHONPATH=src python benchmarks/gpu.py --out results/
+    PYTHONPATH=src python benchmarks/gpu.py --only steps --file steps.json --out results/
+
+Needs neither the command line's packages nor weights. `benchmarks/all_gpu.py` runs every part within a time.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import json
+import math
 import time
+import timeit
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from taps.clip import Clip
 from taps.clip.load import load_clip
-from taps.evaluate.bench import clock, machine, photo, summarise
+from taps.data import load_dataset, stream_order
+from taps.evaluate.ahead import ahead
+from taps.evaluate.bench import clock, machine, photo, summarise, wait
 from taps.evaluate.bench_profile import kernel_times, stage_times
-from taps.evaluate.bench_step import Case, cases, fill, make_learner, measure_step, views_of
+from taps.evaluate.bench_step import (
+    Case,
+    cases,
+    fill,
+    keep_busy,
+    make_learner,
+    measure_step,
+    settle,
+    views_of,
+)
+from taps.learner import Learner
 from taps.methods.tuner import Tuner
 from taps.prompts import maple
-from taps.views import make_views, sample_generator
+from taps.types import PixelArray
+from taps.views import make_views, sample_crops, sample_generator
+from taps.views.tensor import _fused_views, batched_views
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+CUDA = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if CUDA else "cpu")
+PARTS = ("views", "compare", "steps", "profile", "accuracy")
 
 
 class Models:
@@ -70,38 +94,116 @@ def compare_engines(load: Models) -> list[dict[str, object]]:
 
 
 def profile_case(load: Models, case: Case) -> dict[str, object]:
+    """Stages and kernels of one case; stages on one lane beside those on two."""
     clip = load(torch.bfloat16, DEVICE)
-    learner = make_learner(clip, case, maple.initial(clip, torch.Generator().manual_seed(0)), "auto")
+    prompts = maple.initial(clip, torch.Generator().manual_seed(0))
     views = views_of(photo(375, 500), clip, case.views, "tensor", 0)
-    fill(learner, views, case.buffer)
-    for _ in range(3):
-        learner.method.predict(views)
-    assert isinstance(learner.method, Tuner)
-    row = {
-        "case": vars(case),
-        "stages_ms": stage_times(learner.method),
-        "kernels": kernel_times(learner.method, views),
-    }
-    print(case, row["stages_ms"])
-    for kernel in row["kernels"]:
-        print(f"  {kernel['ms']:8.3f} ms {kernel['calls']:7.1f} × {kernel['kernel'][:110]}")
+    row: dict[str, object] = {"case": vars(case)}
+    for lanes in (1, 2):
+        learner = make_learner(clip, case, prompts, "auto")
+        tuner = learner.method
+        assert isinstance(tuner, Tuner)
+        if lanes == 1 and tuner.engine.tape is not None:
+            tuner.engine.tape.narrow()
+        fill(learner, views, case.buffer)
+        for _ in range(3):
+            tuner.predict(views)
+        keep_busy(DEVICE, 0.2)
+        whole = [clock(functools.partial(tuner.predict, views), DEVICE) for _ in range(10)]
+        row[f"stages_ms_{lanes}"] = stage_times(tuner) | {"whole": summarise(whole).median}
+        print(case, lanes, "lanes", row[f"stages_ms_{lanes}"], flush=True)
+        if lanes == 2:
+            row["kernels"] = kernels = kernel_times(tuner, views, top=40)
+            for kernel in kernels[:16]:
+                print(f"  {kernel['ms']:8.3f} ms {kernel['calls']:7.1f} × {kernel['kernel'][:90]}")
+        del learner, tuner
+        settle(DEVICE)
     return row
 
 
 def measure_views() -> dict[str, object]:
-    image = photo(375, 500)
+    """From decoded pixels to views: by the kernel, by matrix products, by Pillow; cold and warm."""
+    products = functools.partial(batched_views, device=DEVICE, dtype=torch.float16)
+    rows: dict[str, object] = {}
+    for height, width in ((375, 500), (64, 64), (1200, 1600)):
+        image = photo(height, width)
 
-    def make(step: int, backend: str) -> object:
-        generator = sample_generator(0, step)
-        return make_views(image, views=64, size=224, generator=generator, device=DEVICE, backend=backend)
+        def make(way: str, step: int, image: PixelArray = image) -> object:
+            generator = sample_generator(0, step)
+            if way == "products":
+                return products(image, *sample_crops(*image.shape[:2], 63, generator), 224)
+            return make_views(image, views=64, size=224, generator=generator, device=DEVICE, backend=way)
 
-    make(0, "tensor")
-    times = {
-        backend: [clock(lambda s=s, b=backend: make(s, b), DEVICE) for s in range(10)]
-        for backend in ("tensor", "pillow")
+        def times(way: str, count: int, make: Callable[..., object] = make) -> dict[str, float]:
+            return vars(summarise([clock(lambda s=s: make(way, s), DEVICE) for s in range(count)]))
+
+        make("tensor", 0), make("products", 0)
+        row: dict[str, object] = {"fused": _fused_views(224, DEVICE) is not None if CUDA else False}
+        if not rows:  # as the first figure of this page was taken: the first work of a process
+            time.sleep(1)
+            row["cold"] = {way: times(way, 10) for way in ("tensor", "products")}
+        keep_busy(DEVICE, 0.5)
+        row["warm"] = {way: times(way, 40) for way in ("tensor", "products")}
+        row["pillow"] = times("pillow", 5)
+        # What the host does until all is launched, nothing waiting for the device.
+        began = time.perf_counter()
+        for step in range(40):
+            make("tensor", step)
+        row["host_ms"] = 1e3 * (time.perf_counter() - began) / 40
+        wait(DEVICE)
+        row["draw_ms"] = 1e3 * min(
+            timeit.repeat(
+                lambda h=height, w=width: sample_crops(h, w, 63, sample_generator(0, 1)), number=20, repeat=3
+            )
+        ) / 20  # fmt: skip
+        rows[f"{height}x{width}"] = row
+        print(f"views {height}x{width}", json.dumps(row), flush=True)
+    return rows
+
+
+def measure_accuracy(data: str, images: int, keep: Callable[[object], None]) -> dict[str, object]:
+    """`taps` with the embedded model in float32 and bfloat16, image by image over one stream.
+
+    Args:
+        data: A data set, such as Tiny-ImageNet's val zip.
+        images: Length of the stream.
+        keep: Takes the figures so far.
+    """
+    dataset = load_dataset(data)
+    order = stream_order(len(dataset.samples), 0, images).tolist()
+    learners = {
+        name: Learner(load_clip("pocket", device=DEVICE, dtype=dtype), dataset.classes, "taps", seed=0)
+        for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))
     }
-    row = {backend: vars(summarise(values)) for backend, values in times.items()}
-    print("views", row, flush=True)
+    right: dict[str, list[bool]] = {name: [] for name in learners}
+    seconds = dict.fromkeys(learners, 0.0)
+    row: dict[str, object] = {}
+    for index, image in zip(order, ahead(order, dataset.image, threads=4, depth=16), strict=True):
+        label = dataset.samples[index].label
+        assert label is not None
+        for name, learner in learners.items():
+            began = time.perf_counter()
+            said = learner.predict_one(image.result())
+            if said.ask:
+                learner.learn_one(said.id, label)
+            seconds[name] += time.perf_counter() - began
+            right[name].append(said.index == label)
+        count = len(right["fp32"])
+        if count % 250 == 0 or count == len(order):
+            a, b = (np.array(right[name]) for name in ("fp32", "bf16"))
+            share = float(a.mean())
+            row = {
+                "data": dataset.name,
+                "images": count,
+                "accuracy": {name: float(np.mean(each)) for name, each in right.items()},
+                "difference": float(b.mean() - share),
+                "standard_error": math.sqrt(share * (1 - share) / count),
+                "disagreements": int((a != b).sum()),
+                "asked": {name: learner.asked for name, learner in learners.items()},
+                "ms": {name: 1e3 * each / count for name, each in seconds.items()},
+            }
+            keep(row)
+            print("accuracy", json.dumps(row), flush=True)
     return row
 
 
@@ -113,32 +215,38 @@ def main() -> None:
     parser.add_argument("--buffers", default="0,150,1500")
     parser.add_argument("--cases", default="", help="instead of all: classes:buffer:reset,…")
     parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--skip", default="", help="any of compare, profile, views, steps")
+    parser.add_argument("--skip", default="", help=f"any of {', '.join(PARTS)}")
+    parser.add_argument("--only", default="", help="these parts alone")
+    parser.add_argument("--file", default="gpu.json", help="name of the report")
+    parser.add_argument(
+        "--data", default="", help="data set for the accuracy, such as Tiny-ImageNet's val zip"
+    )
+    parser.add_argument("--images", type=int, default=2000, help="length of its stream")
     options = parser.parse_args()
     began = time.perf_counter()
     options.out.mkdir(parents=True, exist_ok=True)
-    load = Models(options.model)
+    only, skip = (set(text.split(",")) - {""} for text in (options.only, options.skip))
+    parts = (only or set(PARTS)) - skip
+    load = Models(options.model) if parts & {"compare", "profile", "steps"} else None
     report: dict[str, object] = {"machine": machine(DEVICE), "model": options.model}
 
     def keep(name: str, value: object) -> None:
         report[name] = value
-        (options.out / "gpu.json").write_text(json.dumps(report, indent=1, default=str) + "\n")
+        (options.out / options.file).write_text(json.dumps(report, indent=1, default=str) + "\n")
         print(f"-- {name} done at {time.perf_counter() - began:.0f} s", flush=True)
 
     counts = [int(each) for each in options.classes.split(",")]
     buffers = [int(each) for each in options.buffers.split(",")]
-    if "compare" not in options.skip:
-        keep("compare", compare_engines(load))
-    if "views" not in options.skip:
+    if "views" in parts:  # first: how a process that just began fares is part of the answer
         keep("views", measure_views())
-    if "profile" not in options.skip:
-        keep("profile", [profile_case(load, Case(counts[-1], 150, reset)) for reset in ("sample", "never")])
-    if "steps" not in options.skip:
+    if "compare" in parts and load:
+        keep("compare", compare_engines(load))
+    if "steps" in parts and load:
         rows = []
         named = [each.split(":") for each in options.cases.split(",") if each]
         wanted = [Case(int(k), int(n), reset) for k, n, reset in named]
         for case in wanted or cases(counts, buffers, ("sample", "never"), 64):
-            repeats = options.repeats if case.buffer <= 150 else max(3, options.repeats // 3)
+            repeats = options.repeats if case.buffer <= 150 else max(3, options.repeats // 2)
             got = measure_step(
                 load, case, device=DEVICE, dtype=torch.bfloat16, repeats=repeats, reference=case.buffer <= 150
             )
@@ -149,6 +257,13 @@ def main() -> None:
             }
             print(show, flush=True)
             keep("steps", rows)
+    if "profile" in parts and load:
+        profiles: list[object] = []
+        for reset in ("sample", "never"):
+            profiles.append(profile_case(load, Case(counts[-1], 150, reset)))
+            keep("profile", profiles)
+    if "accuracy" in parts and options.data:
+        measure_accuracy(options.data, options.images, lambda row: keep("accuracy", row))
 
 
 if __name__ == "__main__":

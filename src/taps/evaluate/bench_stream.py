@@ -9,6 +9,7 @@ import torch
 
 from taps.evaluate.ahead import ahead
 from taps.evaluate.bench import clock, jpeg, photo, summarise
+from taps.evaluate.bench_step import keep_busy
 from taps.evaluate.peak import peak_memory_mb, reset_peak
 from taps.images import load_image
 from taps.learner import Learner
@@ -71,6 +72,8 @@ def measure_views(
     times: dict[str, list[float]] = {backend: [] for backend in BACKENDS}
     for step in range(WARM + repeats):
         for backend in BACKENDS:
+            if backend == "tensor":  # Pillow left the GPU idle
+                keep_busy(device, 0.02)
             times[backend].append(clock(lambda backend=backend, step=step: make(backend, step), device))  # type: ignore[misc]
     timings = {backend: vars(summarise(values[WARM:])) for backend, values in times.items()}
     return {"shape": list(shape), "size": size, "views": views, "ms": timings}
