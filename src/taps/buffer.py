@@ -123,6 +123,9 @@ class Buffer:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, id: object) -> bool:
+        return id in self._orders
+
     @property
     def full(self) -> bool:
         """Whether the next sample will evict one."""

@@ -6,18 +6,19 @@ import operator
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from taps import checkpoint
-from taps.classifier import check_classes
+from taps.classifier import check_classes, readable
 from taps.clip import Clip
 from taps.errors import ClassNameError, QueryError, SettingsError, StateError
 from taps.images import load_image
 from taps.memory import Evidence, evidence_from, evidence_tensors
+from taps.methods.amend import hand_over, remembers, take_back
 from taps.methods.base import Snapshot
 from taps.methods.registry import find_method, method_settings
 from taps.policy import Decision, Policy, make_policy
@@ -25,6 +26,7 @@ from taps.types import Prediction
 from taps.views import make_views, sample_generator
 
 PENDING = 1000  # questions that may wait for an answer at one time
+UNDO = 100  # answers that can be taken back, at most, where the method's settings do not say
 POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget")
 
 
@@ -41,6 +43,14 @@ def check_seed(seed: int) -> int:
     if plain is None or plain < 0:
         raise SettingsError(f"The seed is {seed!r}; it must be a whole number from 0 on.")
     return plain
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer that can still be taken back."""
+
+    label: int
+    evidence: Evidence
 
 
 class Learner:
@@ -76,10 +86,11 @@ class Learner:
         self.settings = method_settings(method, settings)
         self.seed = check_seed(seed)
         self.method = find_method(method).build(clip, self.classes, self.settings, seed)
-        self.policy = self._make_policy()
+        self.policy = self._make_policy(len(self.classes))
         self.seen = 0
-        self.answered = 0
+        self.answered = self.undone = self.corrected = 0
         self._pending: OrderedDict[int, Evidence] = OrderedDict()
+        self._answers: OrderedDict[int, Answer] = OrderedDict()  # the last ones, to be taken back
         self._done: OrderedDict[int, None] = OrderedDict()  # the last questions that were answered
 
     @property
@@ -122,9 +133,7 @@ class Learner:
         seconds = time.perf_counter() - began
         id, self.seen = self.seen, self.seen + 1
         if decision.ask and verdict.evidence is not None:
-            self._pending[id] = verdict.evidence
-            while len(self._pending) > PENDING:  # memory does not grow with questions nobody answers
-                self._pending.popitem(last=False)
+            self._wait(id, verdict.evidence)
         return Prediction(
             id, index, self.classes[index], probs, verdict.entropy, decision.threshold, decision.ask, seconds
         )
@@ -132,18 +141,79 @@ class Learner:
     def learn_one(self, id: int, label: str | int) -> None:
         """Take in an expert's answer.
 
+        A second answer for the same image, of another class, takes the place of the first, which is undone.
+
         Args:
             id: Of the prediction that asked.
             label: The class, by name or index.
         """
         index = self.class_index(label)
-        id = self._asked_id(id)
+        id = self._known_id(id)
+        if id in self._answers and self._answers[id].label != index:
+            self.undo(id)
+            self.undone, self.corrected = self.undone - 1, self.corrected + 1
+        if id not in self._pending:
+            raise QueryError(self._why_not(id))
         self.method.learn(id, index, self._pending[id])
-        del self._pending[id]
         self.answered += 1
         self._done[id] = None
+        self._answers[id] = Answer(index, self._pending.pop(id))
+        for old in [old for old in self._answers if not remembers(self.method, old)]:
+            del self._answers[old]  # it left the buffer: nothing is left to be taken back
+        while len(self._answers) > self.undo_depth:
+            self._answers.popitem(last=False)
         while len(self._done) > PENDING:
             self._done.popitem(last=False)
+
+    @property
+    def undo_depth(self) -> int:
+        """How many of the last answers can be taken back: the setting `undo`, or what the buffer holds."""
+        return int(getattr(self.settings, "undo", min(UNDO, getattr(self.settings, "buffer", 0))))
+
+    def undo(self, id: int) -> str:
+        """Take an answer back, as if it had never been given; its question is open again.
+
+        A label head forgets exactly: later answers are learned anew without this one. So does the labelled
+        buffer, but for a sample that was evicted for it and prompts that carried over meanwhile: those stay.
+
+        Args:
+            id: Of the prediction that asked.
+
+        Returns:
+            The class that had been answered.
+        """
+        id = self._known_id(id)
+        if id not in self._answers:
+            raise QueryError(self._why_not_undone(id))
+        take_back(self.method, id)
+        answer = self._answers.pop(id)
+        self._done.pop(id, None)
+        self._wait(id, answer.evidence)
+        self.answered, self.undone = self.answered - 1, self.undone + 1
+        return self.classes[answer.label]
+
+    def add_class(self, names: str | Sequence[str]) -> None:
+        """Make room for classes that were not known when the stream began; what was learned stays.
+
+        Indices of the other classes stay as they are. Buffered images and a label head's older answers were
+        learned without the new classes and say nothing about them; open questions may be answered with them.
+
+        Args:
+            names: One name, or several.
+        """
+        new = (names,) if isinstance(names, str) else tuple(names)
+        known = {readable(name).casefold() for name in self.classes}
+        for name in new:
+            if readable(str(name).strip()).casefold() in known:
+                raise ClassNameError(f"There is a class named {name!r} already; nothing needs to be added.")
+        check_classes((self.classes[0], *new))  # of the classes so far, two may share a name
+        classes = check_classes((*self.classes, *new), allow_duplicates=True)
+        method = find_method(self.method_name).build(self.clip, classes, self.settings, self.seed)
+        hand_over(self.method, method, len(classes))
+        policy = self._make_policy(len(classes))
+        if self.policy and policy:
+            policy.load_state_dict(self.policy.state_dict())
+        self.method, self.policy, self.classes = method, policy, classes
 
     def class_index(self, label: str | int) -> int:
         """Index of a class given by name or index."""
@@ -156,7 +226,8 @@ class Learner:
             if label.casefold().replace("_", " ") in folded:
                 return folded.index(label.casefold().replace("_", " "))
             raise ClassNameError(
-                f"{label!r} is none of the {len(self.classes)} classes, such as {self.classes[0]!r}."
+                f"{label!r} is none of the {len(self.classes)} classes, such as {self.classes[0]!r}; "
+                f"if it is a new one, add it with `add_class({label!r})`."
             )
         index = whole_number(label)
         if index is None or not 0 <= index < len(self.classes):
@@ -167,15 +238,27 @@ class Learner:
 
     def summary(self) -> dict[str, Any]:
         """Counts so far, as plain values."""
-        counts = {
+        counts: dict[str, Any] = {
             "seen": self.seen,
             "asked": self.asked,
             "answered": self.answered,
             "pending": len(self._pending),
+            "undone": self.undone,
+            "corrected": self.corrected,
         }
         if self.policy:
             counts["skipped_entropies"] = self.policy.skipped
-        return counts | self.method.summary()
+        found = counts | self.method.summary()
+        return found | {"notes": self._notes() + found.get("notes", [])}
+
+    def _notes(self) -> list[str]:
+        """What a person should be told, in sentences."""
+        notes = []
+        if self.corrected:
+            notes.append(f"Answers that contradicted an earlier one for the same image: {self.corrected}.")
+        if self.undone:
+            notes.append(f"Answers that were taken back: {self.undone}.")
+        return notes
 
     def state_dict(self) -> dict[str, Any]:
         """The whole state: `tensors` by name, and `values` that JSON can hold."""
@@ -183,6 +266,8 @@ class Learner:
         tensors = {f"method.{name}": tensor for name, tensor in snapshot.tensors.items()}
         for id, evidence in self._pending.items():
             tensors |= dict(evidence_tensors(f"pending.{id}", evidence))
+        for id, answer in self._answers.items():
+            tensors |= dict(evidence_tensors(f"answers.{id}", answer.evidence))
         values = {
             "method": self.method_name,
             "classes": list(self.classes),
@@ -191,6 +276,9 @@ class Learner:
             "answered": self.answered,
             "pending": list(self._pending),
             "done": list(self._done),
+            "answers": [[id, answer.label] for id, answer in self._answers.items()],
+            "undone": self.undone,
+            "corrected": self.corrected,
             "policy": self.policy.state_dict() if self.policy else None,
             "state": snapshot.values,
             "model": self.clip.fingerprint,
@@ -228,8 +316,16 @@ class Learner:
             self.method.restore(before)
             raise
         self.seed, self.seen, self.answered = values["seed"], values["seen"], values["answered"]
-        moved = {name: value.to(device) for name, value in tensors.items() if name.startswith("pending.")}
+        self.undone, self.corrected = values["undone"], values["corrected"]
+        moved = {
+            name: value.to(device)
+            for name, value in tensors.items()
+            if name.startswith(("pending.", "answers."))
+        }
         self._pending = OrderedDict((id, evidence_from(f"pending.{id}", moved)) for id in values["pending"])
+        self._answers = OrderedDict(
+            (id, Answer(label, evidence_from(f"answers.{id}", moved))) for id, label in values["answers"]
+        )
         self._done = OrderedDict((id, None) for id in values["done"])
 
     def save(self, directory: str | Path) -> None:
@@ -261,23 +357,26 @@ class Learner:
             raise StateError(f"The learner saved in {directory} is damaged ({error!r}).") from error
         return learner
 
-    def _make_policy(self) -> Policy | None:
+    def _wait(self, id: int, evidence: Evidence) -> None:
+        self._pending[id] = evidence
+        while len(self._pending) > PENDING:  # memory does not grow with questions nobody answers
+            self._pending.popitem(last=False)
+
+    def _make_policy(self, classes: int) -> Policy | None:
         if not self.method.asks:
             return None
         given = {name: getattr(self.settings, name) for name in POLICY_FIELDS}
         return make_policy(
-            getattr(self.settings, "policy", "dynamic"), seed=self.seed, classes=len(self.classes), **given
+            getattr(self.settings, "policy", "dynamic"), seed=self.seed, classes=classes, **given
         )
 
-    def _asked_id(self, given: object) -> int:
-        """The id of a question that waits for its answer; a plain number, whatever kind was given."""
+    def _known_id(self, given: object) -> int:
+        """The id of an image seen; a plain number, whatever kind was given."""
         id = whole_number(given)
         if id is None or not 0 <= id < self.seen:
             raise QueryError(
                 f"There is no sample {given!r}; ids come from `predict_one`, {self.seen} so far."
             )
-        if id not in self._pending:
-            raise QueryError(self._why_not(id))
         return id
 
     def _why_not(self, id: int) -> str:
@@ -287,3 +386,8 @@ class Learner:
             f"Sample {id} was not asked about (or waits no longer); "
             "answer only predictions whose `ask` is true."
         )
+
+    def _why_not_undone(self, id: int) -> str:
+        if id in self._done:
+            return f"The answer for sample {id} is none of the last {self.undo_depth} that are remembered."
+        return f"Sample {id} has no answer that could be taken back."

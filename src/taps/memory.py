@@ -149,6 +149,20 @@ class Memory:
                 self.total = self.total + _each(evicted.payload.gradient, Tensor.double) * -1.0
         return evicted
 
+    def remove(self, id: int) -> Entry | None:
+        """Take an answer back; None where it was evicted before and speaks no more anyway.
+
+        Who was evicted for it does not come back.
+        """
+        if id not in self.buffer:
+            return None
+        entry = self.buffer.remove(id)
+        if not len(self.buffer):
+            self.total = NOTHING
+        elif entry.payload.gradient is not None:
+            self.total = self.total + _each(entry.payload.gradient, Tensor.double) * -1.0
+        return entry
+
     def constant(self) -> Gradient:
         """Mean gradient on tokens of an episodic memory; nothing for a continual one."""
         if self.anchor is None or not len(self.buffer):

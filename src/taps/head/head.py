@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taps.errors import QueryError, SettingsError
+from taps.errors import QueryError, SettingsError, StateError
+from taps.head.lessons import Lesson
 from taps.head.mixture import Mixture
 from taps.head.ridge import Ridge
 
 Array = NDArray[np.float64]
-ABSURD = 0.1  # of chance: a label less likely than this is counted as doubtful
+DOUBT = 0.5  # an answer more likely wrong than this is worth a second look
 
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """The grid of experts: every combination of a base, a temperature, a penalty and a strength.
+    """The grid of experts: every combination of a reading (below) and a share of wrong answers.
 
     Nothing here is tuned to a stream: the mixture finds out which combination its labels favour.
 
@@ -26,25 +28,20 @@ class HeadSettings:
         penalties: λ of the ridges.
         strengths: How many nats a ridge's score of 1 adds to a class.
         sharpness: Factors on the logits of the bases; 1 leaves a base as it is.
+        wrong: Shares ε of answers that are a class drawn at random, whatever the image shows. Without them a
+            confident base pays more for a wrong answer than a flat one, and flat bases, which the ridges can
+            overrule, would be believed for no better reason.
+        alone: Prior trust in the bases alone; what is left goes to the ridges, half as much to each strength
+            as to the one below it: before there is evidence a loud voice is less likely right than a low one.
         discount: How much a label counts in the trust when one more has come.
     """
 
     penalties: tuple[float, ...] = (0.3, 1.0, 3.0)
     strengths: tuple[float, ...] = (1.0, 2.5, 6.0, 16.0)
     sharpness: tuple[float, ...] = (0.5, 1.0, 2.0)
+    wrong: tuple[float, ...] = (0.0, 0.1, 0.3)
+    alone: float = 0.7
     discount: float = 1.0
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """All that one label changed, so that it can be taken back: `Head.forget`."""
-
-    feature: Array
-    residual: Array
-    label: int
-    told: tuple[int, Array]
-    gain: float
-    doubted: bool
 
 
 class Head:
@@ -52,8 +49,10 @@ class Head:
 
     A ridge learns the residuals one-hot − p of the first base's p: with no labels it adds nothing, so the
     bases' own predictions are where it starts, and a class nobody asked about only loses what it was wrongly
-    given on labelled images like this one. An expert is a base, sharpened or not, with or without a ridge's
-    scores on top. The prediction is their mixture (see `taps.head.mixture` for what that promises).
+    given on labelled images like this one. A reading is a base, sharpened or not, with or without a ridge's
+    scores on top; an expert is a reading together with a share ε of wrong answers, and gives to an answer
+    (1 − ε)·p + ε/K. The experts' mixture predicts the answers (`taps.head.mixture` has what that promises);
+    the prediction is the same mixture with the wrong answers left out.
 
     Args:
         dim: Length of a feature.
@@ -79,10 +78,13 @@ class Head:
         self.bases = bases
         self.gain = 0.0
         self.doubted = 0
-        alone, helped = bases * len(self.settings.sharpness), self._helped()
-        # As much prior trust in the bases alone as in all that the labels add.
-        prior = np.concatenate([np.full(alone, 0.5 / alone), np.full(helped, 0.5 / max(1, helped))])
-        self.mixture = Mixture(prior, self.settings.discount)
+        grid = self.settings
+        self.alone = bases * len(grid.sharpness)  # readings that ignore the labels; they come first
+        louder = np.repeat(0.5 ** np.arange(len(grid.strengths)), len(grid.penalties))
+        helped = np.tile(louder / louder.sum(), self.alone)
+        readings = np.concatenate([np.full(self.alone, grid.alone), (1 - grid.alone) * helped]) / self.alone
+        even = np.full(len(grid.wrong), 1 / len(grid.wrong))
+        self.mixture = Mixture(np.outer(readings, even).ravel(), grid.discount)
 
     @property
     def labels(self) -> int:
@@ -92,8 +94,16 @@ class Head:
     @property
     def trust(self) -> float:
         """Share of the prediction that the labels have a say in."""
-        weights = self.mixture.weights()
-        return float(weights[self.bases * len(self.settings.sharpness) :].sum())
+        return float(self._weights().sum(axis=1)[self.alone :].sum())
+
+    @property
+    def noise(self) -> float:
+        """Share of answers that is believed to be wrong."""
+        return float(self._weights().sum(axis=0) @ np.array(self.settings.wrong))
+
+    def _weights(self) -> Array:
+        """How much each reading is believed together with each share of wrong answers [readings, shares]."""
+        return self.mixture.weights().reshape(-1, len(self.settings.wrong))
 
     def predict(self, feature: Array, beliefs: Array) -> Array:
         """Probability of each class.
@@ -102,13 +112,14 @@ class Head:
             feature: Of the image, length 1 [d].
             beliefs: Log-probabilities of the bases [B, K].
         """
-        return self.mixture.blend(self.experts(feature, beliefs))
+        blended: Array = self._weights().sum(axis=1) @ self.readings(feature, beliefs)
+        return blended
 
-    def experts(self, feature: Array, beliefs: Array) -> Array:
-        """What every expert says [N, K]: the bases alone first, those with a ridge on top after them."""
+    def readings(self, feature: Array, beliefs: Array) -> Array:
+        """What every reading says [N, K]: the bases alone first, those with a ridge on top after them."""
         floor = np.maximum(beliefs, -50.0)  # a base may say "impossible"; the labels must be able to object
         sharp = (np.array(self.settings.sharpness)[:, None, None] * floor).reshape(-1, floor.shape[1])
-        scores = np.stack([ridge.scores(feature) for ridge in self.ridges])
+        scores = np.stack([ridge.scores(feature)[: floor.shape[1]] for ridge in self.ridges])
         added = (np.array(self.settings.strengths)[:, None, None] * scores).reshape(-1, floor.shape[1])
         logits = np.concatenate([sharp, (sharp[:, None] + added[None]).reshape(-1, floor.shape[1])])
         raised = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -120,42 +131,59 @@ class Head:
 
         Args:
             feature: Of the labelled image [d].
-            beliefs: Log-probabilities of the bases when it was predicted [B, K].
+            beliefs: Log-probabilities of the bases when it was predicted [B, K], of fewer classes where some
+                were added later.
             label: Its class.
             importance: How much it stands for in the trust, at most 1.
         """
-        experts = self.experts(feature, beliefs)
-        given = experts[:, label]
-        gain, doubted = self._compare(given)
-        told = self.mixture.learn(given, importance)
-        residual = -np.exp(beliefs[0])
-        residual[label] += 1.0
-        lesson = Lesson(feature.copy(), residual, int(label), told, gain, doubted)
+        said = self.readings(feature, beliefs)[:, label]
+        wrong = np.array(self.settings.wrong)
+        given = said[:, None] * (1 - wrong) + wrong / beliefs.shape[1]
+        gain, doubt = self._compare(said, given)
+        lesson = Lesson(
+            feature.copy(), beliefs.copy(), int(label), importance, self.mixture.losses.copy(), gain, doubt
+        )
+        self.mixture.learn(given.ravel(), importance)
         for ridge in self.ridges:
-            ridge.add(feature, residual)
-        self.counts[label] += 1
-        self.gain += gain
-        self.doubted += doubted
+            ridge.add(feature, lesson.residual(len(self.counts)))
+        self._count(lesson, 1)
         return lesson
 
-    def _compare(self, given: Array) -> tuple[float, bool]:
-        """By how many nats the mixture predicted a label better than the bases did; is it absurd?."""
-        weights, alone = self.mixture.weights(), self.bases * len(self.settings.sharpness)
-        mixed = max(float(weights @ given), 1e-12)
-        bases = max(float(weights[:alone] @ given[:alone]) / float(weights[:alone].sum()), 1e-12)
-        return float(np.log(mixed / bases)), mixed * len(self.counts) < ABSURD
+    def _compare(self, said: Array, given: Array) -> tuple[float, float]:
+        """By how many nats the mixture foresaw an answer better than the bases; how likely it is wrong."""
+        weights, alone = self._weights(), slice(None, self.alone)
+        mixed = max(float((weights * given).sum()), 1e-12)
+        bases = max(float((weights[alone] * given[alone]).sum()) / float(weights[alone].sum()), 1e-12)
+        right = float((weights * (1 - np.array(self.settings.wrong))).sum(axis=1) @ said)
+        return float(np.log(mixed / bases)), max(0.0, 1.0 - right / mixed)
 
-    def forget(self, lesson: Lesson) -> None:
-        """Take a label back: the ridges are as if it had never come, and it speaks for no expert any more."""
-        if self.counts[lesson.label] < 1:
+    def _count(self, lesson: Lesson, sign: int) -> None:
+        self.counts[lesson.label] += sign
+        self.gain += sign * lesson.gain
+        self.doubted += sign * (lesson.doubt > DOUBT)
+
+    def forget(self, lesson: Lesson, later: Sequence[Lesson] = ()) -> list[Lesson]:
+        """Take a label back: everything is as if it had never come.
+
+        The trust rests on what was predicted of each later label, with the one in question known. So these
+        are taken back too, the newest first, and learned again.
+
+        Args:
+            lesson: What `learn` returned for it.
+            later: The lessons that came after it, all of them, the oldest first.
+
+        Returns:
+            The later lessons, as they are now.
+        """
+        gone = [lesson, *later]
+        if (np.bincount([each.label for each in gone], minlength=len(self.counts)) > self.counts).any():
             raise QueryError(f"No label of class {lesson.label} is held; it cannot be taken back.")
-        residual = np.pad(lesson.residual, (0, len(self.counts) - len(lesson.residual)))
-        for ridge in self.ridges:
-            ridge.remove(lesson.feature, residual)
-        self.mixture.forget(lesson.told)
-        self.counts[lesson.label] -= 1
-        self.gain -= lesson.gain
-        self.doubted -= lesson.doubted
+        for each in reversed(gone):
+            for ridge in self.ridges:
+                ridge.remove(each.feature, each.residual(len(self.counts)))
+            self._count(each, -1)
+        self.mixture.restore(lesson.losses, self.mixture.labels - len(gone))
+        return [self.learn(each.feature, each.beliefs, each.label, each.importance) for each in later]
 
     def grow(self, classes: int) -> None:
         """Make room for classes added later; labels so far say nothing about them."""
@@ -173,7 +201,8 @@ class Head:
 
         `head_gain` is by how many nats a label the mixture beat the bases alone *before* learning each label:
         near 0 or below, the answers (wrong, or contradicting each other) taught nothing so far. `head_trust`
-        says how much they are believed, `head_doubted` how many were less likely than a tenth of chance.
+        says how much they are believed, `head_noise` what share of them seems wrong, `head_doubted` how many
+        were more likely wrong than right when they came.
         """
         held = self.labels
         return {
@@ -181,12 +210,9 @@ class Head:
             "head_classes": int((self.counts > 0).sum()),
             "head_trust": round(self.trust, 4),
             "head_gain": round(self.gain / held, 4) if held else 0.0,
+            "head_noise": round(self.noise, 4),
             "head_doubted": self.doubted,
         }
-
-    def _helped(self) -> int:
-        grid = self.settings
-        return self.bases * len(grid.sharpness) * len(grid.strengths) * len(grid.penalties)
 
     def arrays(self) -> dict[str, Array]:
         """Everything that changes while learning, but for the numbers in `numbers`."""
@@ -200,11 +226,20 @@ class Head:
         return {"labels": self.mixture.labels, "gain": self.gain, "doubted": self.doubted}
 
     def restore(self, arrays: dict[str, Array], numbers: dict[str, float]) -> None:
-        """Go on from where `arrays` and `numbers` were taken: the same bits follow."""
+        """Go on from where `arrays` and `numbers` were taken: the same bits follow.
+
+        A head of fewer classes is taken in, too: the others were added since.
+        """
+        missing = len(self.counts) - len(arrays["counts"])
+        if missing < 0:
+            raise StateError(
+                f"The saved head has {len(arrays['counts'])} classes, this one {len(self.counts)}; "
+                "use the saved classes."
+            )
         self.mixture.restore(arrays["losses"], int(numbers["labels"]))
         self.gain, self.doubted = float(numbers["gain"]), int(numbers["doubted"])
-        self.counts = arrays["counts"].copy()
+        self.counts = np.pad(arrays["counts"], (0, missing))
         for place, ridge in enumerate(self.ridges):
-            prefix = f"ridge.{place}."
-            own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-            ridge.restore(own, self.labels)
+            inverse, weights = (arrays[f"ridge.{place}.{name}"] for name in ("inverse", "weights"))
+            wider = np.pad(weights, ((0, 0), (0, missing)))
+            ridge.restore({"inverse": inverse, "weights": wider}, self.labels)

@@ -1,28 +1,63 @@
-"""The last lessons as arrays, so that an answer can be taken back even after the stream was resumed."""
+"""What is kept of the last answers, so that each can be taken back, also after the stream was resumed."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taps.head.head import Lesson
-
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One label as the head learned it.
+
+    Attributes:
+        feature: Of the image [d].
+        beliefs: Log-probabilities of the bases when it was predicted [B, K as it was then].
+        label: Its class.
+        importance: How much it stood for in the trust.
+        losses: Of the experts, before this label came [N]; what was learned since is learned anew from there.
+        gain: By how many nats the mixture predicted it better than the bases did.
+        doubt: How likely the answer was wrong, by what was known before it came.
+    """
+
+    feature: Array
+    beliefs: Array
+    label: int
+    importance: float
+    losses: Array
+    gain: float
+    doubt: float
+
+    def residual(self, classes: int) -> Array:
+        """One-hot − p of the first base [K]; classes added since are no part of what was learned then."""
+        residual = np.zeros(classes)
+        residual[: self.beliefs.shape[1]] = -np.exp(self.beliefs[0])
+        residual[self.label] += 1.0
+        return residual
 
 
 def lesson_arrays(lessons: Mapping[int, Lesson]) -> dict[str, Array]:
     """Lessons by the id of their image, as arrays by name; nothing where there are none."""
     if not lessons:
         return {}
-    kept = lessons.values()
-    plain = [(id, one.label, one.told[0], one.gain, one.doubted) for id, one in lessons.items()]
+    kept = list(lessons.values())
+    widest = max(one.beliefs.shape[1] for one in kept)
+    plain = [
+        (id, one.label, one.importance, one.gain, one.doubt, one.beliefs.shape[1])
+        for id, one in lessons.items()
+    ]
     return {
         "lessons.features": np.stack([one.feature for one in kept]),
-        "lessons.residuals": np.stack([one.residual for one in kept]),
-        "lessons.losses": np.stack([one.told[1] for one in kept]),
+        "lessons.beliefs": np.stack(
+            [np.pad(one.beliefs, ((0, 0), (0, widest - one.beliefs.shape[1]))) for one in kept]
+        ),
+        "lessons.losses": np.stack([one.losses for one in kept]),
         "lessons.plain": np.array(plain, dtype=np.float64),
     }
 
@@ -32,15 +67,16 @@ def lessons_from(arrays: Mapping[str, Array]) -> OrderedDict[int, Lesson]:
     lessons: OrderedDict[int, Lesson] = OrderedDict()
     if "lessons.plain" not in arrays:
         return lessons
-    names = ("features", "residuals", "losses", "plain")
+    names = ("features", "beliefs", "losses", "plain")
     rows = zip(*(arrays[f"lessons.{name}"] for name in names), strict=True)
-    for feature, residual, losses, (id, label, place, gain, doubted) in rows:
+    for feature, beliefs, losses, (id, label, importance, gain, doubt, width) in rows:
         lessons[int(id)] = Lesson(
             feature.copy(),
-            residual.copy(),
+            beliefs[:, : int(width)].copy(),
             int(label),
-            (int(place), losses.copy()),
+            float(importance),
+            losses.copy(),
             float(gain),
-            bool(doubted),
+            float(doubt),
         )
     return lessons

@@ -25,7 +25,7 @@ SMALLEST = 1e-6  # no expert may say "impossible": one wrong answer would silenc
 
 
 class Mixture:
-    """Experts weighted by their predict-then-learn log-loss; any label's part can be taken out again.
+    """Experts weighted by their predict-then-learn log-loss.
 
     Args:
         prior: Weight of each expert before any label; normalised here.
@@ -33,12 +33,9 @@ class Mixture:
 
     Example:
         >>> mixture = Mixture(np.ones(2), discount=1.0)
-        >>> told = mixture.learn(np.array([0.8, 0.2]))
+        >>> mixture.learn(np.array([0.8, 0.2]))
         >>> mixture.weights().round(3).tolist()
         [0.8, 0.2]
-        >>> mixture.forget(told)
-        >>> mixture.weights().round(3).tolist()
-        [0.5, 0.5]
     """
 
     def __init__(self, prior: Array, discount: float = 1.0) -> None:
@@ -63,30 +60,21 @@ class Mixture:
         blended: Array = self.weights() @ probs
         return blended
 
-    def learn(self, given: Array, importance: float = 1.0) -> tuple[int, Array]:
+    def learn(self, given: Array, importance: float = 1.0) -> None:
         """Take in what each expert said of a label.
 
         Args:
             given: The probability each gave to the label before learning it [N].
             importance: ω, how much this label stands for, at most 1.
-
-        Returns:
-            What `forget` needs to take it back.
         """
         if not 0 <= importance <= 1:
             raise SettingsError(f"An importance of {importance} cannot be; use a number from 0 to 1.")
         losses: Array = -importance * np.log(np.clip(np.nan_to_num(given), SMALLEST, 1.0))
         self.losses = self.discount * self.losses + losses
         self.labels += 1
-        return self.labels, losses
-
-    def forget(self, told: tuple[int, Array]) -> None:
-        """Take back one `learn`: its losses, as far as later labels have not discounted them already."""
-        place, losses = told
-        self.losses = self.losses - self.discount ** (self.labels - place) * losses
 
     def restore(self, losses: Array, labels: int) -> None:
-        """Go on from `losses` and `labels` as they were."""
+        """Go on from `losses` and `labels` as they were: after a stop, or before a label taken back."""
         if losses.shape != self.losses.shape:
             raise StateError(
                 f"The saved head has {len(losses)} experts, this one {len(self.losses)}; make it with the "

@@ -20,9 +20,11 @@ from torch import Tensor
 from taps.classifier import Classifier
 from taps.clip import Clip
 from taps.errors import QueryError, SettingsError
-from taps.head.head import Head, Lesson
-from taps.head.lessons import lesson_arrays, lessons_from
+from taps.head.head import DOUBT, Head
+from taps.head.lessons import Lesson, lesson_arrays, lessons_from
+from taps.head.notes import notes_on
 from taps.memory import Evidence
+from taps.methods.amend import take_back
 from taps.methods.base import Method, Snapshot, Verdict
 from taps.methods.ensemble import EnsembleSettings
 from taps.methods.frozen import Frozen, view_zero
@@ -82,6 +84,9 @@ class EnsemblePlusSettings(Plus, Asks, EnsembleSettings):
 class Headed:
     """A method with a label head.
 
+    Attributes:
+        grows: A state of fewer classes can be restored; see `taps.methods.amend`.
+
     Args:
         inner: The method that is ridden on.
         classes: Class names.
@@ -89,12 +94,15 @@ class Headed:
         seed: For random choices.
     """
 
+    grows = True
+
     def __init__(self, inner: Inner, classes: tuple[str, ...], settings: Plus, seed: int) -> None:
         if settings.ask_by not in SCORES:
             raise SettingsError(
                 f"The setting ask_by is {settings.ask_by!r}; it must be one of {', '.join(SCORES)}."
             )
         self.inner: Inner = inner
+        self.classes = classes
         self.settings = settings
         self.classifier, self.text = footing(inner)
         self.bases = bases_of(inner)
@@ -102,6 +110,7 @@ class Headed:
         self.head = Head(dim, len(classes), len(self.bases))
         self.chooser = Chooser(settings.ask_by, dim, seed)
         self.lessons: OrderedDict[int, Lesson] = OrderedDict()
+        self.paths: dict[int, Array] = {}  # of the chooser, before each of the lessons
 
     @property
     def asks(self) -> bool:
@@ -133,19 +142,37 @@ class Headed:
 
     def learn(self, id: int, label: int, evidence: Evidence) -> None:
         feature = evidence.feature.double().cpu().numpy()
-        beliefs = _kept(evidence.beliefs).double().cpu().numpy()
-        lesson = self.head.learn(feature, beliefs, label)
-        self.chooser.learned(lesson.gain)
-        self.lessons[id] = lesson
+        beliefs = self._widened(evidence.feature, _kept(evidence.beliefs)).double().cpu().numpy()
+        path = self.chooser.path()
+        self._keep(id, self.head.learn(feature, beliefs, label), path)
         while len(self.lessons) > self.settings.undo:
-            self.lessons.popitem(last=False)
+            del self.paths[self.lessons.popitem(last=False)[0]]
         if self.inner.asks:
             self.inner.learn(id, label, replace(evidence, beliefs=None))
 
-    def forget(self, id: int) -> None:
-        """Take an answer back from the head: its weights are as if it had never been given.
+    def _keep(self, id: int, lesson: Lesson, path: Array) -> None:
+        self.chooser.learned(lesson.gain)
+        self.lessons[id], self.paths[id] = lesson, path
 
-        The method inside keeps what it learned from the answer; of `taps` that is one buffered image.
+    @torch.no_grad()
+    def _widened(self, feature: Tensor, beliefs: Tensor) -> Tensor:
+        """What the bases said before some classes were added, as if these had been there.
+
+        Of a class that was not there, each base says what zero-shot says; among the others it is as it was.
+        """
+        missing = len(self.classes) - beliefs.shape[1]
+        if not missing:
+            return beliefs
+        logits = self.classifier.logits(feature[None].to(self.text), self.text)[0]
+        said = torch.log_softmax(logits.to(beliefs), dim=-1)
+        old, new = said[:-missing].logsumexp(dim=0), said[-missing:].expand(len(beliefs), missing)
+        return torch.cat([beliefs + old, new], dim=1)
+
+    def forget(self, id: int) -> None:
+        """Take an answer back: the head and the choice of questions are as if it had never been given.
+
+        The labels that came after it are judged and learned anew without it. The method inside forgets it
+        too, as far as it can: see `taps.methods.amend`.
 
         Raises:
             QueryError: The answer is none of the last `undo` ones.
@@ -154,14 +181,27 @@ class Headed:
             raise QueryError(
                 f"The answer for sample {id} is none of the last {self.settings.undo}; raise undo."
             )
-        self.head.forget(self.lessons.pop(id))
+        ids = list(self.lessons)
+        later = ids[ids.index(id) + 1 :]
+        again = self.head.forget(self.lessons[id], [self.lessons[other] for other in later])
+        self.chooser.go_back(self.paths[id])
+        for other in (id, *later):
+            del self.lessons[other], self.paths[other]
+        for other, lesson in zip(later, again, strict=True):
+            self._keep(other, lesson, self.chooser.path())
+        if self.inner.asks:
+            take_back(self.inner, id)
 
     def summary(self) -> dict[str, Any]:
-        return self.inner.summary() | self.head.summary() | self.chooser.summary()
+        found = self.inner.summary() | self.head.summary() | self.chooser.summary()
+        found["head_look_again"] = [id for id, lesson in self.lessons.items() if lesson.doubt > DOUBT]
+        return found | {"notes": notes_on(found, self.head.counts, self.classes)}
 
     def snapshot(self) -> Snapshot:
         inner = self.inner.snapshot()
         arrays = self.head.arrays() | lesson_arrays(self.lessons) | self.chooser.arrays()
+        if self.paths:
+            arrays["lessons.paths"] = np.stack([self.paths[id] for id in self.lessons])
         tensors = {f"head.{name}": torch.from_numpy(array.copy()) for name, array in arrays.items()}
         values = {"numbers": self.head.numbers(), "bases": list(self.bases), "chooser": self.chooser.values()}
         return Snapshot(inner.tensors | tensors, inner.values | {"head": values})
@@ -178,6 +218,7 @@ class Headed:
         self.head.restore(arrays, values["numbers"])
         self.chooser.restore(arrays, values["chooser"])
         self.lessons = lessons_from(arrays)
+        self.paths = {id: arrays["lessons.paths"][i].copy() for i, id in enumerate(self.lessons)}
 
 
 def footing(inner: Inner) -> tuple[Classifier, Tensor]:

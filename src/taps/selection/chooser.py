@@ -103,6 +103,16 @@ class Chooser:
         self.questions += 1
         self.usual += (gain - self.usual) / self.questions
 
+    def path(self) -> Array:
+        """What labels have changed here, for `go_back`."""
+        last = -1 if self._last is None else self._last
+        return np.array([self.questions, self.usual, last, *self.pay])
+
+    def go_back(self, path: Array) -> None:
+        """Be as when `path` was taken; images seen since stay seen."""
+        self.questions, self.usual, self.pay = int(path[0]), float(path[1]), path[3:].copy()
+        self._last = None if path[2] < 0 else int(path[2])
+
     def _typical(self, feature: Array) -> float:
         assert self.recent is not None
         density = max(self.recent.density(feature), 0.0)
