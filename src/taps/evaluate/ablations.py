@@ -208,6 +208,8 @@ def draw_ablation(name: str, results: Results, path: Path) -> None:
                 )
         axes.set_xticks(range(len(labels)), [_tick(results, label) for label in labels])
         axes.margins(x=0.12)
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, 0.0), min(high, 100.0))  # two seeds give intervals beyond what can be
 
 
 def _tick(results: Results, label: str) -> str:
