@@ -25,11 +25,11 @@ CASES = (
 )
 # Name, share of the time in seconds of 235, and the command.
 PARTS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
-    ("tests", 60, ("cuda_tests.py", "--seconds", "55")),
+    ("tests", 70, ("cuda_tests.py", "--seconds", "65")),
     ("steps", 85, ("gpu.py", "--only", "steps", "--cases", CASES, "--repeats", "5", "--file", "steps.json")),
-    ("views", 20, ("gpu.py", "--only", "views", "--file", "views.json")),
-    ("profile", 30, ("gpu.py", "--only", "profile", "--file", "profile.json")),
-    ("accuracy", 40, ("gpu.py", "--only", "accuracy", "--file", "accuracy.json")),
+    ("views", 16, ("gpu.py", "--only", "views", "--file", "views.json")),
+    ("profile", 28, ("gpu.py", "--only", "profile", "--file", "profile.json")),
+    ("accuracy", 36, ("gpu.py", "--only", "accuracy", "--file", "accuracy.json")),
 )
 
 
@@ -93,6 +93,8 @@ def show(out: Path) -> None:
         for lanes in (1, 2):
             stages = {name: round(ms, 2) for name, ms in row[f"stages_ms_{lanes}"].items()}
             print("stages", row["case"]["reset"], lanes, "lanes", stages)
+    for batch, row in ((read(out / "profile.json") or {}).get("attention") or {}).items():
+        print("attention", batch, row)
     print("accuracy", (read(out / "accuracy.json") or {}).get("accuracy"))
 
 

@@ -139,7 +139,18 @@ def run_here() -> dict[str, Any]:
 
 def run_pytest(seconds: int) -> dict[str, Any]:
     # Warnings are errors in the repository; those of another version of torch say nothing about it.
-    command = [sys.executable, "-m", "pytest", "-q", "--maxfail=8", "-k", "cuda", "-W", "ignore"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--maxfail=8",
+        "-k",
+        "cuda",
+        "-W",
+        "ignore",
+        "--tb=short",
+    ]
     command += ["-p", "no:cacheprovider", *(str(TESTS / f"{file}.py") for file in FILES)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)

@@ -26,7 +26,7 @@ from taps.clip.load import load_clip
 from taps.data import load_dataset, stream_order
 from taps.evaluate.ahead import ahead
 from taps.evaluate.bench import clock, machine, photo, summarise, wait
-from taps.evaluate.bench_profile import kernel_times, stage_times
+from taps.evaluate.bench_profile import attention_times, kernel_times, stage_times
 from taps.evaluate.bench_step import (
     Case,
     cases,
@@ -262,6 +262,8 @@ def main() -> None:
         for reset in ("sample", "never"):
             profiles.append(profile_case(load, Case(counts[-1], 150, reset)))
             keep("profile", profiles)
+        if CUDA:
+            keep("attention", {batch: attention_times(batch, 199, 12, 64) for batch in (6, 30, 64)})
     if "accuracy" in parts and options.data:
         measure_accuracy(options.data, options.images, lambda row: keep("accuracy", row))
 

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 
-@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+@triton.jit(do_not_specialize=["period", "first", "count"])  # type: ignore[untyped-decorator, unused-ignore]
 def _forward(  # type: ignore[no-untyped-def]
     x, delta, fresh, weight, bias, total, normed, means, scales, period, first, count, eps,
     width: tl.constexpr, block: tl.constexpr, replaced: tl.constexpr,
@@ -42,7 +42,7 @@ def _forward(  # type: ignore[no-untyped-def]
     tl.store(scales + row, scale)
 
 
-@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+@triton.jit(do_not_specialize=["period", "first", "count"])  # type: ignore[untyped-decorator, unused-ignore]
 def _backward(  # type: ignore[no-untyped-def]
     by_total, by_normed, total, weight, means, scales, by_sum, by_fresh, period, first, count,
     width: tl.constexpr, block: tl.constexpr, replaced: tl.constexpr,

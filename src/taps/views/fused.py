@@ -38,7 +38,8 @@ def _level(value):  # type: ignore[no-untyped-def]
     return tl.minimum(tl.maximum(tl.floor(value + 0.5001), 0.0), 255.0)
 
 
-@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+# One compilation for images of all widths.
+@triton.jit(do_not_specialize=["width"])  # type: ignore[untyped-decorator, unused-ignore]
 def _views(  # type: ignore[no-untyped-def]
     image, plan, out, width, size, columns: tl.constexpr, block: tl.constexpr
 ):
