@@ -3,11 +3,13 @@
     PYTHONPATH=src python3 recipes/label.py develop --data DIR --out OUT --views 1 --limit 800
     PYTHONPATH=src python3 recipes/label.py final --data DIR --out OUT --views 1 --limit 4000
     PYTHONPATH=src python3 recipes/label.py final --data DIR --out OUT --views 8 --limit 500
+    PYTHONPATH=src python3 recipes/label.py noise --data DIR --out OUT --views 1 --limit 800 --orders 20
     PYTHONPATH=src python3 recipes/label.py time --data DIR --out OUT
     PYTHONPATH=src python3 recipes/label.py page --out OUT --docs docs
 
 DIR holds the zips. `develop` runs on Tiny-ImageNet's val set (clean, corrupted, fewer classes, coarse names)
 and on corrupted Imagenette: every choice was made there. `final` runs once on caltech101-test and PACS.
+`noise` runs the development streams in many more orders, with right and with wrong answers.
 
 Views of an image are encoded once and stored: with a context in the text alone ("a photo of a", tuned) their
 features depend on neither order nor method. One view makes long streams cheap (zero-shot with the head);
@@ -199,9 +201,13 @@ def calibration_error(sure: np.ndarray, right: np.ndarray, bins: int = 15) -> fl
     return float(sum(abs(sure[p].mean() - right[p].mean()) * len(p) for p in parts if len(p)) / len(right))
 
 
-def plans(views: int) -> Iterator[tuple[str, dict[str, Any], float, int]]:
-    """Method, settings, share of wrong answers and number of orders of every run; what matters most first."""
+def plans(what: str, views: int) -> Iterator[tuple[str, dict[str, Any], float, float]]:
+    """Method, settings, share of wrong answers and most orders of every run; what matters most first."""
     yield "zero_shot", {}, 0.0, 1
+    if what == "noise":
+        for noise in (0.2, 0.0, 0.4):
+            yield "zero_shot+", {"rate": 0.05}, noise, math.inf
+        return
     if views == 1:  # long streams: the head alone
         for rate in (0.05, 0.01, 0.02, 0.10):
             yield "zero_shot+", {"rate": rate}, 0.0, ORDERS
@@ -227,8 +233,8 @@ def run_all(name: str, sets: dict[str, Path], given: argparse.Namespace) -> None
     done = {key(row) for row in read_rows(rows_file)}
     jobs = [
         {"set": which, "order": order, "method": method, "settings": settings, "noise": noise}
-        for method, settings, noise, orders in plans(given.views)
-        for order in range(min(orders, given.orders))
+        for method, settings, noise, orders in plans(given.what, given.views)
+        for order in range(int(min(orders, given.orders)))
         for which in sets
     ]
     jobs = [job for job in jobs if key(job) not in done]
@@ -271,38 +277,49 @@ def feature_file(name: str, given: argparse.Namespace) -> Path:
 
 
 def measure_time(given: argparse.Namespace) -> None:
-    """Whole steps of `taps` and of `taps+` side by side on the same images, decoding not counted."""
+    """What a head adds to the steps of the methods it can ride on."""
     torch.set_num_threads(1)
     dataset = load_dataset(given.data / "imagenette-val.zip")
     clip = taps.load_clip(given.model)
-    learners = {
-        name: Learner(
-            clip, dataset.classes, name, views=given.views, rate=0.05, policy="paced", prompts="hand"
-        )
-        for name in ("taps", "taps+")
+    views = {"views": given.views}
+    ridden = {
+        "taps": (views | {"prompts": "hand", "policy": "paced"}, given.images),
+        "view_ensemble": (views, given.images),
+        "zero_shot": ({}, 5 * given.images),
     }
-    spent: dict[str, list[float]] = {name: [] for name in learners}
-    for index in np.random.default_rng(0).permutation(len(dataset))[: given.images].tolist():
-        image = dataset.image(index)
-        for name, learner in learners.items():
-            began = time.process_time()  # of one thread: other work on the machine does not count
-            prediction = learner.predict_one(image)
-            spent[name].append(time.process_time() - began)
-            if prediction.ask:
-                learner.learn_one(prediction.id, dataset.samples[index].label)
-    # Paired, and the median: shared caches disturb single steps all the same.
-    extra = np.median(np.array(spent["taps+"]) - np.array(spent["taps"]))
     row = {
         "head_ms": {classes: head_milliseconds(clip.config.embed_dim, classes) for classes in (7, 100, 1000)},
-        "images": given.images,
         "views": given.views,
         "device": str(clip.device),
-        "taps_ms": 1000 * float(np.median(spent["taps"])),
-        "extra_ms": 1000 * float(extra),
-        "extra_percent": 100 * float(extra / np.median(spent["taps"])),
+        "pairs": {name: time_pair(clip, dataset, name, *how) for name, how in ridden.items()},
     }
     (given.out / "time.json").write_text(json.dumps(row))
-    print(row)
+    print(json.dumps(row, indent=1))
+
+
+def time_pair(
+    clip: Clip, dataset: Dataset, method: str, settings: dict[str, Any], images: int
+) -> dict[str, float]:
+    """Whole steps of a method without and with a head, on the same images; decoding is not counted.
+
+    The two go by turns, and at every other image the other one begins: whoever comes second finds the caches
+    warm.
+    """
+    learners = [Learner(clip, dataset.classes, name, **settings) for name in (method, method + "+")]
+    spent: list[list[float]] = [[], []]
+    chosen = np.random.default_rng(0).permutation(len(dataset))[:images].tolist()
+    for turn, index in enumerate(chosen):
+        image = dataset.image(index)
+        for which in (0, 1) if turn % 2 else (1, 0):
+            began = time.process_time()  # of one thread: other work on the machine does not count
+            prediction = learners[which].predict_one(image)
+            spent[which].append(time.process_time() - began)
+            if prediction.ask:
+                learners[which].learn_one(prediction.id, dataset.samples[index].label)
+    plain, ridden = 1000 * np.array(spent)
+    extra = float(np.median(ridden - plain))  # paired, and the median: shared caches disturb single steps
+    step = float(np.median(plain))
+    return {"images": images, "step_ms": step, "extra_ms": extra, "extra_percent": 100 * extra / step}
 
 
 def head_milliseconds(dim: int, classes: int, bases: int = 3) -> float:
@@ -321,7 +338,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("develop", "final", "time", "page"))
+    parser.add_argument("what", choices=("develop", "noise", "final", "time", "page"))
     parser.add_argument("--data", type=Path, help="folder that holds the zips")
     parser.add_argument("--out", type=Path, required=True, help="features and rows go here")
     parser.add_argument("--docs", type=Path, default=Path("docs"), help="page: where label.md goes")

@@ -130,15 +130,16 @@ def noise_table(rows: Rows, sets: list[str]) -> str:
     base = {row["set"]: row["accuracy"] for row in zero}
     for name, noise in (("all right", 0.0), ("20 % at random", 0.2), ("40 % at random", 0.4)):
         some = chosen(rows, "zero_shot+", noise, rate=0.05, ask_by=None)
-        told = [[row["summary"][f"head_{what}"] for row in some] for what in ("trust", "gain")]
-        trust, gain = (f"{np.mean(values):.2f}" if values else "–" for values in told)
+        told = [[row["summary"].get(f"head_{what}") for row in some] for what in ("trust", "gain", "noise")]
+        summed = [f"{np.mean(values):.2f}" if values and None not in values else "–" for values in told]
         lost = [row["accuracy"] - base[row["set"]] for row in some]
         far = f"{sum(value < -1 for value in lost)} of {len(lost)}"
         lines.append(
-            [name, *(cell(some, [s]) for s in sets), cell(some, sets), f"{min(lost):+.1f}", far, trust, gain]
+            [name, *(cell(some, [s]) for s in sets), cell(some, sets), f"{min(lost):+.1f}", far, *summed]
         )
-    lines.append(["(zero_shot)", *(cell(zero, [s]) for s in sets), cell(zero, sets), "", "", "", ""])
-    heads = ["worst stream to zero-shot", "streams below zero-shot − 1", "head_trust", "head_gain"]
+    lines.append(["(zero_shot)", *(cell(zero, [s]) for s in sets), cell(zero, sets), *[""] * 5])
+    heads = ["worst stream to zero-shot", "streams below zero-shot − 1"]
+    heads += [f"head_{what}" for what in ("trust", "gain", "noise")]
     return table(["answers", *sets, "mean", *heads], lines)
 
 
@@ -166,6 +167,9 @@ def write_page(out: Path, docs: Path, read_rows: Callable[[Path], Rows]) -> None
             zero = for_each_order(zero, len({row["order"] for row in plus5}))
             parts |= {"long_over_zero": difference(plus5, zero, sets), "long_worst": worst(plus5, zero, sets)}
     parts |= short_parts(read_rows(next(iter(sorted(out.glob("final-[2-9]*.jsonl"))), out / "none")))
+    many = read_rows(out / "noise-1.jsonl")
+    parts["many_noise"] = noise_table(many, list(dict.fromkeys(row["set"] for row in many)))
+    parts["many_orders"] = str(len({row["order"] for row in many}))
     parts["time"] = time_words(out / "time.json")
     text = (Path(__file__).parent / "label_page.md").read_text()
     for name, value in parts.items():
@@ -205,8 +209,12 @@ def time_words(file: Path) -> str:
     alone = ", ".join(
         f"{value:.2f} ms with {classes} classes" for classes, value in timing["head_ms"].items()
     )
+    pairs = "; ".join(
+        f"{pair['extra_ms']:+.2f} ms ({pair['extra_percent']:+.1f} %) on a step of `{name}`, "
+        f"{pair['step_ms']:.1f} ms"
+        for name, pair in timing["pairs"].items()
+    )
     return (
-        f"{timing['taps_ms']:.0f} ms a step of `taps` with {timing['views']} views on one thread (CPU time); "
-        f"with the head {timing['extra_ms']:+.1f} ms ({timing['extra_percent']:+.1f} %, median of "
-        f"{timing['images']} paired steps). The head's own work takes {alone}"
+        f"a head adds {pairs} ({timing['views']} views where there are several, one thread, CPU time, median "
+        f"over steps that go by turns in one run). The head's own work takes {alone}"
     )

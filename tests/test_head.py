@@ -297,6 +297,44 @@ def test_one_class_alone_does_not_crush_the_others():
     assert after > base - 0.12
 
 
+def in_a_cone(features):
+    """As a model's features are: all much alike, with one direction in common."""
+    turned = features + 2.0 * np.eye(features.shape[1])[0]
+    return turned / np.linalg.norm(turned, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_answers_of_one_class_do_not_pull_every_image_to_it(always):
+    """Of features in a cone a ridge that knows one class pulls all; the answers must not speak for that."""
+    features, beliefs, labels = beliefs_and_features(400, 6, 12, seed=11, skill=3.0)
+    features, head, right = in_a_cone(features), Head(12, 6, bases=2), []
+    for i, (feature, belief, label) in enumerate(zip(features, beliefs, labels, strict=True)):
+        head.see(belief)
+        right.append(head.predict(feature, belief).argmax() == label)
+        if (always and i % 10 == 0) or (not always and label == 2):
+            head.learn(feature, belief, 2)
+    base = (beliefs[:, 0].argmax(1) == labels).mean()
+    assert head.labels >= 40
+    assert np.mean(right) > base - 0.02
+    assert head.fairness() < 0.01
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 3), max_size=30), st.integers(0, 100))
+def test_fairness_is_the_share_of_pairs_that_differ(answers, seed):
+    rng = np.random.default_rng(seed)
+    head, shares = Head(2, 4, bases=1), rng.dirichlet(np.ones(4), 9)
+    for share in shares:
+        head.see(np.log(share)[None])
+    for answer in answers:
+        head.counts[answer] += 1
+    stream = shares.mean(axis=0)
+    expected = 1 - (stream**2).sum()
+    pairs = [(a, b) for i, a in enumerate(answers) for b in answers[:i]]
+    share = (sum(a != b for a, b in pairs) + 10 * expected) / (len(pairs) + 10)
+    assert head.fairness() == pytest.approx(min(1.0, share / expected) ** 4)
+
+
 def same_heads(one, other):
     """Everything that changes while learning, to nine places."""
     for name, array in one.arrays().items():
@@ -393,7 +431,8 @@ def test_a_base_that_says_impossible_can_be_overruled():
 
 
 def found(**more):
-    return {"head_labels": 20, "head_noise": 0.05, "head_trust": 0.9, "head_look_again": []} | more
+    calm = {"head_labels": 20, "head_noise": 0.05, "head_trust": 0.9, "head_fairness": 1.0}
+    return calm | {"head_look_again": []} | more
 
 
 def test_notes_say_what_is_wrong_and_nothing_else():
@@ -405,6 +444,8 @@ def test_notes_say_what_is_wrong_and_nothing_else():
     assert "3, 9" in noisy
     (useless,) = notes_on(found(head_trust=0.2), even, names)
     assert "not made predictions better" in useless
+    (unfair,) = notes_on(found(head_fairness=0.2), even, names)
+    assert "fewer classes" in unfair
     (missing,) = notes_on(found(), np.array([10.0, 10.0, 0.0]), names)
     assert "1 of the 3 classes: 'car'" in missing
     (single,) = notes_on(found(), np.array([20.0, 0.0, 0.0]), names)

@@ -53,6 +53,7 @@ def test_it_is_the_simulation_on_features_taken_beforehand(clip, images):
         beliefs = torch.stack([logs[0], logs[kept].exp().mean(0).log()]).double().numpy()
         feature = features[0].double().numpy()
         prediction = learner.predict_one(image)
+        head.see(beliefs)
         np.testing.assert_allclose(prediction.probs, head.predict(feature, beliefs), atol=1e-5)
         if prediction.ask:
             learner.learn_one(prediction.id, i % 4)

@@ -16,6 +16,7 @@ from taps.head.ridge import Ridge
 
 Array = NDArray[np.float64]
 DOUBT = 0.5  # an answer more likely wrong than this is worth a second look
+PAIRS, POWER = 10, 4  # of `Head.fairness`: pairs of answers taken for fair beforehand; how steeply it falls
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Head:
         self.settings = settings or HeadSettings()
         self.ridges = [Ridge(dim, classes, penalty) for penalty in self.settings.penalties]
         self.counts: Array = np.zeros(classes)
+        self.stream: Array = np.zeros(classes)  # what the first base says of all images seen, summed
         self.bases = bases
         self.gain = 0.0
         self.doubted = 0
@@ -105,6 +107,31 @@ class Head:
         """How much each reading is believed together with each share of wrong answers [readings, shares]."""
         return self.mixture.weights().reshape(-1, len(self.settings.wrong))
 
+    def see(self, beliefs: Array) -> None:
+        """Take note of an image of the stream: what classes there are to answer."""
+        self.stream += np.exp(beliefs[0])
+
+    @property
+    def alike(self) -> float:
+        """How likely two images of the stream are of one class, by the first base; 1 where none was seen."""
+        total = float(self.stream.sum())
+        return float((self.stream**2).sum()) / total**2 if total else 1.0
+
+    def fairness(self, alike: float | None = None) -> float:
+        """How far the answers name as many classes as the stream shows: 1 for a fair sample, 0 for one class.
+
+        Features of one model point much the same way, so a ridge that knows few classes pulls every image
+        to them, and its answers, all of these classes, speak for it. Two answers of a fair sample differ as
+        often as two images do; where they differ less often, the ridges' scores shrink.
+        """
+        differ = 1 - (self.alike if alike is None else alike)
+        if differ < 1e-9:
+            return 1.0
+        held = float(self.counts.sum())
+        pairs = held * (held - 1) / 2
+        different = pairs - float((self.counts * (self.counts - 1)).sum()) / 2
+        return float(min(1.0, (different + PAIRS * differ) / ((pairs + PAIRS) * differ)) ** POWER)
+
     def predict(self, feature: Array, beliefs: Array) -> Array:
         """Probability of each class.
 
@@ -115,18 +142,26 @@ class Head:
         blended: Array = self._weights().sum(axis=1) @ self.readings(feature, beliefs)
         return blended
 
-    def readings(self, feature: Array, beliefs: Array) -> Array:
+    def readings(self, feature: Array, beliefs: Array, alike: float | None = None) -> Array:
         """What every reading says [N, K]: the bases alone first, those with a ridge on top after them."""
         floor = np.maximum(beliefs, -50.0)  # a base may say "impossible"; the labels must be able to object
         sharp = (np.array(self.settings.sharpness)[:, None, None] * floor).reshape(-1, floor.shape[1])
         scores = np.stack([ridge.scores(feature)[: floor.shape[1]] for ridge in self.ridges])
-        added = (np.array(self.settings.strengths)[:, None, None] * scores).reshape(-1, floor.shape[1])
+        strengths = self.fairness(alike) * np.array(self.settings.strengths)
+        added = (strengths[:, None, None] * scores).reshape(-1, floor.shape[1])
         logits = np.concatenate([sharp, (sharp[:, None] + added[None]).reshape(-1, floor.shape[1])])
         raised = np.exp(logits - logits.max(axis=1, keepdims=True))
         probs: Array = raised / raised.sum(axis=1, keepdims=True)
         return probs
 
-    def learn(self, feature: Array, beliefs: Array, label: int, importance: float = 1.0) -> Lesson:
+    def learn(
+        self,
+        feature: Array,
+        beliefs: Array,
+        label: int,
+        importance: float = 1.0,
+        alike: float | None = None,
+    ) -> Lesson:
         """Judge the experts by the label, then let the ridges learn it.
 
         Args:
@@ -135,14 +170,15 @@ class Head:
                 were added later.
             label: Its class.
             importance: How much it stands for in the trust, at most 1.
+            alike: Of the stream, as it was when the label first came; now unless given.
         """
-        said = self.readings(feature, beliefs)[:, label]
+        alike = self.alike if alike is None else alike
+        said = self.readings(feature, beliefs, alike)[:, label]
         wrong = np.array(self.settings.wrong)
         given = said[:, None] * (1 - wrong) + wrong / beliefs.shape[1]
         gain, doubt = self._compare(said, given)
-        lesson = Lesson(
-            feature.copy(), beliefs.copy(), int(label), importance, self.mixture.losses.copy(), gain, doubt
-        )
+        before = self.mixture.losses.copy()
+        lesson = Lesson(feature.copy(), beliefs.copy(), int(label), importance, alike, before, gain, doubt)
         self.mixture.learn(given.ravel(), importance)
         for ridge in self.ridges:
             ridge.add(feature, lesson.residual(len(self.counts)))
@@ -183,13 +219,16 @@ class Head:
                 ridge.remove(each.feature, each.residual(len(self.counts)))
             self._count(each, -1)
         self.mixture.restore(lesson.losses, self.mixture.labels - len(gone))
-        return [self.learn(each.feature, each.beliefs, each.label, each.importance) for each in later]
+        return [
+            self.learn(each.feature, each.beliefs, each.label, each.importance, each.alike) for each in later
+        ]
 
     def grow(self, classes: int) -> None:
         """Make room for classes added later; labels so far say nothing about them."""
         for ridge in self.ridges:
             ridge.grow(classes)
-        self.counts = np.pad(self.counts, (0, classes - len(self.counts)))
+        missing = classes - len(self.counts)
+        self.counts, self.stream = np.pad(self.counts, (0, missing)), np.pad(self.stream, (0, missing))
 
     def leverage(self, feature: Array) -> float:
         """How new an image is to the labels: 1 before any, near 0 where many like it were answered."""
@@ -201,8 +240,9 @@ class Head:
 
         `head_gain` is by how many nats a label the mixture beat the bases alone *before* learning each label:
         near 0 or below, the answers (wrong, or contradicting each other) taught nothing so far. `head_trust`
-        says how much they are believed, `head_noise` what share of them seems wrong, `head_doubted` how many
-        were more likely wrong than right when they came.
+        says how much they are believed, `head_noise` what share of them seems wrong, `head_fairness` whether
+        they name as many classes as the images show, `head_doubted` how many were more likely wrong than
+        right when they came.
         """
         held = self.labels
         return {
@@ -211,12 +251,13 @@ class Head:
             "head_trust": round(self.trust, 4),
             "head_gain": round(self.gain / held, 4) if held else 0.0,
             "head_noise": round(self.noise, 4),
+            "head_fairness": round(self.fairness(), 4),
             "head_doubted": self.doubted,
         }
 
     def arrays(self) -> dict[str, Array]:
         """Everything that changes while learning, but for the numbers in `numbers`."""
-        arrays = {"counts": self.counts, "losses": self.mixture.losses}
+        arrays = {"counts": self.counts, "stream": self.stream, "losses": self.mixture.losses}
         for place, ridge in enumerate(self.ridges):
             arrays |= {f"ridge.{place}.{name}": value for name, value in ridge.arrays().items()}
         return arrays
@@ -239,6 +280,7 @@ class Head:
         self.mixture.restore(arrays["losses"], int(numbers["labels"]))
         self.gain, self.doubted = float(numbers["gain"]), int(numbers["doubted"])
         self.counts = np.pad(arrays["counts"], (0, missing))
+        self.stream = np.pad(arrays["stream"], (0, missing))
         for place, ridge in enumerate(self.ridges):
             inverse, weights = (arrays[f"ridge.{place}.{name}"] for name in ("inverse", "weights"))
             wider = np.pad(weights, ((0, 0), (0, missing)))

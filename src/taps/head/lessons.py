@@ -21,6 +21,7 @@ class Lesson:
         beliefs: Log-probabilities of the bases when it was predicted [B, K as it was then].
         label: Its class.
         importance: How much it stood for in the trust.
+        alike: How likely two images of the stream were of one class then (`Head.alike`).
         losses: Of the experts, before this label came [N]; what was learned since is learned anew from there.
         gain: By how many nats the mixture predicted it better than the bases did.
         doubt: How likely the answer was wrong, by what was known before it came.
@@ -30,6 +31,7 @@ class Lesson:
     beliefs: Array
     label: int
     importance: float
+    alike: float
     losses: Array
     gain: float
     doubt: float
@@ -49,7 +51,7 @@ def lesson_arrays(lessons: Mapping[int, Lesson]) -> dict[str, Array]:
     kept = list(lessons.values())
     widest = max(one.beliefs.shape[1] for one in kept)
     plain = [
-        (id, one.label, one.importance, one.gain, one.doubt, one.beliefs.shape[1])
+        (id, one.label, one.importance, one.alike, one.gain, one.doubt, one.beliefs.shape[1])
         for id, one in lessons.items()
     ]
     return {
@@ -69,12 +71,13 @@ def lessons_from(arrays: Mapping[str, Array]) -> OrderedDict[int, Lesson]:
         return lessons
     names = ("features", "beliefs", "losses", "plain")
     rows = zip(*(arrays[f"lessons.{name}"] for name in names), strict=True)
-    for feature, beliefs, losses, (id, label, importance, gain, doubt, width) in rows:
+    for feature, beliefs, losses, (id, label, importance, alike, gain, doubt, width) in rows:
         lessons[int(id)] = Lesson(
             feature.copy(),
             beliefs[:, : int(width)].copy(),
             int(label),
             float(importance),
+            float(alike),
             losses.copy(),
             float(gain),
             float(doubt),

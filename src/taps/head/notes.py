@@ -21,8 +21,8 @@ def notes_on(summary: dict[str, Any], counts: NDArray[np.float64], classes: Sequ
         counts: Answers of each class.
         classes: Their names.
 
-    >>> found = {"head_labels": 3, "head_noise": 0.1, "head_trust": 0.4, "head_look_again": []}
-    >>> notes_on(found, np.array([3.0, 0.0]), ["cat", "dog"])
+    >>> found = {"head_labels": 3, "head_noise": 0.1, "head_trust": 0.4, "head_fairness": 0.9}
+    >>> notes_on(found | {"head_look_again": []}, np.array([3.0, 0.0]), ["cat", "dog"])
     ["All 3 answers are of the class 'cat'; nothing could be learned about the other classes."]
     """
     held = summary["head_labels"]
@@ -38,6 +38,8 @@ def notes_on(summary: dict[str, Any], counts: NDArray[np.float64], classes: Sequ
             f"The {held} answers have not made predictions better so far; they have little weight in them."
         )
     asked = np.flatnonzero(counts)
+    if held >= ENOUGH and summary["head_fairness"] < 0.5:
+        notes.append("The answers name fewer classes than the images show, so they are given less weight.")
     if len(asked) == 1:
         notes.append(
             f"All {held} answers are of the class {classes[int(asked[0])]!r}; nothing could be learned about "

@@ -121,6 +121,7 @@ class Headed:
         feature, beliefs = self._footing(verdict)
         if not (np.isfinite(feature).all() and np.isfinite(beliefs).all()):
             return replace(verdict, entropy=float("nan"), evidence=None)  # never asked about, never learned
+        self.head.see(beliefs)
         probs = self.head.predict(feature, beliefs)
         score = self.chooser.score(feature, probs, verdict.entropy, self.head.counts, self.head.leverage)
         evidence = verdict.evidence or Evidence(pixels=None, views=None, feature=_kept(verdict.feature))
