@@ -182,14 +182,15 @@ def scaling(
     place, number = settle_device(device, dtype, threads)
     load = model_loader(model, pretrained)
     rows: list[dict[str, Any]] = []
-    for over, given in (("classes", classes), ("views", views), ("buffer", buffer), ("image_size", sizes)):
-        wanted = numbers(given)
-        rows += bench_scaling.sweep(load, over, wanted, device=place, dtype=number, repeats=repeats)
-        write(file, place, {"model": model, "dtype": str(number), "rows": rows})
     if length:
         for row in bench_scaling.long_stream(load(number, place), length, every=max(1, length // 20)):
             rows.append(row)
             write(file, place, {"model": model, "dtype": str(number), "rows": rows})
+    # What needs most memory comes last: a process keeps what it once had.
+    for over, given in (("views", views), ("buffer", buffer), ("image_size", sizes), ("classes", classes)):
+        wanted = numbers(given)
+        rows += bench_scaling.sweep(load, over, wanted, device=place, dtype=number, repeats=repeats)
+        write(file, place, {"model": model, "dtype": str(number), "rows": rows})
     table(
         f"{model}: one number varied, the others as in {bench_scaling.BASE}",
         ["varied", "value", "ms per image", "peak MiB"],

@@ -56,8 +56,18 @@ app = typer.Typer(
 )
 
 
+def show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"taps {version('taps-vlm')}")
+        raise typer.Exit
+
+
 @app.callback()
-def root() -> None:
+def root(
+    version: bool = typer.Option(False, "--version", callback=show_version, is_eager=True, help="Show it."),
+) -> None:
     """TAPS: test-time active prompt learning for vision-language models on single-sample streams."""
 
 

@@ -112,4 +112,6 @@ def _show(console: Any, summary: dict[str, Any], out: Path) -> None:
         f"{summary['ms_p95']:.1f}",
     )
     console.print(table)
+    for note in summary["learner"].get("notes", []):
+        console.print(note, markup=False)
     console.print(f"Record: {out}")

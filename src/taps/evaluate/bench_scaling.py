@@ -19,6 +19,20 @@ from taps.learner import Learner
 
 Load = Callable[[torch.dtype, torch.device], Clip]
 BASE = Case(classes=100, buffer=150, reset="sample", views=64)
+TITLES = {
+    "stream": "Memory along a stream",
+    "views": "Views of an image",
+    "buffer": "Labelled images kept",
+    "image_size": "Side of the model's image",
+    "classes": "Classes",
+}
+UNITS = {
+    "stream": "images seen",
+    "views": "views (log scale)",
+    "buffer": "labelled images (log scale)",
+    "image_size": "pixels",
+    "classes": "classes (log scale)",
+}
 
 
 def sweep(
@@ -81,20 +95,32 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     kinds = list(dict.fromkeys(row["over"] for row in rows))
-    figure, axes = plt.subplots(1, len(kinds), figsize=(3.4 * len(kinds), 3), squeeze=False)
-    for axis, kind in zip(axes[0], kinds, strict=True):
+    columns = min(3, len(kinds))
+    lines = -(-len(kinds) // columns)
+    figure, axes = plt.subplots(lines, columns, figsize=(4.2 * columns, 3.2 * lines), squeeze=False)
+    for axis in axes.flat[len(kinds) :]:
+        axis.set_visible(False)
+    for axis, kind in zip(axes.flat, kinds, strict=False):
         mine = [row for row in rows if row["over"] == kind]
         values = [row["value"] for row in mine]
-        axis.set_xlabel(kind.replace("_", " "))
-        axis.set_xscale("symlog" if kind != "image_size" else "linear")
+        axis.set_title(TITLES[kind])
+        axis.set_xlabel(UNITS[kind])
+        axis.set_xscale("linear" if kind in ("image_size", "stream") else "symlog")
         if "ms" in mine[0]:
-            axis.plot(values, [row["ms"]["median"] for row in mine], "o-", color="tab:blue")
+            times = [row["ms"]["median"] for row in mine]
+            axis.plot(values, times, "o-", color="tab:blue")
             axis.set_ylabel("ms per image", color="tab:blue")
-            axis.set_yscale("log")
+            if max(times) > 20 * min(times):
+                axis.set_yscale("log")
+            else:
+                axis.set_ylim(0, 1.15 * max(times))
+        else:
+            axis.set_yticks([])
         other = axis.twinx()
-        other.plot(values, [row["peak_mib"] for row in mine], "s--", color="tab:orange")
-        other.set_ylabel("peak MiB", color="tab:orange")
-        other.set_ylim(bottom=0)
+        memory = [row["peak_mib"] for row in mine]
+        other.plot(values, memory, "s--", color="tab:orange", markersize=4)
+        other.set_ylabel("peak memory (MiB)", color="tab:orange")
+        other.set_ylim(0, 1.25 * max(memory))
     figure.tight_layout()
     figure.savefig(path)
     plt.close(figure)

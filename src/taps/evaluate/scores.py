@@ -107,6 +107,7 @@ def score(run: Run, tally: Tally, summary: dict[str, Any], asked: int) -> dict[s
         "peak_mem_mb": tally.peak_mem_mb,
         "ece": calibration_error(run.probability, run.correct),
         "overhead": overhead(tally),
+        "notes": summary.get("notes", []),
     }
 
 

@@ -1,0 +1,6 @@
+"""`python -m taps` is `taps`."""
+
+from taps.cli.main import run
+
+if __name__ == "__main__":
+    run()
