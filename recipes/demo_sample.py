@@ -1,7 +1,10 @@
 """Make the sample that comes with the package from a zip of Caltech 101's test images.
 
     python recipes/demo_sample.py caltech101-test.zip src/taps/data/bundled/caltech101-sample.zip
+    python recipes/demo_sample.py caltech101-test.zip tests/assets/caltech101-even.zip \
+        --classes 20 --each 22 --short-side 64 --quality 70
 
+The second is for the tests: as many images of each of the largest classes, to train on some and measure on the rest.
 The zip holds `class/image`; the choice of classes and of images is seeded, so the same zip gives the
 same sample.
 """
@@ -40,6 +43,19 @@ def choose(dataset: Dataset, classes: int, images: int, seed: int) -> list[int]:
     return sorted(picked + rng.permutation(rest)[: images - len(picked)].tolist())
 
 
+def choose_evenly(dataset: Dataset, classes: int, each: int, seed: int) -> list[int]:
+    """Indices of `each` images of each of the largest classes."""
+    rng = np.random.default_rng(seed)
+    labels = np.array([-1 if sample.label is None else sample.label for sample in dataset.samples])
+    counts = np.bincount(labels[labels >= 0], minlength=len(dataset.classes))
+    largest = np.argsort(-counts, kind="stable")[:classes]
+    return sorted(
+        int(index)
+        for label in sorted(largest)
+        for index in rng.choice(np.flatnonzero(labels == label), size=each, replace=False)
+    )
+
+
 def shrink(data: bytes, short_side: int, quality: int) -> bytes:
     """The image with its short side at most this long, as WebP."""
     picture = Image.open(io.BytesIO(data)).convert("RGB")
@@ -62,13 +78,19 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("--classes", type=int, default=48)
     parser.add_argument("--images", type=int, default=360)
+    parser.add_argument("--each", type=int, help="so many of each of the largest classes, instead of --images")
     parser.add_argument("--short-side", type=int, default=96)
     parser.add_argument("--quality", type=int, default=80)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     dataset = load_dataset(args.source)
+    chosen = (
+        choose_evenly(dataset, args.classes, args.each, args.seed)
+        if args.each
+        else choose(dataset, args.classes, args.images, args.seed)
+    )
     with zipfile.ZipFile(args.target, "w", zipfile.ZIP_STORED) as archive:
-        for index in choose(dataset, args.classes, args.images, args.seed):
+        for index in chosen:
             member = zipfile.ZipInfo(str(Path(dataset.samples[index].key).with_suffix(".webp")), FIXED_DATE)
             archive.writestr(member, shrink(dataset.read(index), args.short_side, args.quality))
     print(f"{args.target}: {args.target.stat().st_size / 1e6:.2f} MB")
