@@ -70,6 +70,7 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--page", type=Path, help="write the page of results from what is in --out, and no more"
     )
+    parser.add_argument("--note", default="", help="for the page: where and how this run was made")
     args = parser.parse_args()
     args.scale, args.root, args.limit = "pocket", None, None
     return args
@@ -126,7 +127,7 @@ def run_rounds(args: argparse.Namespace, deadline: float) -> None:
         print(f"== {len(outcome.unfinished)} of {len(share)} runs unfinished", flush=True)
 
 
-def make_page(out: Path) -> str:
+def make_page(out: Path, note: str = "") -> str:
     """The page of results from whatever is finished."""
     results = read_results(out)
     shift = [name for name in results.datasets if name.startswith("tiny-imagenet/")]
@@ -136,7 +137,7 @@ def make_page(out: Path) -> str:
         "table2": ((*BASELINES, *table2.METHODS, *BEYOND), cross),
         "table3": (results.methods, shift),
     }
-    parts = [INTRO]
+    parts = [INTRO, f"{note}\n"] if note else [INTRO]
     for table, (methods, datasets) in choice.items():
         part = results.only(methods, datasets)
         if not part.results:
@@ -163,7 +164,7 @@ def run() -> None:
     began = time.time()
     args = options()
     if args.page is not None:
-        args.page.write_text(make_page(args.out), encoding="utf-8")
+        args.page.write_text(make_page(args.out, args.note), encoding="utf-8")
         print(args.page)
         return
     run_rounds(args, began + args.time_limit)

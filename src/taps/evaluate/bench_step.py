@@ -132,7 +132,8 @@ def measure_step(
     keep_busy(device)
     for _ in range(repeats):
         for name, one in work.items():
-            one()  # in a stream, an image comes after one like it: caches filled, threads and clocks up
+            if device.type == "cuda":
+                one()  # in a stream, an image comes after one like it: caches filled, clocks up
             times[name].append(clock(one, device))
     got = {name: summarise(values) for name, values in times.items()}
     return StepTimings(
