@@ -1,6 +1,6 @@
 """Run the tests that need a CUDA device, by pytest, and keep what it said.
 
-    PYTHONPATH=src python benchmarks/cuda_tests.py --out results/
+PYTHONPATH=src python benchmarks/cuda_tests.py --out results/
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     python recipes/demo_sample.py caltech101-test.zip tests/assets/caltech101-even.zip \
         --classes 20 --each 22 --short-side 64 --quality 70
 
-The second is for the tests: as many images of each of the largest classes, to train on some and measure on the rest.
-The zip holds `class/image`; the choice of classes and of images is seeded, so the same zip gives the
-same sample.
+The second is for the tests: as many images of each of the largest classes, to train on some of them and to
+measure on the rest. The zip holds `class/image`; the choice of classes and of images is seeded, so the same
+zip gives the same sample.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("--classes", type=int, default=48)
     parser.add_argument("--images", type=int, default=360)
-    parser.add_argument("--each", type=int, help="so many of each of the largest classes, instead of --images")
+    parser.add_argument("--each", type=int, help="so many of each of the largest classes")
     parser.add_argument("--short-side", type=int, default=96)
     parser.add_argument("--quality", type=int, default=80)
     parser.add_argument("--seed", type=int, default=1)
