@@ -12,7 +12,14 @@ from taps.errors import TapsError
 # Told apart in print, on screens and by colour-blind readers (after Okabe and Ito).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6BB0", "#8C564B")
 GREY = "#666666"
-FIXED = {"zero_shot": GREY, "source": "#009E73", "view_ensemble": "#E69F00", "taps": "#D55E00"}
+FIXED = {
+    "zero_shot": GREY,
+    "source": "#009E73",
+    "view_ensemble": "#E69F00",
+    "taps": "#D55E00",
+    "taps+": "#8C564B",
+    "zero_shot+": "#222222",
+}
 MARKERS = "os^Dv"  # where there are more methods than colours
 MOST = 8  # lines in one picture
 SIZE, DPI = (8.0, 5.0), 100  # 800 × 500 pixels

@@ -63,6 +63,8 @@ def accuracy_over_time(results: Results, dataset: str, path: Path) -> bool:
     methods = results.methods_of(dataset)
     colour = colours(results.methods)
     title = f"Accuracy over the stream · {dataset} · {_seeds(results.of(dataset, methods[0]))}"
+    if len(shown(methods)) < len(methods):
+        title += f" · {len(shown(methods))} of {len(methods)} methods"
     with figure(path, title, "images seen", "running top-1 accuracy (%)") as axes:
         for method in shown(methods):
             curves = np.stack([100 * running(result.run.correct) for result in results.of(dataset, method)])
