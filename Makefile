@@ -29,7 +29,7 @@ chaos: $(STAMP)
 	$(BIN)/python -m pytest -m slow tests/chaos
 
 bench: $(STAMP)
-	$(BIN)/taps bench step --quick
+	$(BIN)/taps bench step --model pocket --classes 100 --buffer 0,150 --views 16 --quick
 
 # Installed once; again only when what is to be installed has changed.
 $(STAMP): pyproject.toml constraints.txt
