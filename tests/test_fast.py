@@ -19,6 +19,7 @@ from taps.clip.load import load_clip
 from taps.clip.model import Clip, initialise
 from taps.errors import SettingsError
 from taps.evaluate.reference_step import ReferenceOutcome, ReferenceStep
+from taps.fast.beside import Seen
 from taps.fast.engine import Engine
 from taps.fast.tape import CudaTape, overwrite
 from taps.gradient import Point
@@ -156,12 +157,17 @@ class RerunTape:
 
 def exchange(old: Any, new: Any) -> None:
     """Values move in place, as a replay moves them; graphs of autograd are exchanged."""
-    if not isinstance(old, Point):
+    if isinstance(old, Point):
+        overwrite((old.text, old.tokens), (new.text, new.tokens))
+        exchanged = ("graph", "context")
+    elif isinstance(old, Seen):
+        overwrite((old.by_features, old.by_text), (new.by_features, new.by_text))
+        exchanged = ("features", "vision")
+    else:
         overwrite(old, new)
-        return
-    overwrite((old.text, old.tokens), (new.text, new.tokens))
-    object.__setattr__(old, "graph", new.graph)
-    object.__setattr__(old, "context", new.context)
+        exchanged = ()
+    for name in exchanged:
+        object.__setattr__(old, name, getattr(new, name))
 
 
 def recorded(tuner: Tuner) -> RerunTape:

@@ -27,6 +27,10 @@ class StepSettings:
     weight_coarse: float = 0.0  # β
 
 
+def nothing() -> None:
+    """There is nothing to note."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """Everything a step leaves behind, still on the device.
@@ -41,6 +45,7 @@ class Outcome:
         moments: The optimiser's memory after the update.
         ensemble: Mean log-probability of the confident views before the update [K].
         anchored: Normalised feature of view 0 at the loaded prompts, where the step came by it.
+        note: Waits for the device and notes what the host must know of the step; to be called once.
     """
 
     logits: Tensor
@@ -52,6 +57,7 @@ class Outcome:
     moments: Moments
     ensemble: Tensor
     anchored: Tensor | None = None
+    note: Callable[[], None] = nothing
 
 
 @dataclass(frozen=True)

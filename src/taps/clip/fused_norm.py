@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 @triton.jit(do_not_specialize=["period", "first", "count"])  # type: ignore[untyped-decorator, unused-ignore]
-def _forward(  # type: ignore[no-untyped-def]
+def _add_norm_forward(  # type: ignore[no-untyped-def]
     x, delta, fresh, weight, bias, total, normed, means, scales, period, first, count, eps,
     width: tl.constexpr, block: tl.constexpr, replaced: tl.constexpr,
 ):  # fmt: skip
@@ -43,7 +43,7 @@ def _forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["period", "first", "count"])  # type: ignore[untyped-decorator, unused-ignore]
-def _backward(  # type: ignore[no-untyped-def]
+def _add_norm_backward(  # type: ignore[no-untyped-def]
     by_total, by_normed, total, weight, means, scales, by_sum, by_fresh, period, first, count,
     width: tl.constexpr, block: tl.constexpr, replaced: tl.constexpr,
 ):  # fmt: skip
@@ -88,7 +88,7 @@ class AddNorm(torch.autograd.Function):
         means, scales = torch.empty(2, rows, dtype=torch.float32, device=x.device)
         ctx.first, ctx.count = first, 0 if fresh is None else len(fresh)
         ctx.save_for_backward(total, weight, means, scales)
-        _forward[(rows,)](
+        _add_norm_forward[(rows,)](
             x, delta, x if fresh is None else fresh.contiguous(), weight, bias, total, normed, means, scales,
             period, first, ctx.count, eps, **_sizes(width, ctx.count),
         )  # fmt: skip
@@ -103,7 +103,7 @@ class AddNorm(torch.autograd.Function):
         by_fresh = torch.empty(
             rows // period, max(ctx.count, 1), width, dtype=torch.float32, device=total.device
         )
-        _backward[(rows,)](
+        _add_norm_backward[(rows,)](
             by_total.contiguous(), by_normed.contiguous(), total, weight, means, scales, by_sum, by_fresh,
             period, ctx.first, ctx.count, **_sizes(width, ctx.count),
         )  # fmt: skip

@@ -16,7 +16,15 @@ from torch import Tensor, nn
 
 from taps.clip.config import ClipConfig
 from taps.clip.layout import TextLayout, make_layout, token_rows
-from taps.clip.ops import ACTIVATION, add_norm, collect, replace_tokens, text_attention
+from taps.clip.ops import (
+    ACTIVATION,
+    add_norm,
+    collect,
+    look_up_levels,
+    replace_tokens,
+    self_attention,
+    text_attention,
+)
 from taps.errors import PromptsError
 
 
@@ -51,9 +59,6 @@ class Attention(nn.Module):
     def split(self, x: Tensor) -> Tensor:
         """[batch, tokens, width] → [batch, heads, tokens, width / heads]."""
         return x.view(*x.shape[:-1], self.heads, -1).transpose(1, 2)
-
-    def merge(self, x: Tensor) -> Tensor:
-        return self.out_proj(x.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
 class Mlp(nn.Module):
@@ -101,11 +106,11 @@ class Block(nn.Module):
             width = x.shape[-1]
             q = F.linear(normed[:, :1], attn.in_proj_weight[:width], attn.in_proj_bias[:width])
             k, v = F.linear(normed, attn.in_proj_weight[width:], attn.in_proj_bias[width:]).chunk(2, dim=-1)
-            x = x[:, :1]
+            seen = F.scaled_dot_product_attention(attn.split(q), attn.split(k), attn.split(v))
+            x, seen = x[:, :1], seen.transpose(1, 2).flatten(2)
         else:
-            q, k, v = attn.project(normed).chunk(3, dim=-1)
-        seen = F.scaled_dot_product_attention(attn.split(q), attn.split(k), attn.split(v))
-        x, normed = add_norm(x, attn.merge(seen), self.ln_2)
+            seen = self_attention(attn.project(normed), attn.heads)
+        x, normed = add_norm(x, attn.out_proj(seen), self.ln_2)
         return x, self.mlp(normed)
 
     def causal(self, x: Tensor, normed: Tensor, layout: TextLayout, *, last: bool) -> tuple[Tensor, Tensor]:
@@ -212,6 +217,7 @@ class Clip(nn.Module):
 
     mean: Tensor
     std: Tensor
+    levels: Tensor  # every 8-bit pixel preprocessed [3, 256]
 
     def __init__(self, config: ClipConfig, fingerprint: str = "random") -> None:
         super().__init__()
@@ -229,6 +235,7 @@ class Clip(nn.Module):
         self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
         self.register_buffer("mean", torch.tensor(config.mean)[:, None, None], persistent=False)
         self.register_buffer("std", torch.tensor(config.std)[:, None, None], persistent=False)
+        self.register_buffer("levels", self._all_levels(), persistent=False)
         self.requires_grad_(False)
         self.eval()
 
@@ -243,6 +250,7 @@ class Clip(nn.Module):
         self.logit_scale = nn.Parameter(scale.to(self.device, exact), requires_grad=False)
         self.mean = torch.tensor(self.config.mean, device=self.device, dtype=exact)[:, None, None]
         self.std = torch.tensor(self.config.std, device=self.device, dtype=exact)[:, None, None]
+        self.levels = self._all_levels()
         return self
 
     @property
@@ -260,8 +268,16 @@ class Clip(nn.Module):
 
     def preprocess(self, pixels: Tensor) -> Tensor:
         """Pixels in 0..255 (uint8 or float) [batch, 3, H, W] → what the vision tower was trained on."""
-        pixels = pixels.to(self.device).to(self.mean.dtype)
-        return ((pixels / 255 - self.mean) / self.std).to(self.dtype)
+        pixels = pixels.to(self.device)
+        if pixels.dtype == torch.uint8 and pixels.is_cuda:
+            return look_up_levels(pixels, self.levels)
+        return self._normalise(pixels)
+
+    def _normalise(self, pixels: Tensor) -> Tensor:
+        return ((pixels.to(self.mean.dtype) / 255 - self.mean) / self.std).to(self.dtype)
+
+    def _all_levels(self) -> Tensor:
+        return self._normalise(torch.arange(256, device=self.device).expand(3, 1, 256))[:, 0]
 
     def encode_image(self, images: Tensor, prompts: Tensor | None = None) -> Tensor:
         """Projected, un-normalised features of preprocessed images."""

@@ -146,6 +146,90 @@ def _short_attention() -> Callable[[Tensor, TextLayout, int], Tensor] | None:
     return short_attention
 
 
+def look_up_levels(pixels: Tensor, table: Tensor) -> Tensor:
+    """Each 8-bit pixel's entry in its channel's row of a table.
+
+    Args:
+        pixels: 0..255 [batch, channels, height, width], uint8.
+        table: [channels, 256].
+    """
+    if pixels.is_cuda and (fused := _fused_levels()) is not None:
+        return fused(pixels, table)
+    return plain_levels(pixels, table)
+
+
+def plain_levels(pixels: Tensor, table: Tensor) -> Tensor:
+    """The same by torch's own operations."""
+    channel = torch.arange(len(table), device=table.device)[:, None, None]
+    return table[channel, pixels.long()]
+
+
+@functools.cache
+def _fused_levels() -> Callable[[Tensor, Tensor], Tensor] | None:
+    """The fused kernel, once it has shown here that it compiles and is right."""
+    try:
+        from taps.clip.fused_levels import fused_levels
+
+        table = torch.arange(768.0, device="cuda").view(3, 256)
+        pixels = torch.arange(2 * 3 * 90, device="cuda").to(torch.uint8).view(2, 3, 9, 10)
+        if not torch.equal(fused_levels(pixels, table), plain_levels(pixels, table)):
+            raise RuntimeError("its results are wrong")
+    except Exception as error:
+        log.info("Pixels are looked up by torch: the kernel cannot be used here (%s).", error)
+        return None
+    return fused_levels
+
+
+def self_attention(qkv: Tensor, heads: int) -> Tensor:
+    """Full attention of sequences over themselves.
+
+    Args:
+        qkv: Queries, keys and values side by side [batch, tokens, 3 · width].
+        heads: Number of heads.
+
+    Returns:
+        The results before the output projection [batch, tokens, width].
+    """
+    # Torch's own is as fast one way; ours gains on the way back.
+    if qkv.requires_grad and qkv.is_cuda and qkv.dtype in (torch.bfloat16, torch.float16):
+        fused = _vision_attention(qkv.shape[1], qkv.shape[2], heads, qkv.dtype)
+        if fused is not None:
+            return fused(qkv, heads)
+    return plain_self_attention(qkv, heads)
+
+
+def plain_self_attention(qkv: Tensor, heads: int) -> Tensor:
+    """The same by torch's own attention."""
+    parts = qkv.chunk(3, dim=-1)
+    q, k, v = (part.view(*part.shape[:2], heads, -1).transpose(1, 2) for part in parts)
+    return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+@functools.cache
+def _vision_attention(
+    tokens: int, width: int, heads: int, dtype: torch.dtype
+) -> Callable[[Tensor, int], Tensor] | None:
+    """The fused kernel, once it has shown here that it compiles for these sizes and is right."""
+    try:
+        from taps.clip.vision_attention import SIZES, TOKENS, vision_attention
+
+        if tokens > TOKENS or width // (3 * heads) not in SIZES:
+            raise RuntimeError("it has not been made for these sizes")
+        generator = torch.Generator().manual_seed(0)
+        qkv = torch.randn(2, tokens, width, generator=generator).to("cuda", dtype).requires_grad_()
+        with torch.enable_grad():
+            fused, plain = (function(qkv, heads) for function in (vision_attention, plain_self_attention))
+            slopes = [torch.autograd.grad(out.square().sum(), qkv)[0] for out in (fused, plain)]
+        for mine, theirs in ((fused, plain), (slopes[0], slopes[1])):
+            off = (mine.float() - theirs.float()).norm() / theirs.float().norm()
+            if not off < 0.02:  # both round to half precision on the way
+                raise RuntimeError(f"its results are off by {float(off):.3f}")
+    except Exception as error:
+        log.info("Vision attention is torch's: its kernel cannot be used here (%s).", error)
+        return None
+    return vision_attention
+
+
 def add_norm(
     x: Tensor, delta: Tensor, norm: nn.LayerNorm, fresh: Tensor | None = None, *, first: int = 0
 ) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from taps.clip.layout import TextLayout
 
-GROUP = 4  # texts whose gradients on the shared tokens are added up before they are written
+GROUP = 2  # texts whose gradients on the shared tokens are added up before they are written
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -29,7 +29,7 @@ def _weights(q, k, place, valid, scale):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def _forward(  # type: ignore[no-untyped-def]
+def _text_attention_forward(  # type: ignore[no-untyped-def]
     qkv,
     out,
     spread,
@@ -58,7 +58,7 @@ def _forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def _backward(  # type: ignore[no-untyped-def]
+def _text_attention_backward(  # type: ignore[no-untyped-def]
     qkv, given, result, partial, spread, lengths, texts, shared, whole, scale,
     width: tl.constexpr, size: tl.constexpr, block: tl.constexpr, group: tl.constexpr,
 ):  # fmt: skip
@@ -109,7 +109,7 @@ class ShortAttention(torch.autograd.Function):
         ctx.layout, ctx.heads = layout, heads
         width = qkv.shape[1] // 3
         out = qkv.new_empty(len(qkv), width)
-        _forward[layout.texts, heads](
+        _text_attention_forward[layout.texts, heads](
             qkv, out, layout.spread, layout.lengths, len(layout.prefix), layout.spread.shape[1],
             (width // heads) ** -0.5, **_sizes(layout, width, heads),
         )  # fmt: skip
@@ -123,7 +123,7 @@ class ShortAttention(torch.autograd.Function):
         groups = -(-layout.texts // GROUP)
         result = torch.empty_like(qkv)
         partial = torch.empty(groups, shared, 3 * width, dtype=torch.float32, device=qkv.device)
-        _backward[groups, heads](
+        _text_attention_backward[groups, heads](
             qkv, gradient.contiguous(), result, partial, layout.spread, layout.lengths, layout.texts, shared,
             layout.spread.shape[1], (width // heads) ** -0.5, **_sizes(layout, width, heads), group=GROUP,
         )  # fmt: skip

@@ -21,7 +21,7 @@ def stage_times(tuner: Tuner, repeats: int = 20) -> dict[str, float]:
     if isinstance(recorded, EpisodicStep):
         stages = {"score": recorded.score, "finish": recorded.finish}
     elif isinstance(recorded, ContinualStep):
-        stages = {"score": recorded.score, "learn": recorded.learn, "text": recorded.text}
+        stages = {"score": recorded.score, **recorded.update.stages, "text": recorded.text}
         stages |= {"look": recorded.look, "predict": recorded.predict}
         if recorded.chunks is not None:
             stages["chunk"] = recorded.chunks.recording

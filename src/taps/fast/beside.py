@@ -7,6 +7,8 @@ the vision tower; after the update, the texts are encoded beside view 0. The num
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -20,6 +22,49 @@ from taps.prompts.base import Parameters
 from taps.step import Scored, StepSettings, update_prompts
 
 
+@dataclass(frozen=True)
+class Seen:
+    """The confident views at prompts with vision tokens, and what their loss says of features and texts.
+
+    Attributes:
+        features: Their normalised features with the graph to `vision`.
+        vision: The leaf.
+        by_features: Gradient of the loss on the features.
+        by_text: Gradient of the loss on the text features.
+    """
+
+    features: Tensor
+    vision: Tensor
+    by_features: Tensor
+    by_text: Tensor
+
+    def pull_back(self) -> Tensor:
+        """The gradient on the vision tokens. The graph stays, to be used again."""
+        return torch.autograd.grad(self.features, self.vision, self.by_features, retain_graph=True)[0]
+
+
+def has_two_towers(start: Point, settings: StepSettings, alignment: Alignment | None) -> bool:
+    """Whether there is a way back through either tower, and none from features in between (alignment)."""
+    return (
+        start.tokens.vision is not None
+        and start.graph is not None
+        and not (settings.weight_coarse and alignment)
+    )
+
+
+def see_views(classifier: Classifier, start: Point, scored: Scored, settings: StepSettings) -> Seen:
+    """The confident views, differentiated as far as the features; see `taps.step.views_gradient`."""
+    assert start.tokens.vision is not None
+    text = start.text.detach().requires_grad_()
+    vision = start.tokens.vision.detach().requires_grad_()
+    with torch.enable_grad():
+        features = classifier.image(scored.images[scored.chosen], vision)
+        seen = features.detach().requires_grad_()
+        loss = settings.weight_entropy * mean_entropy(classifier.logits(seen, text))
+    by_text, by_features = torch.autograd.grad(loss, [text, seen])
+    return Seen(features, vision, by_features, by_text)
+
+
 def update_beside(
     tape: Tape,
     classifier: Classifier,
@@ -31,24 +76,31 @@ def update_beside(
     alignment: Alignment | None,
 ) -> tuple[Parameters, Moments, Tensor]:
     """What `update_prompts` does; by it where there is one tower alone, or alignment to go back through."""
-    if start.tokens.vision is None or start.graph is None or (settings.weight_coarse and alignment):
+    if not has_two_towers(start, settings, alignment):
         return update_prompts(classifier, start, moments, scored, memory, settings, alignment)
-    text = start.text.detach().requires_grad_()
-    vision = start.tokens.vision.detach().requires_grad_()
     # Everything one lane made for the other keeps its name until they met: memory that is given back earlier
     # could be handed out again while the other lane reads it.
-    with tape.beside(), torch.enable_grad():
-        features = classifier.image(scored.images[scored.chosen], vision)
-        seen = features.detach().requires_grad_()
-        loss = settings.weight_entropy * mean_entropy(classifier.logits(seen, text))
-        by_text, by_seen = torch.autograd.grad(loss, [text, seen])
+    with tape.beside():
+        seen = see_views(classifier, start, scored, settings)
     tape.meet()
     with tape.beside():
-        (by_vision,) = torch.autograd.grad(features, vision, by_seen)
+        by_vision = seen.pull_back()
     recent = NOTHING if memory is None else memory.fresh(classifier, start)
-    pulled = start.pull_back(Gradient(by_text, None) + Gradient(recent.text, None))
+    pulled = start.pull_back(Gradient(seen.by_text, None) + Gradient(recent.text, None))
     tape.meet()
     gradient = Gradient(pulled.text, by_vision) + Gradient(None, recent.vision)
+    return move(classifier, start, moments, gradient, memory, settings)
+
+
+def move(
+    classifier: Classifier,
+    start: Point,
+    moments: Moments,
+    gradient: Gradient,
+    memory: Labelled | None,
+    settings: StepSettings,
+) -> tuple[Parameters, Moments, Tensor]:
+    """The end of `update_prompts`, from the gradient on tokens: the memory's constant part and AdamW."""
     if memory is not None:
         gradient = gradient + memory.constant()
     by_parameter = to_parameters(classifier, start.parameters, gradient)

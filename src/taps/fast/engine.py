@@ -9,7 +9,7 @@ from torch import Tensor
 
 from taps.classifier import Classifier
 from taps.errors import SettingsError
-from taps.fast.recorded import ContinualStep, EpisodicStep, Given, Update
+from taps.fast.recorded import ContinualStep, EpisodicStep, Gate, Given
 from taps.fast.tape import CudaTape, Tape
 from taps.gradient import Point, point_at
 from taps.memory import Alignment, Memory
@@ -58,7 +58,7 @@ class Engine:
         settings: StepSettings,
         *,
         alignment: Alignment | None = None,
-        update: Update | None = None,
+        update: Gate | None = None,
         anchor: Point | None = None,
     ) -> Outcome:
         """What `take_step` does."""

@@ -12,12 +12,13 @@ from taps.classifier import Classifier
 from taps.fast.beside import predict_beside, update_beside, view_zero
 from taps.fast.statics import Chunks, StaticMemory
 from taps.fast.tape import Tape
+from taps.fast.update import make_update
 from taps.gradient import Point, point_at
 from taps.memory import Alignment, Memory
 from taps.optimiser import Moments, fresh_moments
-from taps.step import Outcome, Scored, StepSettings, score_views
+from taps.step import Outcome, Scored, StepSettings, nothing, score_views
 
-Update = Callable[[Tensor], bool]
+Gate = Callable[[Tensor], bool]
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class EpisodicStep:
     def fits(self, start: Point, views: Tensor) -> bool:
         return start is self.start and views.shape == self.views.shape and views.dtype == self.views.dtype
 
-    def __call__(self, start: Point, moments: Moments, views: Tensor, update: Update | None) -> Outcome:
+    def __call__(self, start: Point, moments: Moments, views: Tensor, update: Gate | None) -> Outcome:
         self.views.copy_(views)
         self.score.replay()
         if self.static is not None and self.given.memory is not None:
@@ -103,41 +104,45 @@ class ContinualStep:
             self.chunks.record(tape)
         self.score = tape.record(self._score)
         self.scored = self.score.result
-        self.learn = tape.record(self._learn)
-        self.look = tape.apart().record(self._look)
+        own = tape.apart()
+        self.update = make_update(
+            tape, own, given.classifier, self.point, self.moments, self.scored, self.static,
+            given.settings, given.alignment,
+        )  # fmt: skip
+        self.look = own.record(self._look)
         self.predict = tape.record(self._predict)
 
     def fits(self, start: Point, views: Tensor) -> bool:
         return views.shape == self.views.shape and views.dtype == self.views.dtype
 
-    def __call__(self, start: Point, moments: Moments, views: Tensor, update: Update | None) -> Outcome:
+    def __call__(self, start: Point, moments: Moments, views: Tensor, update: Gate | None) -> Outcome:
         if start is not self.point or moments.steps != self.steps:
             self._load(start, moments)
         self.views.copy_(views)
         self.score.replay()
         if update is not None and not update(self.scored.entropy):
             return not_updated(self.scored, self.point, self._now())
+        self.update.begin()
         note_losses = self._remember()
-        self.learn.replay()
+        taken = self.update.finish()
         with self.tape.beside():
             self.look.replay()
         self.text.replay()
         self.tape.meet()
         self.predict.replay()
         self.steps += 1
-        done = outcome(self.scored, self.predict.result, self.learn.result, self.point, self._now())
+        done = outcome(self.scored, self.predict.result, taken, self.point, self._now())
         if self.given.anchor is not None and self.given.anchor.tokens.vision is not None:
             done = replace(done, anchored=self.look.result[1].clone())
-        note_losses()
-        return done
+        return replace(done, note=note_losses)
 
     def _remember(self) -> Callable[[], None]:
         memory = self.given.memory
         if memory is None or self.static is None or self.chunks is None or not len(memory.buffer):
-            return lambda: None
+            return nothing
         if memory.weight_fine:  # views of many shapes; rare enough to be left unrecorded
             self.static.recent.load(memory.fresh(self.given.classifier, self.point))
-            return lambda: None
+            return nothing
         return self.chunks.accumulate()
 
     def _load(self, start: Point, moments: Moments) -> None:
@@ -162,29 +167,6 @@ class ContinualStep:
 
     def _score(self) -> Scored:
         return score_views(self.given.classifier, self.point, self.views, self.given.settings)
-
-    def _learn(self) -> Tensor:
-        given = self.given
-        parameters, moments, taken = update_beside(
-            self.tape,
-            given.classifier,
-            self.point,
-            self.moments,
-            self.scored,
-            self.static,
-            given.settings,
-            given.alignment,
-        )
-        for mine, new in (
-            (self.parameters, parameters),
-            (self.moments.first, moments.first),
-            (self.moments.second, moments.second),
-        ):
-            for name, value in new.items():
-                mine[name].copy_(value)
-        assert isinstance(self.moments.steps, Tensor)
-        self.moments.steps.add_(1)
-        return taken
 
     @torch.no_grad()
     def _look(self) -> tuple[Tensor, Tensor]:

@@ -55,7 +55,7 @@ class Chunks:
         self, classifier: Classifier, point: Point, memory: Memory, example: Tensor, into: StaticGradient
     ) -> None:
         self.classifier, self.point, self.memory, self.into = classifier, point, memory, into
-        device, size = point.text.device, even_chunk(memory.buffer.capacity, memory.chunk)
+        device, size = point.text.device, even_chunk(memory.buffer.capacity, 2 * memory.chunk)
         self.size = size
         shape, dtype = example.shape, torch.uint8
         if point.tokens.vision is None:
@@ -66,8 +66,8 @@ class Chunks:
         self.ids: tuple[int, ...] = ()
         self.every_label, self.every_weight = self.labels, self.weights
 
-    def record(self, tape: Tape) -> None:
-        self.recording = tape.record(self._accumulate)
+    def record(self, tape: Tape, lanes: int = 2) -> None:
+        self.recording = tape.record(lambda: self._accumulate(tape, lanes))
 
     def accumulate(self) -> Callable[[], None]:
         """Launch every chunk; the function that comes back waits for the losses and notes them."""
@@ -99,14 +99,27 @@ class Chunks:
         self.every_label = torch.tensor(labels + [0] * padding).to(self.labels.device)
         self.every_weight = every_weight.to(self.weights.device)
 
-    def _accumulate(self) -> Tensor:
+    def _accumulate(self, tape: Tape, lanes: int) -> Tensor:
+        """One half beside the other: where one waits for memory, the other may compute."""
+        half = -(-self.size // lanes)
+        if half == self.size:
+            gradient, losses = self._part(slice(None))
+            self.into.add(gradient)
+            return losses
+        with tape.beside():
+            gradient_b, losses_b = self._part(slice(half, None))
+        gradient, losses = self._part(slice(half))
+        tape.meet()
+        self.into.add(gradient + gradient_b)
+        return torch.cat([losses, losses_b])
+
+    def _part(self, which: slice) -> tuple[Gradient, Tensor]:
         text, vision = leaves_of(self.point)
         with torch.enable_grad():
-            logits = labelled_logits(self.classifier, self.inputs, text, vision)
-            losses = cross_entropies(logits, self.labels)
-            loss = (self.weights * losses).sum()
-        self.into.add(differentiate(loss, text, vision))
-        return losses.detach()
+            logits = labelled_logits(self.classifier, self.inputs[which], text, vision)
+            losses = cross_entropies(logits, self.labels[which])
+            loss = (self.weights[which] * losses).sum()
+        return differentiate(loss, text, vision), losses.detach()
 
 
 def even_chunk(capacity: int, most: int) -> int:

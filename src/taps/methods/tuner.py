@@ -58,7 +58,8 @@ class Tuner:
         self.classifier = prompt_classifier(clip, classes, prompts)
         self.engine = Engine(settings.engine, clip.device, episodic=self.episodic)
         self.anchor = self.engine.point_at(self.classifier, placed(prompts, self.classifier))
-        self.point, self.moments = self.anchor, fresh_moments(self.anchor.parameters)
+        self.fresh = fresh_moments(self.anchor.parameters)
+        self.point, self.moments = self.anchor, self.fresh
         self.alignment = find_alignment(self.classifier, classes, prompts, settings)
         self.step_settings = StepSettings(
             fraction=settings.fraction,
@@ -106,15 +107,19 @@ class Tuner:
         feature = outcome.feature if self.episodic else outcome.anchored
         if feature is None:
             feature = self._anchor_feature(views, outcome.feature)
+        probs = torch.softmax(outcome.logits, dim=-1)
+        evidence = self._evidence(views, outcome.chosen, feature)
+        leaders = None if self.guard is None else self._leaders(outcome.logits, feature)
+        # Everything is launched; from here on the host waits for the device.
+        outcome.note()
         updated = bool(outcome.taken)
         if updated and not self.episodic:  # a step that was skipped leaves the optimiser as it was, too
             self.point, self.moments = outcome.end, outcome.moments
-        if self.guard is not None:
-            self._watch(self.guard, outcome.logits, feature)
+        if self.guard is not None and leaders is not None:
+            self._watch(self.guard, *leaders.tolist())
         self.skipped_updates += not updated
-        evidence = self._evidence(views, outcome.chosen, feature)
         return Verdict(
-            torch.softmax(outcome.logits, dim=-1),
+            probs,
             float(outcome.entropy),
             evidence,
             updated,
@@ -129,7 +134,7 @@ class Tuner:
             self.guard.labelled()
 
     def _start_afresh(self) -> None:
-        self.point, self.moments = self.anchor, fresh_moments(self.anchor.parameters)
+        self.point, self.moments = self.anchor, self.fresh
 
     def _learns_from(self, entropy: Tensor) -> bool:
         return self.gate is None or not self.gate.decide(float(entropy)).ask
@@ -142,9 +147,13 @@ class Tuner:
         return self.classifier.image(self.classifier.clip.preprocess(views[:1]), self.anchor.tokens.vision)[0]
 
     @torch.no_grad()
-    def _watch(self, guard: Guard, logits: Tensor, feature: Tensor) -> None:
-        anchored = self.classifier.logits(feature[None], self.anchor.text)
-        if guard.collapsed(int(logits.argmax()), int(anchored.argmax())):
+    def _leaders(self, logits: Tensor, feature: Tensor) -> Tensor:
+        """The predicted class, and the one the loaded prompts would have predicted [2]."""
+        anchored = self.classifier.logits(feature[None], self.anchor.text)[0]
+        return torch.stack([logits.argmax(), anchored.argmax()])
+
+    def _watch(self, guard: Guard, predicted: int, anchored: int) -> None:
+        if guard.collapsed(predicted, anchored):
             self._start_afresh()
             log.warning(
                 "The prompts collapsed to few classes at image %d and were restored (time %d); "
