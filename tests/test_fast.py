@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import taps.step
+from taps import optimiser
 from taps.clip import ops
 from taps.clip.config import builtin_config
 from taps.clip.layout import make_layout, token_rows
@@ -19,6 +20,7 @@ from taps.clip.load import load_clip
 from taps.clip.model import Clip, initialise
 from taps.errors import SettingsError
 from taps.evaluate.reference_step import ReferenceOutcome, ReferenceStep
+from taps.fast import statics
 from taps.fast.beside import Seen
 from taps.fast.engine import Engine
 from taps.fast.tape import CudaTape, overwrite
@@ -26,6 +28,7 @@ from taps.gradient import Point
 from taps.memory import Evidence
 from taps.methods.settings import AskSettings, TuneSettings
 from taps.methods.tuner import Tuner
+from taps.optimiser import adamw, fresh_moments
 from taps.prompts import Prompts, coop, maple
 
 CLASSES = ("cat", "dog", "a very long hairy caterpillar", "fire truck", "aeroplane", "oak")
@@ -207,6 +210,47 @@ def test_a_recorded_stream_is_the_plain_stream(kind: str, reset: str) -> None:
         assert far(again.point.parameters["context"], plain.point.parameters["context"]) < 1e-9
 
 
+@pytest.mark.parametrize("room", [0, 1 << 29])
+@pytest.mark.parametrize("kind", ["maple", "coop"])
+def test_labelled_images_may_change_between_recorded_steps(
+    monkeypatch: pytest.MonkeyPatch, kind: str, room: int
+) -> None:
+    monkeypatch.setattr(statics, "DEVICE_BYTES", room)  # whether what prompts have no part in is kept
+    clip = load_clip("tiny", dtype=torch.float64)
+    prompts = coop.initial(clip) if kind == "coop" else maple.initial(clip, torch.Generator().manual_seed(1))
+    plain, again = (make_tuner(clip, prompts, reset="never", chunk=1, buffer=4, lr=1e-2) for _ in range(2))
+    recorded(again)
+    images = random_pixels(clip, len(LABELS), seed=2)
+    for step in range(8):
+        for tuner in (plain, again):
+            assert tuner.memory is not None
+            if step == 1:
+                teach(tuner, clip, images)
+            elif step in (3, 5):  # the last answer is taken back and given anew: same image, another label
+                entry = tuner.memory.remove(len(LABELS) - 1)
+                assert entry is not None
+                tuner.learn(entry.id, step - 2, entry.payload)
+            elif step == 6:
+                tuner.memory.remove(len(LABELS) - 1)
+        views = random_pixels(clip, 8, seed=step)
+        a, b = plain.predict(views), again.predict(views)
+        assert a.entropy == pytest.approx(b.entropy, rel=1e-9)
+        assert far(a.probs, b.probs) < 1e-9
+    assert far(again.point.parameters["context"], plain.point.parameters["context"]) < 1e-9
+
+
+@pytest.mark.parametrize("kind", ["maple", "coop"])
+def test_tokens_stand_for_their_image(kind: str) -> None:
+    clip = load_clip("tiny", dtype=torch.float64)
+    prompts = coop.initial(clip) if kind == "coop" else maple.initial(clip, torch.Generator().manual_seed(1))
+    tuner = make_tuner(clip, prompts)
+    images = clip.preprocess(random_pixels(clip, 3, seed=0))
+    vision = tuner.anchor.tokens.vision
+    assert torch.equal(
+        clip.encode_image(clip.image_tokens(images), vision), clip.encode_image(images, vision)
+    )
+
+
 def test_another_number_of_views_is_recorded_anew() -> None:
     clip = load_clip("tiny")
     tuner = Tuner(clip, CLASSES, coop.initial(clip), TuneSettings())
@@ -342,9 +386,63 @@ def test_on_cuda_additions_and_norms_are_those_of_torch(
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("tokens", "heads", "size"), [(199, 12, 64), (256, 2, 64), (52, 3, 32), (17, 1, 64)])
+def test_on_cuda_images_attend_to_themselves(dtype: torch.dtype, tokens: int, heads: int, size: int) -> None:
+    pytest.importorskip("triton")
+    from taps.clip.vision_attention import vision_attention
+
+    generator = torch.Generator().manual_seed(0)
+    packed = torch.randn(5, tokens, 3 * heads * size, generator=generator).to("cuda", dtype)
+    upper = torch.randn(5, tokens, heads * size, generator=generator).to("cuda", dtype)
+    exact = packed.double().requires_grad_()
+    q, k, v = exact.view(5, tokens, 3, heads, size).permute(2, 0, 3, 1, 4)
+    weights = torch.softmax(q @ k.transpose(2, 3) / size**0.5, dim=-1)
+    expected = (weights @ v).transpose(1, 2).reshape(5, tokens, heads * size)
+    packed.requires_grad_()
+    fused = vision_attention(packed, heads)
+    assert far(fused.detach(), expected.detach()) < 1e-2
+    slopes = torch.autograd.grad(fused, packed, upper) + torch.autograd.grad(expected, exact, upper.double())
+    assert far(*slopes) < 1e-2
+    assert ops._vision_attention(tokens, packed.shape[2], heads, dtype) is not None  # it passes its own test
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_on_cuda_pixels_become_the_same_numbers(dtype: torch.dtype) -> None:
+    clip = narrow_clip(dtype)
+    pixels = random_pixels(clip, 7, seed=0)
+    expected = clip.preprocess(pixels)
+    assert torch.equal(clip.to("cuda").preprocess(pixels).cpu(), expected)
+    assert torch.equal(clip.preprocess(pixels[:, :, ::2, 1:]).cpu(), expected[:, :, ::2, 1:])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("taken", [True, False])
+def test_on_cuda_adamw_is_that_of_torch(taken: bool) -> None:
+    pytest.importorskip("triton")
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    value, *gradients = torch.randn(6, 70, 131, generator=generator, device="cuda")
+    theirs = value.clone().requires_grad_()
+    rule = torch.optim.AdamW([theirs], lr=1e-2, weight_decay=0.1, foreach=False)
+    mine, moments = {"x": value.clone()}, fresh_moments({"x": value})
+    for gradient in gradients:
+        if taken:
+            theirs.grad = gradient.clone()
+            rule.step()
+        else:
+            gradient[3, 5] = float("nan")
+        mine, moments, done = adamw(mine, {"x": gradient}, moments, lr=1e-2, weight_decay=0.1)
+        assert bool(done) == taken
+    assert far(mine["x"], theirs.detach()) < 1e-6
+    assert optimiser._fused_adamw() is not None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_cuda_our_kernels_are_used() -> None:
     pytest.importorskip("triton")
     assert ops._cuda_kernels() is not None
+    assert ops._fused_levels() is not None
     assert ops._short_attention() is not None
     assert ops._fused_add_norm() is not None
 

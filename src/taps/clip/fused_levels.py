@@ -14,12 +14,14 @@ BLOCK = 4096
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def _look_up_levels(pixels, table, out, plane, channels, total, block: tl.constexpr):  # type: ignore[no-untyped-def]
-    at = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
-    inside = at < total
+def _look_up_levels(pixels, table, out, plane, channels, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    which = tl.program_id(0)
+    place = tl.program_id(1) * block + tl.arange(0, block)
+    inside = place < plane
+    at = which.to(tl.int64) * plane + place
     level = tl.load(pixels + at, mask=inside, other=0).to(tl.int32)
-    channel = (at // plane % channels).to(tl.int32)
-    tl.store(out + at, tl.load(table + channel * 256 + level, mask=inside, other=0.0), mask=inside)
+    value = tl.load(table + which % channels * 256 + level, mask=inside, other=0.0)
+    tl.store(out + at, value, mask=inside)
 
 
 def fused_levels(pixels: Tensor, table: Tensor) -> Tensor:
@@ -32,7 +34,7 @@ def fused_levels(pixels: Tensor, table: Tensor) -> Tensor:
     pixels = pixels.contiguous()
     out = torch.empty_like(pixels, dtype=table.dtype)
     if pixels.numel():
-        grid = (triton.cdiv(pixels.numel(), BLOCK),)
         plane = pixels.shape[-1] * pixels.shape[-2]
-        _look_up_levels[grid](pixels, table, out, plane, len(table), pixels.numel(), block=BLOCK, num_warps=8)
+        grid = (pixels.numel() // plane, triton.cdiv(plane, BLOCK))
+        _look_up_levels[grid](pixels, table, out, plane, len(table), block=BLOCK, num_warps=8)
     return out

@@ -148,11 +148,15 @@ class VisionTower(nn.Module):
         self.ln_post = nn.LayerNorm(width)
         self.proj = nn.Parameter(torch.empty(width, config.embed_dim))
 
-    def embed(self, images: Tensor, prompts: Tensor | None) -> Tensor:
-        """The input of block 0: class token, patches, prompts."""
+    def tokens(self, images: Tensor) -> Tensor:
+        """Class token and patches at their places: all that block 0 is told of an image."""
         patches = F.linear(unfold_patches(images, self.patch_size), self.conv1.weight.flatten(1))
         first = self.class_embedding.expand(len(images), 1, -1)
-        x = torch.cat([first, patches], dim=1) + self.positional_embedding
+        return torch.cat([first, patches], dim=1) + self.positional_embedding
+
+    def embed(self, images: Tensor, prompts: Tensor | None) -> Tensor:
+        """The input of block 0: class token, patches, prompts."""
+        x = images if images.ndim == 3 else self.tokens(images)
         if prompts is not None:
             x = torch.cat([x, prompts[0].expand(len(images), -1, -1)], dim=1)
         return self.ln_pre(x)  # type: ignore[no-any-return]
@@ -279,8 +283,12 @@ class Clip(nn.Module):
     def _all_levels(self) -> Tensor:
         return self._normalise(torch.arange(256, device=self.device).expand(3, 1, 256))[:, 0]
 
+    def image_tokens(self, images: Tensor) -> Tensor:
+        """Preprocessed images → tokens [batch, tokens, width], which every encoder takes in their place."""
+        return self.visual.tokens(images)
+
     def encode_image(self, images: Tensor, prompts: Tensor | None = None) -> Tensor:
-        """Projected, un-normalised features of preprocessed images."""
+        """Projected, un-normalised features of preprocessed images, or of their `image_tokens`."""
         return self.encode_image_and_layers(images, prompts)[0]
 
     def encode_image_and_layers(

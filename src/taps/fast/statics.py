@@ -11,7 +11,9 @@ from taps.classifier import Classifier
 from taps.fast.tape import Tape
 from taps.gradient import Gradient, Point
 from taps.losses import cross_entropies
-from taps.memory import Memory, differentiate, labelled_logits, leaves_of, stack_inputs
+from taps.memory import DEVICE_BYTES, Evidence, Memory, differentiate, leaves_of, stack_inputs
+
+LANES = 2  # chunks that are run side by side
 
 
 class StaticGradient:
@@ -49,35 +51,46 @@ class StaticMemory:
 
 
 class Chunks:
-    """The continual memory's gradient, chunk after chunk of one shape; the last is padded with weight 0."""
+    """The continual memory's gradient, chunk after chunk of one shape; the last is padded with weight 0.
+
+    What the prompts have no part in, an image's tokens before the first block, is computed when the memory
+    changes, and kept as long as that takes no more than `DEVICE_BYTES`.
+    """
 
     def __init__(
         self, classifier: Classifier, point: Point, memory: Memory, example: Tensor, into: StaticGradient
     ) -> None:
         self.classifier, self.point, self.memory, self.into = classifier, point, memory, into
-        device, size = point.text.device, even_chunk(memory.buffer.capacity, 2 * memory.chunk)
-        self.size = size
-        shape, dtype = example.shape, torch.uint8
-        if point.tokens.vision is None:
-            shape, dtype = point.text.shape[1:], point.text.dtype
+        device, capacity = point.text.device, memory.buffer.capacity
+        self.size = size = even_chunk(capacity, LANES * memory.chunk)
+        shape, dtype = point.text.shape[1:], point.text.dtype
+        if point.tokens.vision is not None:
+            blank = classifier.clip.preprocess(torch.zeros(1, *example.shape, dtype=torch.uint8))
+            made = classifier.clip.image_tokens(blank)
+            shape, dtype = made.shape[1:], made.dtype
         self.inputs = torch.zeros(size, *shape, dtype=dtype, device=device)
         self.labels = torch.zeros(size, dtype=torch.long, device=device)
         self.weights = torch.zeros(size, dtype=point.text.dtype, device=device)
-        self.ids: tuple[int, ...] = ()
+        self.entries: list[tuple[Evidence, int]] = []
         self.every_label, self.every_weight = self.labels, self.weights
+        self.every_input: Tensor | None = None
+        if (chunks := -(-capacity // size)) * self.inputs.nbytes <= DEVICE_BYTES:
+            self.every_input = self.inputs.new_zeros(chunks * size, *shape)
 
-    def record(self, tape: Tape, lanes: int = 2) -> None:
-        self.recording = tape.record(lambda: self._accumulate(tape, lanes))
+    def record(self, tape: Tape) -> None:
+        self.recording = tape.record(lambda: self._accumulate(tape))
 
     def accumulate(self) -> Callable[[], None]:
         """Launch every chunk; the function that comes back waits for the losses and notes them."""
         self.into.load(Gradient(None, None))
         entries, size = self.memory.buffer.entries(), self.size
-        self._note_labels([entry.id for entry in entries], [entry.label for entry in entries])
+        self._note([(entry.payload, entry.label) for entry in entries])
         losses = torch.empty_like(self.every_weight)
         for start in range(0, len(entries), size):
-            evidence = [entry.payload for entry in entries[start : start + size]]
-            self.inputs[: len(evidence)].copy_(stack_inputs(evidence, self.point))
+            if self.every_input is not None:
+                self.inputs.copy_(self.every_input[start : start + size])
+            else:
+                self._prepare(start, self.inputs)
             self.labels.copy_(self.every_label[start : start + size])
             self.weights.copy_(self.every_weight[start : start + size])
             self.recording.replay()
@@ -88,36 +101,54 @@ class Chunks:
 
         return note
 
-    def _note_labels(self, ids: list[int], labels: list[int]) -> None:
-        """Send labels and weights to the device, when they changed."""
-        if tuple(ids) == self.ids:
+    def _note(self, entries: list[tuple[Evidence, int]]) -> None:
+        """Send to the device what it must know of the entries, when they changed."""
+        if len(entries) == len(self.entries) and all(
+            mine[0] is given[0] and mine[1] == given[1]
+            for mine, given in zip(self.entries, entries, strict=True)
+        ):
             return
-        self.ids = tuple(ids)
-        padding = -len(labels) % self.size
-        share = self.memory.weight_ce / len(labels)
-        every_weight = torch.tensor([share] * len(labels) + [0.0] * padding, dtype=self.weights.dtype)
-        self.every_label = torch.tensor(labels + [0] * padding).to(self.labels.device)
+        self.entries = entries
+        padding = -len(entries) % self.size
+        share = self.memory.weight_ce / len(entries)
+        every_weight = torch.tensor([share] * len(entries) + [0.0] * padding, dtype=self.weights.dtype)
+        every_label = torch.tensor([label for _, label in entries] + [0] * padding)
+        self.every_label = every_label.to(self.labels.device)
         self.every_weight = every_weight.to(self.weights.device)
+        if self.every_input is not None:
+            for start in range(0, len(entries), self.size):
+                self._prepare(start, self.every_input[start : start + self.size])
 
-    def _accumulate(self, tape: Tape, lanes: int) -> Tensor:
+    @torch.no_grad()
+    def _prepare(self, start: int, into: Tensor) -> None:
+        """What one chunk is classified from: tokens, or features where prompts leave images alone."""
+        evidence = [payload for payload, _ in self.entries[start : start + self.size]]
+        inputs = stack_inputs(evidence, self.point)
+        if self.point.tokens.vision is not None:
+            inputs = self.classifier.clip.image_tokens(self.classifier.clip.preprocess(inputs))
+        into[: len(evidence)].copy_(inputs)
+
+    def _accumulate(self, tape: Tape) -> Tensor:
         """One half beside the other: where one waits for memory, the other may compute."""
-        half = -(-self.size // lanes)
+        half = -(-self.size // LANES)
         if half == self.size:
             gradient, losses = self._part(slice(None))
             self.into.add(gradient)
             return losses
         with tape.beside():
-            gradient_b, losses_b = self._part(slice(half, None))
+            beside, losses_beside = self._part(slice(half, None))
         gradient, losses = self._part(slice(half))
         tape.meet()
-        self.into.add(gradient + gradient_b)
-        return torch.cat([losses, losses_b])
+        self.into.add(gradient + beside)
+        return torch.cat([losses, losses_beside])
 
     def _part(self, which: slice) -> tuple[Gradient, Tensor]:
         text, vision = leaves_of(self.point)
         with torch.enable_grad():
-            logits = labelled_logits(self.classifier, self.inputs[which], text, vision)
-            losses = cross_entropies(logits, self.labels[which])
+            features = self.inputs[which]
+            if vision is not None:
+                features = self.classifier.image(features, vision)
+            losses = cross_entropies(self.classifier.logits(features, text), self.labels[which])
             loss = (self.weights[which] * losses).sum()
         return differentiate(loss, text, vision), losses.detach()
 
