@@ -131,10 +131,29 @@ class Memory:
         self.total = NOTHING
 
     def insert(
-        self, classifier: Classifier, point: Point, id: int, label: int, evidence: Evidence
+        self,
+        classifier: Classifier,
+        point: Point,
+        id: int,
+        label: int,
+        evidence: Evidence,
+        *,
+        recorded: Callable[[Evidence, int], tuple[Gradient, float]] | None = None,
     ) -> Entry | None:
-        """Add an answered sample; who is evicted for it, if anyone."""
-        gradient, loss = self._sample_gradient(classifier, self.anchor or point, evidence, label)
+        """Add an answered sample; who is evicted for it, if anyone.
+
+        Args:
+            classifier: The frozen model and the classes.
+            point: The current prompts.
+            id: Of the sample.
+            label: The answer.
+            evidence: What is kept of the image.
+            recorded: Gives the sample's gradient and loss faster, where something can.
+        """
+        if recorded is not None:
+            gradient, loss = recorded(evidence, label)
+        else:
+            gradient, loss = self.sample_gradient(classifier, self.anchor or point, evidence, label)
         if not _is_finite(gradient):  # in the sum it would stay for ever
             gradient = _each(gradient, torch.zeros_like)
         if self.anchor is not None:
@@ -202,7 +221,7 @@ class Memory:
                 )
         return differentiate(loss, text, vision), losses.detach()
 
-    def _sample_gradient(
+    def sample_gradient(
         self, classifier: Classifier, point: Point, evidence: Evidence, label: int
     ) -> tuple[Gradient, float]:
         """One sample's gradient on tokens (pulled back through the text tower) and its cross-entropy."""

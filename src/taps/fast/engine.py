@@ -9,10 +9,11 @@ from torch import Tensor
 
 from taps.classifier import Classifier
 from taps.errors import SettingsError
+from taps.fast.answer import RecordedAnswer
 from taps.fast.recorded import ContinualStep, EpisodicStep, Gate, Given
 from taps.fast.tape import CudaTape, Tape
 from taps.gradient import Point, point_at
-from taps.memory import Alignment, Memory
+from taps.memory import Alignment, Evidence, Memory
 from taps.optimiser import Moments
 from taps.prompts.base import Parameters
 from taps.step import Outcome, StepSettings, always, take_step
@@ -40,6 +41,8 @@ class Engine:
             tape = CudaTape(device)
         self.tape = None if kind == "eager" else tape
         self.recorded: EpisodicStep | ContinualStep | None = None
+        self.answer: RecordedAnswer | None = None
+        self.answers_recorded = True
 
     def point_at(self, classifier: Classifier, parameters: Parameters) -> Point:
         """The prompts a stream starts from, where recordings can differentiate them."""
@@ -80,6 +83,28 @@ class Engine:
             update=update or always,
             keep_graph=not self.episodic,
         )
+
+    def learn(
+        self, classifier: Classifier, point: Point, memory: Memory, id: int, label: int, evidence: Evidence
+    ) -> None:
+        """Take in an answer: what `Memory.insert` does."""
+        recorded = None
+        if self.tape is not None and memory.anchor is not None and not memory.weight_fine:
+            recorded = self._answer(self.tape, classifier, memory.anchor, evidence, memory.weight_ce)
+        memory.insert(classifier, point, id, label, evidence, recorded=recorded)
+
+    def _answer(
+        self, tape: Tape, classifier: Classifier, anchor: Point, evidence: Evidence, weight_ce: float
+    ) -> RecordedAnswer | None:
+        if self.answer is None and self.answers_recorded:
+            try:
+                self.answer = RecordedAnswer(tape, classifier, anchor, evidence, weight_ce)
+            except RuntimeError as error:
+                if self.kind == "graph":
+                    raise
+                self.answers_recorded = False
+                log.info("Answers are taken in unrecorded (%s).", error)
+        return self.answer
 
     def _recorded(
         self, tape: Tape, given: Given, start: Point, views: Tensor

@@ -172,7 +172,8 @@ class ContinualStep:
     def _look(self) -> tuple[Tensor, Tensor]:
         """View 0's feature at the prompts after the update [1, d], and at the loaded ones [d]."""
         classifier, anchor = self.given.classifier, self.given.anchor
-        now = view_zero(classifier, self.scored, classifier.tokens(self.parameters).vision)
+        # A copy: where prompts leave images alone there would be nothing to record.
+        now = view_zero(classifier, self.scored, classifier.tokens(self.parameters).vision).clone()
         vision = None if anchor is None else anchor.tokens.vision
         return now, now[0] if vision is None else view_zero(classifier, self.scored, vision)[0]
 

@@ -129,7 +129,7 @@ class Tuner:
 
     def learn(self, id: int, label: int, evidence: Evidence) -> None:
         assert self.memory is not None
-        self.memory.insert(self.classifier, self.point, id, label, evidence)
+        self.engine.learn(self.classifier, self.point, self.memory, id, label, evidence)
         if self.guard is not None:
             self.guard.labelled()
 
