@@ -32,6 +32,9 @@ class TextLayout:
             an end marker holds the start marker: in a causal tower nothing before it can see it.
         collect: Where each of the P + T tokens is found in those texts laid end to end [P + T]; the prefix in
             the first.
+        order: The texts, those of fewest tokens first [K].
+        rooms: Into how many tokens, a power of two, how many of them fit, in that order: kernels work on
+            so many tokens at once, and one long text should not cost as much as a thousand of them.
     """
 
     context: int
@@ -42,6 +45,8 @@ class TextLayout:
     ends: Tensor
     spread: Tensor
     collect: Tensor
+    order: Tensor
+    rooms: tuple[tuple[int, int], ...]
 
     @property
     def texts(self) -> int:
@@ -49,7 +54,7 @@ class TextLayout:
 
     def to(self, device: torch.device | str) -> TextLayout:
         moved = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return TextLayout(context=self.context, **moved)
+        return TextLayout(context=self.context, rooms=self.rooms, **moved)
 
 
 def token_rows(texts: Sequence[str], *, context: int = 0, limit: int) -> list[list[int]]:
@@ -95,7 +100,19 @@ def make_layout(rows: Sequence[Sequence[int]], *, context: int = 0) -> TextLayou
         ends=shared + torch.tensor(lengths).cumsum(0) - 1,
         spread=spread,
         collect=collect,
+        order=torch.tensor(sorted(range(len(rows)), key=lambda text: lengths[text])),
+        rooms=_rooms([len(row) for row in rows]),
     )
+
+
+def _rooms(lengths: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """How many texts fit into 16 tokens, how many more into 32, and so on.
+
+    >>> _rooms([9, 40, 16, 12])
+    ((16, 3), (64, 1))
+    """
+    needed = [max(16, 1 << (length - 1).bit_length()) for length in lengths]
+    return tuple((room, needed.count(room)) for room in sorted(set(needed)))
 
 
 def _shared_length(rows: Sequence[Sequence[int]]) -> int:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from taps.clip.layout import TextLayout
 
-GROUP = 2  # texts whose gradients on the shared tokens are added up before they are written
+GROUP = 4  # texts whose gradients on the shared tokens are added up before they are written
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -30,18 +30,10 @@ def _weights(q, k, place, valid, scale):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _text_attention_forward(  # type: ignore[no-untyped-def]
-    qkv,
-    out,
-    spread,
-    lengths,
-    shared,
-    whole,
-    scale,
-    width: tl.constexpr,
-    size: tl.constexpr,
-    block: tl.constexpr,
-):
-    text, head = tl.program_id(0), tl.program_id(1)
+    qkv, out, spread, lengths, order, shared, whole, scale,
+    width: tl.constexpr, size: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
+    text, head = tl.load(order + tl.program_id(0)), tl.program_id(1)
     place, channel = tl.arange(0, block), tl.arange(0, size)
     valid = place < tl.load(lengths + text)
     row = tl.load(spread + text * whole + place, mask=valid, other=0)
@@ -59,7 +51,7 @@ def _text_attention_forward(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _text_attention_backward(  # type: ignore[no-untyped-def]
-    qkv, given, result, partial, spread, lengths, texts, shared, whole, scale,
+    qkv, given, result, partial, spread, lengths, order, texts, shared, whole, scale,
     width: tl.constexpr, size: tl.constexpr, block: tl.constexpr, group: tl.constexpr,
 ):  # fmt: skip
     part, head = tl.program_id(0), tl.program_id(1)
@@ -68,8 +60,8 @@ def _text_attention_backward(  # type: ignore[no-untyped-def]
     sum_k = tl.zeros((block, size), tl.float32)
     sum_v = tl.zeros((block, size), tl.float32)
     for each in range(group):
-        text = part * group + each
-        inside = text < texts
+        inside = part * group + each < texts
+        text = tl.load(order + part * group + each, mask=inside, other=0)
         valid = place < tl.load(lengths + text, mask=inside, other=0)
         own = valid & (place >= shared)
         row = tl.load(spread + text * whole + place, mask=valid, other=0)
@@ -109,10 +101,11 @@ class ShortAttention(torch.autograd.Function):
         ctx.layout, ctx.heads = layout, heads
         width = qkv.shape[1] // 3
         out = qkv.new_empty(len(qkv), width)
-        _text_attention_forward[layout.texts, heads](
-            qkv, out, layout.spread, layout.lengths, len(layout.prefix), layout.spread.shape[1],
-            (width // heads) ** -0.5, **_sizes(layout, width, heads),
-        )  # fmt: skip
+        for first, count, sizes in _launches(layout, width, heads):
+            _text_attention_forward[count, heads](
+                qkv, out, layout.spread, layout.lengths, layout.order[first:], len(layout.prefix),
+                layout.spread.shape[1], (width // heads) ** -0.5, **sizes,
+            )  # fmt: skip
         return out
 
     @staticmethod
@@ -120,20 +113,30 @@ class ShortAttention(torch.autograd.Function):
         (qkv,) = ctx.saved_tensors
         layout, heads = ctx.layout, ctx.heads
         width, shared = qkv.shape[1] // 3, len(layout.prefix)
-        groups = -(-layout.texts // GROUP)
-        result = torch.empty_like(qkv)
-        partial = torch.empty(groups, shared, 3 * width, dtype=torch.float32, device=qkv.device)
-        _text_attention_backward[groups, heads](
-            qkv, gradient.contiguous(), result, partial, layout.spread, layout.lengths, layout.texts, shared,
-            layout.spread.shape[1], (width // heads) ** -0.5, **_sizes(layout, width, heads), group=GROUP,
-        )  # fmt: skip
+        launches = _launches(layout, width, heads)
+        groups = [-(-count // GROUP) for _, count, _ in launches]
+        result, gradient = torch.empty_like(qkv), gradient.contiguous()
+        partial = torch.empty(sum(groups), shared, 3 * width, dtype=torch.float32, device=qkv.device)
+        done = 0
+        for (first, count, sizes), parts in zip(launches, groups, strict=True):
+            _text_attention_backward[parts, heads](
+                qkv, gradient, result, partial[done:], layout.spread, layout.lengths, layout.order[first:],
+                count, shared, layout.spread.shape[1], (width // heads) ** -0.5, **sizes, group=GROUP,
+            )  # fmt: skip
+            done += parts
         result[:shared] = partial.sum(dim=0)
         return result, None, None
 
 
-def _sizes(layout: TextLayout, width: int, heads: int) -> dict[str, int]:
-    block = max(16, triton.next_power_of_2(layout.spread.shape[1]))
-    return {"width": width, "size": width // heads, "block": block, "num_warps": 2 if block <= 32 else 4}
+def _launches(layout: TextLayout, width: int, heads: int) -> list[tuple[int, int, dict[str, int]]]:
+    """For each size of texts: where they begin in the layout's order, how many, and the kernels' sizes."""
+    found, first = [], 0
+    for room, count in layout.rooms:
+        warps = 1 if room <= 16 else 2 if room <= 32 else 4
+        sizes = {"width": width, "size": width // heads, "block": room, "num_warps": warps}
+        found.append((first, count, sizes))
+        first += count
+    return found
 
 
 def short_attention(qkv: Tensor, layout: TextLayout, heads: int) -> Tensor:
