@@ -13,7 +13,7 @@ from taps.fast.beside import predict_beside, update_beside, view_zero
 from taps.fast.statics import Chunks, StaticMemory
 from taps.fast.tape import Tape
 from taps.fast.update import make_update
-from taps.gradient import Point, point_at
+from taps.gradient import NOTHING, Point, point_at
 from taps.memory import Alignment, Memory
 from taps.optimiser import Moments, fresh_moments
 from taps.step import Outcome, Scored, StepSettings, nothing, score_views
@@ -138,7 +138,10 @@ class ContinualStep:
 
     def _remember(self) -> Callable[[], None]:
         memory = self.given.memory
-        if memory is None or self.static is None or self.chunks is None or not len(memory.buffer):
+        if memory is None or self.static is None or self.chunks is None:
+            return nothing
+        if not len(memory.buffer):  # nobody was asked yet, or all was taken back
+            self.static.recent.load(NOTHING)
             return nothing
         if memory.weight_fine:  # views of many shapes; rare enough to be left unrecorded
             self.static.recent.load(memory.fresh(self.given.classifier, self.point))

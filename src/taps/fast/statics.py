@@ -11,9 +11,12 @@ from taps.classifier import Classifier
 from taps.fast.tape import Tape
 from taps.gradient import Gradient, Point
 from taps.losses import cross_entropies
-from taps.memory import DEVICE_BYTES, Evidence, Memory, differentiate, leaves_of, stack_inputs
+from taps.memory import Evidence, Memory, differentiate, leaves_of, stack_inputs
 
-LANES = 2  # chunks that are run side by side
+LANES = 2
+"""Parts of a chunk that are run side by side."""
+TOKEN_BYTES = 1 << 28
+"""Of a GPU's memory for the tokens of labelled images: about 900 images of ViT-B-16."""
 
 
 class StaticGradient:
@@ -54,7 +57,7 @@ class Chunks:
     """The continual memory's gradient, chunk after chunk of one shape; the last is padded with weight 0.
 
     What the prompts have no part in, an image's tokens before the first block, is computed when the memory
-    changes, and kept as long as that takes no more than `DEVICE_BYTES`.
+    changes, and kept where `TOKEN_BYTES` hold it.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Chunks:
         self.classifier, self.point, self.memory, self.into = classifier, point, memory, into
         device, capacity = point.text.device, memory.buffer.capacity
         self.size = size = even_chunk(capacity, LANES * memory.chunk)
+        self.half = -(-size // LANES)
         shape, dtype = point.text.shape[1:], point.text.dtype
         if point.tokens.vision is not None:
             blank = classifier.clip.preprocess(torch.zeros(1, *example.shape, dtype=torch.uint8))
@@ -74,11 +78,12 @@ class Chunks:
         self.entries: list[tuple[Evidence, int]] = []
         self.every_label, self.every_weight = self.labels, self.weights
         self.every_input: Tensor | None = None
-        if (chunks := -(-capacity // size)) * self.inputs.nbytes <= DEVICE_BYTES:
+        if (chunks := -(-capacity // size)) * self.inputs.nbytes <= TOKEN_BYTES:
             self.every_input = self.inputs.new_zeros(chunks * size, *shape)
 
     def record(self, tape: Tape) -> None:
-        self.recording = tape.record(lambda: self._accumulate(tape))
+        self.recording = tape.record(lambda: self._both(tape))
+        self.single = tape.record(self._first)
 
     def accumulate(self) -> Callable[[], None]:
         """Launch every chunk; the function that comes back waits for the losses and notes them."""
@@ -93,8 +98,9 @@ class Chunks:
                 self._prepare(start, self.inputs)
             self.labels.copy_(self.every_label[start : start + size])
             self.weights.copy_(self.every_weight[start : start + size])
-            self.recording.replay()
-            losses[start : start + size].copy_(self.recording.result)
+            recording = self.recording if len(entries) - start > self.half else self.single
+            recording.replay()
+            losses[start : start + len(recording.result)].copy_(recording.result)
 
         def note() -> None:
             self.memory.buffer.set_losses(losses[: len(entries)].tolist())
@@ -128,19 +134,22 @@ class Chunks:
             inputs = self.classifier.clip.image_tokens(self.classifier.clip.preprocess(inputs))
         into[: len(evidence)].copy_(inputs)
 
-    def _accumulate(self, tape: Tape) -> Tensor:
+    def _both(self, tape: Tape) -> Tensor:
         """One half beside the other: where one waits for memory, the other may compute."""
-        half = -(-self.size // LANES)
-        if half == self.size:
-            gradient, losses = self._part(slice(None))
-            self.into.add(gradient)
-            return losses
+        if self.half == self.size:
+            return self._first()
         with tape.beside():
-            beside, losses_beside = self._part(slice(half, None))
-        gradient, losses = self._part(slice(half))
+            beside, losses_beside = self._part(slice(self.half, None))
+        gradient, losses = self._part(slice(self.half))
         tape.meet()
         self.into.add(gradient + beside)
         return torch.cat([losses, losses_beside])
+
+    def _first(self) -> Tensor:
+        """The first half alone, for the few that are left over."""
+        gradient, losses = self._part(slice(self.half))
+        self.into.add(gradient)
+        return losses
 
     def _part(self, which: slice) -> tuple[Gradient, Tensor]:
         text, vision = leaves_of(self.point)

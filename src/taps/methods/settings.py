@@ -86,7 +86,7 @@ class AskSettings(TuneSettings):
         weight_fine: γ, weight of its alignment to class statistics.
         buffer: L, how many labelled images are kept.
         eviction: "balanced" (Algorithm 2), "random", "oldest" or "age_uncertainty".
-        chunk: Memory entries per forward where prompts carry over.
+        chunk: Memory entries per forward where prompts carry over; on a GPU two forwards run at once.
         policy: "dynamic" (Algorithm 1), "quantile", "random" or "fixed".
         rate: Share of images to ask about.
         warmup: T_min, images before the threshold is estimated.
@@ -102,7 +102,7 @@ class AskSettings(TuneSettings):
     weight_fine: float = 0.0
     buffer: int = 150
     eviction: str = "balanced"
-    chunk: int = 32
+    chunk: int = 40
     policy: str = "dynamic"
     rate: float = 0.05
     warmup: int = 30
