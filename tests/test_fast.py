@@ -241,6 +241,41 @@ def test_labelled_images_may_change_between_recorded_steps(
 
 
 @pytest.mark.parametrize("kind", ["maple", "coop"])
+def test_recorded_answers_leave_the_gradients_of_plain_ones(kind: str) -> None:
+    clip = load_clip("tiny", dtype=torch.float64)
+    prompts = coop.initial(clip) if kind == "coop" else maple.initial(clip, torch.Generator().manual_seed(1))
+    plain, again = (make_tuner(clip, prompts, weight_ce=0.7) for _ in range(2))
+    tape = recorded(again)
+    for tuner in (plain, again):
+        teach(tuner, clip, random_pixels(clip, len(LABELS), seed=2))
+    assert tape.recorded == 1  # once for all answers
+    assert plain.memory
+    assert again.memory
+    for mine, theirs in zip(again.memory.buffer.entries(), plain.memory.buffer.entries(), strict=True):
+        assert mine.loss == pytest.approx(theirs.loss, rel=1e-12)
+        for part in ("text", "vision"):
+            found, expected = getattr(mine.payload.gradient, part), getattr(theirs.payload.gradient, part)
+            assert (found is None) == (expected is None)
+            assert found is None or far(found, expected) < 1e-12
+
+
+def test_answers_that_cannot_be_recorded_are_taken_in_unrecorded() -> None:
+    class Broken(RerunTape):
+        def record(self, work: Callable[[], Any]) -> Rerun:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    clip = load_clip("tiny")
+    tuner = make_tuner(clip, coop.initial(clip))
+    tuner.engine = Engine("auto", torch.device("cpu"), episodic=True, tape=Broken())
+    teach(tuner, clip, random_pixels(clip, len(LABELS), seed=2))
+    assert tuner.memory
+    assert len(tuner.memory.buffer) == len(LABELS)
+    tuner.engine = Engine("graph", torch.device("cpu"), episodic=True, tape=Broken())
+    with pytest.raises(RuntimeError, match="not permitted"):
+        tuner.learn(9, 0, Evidence(None, None, tuner.anchor.text[0]))
+
+
+@pytest.mark.parametrize("kind", ["maple", "coop"])
 def test_tokens_stand_for_their_image(kind: str) -> None:
     clip = load_clip("tiny", dtype=torch.float64)
     prompts = coop.initial(clip) if kind == "coop" else maple.initial(clip, torch.Generator().manual_seed(1))
@@ -387,8 +422,10 @@ def test_on_cuda_additions_and_norms_are_those_of_torch(
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize(("tokens", "heads", "size"), [(199, 12, 64), (256, 2, 64), (52, 3, 32), (17, 1, 64)])
+@pytest.mark.parametrize(  # each is compiled for itself, which takes seconds
+    ("dtype", "tokens", "heads", "size"),
+    [(torch.bfloat16, 199, 12, 64), (torch.float16, 52, 3, 32), (torch.bfloat16, 17, 1, 64)],
+)
 def test_on_cuda_images_attend_to_themselves(dtype: torch.dtype, tokens: int, heads: int, size: int) -> None:
     pytest.importorskip("triton")
     from taps.clip.vision_attention import vision_attention

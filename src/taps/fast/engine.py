@@ -96,6 +96,8 @@ class Engine:
     def _answer(
         self, tape: Tape, classifier: Classifier, anchor: Point, evidence: Evidence, weight_ce: float
     ) -> RecordedAnswer | None:
+        if self.answer is not None and self.answer.point is not anchor:
+            self.answer = None
         if self.answer is None and self.answers_recorded:
             try:
                 self.answer = RecordedAnswer(tape, classifier, anchor, evidence, weight_ce)
