@@ -128,7 +128,7 @@ class Learner:
         verdict = self.method.predict(views)
         score = verdict.entropy if verdict.score is None else verdict.score
         decision = self.policy.decide(score) if self.policy else Decision(False, float("inf"))
-        probs = torch.nan_to_num(verdict.probs.float(), nan=1 / len(self.classes)).cpu().numpy()
+        probs = torch.nan_to_num(verdict.probs.float().cpu(), nan=1 / len(self.classes)).numpy()
         index = int(probs.argmax())
         seconds = time.perf_counter() - began
         id, self.seen = self.seen, self.seen + 1
