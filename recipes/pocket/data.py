@@ -80,7 +80,8 @@ def load_images(folder: Path, device: torch.device, limit: int, workers: int) ->
 class Texts:
     """Names, templates, glosses, captions, their sentence embeddings, and the tree of names."""
 
-    def __init__(self, folder: Path, device: torch.device, limit: int) -> None:
+    def __init__(self, folder: Path, device: torch.device, limit: int, encoder_file: str | None) -> None:
+        """Without the sentence encoder's file there are token ids alone."""
         with np.load(folder / "text.npz") as stored:
             z = {k: stored[k] for k in stored.files}
         nodes, _, images = (int(i) for i in z["shape"])
@@ -101,7 +102,9 @@ class Texts:
         self.prefix, self.suffix = ids("prefix"), ids("suffix")
         self.lemmas, self.glosses = ids("lemma_names", limit), ids("glosses", limit)
         self.captions = ids("captions")
-        encoder = load_minilm(folder / "minilm.pt", device)
+        if encoder_file is None:
+            return
+        encoder = load_minilm(folder / encoder_file, device)
 
         def embed(key: str, keep: int = 0) -> Tensor:
             return embed_sentences(encoder, ids(key, keep))

@@ -77,43 +77,59 @@ class TextStudent:
         return parts
 
     @torch.inference_mode()
-    def encode(self, ids: Tensor) -> Tensor:
-        with amp(self.device):
-            parts = [F.normalize(self.model.encode_text(part).float(), dim=1) for part in ids.split(2048)]
-        return torch.cat(parts)
-
-    @torch.inference_mode()
     def unseen(self) -> tuple[float, float]:
         """Held-out nouns: cosine to their targets, and how often the nearest class name is MiniLM's."""
         texts = self.texts
-        features = self.encode(texts.fill(texts.lemmas[self.held_out], torch.zeros_like(self.held_out)))
+        features = encode(
+            self.model, texts.fill(texts.lemmas[self.held_out], torch.zeros_like(self.held_out))
+        )
         target = texts.lemma_vec[self.held_out]
         same = (features @ texts.node_vec.t()).argmax(1) == (target @ texts.node_vec.t()).argmax(1)
         return F.cosine_similarity(features, target, dim=1).mean().item(), same.float().mean().item()
 
     def write(self, folder: Path) -> None:
-        """The averaged weights and what they say of every name and caption."""
-        self.model.load_state_dict(self.ema)
-        texts, state = self.texts, {k: v for k, v in self.ema.items() if k != "logit_scale"}
+        """The averaged weights."""
+        state = {k: v for k, v in self.ema.items() if k != "logit_scale"}
         table, scale = quantise_rows(state.pop(TABLE).cpu())
         # Two files, so that each stays below what some transfers allow.
         torch.save({"table": table, "scale": scale}, folder / "table.pt")
         torch.save({k: v.half() for k, v in state.items()}, folder / "text.pt")
-        self.model.token_embedding.weight.data.copy_(table.float() * scale.float()[:, None])
-        templates, count = 1 if self.args.limit else len(texts.prefix), len(texts.node_names)
-        nodes = np.empty((templates, 1 if self.args.limit else 4, count, 384), dtype=np.float16)
-        for t in range(templates):
-            for name in range(nodes.shape[1]):
-                which = torch.full((count,), t, dtype=torch.long, device=self.device)
-                features = self.encode(texts.fill(texts.node_names[:, name], which))
-                nodes[t, name] = features.half().cpu().numpy()
-        captions = texts.captions.view(-1, 5, texts.captions.shape[1])[:, :CAPTIONS].flatten(0, 1)
-        said = self.encode(sentences(captions, 38)).half().cpu().numpy()
-        with np.load(self.args.data / "text.npz") as stored:
-            keep = {k: stored[k] for k in ("upward", "tags", "shape", "node_weight")}
-        # Written under another name first: vision.py may be waiting for the whole file.
-        np.savez(folder / "part.npz", nodes=nodes, captions=said, leaves=texts.leaves, **keep)
-        (folder / "part.npz").rename(folder / "textfeatures.npz")
+
+
+def load_tower(folder: Path, device: torch.device) -> Pocket:
+    """The text tower as it is shipped: half precision, token table in int8 rows."""
+    model = Pocket(PocketConfig())
+    del model.visual
+    state = torch.load(folder / "text.pt", weights_only=True, map_location="cpu")
+    token = torch.load(folder / "table.pt", weights_only=True, map_location="cpu")
+    state[TABLE] = token["table"].float() * token["scale"].float()[:, None]
+    model.load_state_dict({"logit_scale": model.logit_scale.data} | {k: v.float() for k, v in state.items()})
+    return model.to(device).eval()
+
+
+@torch.inference_mode()
+def encode(model: Pocket, ids: Tensor) -> Tensor:
+    with amp(ids.device):
+        parts = [F.normalize(model.encode_text(part).float(), dim=1) for part in ids.split(2048)]
+    return torch.cat(parts)
+
+
+def write_features(model: Pocket, texts: Texts, args: argparse.Namespace) -> None:
+    """What the tower says of every name under every template and of every caption, and the tree."""
+    templates, count = 1 if args.limit else len(texts.prefix), len(texts.node_names)
+    nodes = np.empty((templates, 1 if args.limit else 4, count, 384), dtype=np.float16)
+    for t in range(templates):
+        for name in range(nodes.shape[1]):
+            which = torch.full((count,), t, dtype=torch.long, device=texts.node_names.device)
+            features = encode(model, texts.fill(texts.node_names[:, name], which))
+            nodes[t, name] = features.half().cpu().numpy()
+    captions = texts.captions.view(-1, 5, texts.captions.shape[1])[:, :CAPTIONS].flatten(0, 1)
+    said = encode(model, sentences(captions, 38)).half().cpu().numpy()
+    with np.load(args.data / "text.npz") as stored:
+        keep = {k: stored[k] for k in ("upward", "tags", "shape", "node_weight")}
+    # Written under another name first: vision.py may be waiting for the whole file.
+    np.savez(args.out / "part.npz", nodes=nodes, captions=said, leaves=texts.leaves, **keep)
+    (args.out / "part.npz").rename(args.out / "textfeatures.npz")
 
 
 def main() -> None:
@@ -132,13 +148,19 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--ema", type=float, default=0.998)
     parser.add_argument("--limit", type=int, default=0, help="toy runs: texts per kind")
+    parser.add_argument(
+        "--weights", type=Path, help="do not train: textfeatures.npz of this folder's text.pt and table.pt"
+    )
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("high")
     args.out.mkdir(parents=True, exist_ok=True)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if args.weights:
+        write_features(load_tower(args.weights, device), Texts(args.data, device, args.limit, None), args)
+        return
     began = time.time()
-    student = TextStudent(args, Texts(args.data, device, args.limit), device)
+    student = TextStudent(args, Texts(args.data, device, args.limit, "minilm.pt"), device)
     print(f"text: sentence embeddings ready after {time.time() - began:.0f}s", flush=True)
     start, step, report = time.time(), 0, 0.0
     while (spent := time.time() - start) < args.seconds:
@@ -152,6 +174,7 @@ def main() -> None:
                 flush=True,
             )
     student.write(args.out)
+    write_features(load_tower(args.out, device), student.texts, args)
     print(
         f"text: {step} steps; unseen nouns: cosine %.3f, same nearest name %.2f" % student.unseen(),
         flush=True,

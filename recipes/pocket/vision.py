@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from augment import Mixer, centre_transforms, crop_transforms, erase, mild, sample, stylise
-from data import CANVAS, SHARES, Cuts, Images, load_images
+from augment import centre_transforms, erase, sample
+from bank import DIETS, Bank
+from data import CANVAS, Cuts, Images, load_images
 from losses import amp, cosine, cosine_loss, cut_loss
 from model import MEAN, STD, PocketConfig, Vision
 from teachers import FINE_CHANNELS, Lite2
@@ -63,51 +64,6 @@ class TextFeatures:
         return self.nodes[template][which, torch.arange(count, device=device)].float()
 
 
-class Bank:
-    """Views of every image, as pixels for the student and as answers of the teacher."""
-
-    def __init__(
-        self, sources: dict[str, Images], teacher: Lite2, args: argparse.Namespace, device: torch.device
-    ) -> None:
-        names = [n for n in SHARES if n in sources]
-        self.views = args.views
-        pixels = torch.cat([sources[n].pixels for n in names])
-        size = torch.cat([sources[n].size for n in names])
-        self.label = torch.cat([sources[n].label for n in names])
-        counts = [len(sources[n]) for n in names]
-        self.first = {n: sum(counts[:i]) for i, n in enumerate(names)}
-        self.count = dict(zip(names, counts, strict=True))
-        total, side = len(self.label) * self.views, PocketConfig().image_size
-        grid = args.teacher_side // 16
-        byte = {"dtype": torch.uint8, "device": device}
-        half = {"dtype": torch.float16, "device": device}
-        self.photo = torch.empty(total, 3, side, side, **byte)
-        self.drawn = torch.empty(total, 3, side, side, **byte)
-        self.logits = torch.empty(total, len(teacher.fc.bias), **half)
-        self.features = torch.empty(total, teacher.fc.in_features, **half)
-        self.places = torch.empty(total, FINE_CHANNELS, grid, grid, **half)
-        # Shuffled, so that partners in a mix come from anywhere.
-        for slots in torch.randperm(total, device=device).split(args.chunk):
-            rows = slots // self.views
-            # Captioned images are never mixed, the others in the second half of their views.
-            whole = (slots % self.views < self.views // 2) | (self.label[rows] < 0)
-            theta = crop_transforms(size[rows], CANVAS, args.smallest_crop)
-            canvas = pixels[rows].float() / 255
-            mix = Mixer(len(rows), len(rows), device, share=1.0)
-            mix.keep_whole(whole)
-            large = mix.pixels(sample(canvas, theta, args.teacher_side))
-            small = mix.pixels(sample(canvas, theta, side)).float()
-            with torch.no_grad(), amp(device):
-                places, features = teacher.places_and_features(
-                    large.contiguous(memory_format=torch.channels_last)
-                )
-                self.logits[slots] = teacher.fc(features).half()
-            self.features[slots] = features.half()
-            self.places[slots] = places.half()
-            self.photo[slots] = (mild(small) * 255).round().byte()
-            self.drawn[slots] = (stylise(small) * 255).round().byte()
-
-
 class VisionStudent:
     """The tower, its training-time heads, and one step."""
 
@@ -119,10 +75,17 @@ class VisionStudent:
         device: torch.device,
     ) -> None:
         self.args, self.bank, self.text, self.device = args, bank, text, device
+        self.diet = DIETS[args.stage]
         self.cfg = PocketConfig(
             vision_width=args.width, vision_layers=args.depth, vision_heads=args.width // 64
         )
         self.visual = Vision(self.cfg, args.drop_path).to(device).train()
+        scale = torch.tensor(args.scale, device=device).log()
+        if args.init:
+            stored = torch.load(args.init, weights_only=True, map_location=device)
+            weights = {k.removeprefix("visual."): v.float() for k, v in stored["ema"].items()}
+            self.visual.load_state_dict(weights)
+            scale = stored["log_scale"].float()
         self.heads = nn.ModuleDict(
             {
                 "feature": nn.Linear(args.width, 1280),
@@ -130,17 +93,18 @@ class VisionStudent:
                 "guide": nn.Linear(args.width, FINE_CHANNELS),
             }
         ).to(device)
-        self.log_scale = nn.Parameter(torch.tensor(args.scale, device=device).log())
+        self.log_scale = nn.Parameter(scale)
         self.ema = {k: v.detach().clone() for k, v in self.visual.state_dict().items()}
         self.ema_values = list(self.ema.values())
         self.values = list(self.visual.state_dict().values())
-        names = list(bank.count)
-        total = sum(SHARES[n] for n in names)
-        self.draws = [(bank.first[n], bank.count[n], int(args.batch * SHARES[n] / total)) for n in names]
-        self.captioned = self.draws[-1][2] if names[-1] == "flickr" else 0
+        shares = {n: self.diet.shares[n] for n in bank.sources}
+        self.draws = {n: int(args.batch * share / sum(shares.values())) for n, share in shares.items()}
+        self.captioned = self.draws.get("flickr", 0)
         prior = torch.zeros(text.leaves, device=device)
-        for first, size, count in self.draws[: -1 if self.captioned else None]:
-            prior += torch.bincount(bank.label[first : first + size], minlength=text.leaves) / size * count
+        for name, source in bank.sources.items():
+            if name != "flickr":
+                share = self.draws[name] / source.images
+                prior += torch.bincount(source.label, minlength=text.leaves) * share
         # The teacher was trained with this part of the prior added; with it, its answer is like the label.
         self.shift = args.balance * (prior / prior.sum()).clamp_min(1e-6).log()
         some = slice(None, None, max(1, len(bank.features) // 8000))
@@ -180,7 +144,7 @@ class VisionStudent:
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What was gathered → normalised pixels, soft labels, targets for the features and for the places."""
         args, n = self.args, len(photo)
-        styled = torch.rand(n, 1, 1, 1, device=photo.device) < args.styled
+        styled = torch.rand(n, 1, 1, 1, device=photo.device) < self.diet.styled
         x = torch.where(styled, drawn, photo).float() / 255
         flip = torch.rand(n, 1, 1, 1, device=x.device) < 0.5
         x = erase(torch.where(flip, x.flip(3), x), args.erase)
@@ -200,17 +164,18 @@ class VisionStudent:
     @torch.no_grad()
     def draw(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """The prepared batch, and which captioned images end it."""
-        bank = self.bank
-        rows = torch.cat(
-            [first + torch.randint(size, (count,), device=self.device) for first, size, count in self.draws]
-        )
-        view = torch.randint(bank.views, rows.shape, device=self.device)
-        slot = rows * bank.views + view
+        bank, slots = self.bank, []
+        for name, count in self.draws.items():
+            source = bank.sources[name]
+            slots.append(source.first + torch.randint(source.slots, (count,), device=self.device))
+        slot = torch.cat(slots)
         batch = self.prepared(
             bank.photo[slot], bank.drawn[slot], bank.logits[slot], bank.features[slot], bank.places[slot],
-            bank.label[rows], view < bank.views // 2,
+            bank.label[slot], bank.whole[slot],
         )  # fmt: skip
-        captioned = rows[len(rows) - self.captioned :] - self.draws[-1][0]
+        captioned = slot[len(slot) - self.captioned :]
+        if self.captioned:
+            captioned = (captioned - bank.sources["flickr"].first) // bank.sources["flickr"].views
         return *batch, captioned
 
     def loss(self, step: int) -> dict[str, Tensor]:
@@ -302,13 +267,14 @@ def train(args: argparse.Namespace) -> None:
     def say(what: str) -> None:
         print(f"{time.time() - began:5.0f}s {what}", flush=True)
 
+    args.out.with_stem(args.out.stem + "-half").unlink(missing_ok=True)
     sources = load_images(args.data, device, args.limit, args.workers)
     stored = torch.load(args.data / "teacher.pt", weights_only=True, map_location=device)
     teacher = Lite2(len(stored["fc.bias"])).to(device)
     teacher.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in stored.items()})
     teacher = teacher.to(memory_format=torch.channels_last).eval().requires_grad_(False)
     say("data ready")
-    bank = Bank(sources, teacher, args, device)
+    bank = Bank(sources, teacher, DIETS[args.stage], args, device)
     for name, source in sources.items():
         if name not in ("val", "tiny"):
             del source.pixels
@@ -323,10 +289,13 @@ def train(args: argparse.Namespace) -> None:
     sum(student.loss(0).values()).backward()  # type: ignore[union-attr]  # compiles before the clock starts
     say("first step compiled")
     step, start, report = 0, time.time(), 0.0
+    half = args.out.with_stem(args.out.stem + "-half")
     budget = args.seconds if not args.until else args.until - (time.time() - began)
     while (spent := time.time() - start) < budget:
         parts = student.step(step, spent / budget)
         step += 1
+        if not half.exists() and spent > budget / 2:
+            student.save(half)
         if step in (1, 10, 100, 500) or spent - report > args.report:
             report = spent
             shown = " ".join(f"{k} {v.item():.3f}" for k, v in parts.items())
@@ -349,6 +318,8 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True, help="textfeatures.npz of text.py")
     parser.add_argument("--patience", type=float, default=300, help="seconds to wait for --text")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--stage", choices=list(DIETS), default="photos", help="what is shown; see bank.py")
+    parser.add_argument("--init", type=Path, help="start from this stage's file instead of from nothing")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=850)
     parser.add_argument(
@@ -365,13 +336,11 @@ def main() -> None:
     parser.add_argument("--ema", type=float, default=0.9995)
     parser.add_argument("--scale", type=float, default=20.0)
     parser.add_argument("--balance", type=float, default=0.7)
-    parser.add_argument("--views", type=int, default=16, help="of each image, judged by the teacher once")
     parser.add_argument("--chunk", type=int, default=2048)
     parser.add_argument("--smallest-crop", type=float, default=0.25)
     parser.add_argument("--teacher-side", type=int, default=128)
     parser.add_argument("--temperature", type=float, default=0.6)
     parser.add_argument("--hard", type=float, default=0.3)
-    parser.add_argument("--styled", type=float, default=0.4)
     parser.add_argument("--erase", type=float, default=0.25)
     parser.add_argument("--cut-groups", type=int, default=1500)
     parser.add_argument("--compile", action="store_true")
