@@ -281,7 +281,13 @@ class Clip(nn.Module):
         return ((pixels.to(self.mean.dtype) / 255 - self.mean) / self.std).to(self.dtype)
 
     def _all_levels(self) -> Tensor:
-        return self._normalise(torch.arange(256, device=self.device).expand(3, 1, 256))[:, 0]
+        # Made on the host, where a division rounds as on any other: the same numbers on every device.
+        pixels = torch.arange(256, device="cpu", dtype=self.mean.dtype) / 255
+        mean, std = (
+            torch.tensor(each, device="cpu", dtype=self.mean.dtype)[:, None]
+            for each in (self.config.mean, self.config.std)
+        )
+        return ((pixels - mean) / std).to(self.device, self.dtype)
 
     def image_tokens(self, images: Tensor) -> Tensor:
         """Preprocessed images → tokens [batch, tokens, width], which every encoder takes in their place."""
