@@ -93,7 +93,7 @@ def good(masks: Tensor) -> Tensor:
 
 
 def object_transforms(masks: Tensor, size: Tensor, canvas: int) -> Tensor:
-    """Views with the whole object, filling the page or leaving room, as affine maps into the canvas."""
+    """Views of nearly the whole object, filling the page or leaving room, as affine maps into the canvas."""
     n, device = len(masks), masks.device
 
     def extent(profile: Tensor) -> tuple[Tensor, Tensor]:

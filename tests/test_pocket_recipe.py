@@ -1,0 +1,103 @@
+"""What the recipe of the embedded model does to pictures, against pictures whose answer is known."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+RECIPE = Path(__file__).parent.parent / "recipes" / "pocket"
+CANVAS = 96
+
+
+@pytest.fixture(scope="module")
+def isolate() -> Iterator[ModuleType]:
+    """The module, found as its own scripts find it, and forgotten afterwards: names there are common."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(RECIPE))
+    yield importlib.import_module("isolate")
+    sys.path.remove(str(RECIPE))
+    for name in set(sys.modules) - before:
+        if str(RECIPE) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def disc(cx: float, cy: float, radius: float, height: int, width: int) -> torch.Tensor:
+    y, x = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
+    return ((x - cx) ** 2 + (y - cy) ** 2 < radius**2).float()
+
+
+def test_an_object_and_its_mask_stay_together_and_whole(isolate: ModuleType) -> None:
+    """The picture is the mask itself, in three shapes: whatever view is drawn, both must agree."""
+    torch.manual_seed(0)
+    sizes = torch.tensor([[64, 64], [96, 80], [70, 96]] * 8)
+    canvas, masks = torch.zeros(24, 3, CANVAS, CANVAS), torch.zeros(24, 1, isolate.SIDE, isolate.SIDE)
+    area = torch.zeros(24)
+    for i, (h, w) in enumerate(sizes.tolist()):
+        there = disc(0.6 * w, 0.45 * h, 0.2 * min(h, w), h, w)
+        canvas[i, :, :h, :w] = there
+        masks[i] = torch.nn.functional.interpolate(there[None, None], size=isolate.SIDE, mode="area")[0]
+        area[i] = there.sum()
+    theta = isolate.object_transforms(masks, sizes, CANVAS)
+    seen = isolate.sample(canvas, theta, 128)[:, :1]
+    mask = isolate.sample_masks(masks, theta, sizes, CANVAS, 128)
+    assert (seen - mask).abs().mean() < 0.02
+    # Little of the object is cut off: its pixels in the view, at the picture's own scale.
+    scale = torch.linalg.det(theta[:, :, :2]) * CANVAS**2 / 128**2
+    kept = seen.sum((1, 2, 3)) * scale / area
+    assert kept.min() > 0.85
+    assert kept.max() < 1.05
+
+
+def test_crests_are_one_pixel_wide_and_where_the_border_is(isolate: ModuleType) -> None:
+    picture = torch.zeros(1, 1, 64, 64)
+    picture[..., 20:] = 1
+    strength, crest = isolate.ridges(isolate.blur(picture, 2.0))
+    lines = (crest > 0.05)[0, 0, 5:-5]
+    assert (lines.sum(1) <= 2).all()
+    assert lines[:, 19:21].any(1).all()
+    assert not lines[:, :17].any()
+    assert ((strength > 0.05)[0, 0, 5:-5].sum(1) > 4).all()  # without crests the line would be broad
+
+
+def test_drawings_are_lines_on_white_around_the_object(isolate: ModuleType) -> None:
+    torch.manual_seed(0)
+    there = disc(64, 64, 40, 128, 128).expand(6, 1, 128, 128)
+    drawn = isolate.line_drawing(torch.rand(6, 3, 1, 1) * there, there)
+    assert drawn.shape == (6, 3, 64, 64)
+    assert drawn.min() >= 0
+    assert drawn.max() <= 1
+    assert (drawn.amin((1, 2, 3)) < 0.7).all()  # there are lines,
+    ring = disc(32, 32, 26, 64, 64) - disc(32, 32, 14, 64, 64)
+    assert (drawn * (1 - ring) + ring).min() > 0.9  # none far from the outline
+    assert (drawn.mean((1, 2, 3)) > 0.7).all()
+
+
+def test_objects_are_told_from_their_background_by_colour(isolate: ModuleType) -> None:
+    there = disc(32, 32, 18, 64, 64)[None, None]
+    red, green = torch.tensor([0.8, 0.2, 0.1]), torch.tensor([0.2, 0.6, 0.3])
+    picture = there * red.view(1, 3, 1, 1) + (1 - there) * green.view(1, 3, 1, 1)
+    torch.manual_seed(0)
+    picture = (picture + 0.03 * torch.randn_like(picture)).clamp(0, 1)
+    rough = disc(36, 30, 18, 64, 64)[None, None] * 0.8 + 0.1
+    odds = isolate.by_colour(picture, rough)
+    assert ((odds > 0) == (there > 0)).float().mean() > 0.99
+
+
+def test_a_guided_filter_with_a_flat_guide_is_a_box_filter(isolate: ModuleType) -> None:
+    x = torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+    flat = torch.full((2, 3, 32, 32), 0.4)
+    assert torch.allclose(
+        isolate.guided(flat, x, 3, 1e-3), isolate.box_mean(isolate.box_mean(x, 3), 3), atol=1e-5
+    )
+
+
+def test_masks_of_nothing_and_of_everything_are_left_out(isolate: ModuleType) -> None:
+    masks = torch.stack([torch.zeros(1, 64, 64), torch.ones(1, 64, 64), torch.full((1, 64, 64), 0.5)])
+    masks = torch.cat([masks, disc(32, 32, 16, 64, 64)[None, None]])
+    assert isolate.good(masks).tolist() == [False, False, False, True]
