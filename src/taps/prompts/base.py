@@ -33,9 +33,12 @@ class PromptTokens:
     vision: Tensor | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prompts:
     """Learned prompts.
+
+    >>> Prompts("coop", {"context": torch.zeros(4, 256)}, "{}.", "pocket", "")
+    Prompts('coop', context (4, 256), suffix='{}.', base='pocket')
 
     Attributes:
         kind: Which family they are of: coop, cocoop, maple or proda.
@@ -52,6 +55,11 @@ class Prompts:
     base: str
     base_fingerprint: str
     record: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Shapes instead of numbers."""
+        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in self.parameters.items())
+        return f"Prompts({self.kind!r}, {shapes}, suffix={self.suffix!r}, base={self.base!r})"
 
     @property
     def fingerprint(self) -> str:
