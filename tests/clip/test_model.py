@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from hypothesis import given
@@ -157,3 +159,11 @@ def test_preprocessing_takes_bytes_and_floats_alike(tiny64: Clip) -> None:
     wanted = Literal(tiny64).pixels(pixels)
     assert (tiny64.preprocess(pixels) - wanted).abs().max() < 1e-14
     assert torch.equal(tiny64.preprocess(pixels), tiny64.preprocess(pixels.float()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_the_table_of_levels_is_what_preprocessing_computes(tiny: Clip, dtype: torch.dtype) -> None:
+    """Devices look pixels up in the table; the same clip computes them here."""
+    clip = copy.deepcopy(tiny).to(dtype)
+    every = torch.arange(256, dtype=torch.uint8).expand(1, 3, 1, 256)
+    assert torch.equal(clip.levels, clip.preprocess(every)[0, :, 0])
