@@ -101,3 +101,61 @@ def test_masks_of_nothing_and_of_everything_are_left_out(isolate: ModuleType) ->
     masks = torch.stack([torch.zeros(1, 64, 64), torch.ones(1, 64, 64), torch.full((1, 64, 64), 0.5)])
     masks = torch.cat([masks, disc(32, 32, 16, 64, 64)[None, None]])
     assert isolate.good(masks).tolist() == [False, False, False, True]
+
+
+def test_what_captions_name_is_found_among_the_teachers_features(isolate: ModuleType) -> None:
+    """Two planted directions: each image's direction must point along those that it names, and no other."""
+    make = torch.Generator().manual_seed(0)
+    planted = torch.linalg.qr(torch.randn(40, 2, generator=make)).Q.t()
+    named = (torch.rand(3000, 2, generator=make) < 0.4).float()
+    features = 3 * named @ planted + torch.randn(3000, 40, generator=make)
+    found = isolate.caption_directions(features, named)
+    both = named.sum(1) == 2
+    for column in (0, 1):
+        only = (named[:, column] == 1) & ~both
+        along = torch.nn.functional.cosine_similarity(found[only], planted[column : column + 1])
+        across = torch.nn.functional.cosine_similarity(found[only], planted[1 - column : 2 - column])
+        assert along.min() > 0.95
+        assert across.abs().max() < 0.2
+    assert found[named.sum(1) == 0].abs().max() == 0
+
+
+def test_a_redrawn_object_and_its_mask_stay_together(isolate: ModuleType) -> None:
+    torch.manual_seed(0)
+    there = disc(64, 64, 36, 128, 128).expand(32, 1, 128, 128)
+    x, mask = isolate.redrawn(there.expand(-1, 3, -1, -1), there)
+    assert ((x[:, :1] > 0.5) == (mask > 0.5)).float().mean() > 0.97
+    area = (mask > 0.5).float().mean((1, 2, 3)) / there[0].mean()
+    assert area.min() > 0.4
+    assert area.max() < 2.5
+    assert area.std() > 0.1  # proportions do change
+
+
+def test_few_tones_are_three_colours_at_the_means_of_their_parts(isolate: ModuleType) -> None:
+    make = torch.Generator().manual_seed(0)
+    left = torch.arange(128).view(1, 1, 1, 128) < 64
+    picture = torch.where(left, torch.tensor(0.2), torch.tensor(0.8)).expand(1, 3, 128, 128)
+    picture = picture + 0.02 * torch.randn(1, 3, 128, 128, generator=make)
+    torch.manual_seed(0)
+    flat = isolate.few_tones(picture, torch.ones(1, 1, 128, 128))
+    assert len(flat.flatten(2)[0].t().unique(dim=0)) <= 3
+    assert flat[0, :, :, :50].mean() == pytest.approx(0.2, abs=0.03)
+    assert flat[0, :, :, 78:].mean() == pytest.approx(0.8, abs=0.03)
+
+
+def test_clip_art_lies_on_a_page_and_differs_from_the_photo(isolate: ModuleType) -> None:
+    torch.manual_seed(0)
+    there = disc(64, 64, 36, 128, 128).expand(24, 1, 128, 128)
+    photo = torch.rand(24, 3, 128, 128)
+    drawn = isolate.clip_art(photo, there)
+    assert drawn.shape == (24, 3, 64, 64)
+    assert drawn.min() >= 0
+    assert drawn.max() <= 1
+    corner = drawn[..., :3, :3]  # far from the object: one colour, but for the fading of a scene
+    assert corner.flatten(2).std(2).max() < 0.06
+    # Noise on the object, the finest of textures, is gone from all but its outline.
+    middle = drawn[..., 24:40, 24:40]
+    rough = (middle - torch.nn.functional.avg_pool2d(middle, 3, 1, 1)).abs()[..., 1:-1, 1:-1].mean((1, 2, 3))
+    before = torch.nn.functional.avg_pool2d(photo, 2)[..., 24:40, 24:40]
+    noise = (before - torch.nn.functional.avg_pool2d(before, 3, 1, 1)).abs()[..., 1:-1, 1:-1].mean()
+    assert rough.median() < 0.8 * noise

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 import torch
 from augment import Mixer, crop_transforms, mild, sample, stylise
 from data import CANVAS, SHARES, Images
-from isolate import good, isolated, object_masks, object_transforms, whole_transforms
+from isolate import (
+    caption_directions,
+    good,
+    isolated,
+    label_directions,
+    object_masks,
+    object_transforms,
+    whole_transforms,
+)
 from losses import amp
 from model import PocketConfig
 from teachers import FINE_CHANNELS, Lite2
@@ -22,7 +30,7 @@ class Diet:
     shares: dict[str, float]  # of each source in a batch
     views: dict[str, int]  # kept of each image
     mixed: float = 0.5  # of the views of labelled images, with another image
-    isolated: float = 0.0  # of them, the object alone
+    isolated: float = 0.0  # of all views, the object alone
     styled: float = 0.4  # of the samples, as drawings
 
 
@@ -30,11 +38,11 @@ DIETS = {
     "photos": Diet(SHARES, dict.fromkeys(SHARES, 16)),
     # Six images of each of 1,000 classes hold more kinds of things than the other 85,000 together.
     "objects": Diet(
-        {"tiny": 0.40, "in6": 0.32, "fine": 0.12, "flickr": 0.16},
-        {"tiny": 8, "in6": 72, "fine": 16, "flickr": 24},
-        mixed=0.35,
-        isolated=0.35,
-        styled=0.55,
+        {"tiny": 0.36, "in6": 0.32, "fine": 0.10, "flickr": 0.22},
+        {"tiny": 8, "in6": 72, "fine": 12, "flickr": 32},
+        mixed=0.27,
+        isolated=0.45,
+        styled=0.6,
     ),
 }
 
@@ -61,8 +69,15 @@ class Bank:
     """
 
     def __init__(
-        self, images: dict[str, Images], teacher: Lite2, diet: Diet, args: Namespace, device: torch.device
+        self,
+        images: dict[str, Images],
+        named: Tensor,
+        teacher: Lite2,
+        diet: Diet,
+        args: Namespace,
+        device: torch.device,
     ) -> None:
+        """`named`: what living things the captions of each captioned image name, in columns."""
         self.sources: dict[str, Source] = {}
         total, side = 0, PocketConfig().image_size
         for name in SHARES:
@@ -90,13 +105,13 @@ class Bank:
             before += source.images
         rows_of = torch.cat(row)
         self.label[:] = label[rows_of]
-        masks = find_objects(teacher, pixels, size, label, args.chunk // 2) if diet.isolated else None
         kind = torch.rand(total, device=device)
         self.whole[:] = (kind >= diet.mixed) | (self.label < 0)
-        alone = torch.zeros(total, dtype=torch.bool, device=device)
-        if masks is not None:
-            usable = good(masks.float() / 255) & (label >= 0)
-            alone = (kind >= 1 - diet.isolated) & usable[rows_of]
+        self.alone = alone = torch.zeros(total, dtype=torch.bool, device=device)
+        masks = None
+        if diet.isolated:
+            masks, usable = find_objects(teacher, pixels, size, label, named, args.chunk // 2)
+            alone[:] = (kind >= 1 - diet.isolated) & usable[rows_of]
             print(f"{usable.float().mean():.2f} of the images have an object to take out", flush=True)
         # Shuffled, so that partners in a mix come from anywhere.
         for slots in torch.randperm(total, device=device).split(args.chunk):
@@ -128,11 +143,27 @@ class Bank:
             self.drawn[slots] = (drawn * 255).round().byte()
 
 
-def find_objects(teacher: Lite2, pixels: Tensor, size: Tensor, label: Tensor, chunk: int) -> Tensor:
-    """A mask of every image, in bytes."""
+def find_objects(
+    teacher: Lite2, pixels: Tensor, size: Tensor, label: Tensor, named: Tensor, chunk: int
+) -> tuple[Tensor, Tensor]:
+    """A mask of every image, in bytes, and whether it can be used."""
+
+    def whole(rows: Tensor) -> Tensor:
+        return sample(pixels[rows].float() / 255, whole_transforms(size[rows], CANVAS), 256)
+
+    direction = label_directions(teacher, label.clamp_min(0))
+    something = label >= 0
+    captioned = (label < 0).nonzero().flatten()
+    if len(captioned):
+        with torch.no_grad(), amp(pixels.device):
+            features = torch.cat([teacher.features(whole(rows)) for rows in captioned.split(chunk)])
+        named = named[: len(captioned)]
+        direction[captioned] = caption_directions(features.float(), named)
+        something[captioned] = named.any(1)
     masks = []
     for rows in torch.arange(len(pixels), device=pixels.device).split(chunk):
-        whole = sample(pixels[rows].float() / 255, whole_transforms(size[rows], CANVAS), 256)
-        found = object_masks(teacher, whole, label[rows].clamp_min(0))
+        found = object_masks(teacher, whole(rows), direction[rows])
         masks.append((found * 255).round().byte())
-    return torch.cat(masks)
+    found = torch.cat(masks)
+    decided = torch.cat([good(part.float() / 255) for part in found.split(chunk)])
+    return found, decided & something

@@ -19,6 +19,7 @@ from isolate import (
     clip_art,
     cut_out,
     good,
+    label_directions,
     line_drawing,
     object_masks,
     object_transforms,
@@ -34,7 +35,8 @@ from torch.nn import functional as F
 def kinds(pixels: Tensor, size: Tensor, label: Tensor, teacher: Lite2) -> list[Tensor]:
     """Photo, cut-out, clip art and line drawing of the same images."""
     canvas = pixels.float() / 255
-    masks = object_masks(teacher, sample(canvas, whole_transforms(size, CANVAS), 256), label)
+    whole = sample(canvas, whole_transforms(size, CANVAS), 256)
+    masks = object_masks(teacher, whole, label_directions(teacher, label))
     keep = good(masks)
     canvas, masks, size = canvas[keep], masks[keep], size[keep]
     theta = object_transforms(masks, size, CANVAS)

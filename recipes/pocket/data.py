@@ -152,6 +152,14 @@ def sentences(ids: Tensor, width: int) -> Tensor:
     return squeeze(torch.cat([sot, ids, eot], dim=1), width)
 
 
+def living_named(folder: Path, device: torch.device) -> Tensor:
+    """Whether the captions of each captioned image name people, and whether animals: two columns."""
+    with np.load(folder / "text.npz") as z:
+        nodes, _, images = (int(i) for i in z["shape"])
+        tags = np.unpackbits(z["tags"])[: images * nodes].reshape(images, nodes)
+        return torch.from_numpy((tags @ z["living"].T > 0).astype(np.float32)).to(device)
+
+
 class Cuts:
     """Random ranking tasks over the tree: a few names, none above another.
 

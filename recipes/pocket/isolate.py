@@ -52,15 +52,17 @@ def by_colour(x: Tensor, mask: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def object_masks(teacher: Lite2, x: Tensor, label: Tensor) -> Tensor:
-    """Where the label is: `[N, 1, SIDE, SIDE]` in 0..1, from whole pictures `x` of 256 pixels."""
+def object_masks(teacher: Lite2, x: Tensor, direction: Tensor) -> Tensor:
+    """Where the thing is: `[N, 1, SIDE, SIDE]` in 0..1, from whole pictures `x` of 256 pixels.
+
+    `direction` points, among the teacher's features, to what is looked for in each.
+    """
     with amp(x.device):
         y = teacher.stem(((x - 127 / 255) * (255 / 128)).contiguous(memory_format=torch.channels_last))
         places = teacher.blocks[:FINE_BLOCKS](y)
         seen = teacher.head(teacher.blocks[FINE_BLOCKS:](places)).float()
     places = places.float()
     n, _, grid, _ = places.shape
-    direction = teacher.fc.weight[label] - teacher.fc.weight.mean(0)
     heat = torch.einsum("nchw,nc->nhw", seen, direction)[:, None]
     heat = F.interpolate(heat, size=(grid, grid), mode="bilinear").flatten(1)
     heat = (heat - heat.mean(1, keepdim=True)) / (heat.std(1, keepdim=True) + 1e-3)
@@ -83,6 +85,22 @@ def object_masks(teacher: Lite2, x: Tensor, label: Tensor) -> Tensor:
     rough = guided(small, rough, 5, 0.004)
     colours = by_colour(small, torch.sigmoid(5 * rough)).clamp(-4, 4)
     return torch.sigmoid(5 * guided(small, rough + 0.25 * colours, 2, 0.002))
+
+
+def label_directions(teacher: Lite2, label: Tensor) -> Tensor:
+    return teacher.fc.weight[label] - teacher.fc.weight.mean(0)
+
+
+def caption_directions(features: Tensor, named: Tensor) -> Tensor:
+    """Directions to what the captions name, the teacher having no such class: one column of `named` each.
+
+    Ridge regression on the teacher's features of the whole images; an image's direction is the sum of its
+    columns'. A linear answer to pooled features is an answer place by place.
+    """
+    off = features - features.mean(0)
+    ridge = 1000 * off.square().mean() * torch.eye(off.shape[1], device=off.device)
+    weight = torch.linalg.solve(off.t() @ off + ridge, off.t() @ (named - named.mean(0)))
+    return named @ weight.t()
 
 
 def good(masks: Tensor) -> Tensor:
@@ -134,15 +152,54 @@ def page(n: int, device: torch.device) -> Tensor:
     return torch.where(kind < 0.6, torch.ones_like(light), paper)
 
 
-def wobble(x: Tensor, strength: float) -> Tensor:
-    """Smooth random bending, as of an unsteady hand."""
+def scene(n: int, side: int, device: torch.device) -> Tensor:
+    """Two plain colours, one fading into the other or meeting at a horizon: sky above grass, say."""
+    height = torch.linspace(0, 1, side, device=device).view(1, 1, side, 1)
+    horizon, blend = uniform(n, 0.3, 0.9, device), uniform(n, 1.0, 30.0, device)
+    low = torch.sigmoid((height - horizon) * blend)
+    above = 0.45 + 0.55 * torch.rand(n, 3, 1, 1, device=device)
+    return (above * (1 - low) + torch.rand(n, 3, 1, 1, device=device) * low).expand(n, 3, side, side)
+
+
+def wobble(x: Tensor, strength: float, cells: int = 6) -> Tensor:
+    """Smooth random bending, as of an unsteady hand; with few cells, as of one that changes proportions."""
     n, side = len(x), x.shape[-1]
-    shift = F.interpolate(torch.randn(n, 2, 6, 6, device=x.device), size=(side, side), mode="bicubic")
-    grid = F.affine_grid(
-        torch.eye(2, 3, device=x.device).expand(n, 2, 3), [n, 1, side, side], align_corners=False
+    noise = torch.randn(n, 2, cells, cells, device=x.device)
+    shift = F.interpolate(noise, size=(side, side), mode="bicubic")
+    return F.grid_sample(
+        x,
+        still(x) + strength * shift.permute(0, 2, 3, 1) * uniform(n, 0, 1, x.device),
+        mode="bilinear",
+        padding_mode="border",
+        align_corners=False,
     )
-    grid = grid + strength * shift.permute(0, 2, 3, 1) * uniform(n, 0, 1, x.device)
-    return F.grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False)
+
+
+def bulge(x: Tensor) -> Tensor:
+    """One round part drawn too large, or too small."""
+    n, device = len(x), x.device
+    centre = torch.empty(n, 1, 1, 2, device=device).uniform_(-0.6, 0.6)
+    radius, growth = uniform(n, 0.4, 1.0, device), uniform(n, -0.35, 0.55, device)
+    off = still(x) - centre
+    near = (1 - off.square().sum(3, keepdim=True) / radius.square()).clamp_min(0)
+    return F.grid_sample(
+        x, centre + off * (1 - growth * near), mode="bilinear", padding_mode="border", align_corners=False
+    )
+
+
+def still(x: Tensor) -> Tensor:
+    """The grid that moves nothing."""
+    n, side = len(x), x.shape[-1]
+    same = torch.eye(2, 3, device=x.device).expand(n, 2, 3)
+    return F.affine_grid(same, [n, 1, side, side], align_corners=False)
+
+
+def redrawn(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Other proportions and a smoother outline, as somebody draws who does not trace."""
+    both = wobble(bulge(torch.cat([x, mask], dim=1)), 0.07, cells=4)
+    x, mask = both[:, :3], both[:, 3:]
+    soft = blur(mask, float(torch.empty(1).uniform_(0.6, 2.4)))
+    return x, torch.sigmoid((soft - 0.45) * 14)
 
 
 def ridges(g: Tensor) -> tuple[Tensor, Tensor]:
@@ -183,24 +240,74 @@ def lines(x: Tensor, mask: Tensor) -> Tensor:
 def line_drawing(x: Tensor, mask: Tensor) -> Tensor:
     """Thin dark lines on white."""
     n, device = len(x), x.device
-    drawn = wobble(lines(x, mask), 0.03)
+    drawn = wobble(lines(*redrawn(x, mask)), 0.02)
     drawn = drawn * uniform(n, 0.5, 1.0, device)
     drawn = F.avg_pool2d(drawn, 2) * uniform(n, 1.0, 1.6, device)
     return (1 - drawn.clamp(0, 1)).expand(-1, 3, -1, -1)
 
 
-def clip_art(x: Tensor, mask: Tensor) -> Tensor:
-    """Flat strong colours inside a dark outline, on a plain page."""
+def masked_blur(x: Tensor, mask: Tensor, sigma: float) -> Tensor:
+    """Blurred inside the mask alone: what lies behind does not bleed in."""
+    return blur(x * mask, sigma) / (blur(mask, sigma) + 0.02)
+
+
+def few_tones(x: Tensor, mask: Tensor) -> Tensor:
+    """Two or three flat colours: the dark, the middle and the bright part, each at its mean colour."""
     n, device = len(x), x.device
-    flat = kuwahara(kuwahara(x, 3), 2)
+    smooth = masked_blur(x, mask, float(torch.empty(1).uniform_(1.0, 3.0)))
+    g = grey(smooth)
+    weight = mask / mask.sum((2, 3), keepdim=True).clamp_min(1)
+    mean = (g * weight).sum((2, 3), keepdim=True)
+    spread = ((g - mean).square() * weight).sum((2, 3), keepdim=True).sqrt()
+    low = mean - spread * uniform(n, 0.2, 1.2, device)
+    high = mean + spread * uniform(n, 0.2, 2.0, device)
+    out = torch.zeros_like(x)
+    for part in (g < low, (g >= low) & (g <= high), g > high):
+        share = weight * part
+        tone = (x * share).sum((2, 3), keepdim=True) / share.sum((2, 3), keepdim=True).clamp_min(1e-4)
+        out = torch.where(part, tone, out)
+    return out
+
+
+def flattened(x: Tensor, mask: Tensor) -> Tensor:
+    """Without texture: by patches, by soft shades or in few tones."""
+    kind = uniform(len(x), 0, 1, x.device)
+    patches = kuwahara(kuwahara(x, 3), 2)
+    shades = masked_blur(x, mask, float(torch.empty(1).uniform_(1.0, 4.0)))
+    flat = torch.where(kind < 0.35, patches, torch.where(kind < 0.65, shades, few_tones(x, mask)))
+    return torch.where(uniform(len(x), 0, 1, x.device) < 0.3, quantise(flat), flat)
+
+
+def painted(flat: Tensor, mask: Tensor) -> Tensor:
+    """Bright strong colours, near the thing's own or any, and rounded by a light from one side."""
+    n, device = len(flat), flat.device
     g = grey(flat)
-    flat = (g + (flat - g) * uniform(n, 1.0, 3.0, device)).clamp(0, 1)
-    flat = colour(flat * uniform(n, 1.0, 1.4, device), 0.6)
-    flat = torch.where(uniform(n, 0, 1, device) < 0.5, quantise(flat), flat)
-    ink = lines(flat, mask) * (uniform(n, 0, 1, device) < 0.75)
-    edge = torch.sigmoid((mask - 0.5) * 20)
-    out = (flat * edge + page(n, device) * (1 - edge)) * (1 - ink * uniform(n, 0.4, 1.0, device))
-    return F.avg_pool2d(wobble(out, 0.03), 2)
+    vivid = (g + (flat - g) * uniform(n, 1.0, 3.5, device)) * uniform(n, 1.0, 1.6, device)
+    vivid = vivid.clamp(0, 1)
+    own = uniform(n, 0, 1, device) < 0.6
+    vivid = torch.where(own, colour(vivid, 0.25), colour(vivid, 1.0))
+    tint = torch.rand(n, 3, 1, 1, device=device)
+    tinted = vivid + (tint - vivid.mean((2, 3), keepdim=True)) * uniform(n, 0.3, 1.0, device)
+    vivid = torch.where(uniform(n, 0, 1, device) < 0.2, tinted.clamp(0, 1), vivid)
+    thick = blur(mask, 7.0)
+    lit = thick - thick.roll((5, 4), (2, 3))
+    shade = 1 + uniform(n, -0.5, 2.0, device) * lit + uniform(n, 0.0, 0.5, device) * (thick - 0.8)
+    shaded = (vivid * shade).clamp(0, 1)
+    return torch.where(uniform(n, 0, 1, device) < 0.6, shaded, vivid)
+
+
+def clip_art(x: Tensor, mask: Tensor) -> Tensor:
+    """Flat strong colours inside a dark outline, on a plain page or before a plain scene."""
+    n, device = len(x), x.device
+    x, mask = redrawn(x, mask)
+    flat = flattened(x, mask)
+    traced = torch.where(uniform(n, 0, 1, device) < 0.5, x, flat)
+    ink = lines(traced, mask) * (uniform(n, 0, 1, device) < 0.75)
+    behind = torch.where(
+        uniform(n, 0, 1, device) < 0.2, scene(n, x.shape[-1], device), page(n, device).expand_as(x)
+    )
+    out = (painted(flat, mask) * mask + behind * (1 - mask)) * (1 - ink * uniform(n, 0.4, 1.0, device))
+    return F.avg_pool2d(out, 2)
 
 
 def cut_out(x: Tensor, mask: Tensor) -> Tensor:

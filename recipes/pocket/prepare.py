@@ -28,7 +28,14 @@ NAME_LEN, GLOSS_LEN, CAPTION_LEN, BERT_LEN = 10, 36, 32, 40
 # Lexicographer files of WordNet's nouns that name things one may see.
 SEEABLE = {3, 4, 5, 6, 8, 11, 13, 14, 15, 17, 18, 19, 20, 25, 27}
 TAGGABLE = {5, 6, 13, 17, 18, 20}
-PEOPLE = {
+ANIMALS, PEOPLE = 5, 18
+# What captions mean by a word.
+MEANT = {
+    "bike": "bicycle",
+    "bikes": "bicycle",
+    "climber": "mountaineer",
+    "climbers": "mountaineer",
+    "arms": "arm",
     "people": "person",
     "men": "man",
     "women": "woman",
@@ -148,9 +155,9 @@ def flickr_tags(wn: WordNet, captions: dict[str, list[str]]) -> dict[str, list[s
     """Synsets named in at least two of an image's captions."""
 
     def sense_of(word: str) -> str | None:
-        if word in COLOURS:
+        word = MEANT.get(word, word)
+        if word in COLOURS or wn.seldom_noun(word):
             return None
-        word = PEOPLE.get(word, word)
         for form in (
             word,
             wn.irregular.get(word, ""),
@@ -159,7 +166,8 @@ def flickr_tags(wn: WordNet, captions: dict[str, list[str]]) -> dict[str, list[s
         ):
             if form in wn.senses and len(form) > 2:
                 sense = wn.senses[form][0]
-                return sense if wn.lexfile[sense] in TAGGABLE else None
+                # The word "person" itself stands in WordNet's file of the topmost nouns.
+                return sense if wn.lexfile[sense] in TAGGABLE or form == "person" else None
         return None
 
     tags = {}
@@ -259,6 +267,8 @@ def write_text(out: Path, args: argparse.Namespace, leaves: Leaves, wn: WordNet)
         enriched(wn, ns[0], s) if n == s else f"{ns[0]}, {wn.lemmas[s][0].replace('_', ' ')}"
         for n, s, ns in zip(nodes, node_sense, names, strict=True)
     ]
+    person = wn.senses["person"][0]
+    kinds = [PEOPLE if s == person else wn.lexfile[s] for s in node_sense]
     lemma_text = [lemma.replace("_", " ") for lemma, _ in lemmas]
     np.savez_compressed(
         out,
@@ -266,6 +276,7 @@ def write_text(out: Path, args: argparse.Namespace, leaves: Leaves, wn: WordNet)
         node_weight=np.array(weight, dtype=np.float32),
         upward=np.packbits(upward),
         tags=np.packbits(tag_rows),
+        living=np.array([[k == kind for k in kinds] for kind in (PEOPLE, ANIMALS)]),
         shape=np.array([*upward.shape, len(images)]),
         n_style=np.array(len(STYLE_TEMPLATES)),
         prefix=ragged([clip.encode(t[0]) for t in templates], 8),

@@ -126,7 +126,7 @@ def write_features(model: Pocket, texts: Texts, args: argparse.Namespace) -> Non
     captions = texts.captions.view(-1, 5, texts.captions.shape[1])[:, :CAPTIONS].flatten(0, 1)
     said = encode(model, sentences(captions, 38)).half().cpu().numpy()
     with np.load(args.data / "text.npz") as stored:
-        keep = {k: stored[k] for k in ("upward", "tags", "shape", "node_weight")}
+        keep = {k: stored[k] for k in ("upward", "tags", "living", "shape", "node_weight")}
     # Written under another name first: vision.py may be waiting for the whole file.
     np.savez(args.out / "part.npz", nodes=nodes, captions=said, leaves=texts.leaves, **keep)
     (args.out / "part.npz").rename(args.out / "textfeatures.npz")

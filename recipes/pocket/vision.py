@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from augment import centre_transforms, erase, sample
 from bank import DIETS, Bank
-from data import CANVAS, Cuts, Images, load_images
+from data import CANVAS, Cuts, Images, living_named, load_images
 from losses import amp, cosine, cosine_loss, cut_loss
 from model import MEAN, STD, PocketConfig, Vision
 from teachers import FINE_CHANNELS, Lite2
@@ -51,6 +51,7 @@ class TextFeatures:
 
         self.upward = bits("upward", nodes).bool()
         self.tags = bits("tags", images).float()
+        self.living = torch.from_numpy(z["living"]).to(device).any(0).float()
         self.nodes = torch.from_numpy(z["nodes"]).to(device)  # template, name, node, width
         self.captions = torch.from_numpy(z["captions"]).to(device).float()
 
@@ -162,8 +163,8 @@ class VisionStudent:
         return x, soft, feature, place
 
     @torch.no_grad()
-    def draw(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """The prepared batch, and which captioned images end it."""
+    def draw(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """The prepared batch, which captioned images end it, and whether these show the object alone."""
         bank, slots = self.bank, []
         for name, count in self.draws.items():
             source = bank.sources[name]
@@ -174,13 +175,14 @@ class VisionStudent:
             bank.label[slot], bank.whole[slot],
         )  # fmt: skip
         captioned = slot[len(slot) - self.captioned :]
+        alone = bank.alone[captioned]
         if self.captioned:
             captioned = (captioned - bank.sources["flickr"].first) // bank.sources["flickr"].views
-        return *batch, captioned
+        return *batch, captioned, alone
 
     def loss(self, step: int) -> dict[str, Tensor]:
         text, leaves = self.text, self.text.leaves
-        x, soft, feature, place, captioned = self.draw()
+        x, soft, feature, place, captioned, alone = self.draw()
         with amp(self.device):
             cls, patches = self.tapped(x, self.args.tap)
             image = F.normalize((cls @ self.visual.proj).float(), dim=1)
@@ -196,7 +198,9 @@ class VisionStudent:
             mass = soft @ self.upward[:, which]
             middle = F.normalize(soft @ names[:leaves], dim=1)
             if len(captioned):
-                tags = text.tags[captioned][:, which]
+                # Who was taken out of the picture has left the beach and the grass behind.
+                tags = text.tags[captioned] * torch.where(alone[:, None], text.living, 1.0)
+                tags = tags[:, which]
                 mass[k:] = 0.25 * mass[k:] + 0.75 * tags / tags.sum(1, keepdim=True).clamp_min(1).sqrt()
         parts = {
             "leaf": -(soft * F.log_softmax(logits[:, :leaves] + self.shift, dim=1)).sum(1).mean(),
@@ -267,14 +271,16 @@ def train(args: argparse.Namespace) -> None:
     def say(what: str) -> None:
         print(f"{time.time() - began:5.0f}s {what}", flush=True)
 
-    args.out.with_stem(args.out.stem + "-half").unlink(missing_ok=True)
+    kept = {share: args.out.with_stem(f"{args.out.stem}-{round(100 * share)}") for share in args.keep}
+    for path in kept.values():
+        path.unlink(missing_ok=True)
     sources = load_images(args.data, device, args.limit, args.workers)
     stored = torch.load(args.data / "teacher.pt", weights_only=True, map_location=device)
     teacher = Lite2(len(stored["fc.bias"])).to(device)
     teacher.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in stored.items()})
     teacher = teacher.to(memory_format=torch.channels_last).eval().requires_grad_(False)
     say("data ready")
-    bank = Bank(sources, teacher, DIETS[args.stage], args, device)
+    bank = Bank(sources, living_named(args.data, device), teacher, DIETS[args.stage], args, device)
     for name, source in sources.items():
         if name not in ("val", "tiny"):
             del source.pixels
@@ -289,13 +295,13 @@ def train(args: argparse.Namespace) -> None:
     sum(student.loss(0).values()).backward()  # type: ignore[union-attr]  # compiles before the clock starts
     say("first step compiled")
     step, start, report = 0, time.time(), 0.0
-    half = args.out.with_stem(args.out.stem + "-half")
     budget = args.seconds if not args.until else args.until - (time.time() - began)
     while (spent := time.time() - start) < budget:
         parts = student.step(step, spent / budget)
         step += 1
-        if not half.exists() and spent > budget / 2:
-            student.save(half)
+        for share, path in kept.items():
+            if spent > share * budget and not path.exists():
+                student.save(path)
         if step in (1, 10, 100, 500) or spent - report > args.report:
             report = spent
             shown = " ".join(f"{k} {v.item():.3f}" for k, v in parts.items())
@@ -324,6 +330,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=850)
     parser.add_argument(
         "--until", type=float, default=0, help="stop so many seconds after the start, preparation included"
+    )
+    parser.add_argument(
+        "--keep", type=float, nargs="*", default=[0.5, 0.75], help="shares at which weights are kept, too"
     )
     parser.add_argument("--batch", type=int, default=1280)
     parser.add_argument("--width", type=int, default=256)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -34,10 +35,14 @@ class WordNet:
         }
         self.irregular = dict(line.split()[:2] for line in (folder / "noun.exc").read_text().splitlines())
         self._uses: dict[str, int] = {}
+        self._as_noun: Counter[str] = Counter()
+        self._otherwise: Counter[str] = Counter()
         for line in (folder / "cntlist.rev").read_text().splitlines():
             key, sense, count = line.split()
-            if "%1:" in key and sense == "1":
-                self._uses[key.split("%")[0]] = int(count)
+            word, _, kind = key.partition("%")
+            (self._as_noun if kind[0] == "1" else self._otherwise)[word] += int(count)
+            if kind[0] == "1" and sense == "1":
+                self._uses[word] = int(count)
 
     @staticmethod
     def _lines(path: Path) -> list[str]:
@@ -63,6 +68,10 @@ class WordNet:
     def uses(self, lemma: str, synset: str) -> int:
         """How often the lemma was tagged in its first sense, when that sense is this synset."""
         return self._uses.get(lemma.lower(), 0) if self.senses.get(lemma, [""])[0] == synset else 0
+
+    def seldom_noun(self, word: str) -> bool:
+        """Whether text uses the word as a verb, an adjective or an adverb more often than as a noun."""
+        return self._otherwise[word] > self._as_noun[word]
 
     @cache  # noqa: B019 - one object lives as long as the script
     def ancestors(self, synset: str) -> frozenset[str]:
