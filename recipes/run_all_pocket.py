@@ -23,6 +23,7 @@ import table3
 from table_tools import main, plan_table, printed
 
 from taps.evaluate.evaluate import evaluate
+from taps.evaluate.folder import read_spec, run_folders
 from taps.evaluate.jobs import Job
 from taps.evaluate.report_tables import accuracy_table, detail_table, difference_table
 from taps.evaluate.results import read_results
@@ -106,10 +107,15 @@ def cost(job: Job) -> int:
 def run_rounds(args: argparse.Namespace, deadline: float) -> None:
     jobs, lengths = plan(args)
     names = list(lengths)
+    begun = {folder: read_spec(folder)["limit"] or 0 for folder in run_folders(args.out)}
     for place, limit in enumerate(int(number) for number in args.rounds.split(",")):
         if place and time.time() > deadline:  # the first round records what was wanted
             return
-        share = [replace(job, limit=min(limit, lengths[job.stream.name])) for job in jobs]
+        # What was begun with more images, when this was stopped, stays at as many.
+        share = [
+            replace(job, limit=min(max(limit, begun.get(job.folder(args.out), 0)), lengths[job.stream.name]))
+            for job in jobs
+        ]
         # First whole tables of fewer seeds, should time run out; then whole data sets, for only images that
         # all methods have finished count.
         share.sort(key=lambda job: (job.seed if place == 0 else names.index(job.stream.name), cost(job)))

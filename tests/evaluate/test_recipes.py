@@ -82,6 +82,10 @@ def test_all_tables_within_a_time_limit(data: Path, tmp_path: Path) -> None:
     again = run("recipes/run_all_pocket.py", "--out", out, "--page", tmp_path / "page.md")
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "page.md").read_text() == page
+    # The same command once more: nothing is to do, the first and shorter round is no obstacle.
+    more = run("recipes/run_all_pocket.py", "--data", data, "--out", out, *small, "--jobs", "1")
+    assert more.returncode == 0, more.stderr
+    assert (out / "results.md").read_text() == page
 
 
 def test_no_time_at_all_is_recorded(data: Path, tmp_path: Path) -> None:
