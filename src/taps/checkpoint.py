@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from taps.clip import Clip, load_clip
 from taps.errors import StateError
+from taps.files import write_tensors, write_text
 from taps.prompts import Prompts
 from taps.source import SourceStats
 
 FORMAT = 1
 INDEX = "learner.json"
-PART = ".part"
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,7 @@ def save(directory: Path, state: dict[str, Any], settings: dict[str, Any], clip:
             "source": source_file,
             "values": state["values"],
         }
-        (directory / (INDEX + PART)).write_text(json.dumps(index))
-        _put(directory, INDEX)
+        write_text(directory / INDEX, json.dumps(index))
         _remove_others(directory, {tensors_file, source_file})
     except OSError as error:
         raise StateError(
@@ -64,9 +62,7 @@ def save(directory: Path, state: dict[str, Any], settings: dict[str, Any], clip:
 def _save_tensors(directory: Path, state: dict[str, Any]) -> str:
     values = state["values"]
     name = f"state-{values['seen']}-{values['answered']}-{uuid.uuid4().hex[:8]}.safetensors"
-    tensors = {key: value.cpu().contiguous() for key, value in state["tensors"].items()}
-    save_file(tensors or {"empty": torch.zeros(1)}, directory / (name + PART))
-    _put(directory, name)
+    write_tensors(directory / name, state["tensors"] or {"empty": torch.zeros(1)})
     return name
 
 
@@ -76,16 +72,8 @@ def _save_source(directory: Path, source: object) -> str | None:
         return None
     name = f"source-{source.fingerprint}.safetensors"
     if not (directory / name).is_file():
-        source.save(directory / (name + PART), dtype=None)
-        _put(directory, name)
+        source.save(directory / name, dtype=None)
     return name
-
-
-def _put(directory: Path, name: str) -> None:
-    """Give a finished file its name, once it is really on the disk."""
-    with (directory / (name + PART)).open("rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(directory / (name + PART), directory / name)
 
 
 def _remove_others(directory: Path, kept: set[str | None]) -> None:

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from taps.errors import SettingsError, StateError
+from taps.files import write_tensors
 
 FORMAT = 1
 
@@ -98,7 +97,7 @@ class SourceStats:
             "class_means": self.class_means,
             "class_variances": self.class_variances,
         }
-        kept = {name: _stored(value, dtype).cpu().contiguous() for name, value in tensors.items()}
+        kept = {name: _stored(value, dtype) for name, value in tensors.items()}
         meta = {
             "format": FORMAT,
             "layers": list(self.layers),
@@ -108,9 +107,7 @@ class SourceStats:
             "model": self.model,
             "prompts": self.prompts,
         }
-        part = Path(path).with_name(Path(path).name + ".part")
-        save_file(kept, part, metadata={"taps": json.dumps(meta)})
-        os.replace(part, path)  # there as a whole or not at all
+        write_tensors(Path(path), kept, meta)
 
     @classmethod
     def load(cls, path: str | Path) -> SourceStats:

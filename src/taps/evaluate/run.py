@@ -17,6 +17,7 @@ import numpy as np
 
 from taps.data.dataset import Dataset
 from taps.errors import DataError, ImageError
+from taps.files import write_text
 from taps.learner import Learner
 from taps.types import Prediction, Query
 
@@ -85,10 +86,8 @@ class Record:
             os.fsync(file.fileno())
         sizes = {"predictions": self.predictions.tell(), "events": self.events.tell()}
         progress = _progress_file(self.out, learner)
-        part = progress.with_suffix(".part")
-        part.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps({"tally": vars(tally), **sizes}))
-        os.replace(part, progress)
+        progress.parent.mkdir(parents=True, exist_ok=True)
+        write_text(progress, json.dumps({"tally": vars(tally), **sizes}))
         learner.save(self.out / STATE)
         for old in progress.parent.glob("progress-*"):
             if old != progress:

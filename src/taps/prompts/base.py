@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from taps.clip import Clip
 from taps.clip.tokenizer import encode
 from taps.errors import PromptsError
+from taps.files import write_tensors, write_text
 
 Parameters = dict[str, Tensor]
 FORMAT = 1
@@ -82,11 +82,8 @@ class Prompts:
             "base_fingerprint": self.base_fingerprint,
             "record": dict(self.record),
         }
-        save_file(
-            {k: v.detach().float().cpu().contiguous() for k, v in self.parameters.items()},
-            path / TENSORS_FILE,
-        )
-        (path / CONFIG_FILE).write_text(json.dumps(config, indent=1) + "\n")
+        write_tensors(path / TENSORS_FILE, {name: value.float() for name, value in self.parameters.items()})
+        write_text(path / CONFIG_FILE, json.dumps(config, indent=1) + "\n")
 
     @classmethod
     def from_pretrained(cls, directory: str | Path) -> Prompts:

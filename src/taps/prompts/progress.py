@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from taps.errors import StateError
+from taps.files import write_tensors
 from taps.prompts.base import Parameters
 
 
@@ -35,10 +34,8 @@ class TrainingState:
 def save_progress(path: Path, identity: dict[str, Any], state: TrainingState) -> None:
     tensors = {f"parameters.{name}": value for name, value in state.parameters.items()}
     tensors |= {f"velocity.{name}": value for name, value in state.velocity.items()}
-    meta = json.dumps({"identity": identity, "epoch": state.epoch, "history": state.history})
-    part = path.with_name(path.name + ".new")
-    save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, part, metadata={"taps": meta})
-    os.replace(part, path)
+    meta = {"identity": identity, "epoch": state.epoch, "history": state.history}
+    write_tensors(path, tensors, meta)
 
 
 def load_progress(path: Path, identity: dict[str, Any], fresh: TrainingState) -> TrainingState:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from taps.clip import Clip
 from taps.errors import DataError, ImageError, SettingsError, StateError
+from taps.files import write_tensors
 from taps.prompts.base import Prompts, check_base, prompt_tokens
 from taps.prompts.crops import Images, in_batches, loaded_ahead
 from taps.source import RunningMoments, SourceStats, stats_from
@@ -151,9 +150,7 @@ class Pass:
             "unreadable": self.unreadable,
             "counts": counts,
         }
-        part = path.with_name(path.name + ".new")
-        save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, part, {"taps": json.dumps(meta)})
-        os.replace(part, path)
+        write_tensors(path, tensors, meta)
 
     def load(self, path: Path) -> None:
         if not path.exists():
