@@ -28,7 +28,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(name: str, pictures: Path, out: Path, *more: str) -> list[str]:
     fast = ["--model", "tiny", "--seeds", "1", "--set", "views=3", "--set", "tau0=0.0"]
-    return [name, "--dataset", str(pictures), *fast, "--out", str(out), *more]
+    return [name, "--data", str(pictures), *fast, "--out", str(out), *more]
 
 
 def test_a_blind_ablation_says_so(pictures: Path, tmp_path: Path) -> None:

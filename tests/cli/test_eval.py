@@ -72,7 +72,7 @@ def test_rows_and_files(pictures: Path, tmp_path: Path) -> None:
 
 
 def test_again_is_refused_and_resume_adds(pictures: Path, tmp_path: Path) -> None:
-    first = call(pictures, tmp_path, "--method", "zero_shot", "--no-baselines")
+    first = call(pictures, tmp_path, "--methods", "zero_shot", "--no-baselines")
     first[first.index("--set") : first.index("--set") + 2] = []
     runner.invoke(app, first, catch_exceptions=False)
     with pytest.raises(DataError, match="--resume"):

@@ -15,7 +15,10 @@ def ablate(
     name: Annotated[
         str, typer.Argument(help="rate, alpha, buffer, selection, eviction, alignment, reset or policy.")
     ],
-    dataset: Annotated[str, typer.Option(help="Names (`taps data list`) or paths, separated by commas.")],
+    dataset: Annotated[
+        str,
+        typer.Option("--dataset", "--data", help="Names (`taps data list`) or paths, separated by commas."),
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the results.")],
     model: Annotated[str, typer.Option(help="pocket, ViT-B-16, a checkpoint's path, …")] = "pocket",
     pretrained: Annotated[

@@ -13,10 +13,14 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 @app.command("eval")
 def evaluate_command(
-    dataset: Annotated[str, typer.Option(help="Names (`taps data list`) or paths, separated by commas.")],
+    dataset: Annotated[
+        str,
+        typer.Option("--dataset", "--data", help="Names (`taps data list`) or paths, separated by commas."),
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the results.")],
     method: Annotated[
-        str, typer.Option(help="Methods, separated by commas; `taps methods` lists them.")
+        str,
+        typer.Option("--method", "--methods", help="Separated by commas; `taps methods` lists them."),
     ] = "taps",
     model: Annotated[str, typer.Option(help="pocket, ViT-B-16, a checkpoint's path, …")] = "pocket",
     pretrained: Annotated[
