@@ -11,8 +11,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 # Fewer views than the paper's 64, of which a larger share is kept: two cores are done in three minutes.
 VIEWS, FRACTION = 8, 0.3
-# Entropies have a ceiling, so a threshold made for a normal tail asks about fewer than it is meant to: a tenth
-# leaves a page with questions to look at.
+# Entropies have a ceiling, so a threshold made for a normal tail asks about fewer than it is meant to: a
+# tenth leaves a page with questions to look at.
 RATE = 0.1
 
 
