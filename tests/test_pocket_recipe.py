@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -16,15 +16,25 @@ CANVAS = 96
 
 
 @pytest.fixture(scope="module")
-def isolate() -> Iterator[ModuleType]:
-    """The module, found as its own scripts find it, and forgotten afterwards: names there are common."""
+def recipe() -> Iterator[Callable[[str], ModuleType]]:
+    """Modules found as their own scripts find them, and forgotten afterwards: names there are common."""
     before = set(sys.modules)
     sys.path.insert(0, str(RECIPE))
-    yield importlib.import_module("isolate")
+    yield importlib.import_module
     sys.path.remove(str(RECIPE))
     for name in set(sys.modules) - before:
         if str(RECIPE) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def isolate(recipe: Callable[[str], ModuleType]) -> ModuleType:
+    return recipe("isolate")
+
+
+@pytest.fixture(scope="module")
+def drawings(recipe: Callable[[str], ModuleType]) -> ModuleType:
+    return recipe("drawings")
 
 
 def disc(cx: float, cy: float, radius: float, height: int, width: int) -> torch.Tensor:
@@ -54,10 +64,10 @@ def test_an_object_and_its_mask_stay_together_and_whole(isolate: ModuleType) -> 
     assert kept.max() < 1.05
 
 
-def test_crests_are_one_pixel_wide_and_where_the_border_is(isolate: ModuleType) -> None:
+def test_crests_are_one_pixel_wide_and_where_the_border_is(drawings: ModuleType) -> None:
     picture = torch.zeros(1, 1, 64, 64)
     picture[..., 20:] = 1
-    strength, crest = isolate.ridges(isolate.blur(picture, 2.0))
+    strength, crest = drawings.ridges(drawings.blur(picture, 2.0))
     lines = (crest > 0.05)[0, 0, 5:-5]
     assert (lines.sum(1) <= 2).all()
     assert lines[:, 19:21].any(1).all()
@@ -65,10 +75,10 @@ def test_crests_are_one_pixel_wide_and_where_the_border_is(isolate: ModuleType) 
     assert ((strength > 0.05)[0, 0, 5:-5].sum(1) > 4).all()  # without crests the line would be broad
 
 
-def test_drawings_are_lines_on_white_around_the_object(isolate: ModuleType) -> None:
+def test_drawings_are_lines_on_white_around_the_object(drawings: ModuleType) -> None:
     torch.manual_seed(0)
     there = disc(64, 64, 40, 128, 128).expand(6, 1, 128, 128)
-    drawn = isolate.line_drawing(torch.rand(6, 3, 1, 1) * there, there)
+    drawn = drawings.line_drawing(torch.rand(6, 3, 1, 1) * there, there)
     assert drawn.shape == (6, 3, 64, 64)
     assert drawn.min() >= 0
     assert drawn.max() <= 1
@@ -120,10 +130,10 @@ def test_what_captions_name_is_found_among_the_teachers_features(isolate: Module
     assert found[named.sum(1) == 0].abs().max() == 0
 
 
-def test_a_redrawn_object_and_its_mask_stay_together(isolate: ModuleType) -> None:
+def test_a_redrawn_object_and_its_mask_stay_together(drawings: ModuleType) -> None:
     torch.manual_seed(0)
     there = disc(64, 64, 36, 128, 128).expand(32, 1, 128, 128)
-    x, mask = isolate.redrawn(there.expand(-1, 3, -1, -1), there)
+    x, mask = drawings.redrawn(there.expand(-1, 3, -1, -1), there)
     assert ((x[:, :1] > 0.5) == (mask > 0.5)).float().mean() > 0.97
     area = (mask > 0.5).float().mean((1, 2, 3)) / there[0].mean()
     assert area.min() > 0.4
@@ -131,23 +141,23 @@ def test_a_redrawn_object_and_its_mask_stay_together(isolate: ModuleType) -> Non
     assert area.std() > 0.1  # proportions do change
 
 
-def test_few_tones_are_three_colours_at_the_means_of_their_parts(isolate: ModuleType) -> None:
+def test_few_tones_are_three_colours_at_the_means_of_their_parts(drawings: ModuleType) -> None:
     make = torch.Generator().manual_seed(0)
     left = torch.arange(128).view(1, 1, 1, 128) < 64
     picture = torch.where(left, torch.tensor(0.2), torch.tensor(0.8)).expand(1, 3, 128, 128)
     picture = picture + 0.02 * torch.randn(1, 3, 128, 128, generator=make)
     torch.manual_seed(0)
-    flat = isolate.few_tones(picture, torch.ones(1, 1, 128, 128))
+    flat = drawings.few_tones(picture, torch.ones(1, 1, 128, 128))
     assert len(flat.flatten(2)[0].t().unique(dim=0)) <= 3
     assert flat[0, :, :, :50].mean() == pytest.approx(0.2, abs=0.03)
     assert flat[0, :, :, 78:].mean() == pytest.approx(0.8, abs=0.03)
 
 
-def test_clip_art_lies_on_a_page_and_differs_from_the_photo(isolate: ModuleType) -> None:
+def test_clip_art_lies_on_a_page_and_differs_from_the_photo(drawings: ModuleType) -> None:
     torch.manual_seed(0)
     there = disc(64, 64, 36, 128, 128).expand(24, 1, 128, 128)
     photo = torch.rand(24, 3, 128, 128)
-    drawn = isolate.clip_art(photo, there)
+    drawn = drawings.clip_art(photo, there)
     assert drawn.shape == (24, 3, 64, 64)
     assert drawn.min() >= 0
     assert drawn.max() <= 1

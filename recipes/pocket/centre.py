@@ -14,13 +14,11 @@ from pathlib import Path
 import torch
 from augment import centre_transforms, sample
 from data import CANVAS, Images
+from drawings import clip_art, cut_out, line_drawing
 from isolate import (
     LARGE,
-    clip_art,
-    cut_out,
     good,
     label_directions,
-    line_drawing,
     object_masks,
     object_transforms,
     sample_masks,
