@@ -26,3 +26,16 @@ def test_demo_writes_a_page_that_needs_nothing_else(tmp_path):
         assert f"<td>{accuracy[1]}</td><td>{accuracy[2]}</td>" in page
     asked = int(re.search(r"The (\d+) questions", page)[1])
     assert asked == page.count("<figure>") > 0
+
+
+def test_a_mistake_is_told_before_anything_is_streamed(tmp_path):
+    for wrong, told in ((("--rate", "2"), "rate=2.0 is not a rate"), (("--limit", "0"), "--limit")):
+        done = subprocess.run(
+            [sys.executable, "-m", "taps.cli", "demo", "--model", "tiny", "--out", str(tmp_path), *wrong],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "120"},
+        )
+        assert done.returncode != 0
+        assert told in done.stderr
+        assert "asked" not in done.stdout  # no progress bar has been shown

@@ -23,7 +23,7 @@ def demo(
         str, typer.Option(help="pocket comes with the package; any other model works too.")
     ] = "pocket",
     methods: Annotated[str, typer.Option(help="Which methods to compare.")] = "zero_shot,tpt,taps",
-    limit: Annotated[int, typer.Option(help="Stop after so many images; there are 360.")] = IMAGES,
+    limit: Annotated[int, typer.Option(min=1, help="Stop after so many images; there are 360.")] = IMAGES,
     views: Annotated[int, typer.Option(help="Views of each image; the paper has 64.")] = VIEWS,
     rate: Annotated[float, typer.Option(help="Share of images to ask about.")] = RATE,
     seed: Annotated[int, typer.Option(help="Order of the stream and all random choices.")] = 0,
@@ -61,13 +61,15 @@ def demo(
     console.print(
         f"{len(order)} images, {len(dataset.classes)} classes, model {model}, {views} views of each image."
     )
-    traces = []
+    learners = {}  # all made first: a mistake in the last one's settings should not cost the others' time
     for name in methods.split(","):
         # The paper's rule would ask about nearly all of the first 30 images: the budget is held.
         settings = given_settings(
             name, {"views": views, "fraction": FRACTION, "rate": rate, "budget": "hard"}, []
         )
-        learner = Learner(clip, dataset.classes, name, seed=seed, **settings)
+        learners[name] = Learner(clip, dataset.classes, name, seed=seed, **settings)
+    traces = []
+    for name, learner in learners.items():
         with MethodBar(console, name, len(order)) as update:
             traces.append(play(learner, dataset, order, Trace(name, find_method(name).line), update))
     report = out / "report.html"
