@@ -18,6 +18,7 @@ def test_tensors_are_as_readable_as_other_files_of_this_user(tmp_path: Path, mas
     before = os.umask(mask)
     try:
         (tmp_path / "plain").write_text("")
+        (tmp_path / "tensors.part").touch(0o600)  # left by somebody who was stopped
         write_tensors(tmp_path / "tensors", {"a": torch.arange(3)}, {"what": "numbers"})
     finally:
         os.umask(before)

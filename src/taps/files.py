@@ -23,6 +23,7 @@ def write_text(path: Path, text: str) -> None:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], meta: dict[str, Any] | None = None) -> None:
     """A safetensors file; `meta` goes into its header, as JSON under "taps"."""
     part = _part(path)
+    part.unlink(missing_ok=True)  # left by somebody who was stopped
     part.touch()
     mode = part.stat().st_mode  # what this user's files have here: safetensors makes its own private
     save_file(
