@@ -21,13 +21,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from taps.clip import Clip
-from taps.clip.load import load_clip
-from taps.data import load_dataset, stream_order
-from taps.evaluate.ahead import ahead
-from taps.evaluate.bench import clock, machine, photo, summarise, wait
-from taps.evaluate.bench_profile import attention_times, kernel_times, stage_times
-from taps.evaluate.bench_step import (
+from taps.bench.bench import clock, machine, photo, summarise, wait
+from taps.bench.profile import attention_times, kernel_times, stage_times
+from taps.bench.step import (
     Case,
     cases,
     fill,
@@ -37,12 +33,16 @@ from taps.evaluate.bench_step import (
     settle,
     views_of,
 )
+from taps.clip import Clip
+from taps.clip.load import load_clip
+from taps.data import load_dataset, stream_order
+from taps.images.tensor import _fused_views, batched_views
+from taps.images.views import make_views, sample_crops, sample_generator
 from taps.learner import Learner
 from taps.methods.tuner import Tuner
 from taps.prompts import maple
+from taps.stream.prefetch import ahead
 from taps.types import PixelArray
-from taps.views import make_views, sample_crops, sample_generator
-from taps.views.tensor import _fused_views, batched_views
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")

@@ -21,10 +21,10 @@ import torch
 from taps import load_clip
 from taps.clip import Clip
 from taps.errors import TapsError
+from taps.images.views import make_views, sample_generator
 from taps.methods.registry import find_method, method_settings
 from taps.prompts import maple
-from taps.prompts.stats import collect_stats
-from taps.views import make_views, sample_generator
+from taps.training.stats import collect_stats
 
 METHODS = (
     "zero_shot",

@@ -2,7 +2,7 @@
 
     python benchmarks/reference_step.py --model ViT-B-32 --classes 100 --buffer 150 --views 16
 
-The way itself is `taps.evaluate.reference_step.ReferenceStep`.
+The way itself is `taps.bench.reference_step.ReferenceStep`.
 """
 
 from __future__ import annotations

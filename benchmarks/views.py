@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from taps.images.views import make_views, sample_generator
 from taps.types import PixelArray
-from taps.views import make_views, sample_generator
 
 IMAGES = ((64, 64), (375, 500), (1200, 1600))
 SIZES = (64, 224)

@@ -41,8 +41,8 @@ import taps
 from taps.clip import Clip
 from taps.data import Dataset, corrupt_dataset, load_dataset, subset_classes
 from taps.head.head import Head
+from taps.images.views import make_views, sample_generator
 from taps.learner import Learner
-from taps.views import make_views, sample_generator
 
 ORDERS = 5
 KEPT = 0.25  # of the views: with few of them a tenth would be none

@@ -104,7 +104,7 @@ def outliers(file: Path, stored: list[Path]) -> None:
 def neighbourhood(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Entropy, density, share of own-class neighbours, and places of the twentieth of highest entropy."""
     import taps
-    from taps.classifier import Classifier, class_texts
+    from taps.prompts.classifier import Classifier, class_texts
 
     held = np.load(path)
     features = held["features"][:, 0].astype(np.float64)

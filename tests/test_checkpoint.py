@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 import torch
-from streams import CLASSES, same_state, walk
 
 from taps import Learner, files, load_clip
 from taps.clip import Clip
 from taps.errors import StateError, TapsError
 from taps.prompts import Prompts
-from taps.source import SourceStats
+from taps.prompts.source import SourceStats
 from taps.types import PixelArray
+from tests.streams import CLASSES, same_state, walk
 
 Picture = Callable[[int], PixelArray]
 SMALL: dict[str, Any] = {"views": 4, "policy": "random", "rate": 0.6, "buffer": 4}

@@ -33,7 +33,13 @@ def test_there_are_examples_to_run() -> None:
     finder = doctest.DocTestFinder()
     with_examples = [
         test.name
-        for name in ("taps.losses", "taps.clip.load", "taps.learner", "taps.policy", "taps.methods.check")
+        for name in (
+            "taps.adapt.losses",
+            "taps.clip.load",
+            "taps.learner",
+            "taps.active.policy",
+            "taps.checks.check",
+        )
         for test in finder.find(importlib.import_module(name))
         if test.examples
     ]

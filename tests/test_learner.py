@@ -13,15 +13,15 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from streams import CLASSES, Bits, answer_for, bits, same_state, walk
 
 import taps.learner
 from taps import Learner
 from taps.clip import Clip
 from taps.errors import ClassNameError, ImageError, QueryError, SettingsError, StateError
 from taps.prompts import Prompts
-from taps.source import SourceStats
+from taps.prompts.source import SourceStats
 from taps.types import PixelArray
+from tests.streams import CLASSES, Bits, answer_for, bits, same_state, walk
 
 Picture = Callable[[int], PixelArray]
 SMALL: dict[str, Any] = {"views": 6, "fraction": 0.5, "policy": "random", "rate": 0.4, "buffer": 5}

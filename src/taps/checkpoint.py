@@ -16,7 +16,7 @@ from taps.clip import Clip, load_clip
 from taps.errors import StateError
 from taps.files import write_tensors, write_text
 from taps.prompts import Prompts
-from taps.source import SourceStats
+from taps.prompts.source import SourceStats
 
 FORMAT = 1
 INDEX = "learner.json"

@@ -13,17 +13,17 @@ from typing import Any
 import torch
 
 from taps import checkpoint
-from taps.classifier import check_classes, readable
+from taps.active.policy import Decision, Policy, make_policy
+from taps.adapt.memory import Evidence, evidence_from, evidence_tensors
 from taps.clip import Clip
 from taps.errors import ClassNameError, QueryError, SettingsError, StateError
-from taps.images import load_image
-from taps.memory import Evidence, evidence_from, evidence_tensors
+from taps.images.decode import load_image
+from taps.images.views import make_views, sample_generator
 from taps.methods.amend import hand_over, remembers, take_back
 from taps.methods.base import Snapshot
 from taps.methods.registry import find_method, method_settings
-from taps.policy import Decision, Policy, make_policy
+from taps.prompts.classifier import check_classes, readable
 from taps.types import Prediction
-from taps.views import make_views, sample_generator
 
 PENDING = 1000  # questions that may wait for an answer at one time
 UNDO = 100  # answers that can be taken back, at most, where the method's settings do not say

@@ -8,13 +8,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from literal import Literal
 
 from taps import load_clip
 from taps.clip import Clip
 from taps.clip.layout import make_layout, token_rows
 from taps.clip.tokenizer import encode
 from taps.errors import ClassNameError, PromptsError
+from tests.literal import Literal
 
 NAMES = ["cat", "a very long name of a class", "cat", "cat flap", "x", "Ångström éclair 北京"]
 

@@ -15,8 +15,8 @@ import pytest
 
 from taps.errors import DataError, StateError
 from taps.evaluate.jobs import SPEC, Job, run_job, slug
-from taps.evaluate.protocol import Tally
-from taps.evaluate.record import CHECKPOINT, PREDICTIONS
+from taps.stream.protocol import Tally
+from taps.stream.record import CHECKPOINT, PREDICTIONS
 
 SETTINGS = {"views": 4, "policy": "fixed", "tau0": 0.0, "buffer": 5}
 NEVER = {**SETTINGS, "reset": "never", "lr": 1e-3}

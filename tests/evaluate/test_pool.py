@@ -18,8 +18,8 @@ from taps.errors import StateError
 from taps.evaluate.evaluate import evaluate
 from taps.evaluate.folder import RESULTS, UNFINISHED
 from taps.evaluate.jobs import Job, StreamSpec
-from taps.evaluate.lock import locked
 from taps.evaluate.pool import run_jobs
+from taps.stream.lock import locked
 
 
 @dataclass(frozen=True)

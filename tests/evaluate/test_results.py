@@ -10,8 +10,7 @@ import pytest
 
 from taps.errors import DataError, SettingsError
 from taps.evaluate.results import read_results
-
-from .made_up import made_up_folder
+from tests.made_up import made_up_folder
 
 
 def test_runs_are_cut_to_what_all_have(tmp_path: Path) -> None:

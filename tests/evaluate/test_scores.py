@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taps.errors import DataError
-from taps.evaluate.protocol import Tally
 from taps.evaluate.scores import answers_at, calibration_error, overhead, read_run, score
-
-from .made_up import made_up_folder
+from taps.stream.protocol import Tally
+from tests.made_up import made_up_folder
 
 probabilities = st.floats(0.001, 1.0, allow_nan=False)
 
@@ -95,7 +94,7 @@ def test_the_first_part_of_a_run(tmp_path: Path) -> None:
 def test_odd_names_survive_the_csv(tmp_path: Path) -> None:
     from contextlib import closing
 
-    from taps.evaluate.record import Record
+    from taps.stream.record import Record
     from taps.types import Prediction
 
     keys = ["a,b.png", 'quo"te.png', "line\u2028end.png", "return\r.png", "new\nline.png", "ü.png"]

@@ -7,7 +7,7 @@ import pytest
 
 from taps.methods.presets import VARIANTS
 from taps.methods.registry import METHODS
-from taps.prompts.recipe import RECIPES
+from taps.training.recipe import RECIPES
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {name: (DOCS / name).read_text(encoding="utf-8") for name in ("methods.md", "training.md")}

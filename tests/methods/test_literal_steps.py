@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.methods import literal
-from tests.methods.literal import NAMES
 
 import taps
 from taps.methods import cocoop_tpt
 from taps.methods.registry import find_method, method_settings
 from taps.prompts import Prompts, cocoop, maple
-from taps.prompts.recipe import Recipe
-from taps.prompts.train import Trainer
-from taps.source import SourceStats
+from taps.prompts.source import SourceStats
+from taps.training.recipe import Recipe
+from taps.training.train import Trainer
+from tests.methods import literal
+from tests.methods.literal import NAMES
 
 VIEWS, FRACTION, KEPT = 12, 0.3, 3
 TOLERANCE = 1e-9

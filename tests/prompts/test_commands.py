@@ -12,7 +12,7 @@ from taps.cli import methods, prompts, stats
 from taps.errors import PromptsError, SettingsError, StateError
 from taps.methods.registry import METHODS
 from taps.prompts import Prompts
-from taps.source import SourceStats
+from taps.prompts.source import SourceStats
 
 
 def call(app, *arguments):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taps.buffer import choose_victim
+from taps.active.buffer import choose_victim
 from taps.theory.balance import (
     LOSS_UNITS,
     draw_labels,

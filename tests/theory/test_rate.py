@@ -1,11 +1,11 @@
-"""The vectorised policies against `taps.policy`, and Proposition 2 where it holds and where it fails."""
+"""The vectorised policies against `taps.active.policy`; Proposition 2 where it holds and where it fails."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taps.policy import Capped, Dynamic, Quantile
+from taps.active.policy import Capped, Dynamic, Quantile
 from taps.theory.rate import (
     MEAN,
     SHAPES,

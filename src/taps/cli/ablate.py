@@ -59,11 +59,12 @@ def ablate(
     from taps.cli.common import parse_settings
     from taps.cli.eval import parse_list, parse_seeds
     from taps.cli.progress import RunsProgress
-    from taps.evaluate import ablations, plan
+    from taps.evaluate import plan
     from taps.evaluate.evaluate import evaluate
-    from taps.evaluate.figure import pyplot
     from taps.evaluate.jobs import ModelSpec, StreamSpec
     from taps.evaluate.results import read_results
+    from taps.report import ablations
+    from taps.report.figure import pyplot
 
     if plots:
         pyplot()  # a missing library is said before the hours, not after

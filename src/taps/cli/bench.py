@@ -13,8 +13,8 @@ import typer
 if TYPE_CHECKING:
     import torch
 
+    from taps.bench.step import StepTimings
     from taps.clip import Clip
-    from taps.evaluate.bench_step import StepTimings
 
 app = typer.Typer(no_args_is_help=True, help="Measure speed and memory on this machine.")
 
@@ -45,7 +45,7 @@ def step(
     """The step per image: the published way and ours side by side, alternating."""
     from rich.console import Console
 
-    from taps.evaluate.bench_step import cases, measure_step
+    from taps.bench.step import cases, measure_step
 
     place, number = settle_device(device, dtype, threads)
     load = model_loader(model, pretrained)
@@ -100,7 +100,7 @@ def views(
     file: Path | None = JSON,
 ) -> None:
     """From a decoded image to its views: Pillow against tensors."""
-    from taps.evaluate.bench_stream import measure_views
+    from taps.bench.stream import measure_views
 
     place, _ = settle_device(device, None, threads)
     shapes = [[int(side) for side in each.split("x")] for each in images.split(",")]
@@ -140,8 +140,8 @@ def stream(
     file: Path | None = JSON,
 ) -> None:
     """End to end: JPEG bytes in, predictions out, questions answered at once."""
-    from taps.evaluate.bench import class_names
-    from taps.evaluate.bench_stream import measure_stream
+    from taps.bench.bench import class_names
+    from taps.bench.stream import measure_stream
     from taps.learner import Learner
     from taps.prompts import maple
 
@@ -177,7 +177,7 @@ def scaling(
     plot: Path | None = typer.Option(None, help="Draw the curves into this file (png, svg, pdf)."),
 ) -> None:
     """Cost against classes, views, labelled images, image size; memory along a stream."""
-    from taps.evaluate import bench_scaling
+    from taps.bench import scaling as bench_scaling
 
     place, number = settle_device(device, dtype, threads)
     load = model_loader(model, pretrained)
@@ -224,8 +224,8 @@ def settle_device(
     """Where to measure, and in which number type."""
     import torch
 
+    from taps.bench.bench import DTYPES
     from taps.errors import SettingsError
-    from taps.evaluate.bench import DTYPES
 
     if threads:
         torch.set_num_threads(threads)
@@ -269,7 +269,7 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
 
 def write(file: Path | None, device: torch.device, values: dict[str, Any]) -> None:
     """Figures are written as they come: an interrupted run leaves what it measured."""
-    from taps.evaluate.bench import machine
+    from taps.bench.bench import machine
 
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -8,11 +8,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from taps.classifier import check_classes
 from taps.data import Dataset, load_dataset
 from taps.data.names import read_names
 from taps.errors import DataError, SettingsError
 from taps.methods.registry import find_method
+from taps.prompts.classifier import check_classes
 
 
 def parse_value(text: str) -> Any:

@@ -39,9 +39,9 @@ def demo(
     from taps.clip import load_clip
     from taps.data import demo_dataset, stream_order
     from taps.errors import DataError
-    from taps.evaluate.demo import Trace, page, play
     from taps.learner import Learner
     from taps.methods.registry import find_method
+    from taps.report.demo import Trace, page, play
 
     console = Console()
     try:

@@ -60,8 +60,8 @@ def run(
     from taps.cli.common import dataset_for, given_settings, make_oracle, stream_progress
     from taps.clip import load_clip
     from taps.data.streams import stream_order
-    from taps.evaluate import run as runner
     from taps.learner import Learner
+    from taps.stream import run as runner
 
     console = Console(stderr=as_json)
     dataset, names = dataset_for(folder, classes, oracle)

@@ -41,7 +41,7 @@ def stats(
     from taps.clip import load_clip
     from taps.errors import SettingsError
     from taps.prompts.choose import trained_prompts
-    from taps.prompts.stats import check_layers, collect_stats
+    from taps.training.stats import check_layers, collect_stats
 
     if not data or out is None:
         raise SettingsError("Give the source set with --data and the file to write with --out.")
@@ -82,7 +82,7 @@ def merge(
 ) -> None:
     """Merge statistics of several sets of images into those of all of them."""
     from taps.errors import SettingsError
-    from taps.source import SourceStats, merge_stats
+    from taps.prompts.source import SourceStats, merge_stats
 
     if out.exists():
         raise SettingsError(f"{out} exists already; give another --out, or remove it.")
@@ -92,7 +92,7 @@ def merge(
 def save(stats: object, out: Path, precise: bool) -> None:
     import torch
 
-    from taps.source import SourceStats
+    from taps.prompts.source import SourceStats
 
     assert isinstance(stats, SourceStats)
     stats.save(out, None if precise else torch.float16)

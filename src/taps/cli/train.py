@@ -43,8 +43,8 @@ def train(
     from taps.clip import load_clip
     from taps.data import few_shot
     from taps.errors import SettingsError
-    from taps.prompts.recipe import recipe_for
-    from taps.prompts.train import train_prompts
+    from taps.training.recipe import recipe_for
+    from taps.training.train import train_prompts
 
     recipe = recipe_for(family, epochs=epochs, batch=batch, lr=lr)
     unfinished = out.with_name(out.name + ".unfinished")
@@ -115,7 +115,7 @@ class TrainingBar:
         self.bar.stop()
 
     def update(self, tick: object) -> None:
-        from taps.prompts.train import Tick
+        from taps.training.train import Tick
 
         assert isinstance(tick, Tick)
         note = f"loss {tick.loss:.3f}  accuracy {tick.accuracy:.1%}  lr {tick.lr:.2g}"

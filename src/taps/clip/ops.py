@@ -129,7 +129,7 @@ def plain_text_attention(qkv: Tensor, layout: TextLayout, heads: int) -> Tensor:
 def _short_attention() -> Callable[[Tensor, TextLayout, int], Tensor] | None:
     """The fused kernel, once it has shown here that it compiles and is right."""
     try:
-        from taps.clip.short_attention import short_attention
+        from taps.kernels.text_attention import short_attention
 
         layout = make_layout([[1, 2, 3, 9], [1, 2, 4, 5, 9], [1, 2, 6, 9]]).to("cuda")
         generator = torch.Generator().manual_seed(0)
@@ -168,7 +168,7 @@ def plain_levels(pixels: Tensor, table: Tensor) -> Tensor:
 def _fused_levels() -> Callable[[Tensor, Tensor], Tensor] | None:
     """The fused kernel, once it has shown here that it compiles and is right."""
     try:
-        from taps.clip.fused_levels import fused_levels
+        from taps.kernels.levels import fused_levels
 
         table = torch.arange(768.0, device="cuda").view(3, 256)
         pixels = torch.arange(2 * 3 * 90, device="cuda").to(torch.uint8).view(2, 3, 9, 10)
@@ -211,7 +211,7 @@ def _vision_attention(
 ) -> Callable[[Tensor, int], Tensor] | None:
     """The fused kernel, once it has shown here that it compiles for these sizes and is right."""
     try:
-        from taps.clip.vision_attention import SIZES, TOKENS, vision_attention
+        from taps.kernels.vision_attention import SIZES, TOKENS, vision_attention
 
         if tokens > TOKENS or width // (3 * heads) not in SIZES:
             raise RuntimeError("it has not been made for these sizes")
@@ -267,7 +267,7 @@ def replace_tokens(x: Tensor, fresh: Tensor, first: int) -> Tensor:
 def _fused_add_norm() -> Callable[..., tuple[Tensor, Tensor]] | None:
     """The fused kernel, once it has shown here that it compiles and is right."""
     try:
-        from taps.clip.fused_norm import fused_add_norm
+        from taps.kernels.norm import fused_add_norm
 
         generator = torch.Generator().manual_seed(0)
 

@@ -82,7 +82,7 @@ class Dataset:
 
     def image(self, index: int) -> PixelArray:
         """The decoded pixels of one sample, transformed; an `ImageError` that names the file if broken."""
-        from taps.images import load_image
+        from taps.images.decode import load_image
 
         key = self.samples[index].key
         pixels = load_image(self.source.read(key), name=key)

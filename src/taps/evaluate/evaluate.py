@@ -10,10 +10,10 @@ from typing import Any
 
 from taps.evaluate.folder import UNFINISHED, collect, to_do
 from taps.evaluate.jobs import Job
-from taps.evaluate.lock import locked
 from taps.evaluate.plan import open_streams
 from taps.evaluate.pool import Watch, run_jobs
-from taps.evaluate.record import write_json
+from taps.stream.lock import locked
+from taps.stream.record import write_json
 
 
 @dataclass(frozen=True)

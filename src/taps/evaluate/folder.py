@@ -10,7 +10,7 @@ from typing import Any
 
 from taps.errors import DataError
 from taps.evaluate.jobs import ROW, SPEC, Job
-from taps.evaluate.record import write_json
+from taps.stream.record import write_json
 
 RESULTS, UNFINISHED = "results.json", "unfinished.json"
 SAME = ("method", "settings", "noise", "delay")

@@ -14,13 +14,13 @@ from typing import Any
 from taps.clip import Clip, load_clip
 from taps.data import Dataset, corrupt_dataset, load_dataset, stream_order
 from taps.errors import DataError, StateError
-from taps.evaluate.lock import locked
-from taps.evaluate.peak import reset_peak
-from taps.evaluate.protocol import Session, Stream, Tally, follow
-from taps.evaluate.record import EVENTS, EVERY, PAUSE, Record, write_json
 from taps.evaluate.scores import read_run, score
 from taps.learner import Learner
 from taps.oracles import Delayed, Noisy, Oracle
+from taps.stream.lock import locked
+from taps.stream.peak import reset_peak
+from taps.stream.protocol import Session, Stream, Tally, follow
+from taps.stream.record import EVENTS, EVERY, PAUSE, Record, write_json
 from taps.types import Query
 
 SPEC, ROW = "run.json", "row.json"

@@ -18,7 +18,7 @@ from typing import Any
 
 from taps.errors import TapsError
 from taps.evaluate.jobs import Job, quiet_logs, run_job
-from taps.evaluate.protocol import Tally
+from taps.stream.protocol import Tally
 
 TELL = 0.25  # seconds between two words about progress
 Watch = Callable[[str, int, Any], None]

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.errors import DataError
-from taps.evaluate.record import COLUMNS, EVENTS, PREDICTIONS
+from taps.stream.record import COLUMNS, EVENTS, PREDICTIONS
 
 if TYPE_CHECKING:
-    from taps.evaluate.protocol import Tally
+    from taps.stream.protocol import Tally
 
 Floats = NDArray[np.float64]
 BINS = 15

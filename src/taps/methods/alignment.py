@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from taps.classifier import Classifier
+from taps.adapt.memory import Alignment, make_alignment
 from taps.errors import SettingsError
-from taps.memory import Alignment, make_alignment
 from taps.methods.settings import AskSettings, TuneSettings
 from taps.prompts import Prompts
 from taps.prompts.choose import shipped_source
-from taps.source import SourceStats
+from taps.prompts.classifier import Classifier
+from taps.prompts.source import SourceStats
 
 PROMPTALIGN_LAYERS = (0, 1)
 

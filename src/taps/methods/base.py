@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from taps.memory import Evidence
+from taps.adapt.memory import Evidence
 
 
 @dataclass(frozen=True)

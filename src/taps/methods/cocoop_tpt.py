@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from taps.adapt.gradient import point_at
+from taps.adapt.memory import Evidence
+from taps.adapt.optimiser import fresh_moments
+from taps.adapt.step import StepSettings, take_step
 from taps.clip import Clip
-from taps.gradient import point_at
-from taps.memory import Evidence
 from taps.methods.base import Snapshot, Verdict
 from taps.methods.settings import ViewSettings
-from taps.optimiser import fresh_moments
 from taps.prompts import Prompts, prompt_tokens
 from taps.prompts.choose import trained_prompts
 from taps.prompts.classify import placed, prompt_classifier
-from taps.step import StepSettings, take_step
 
 
 @dataclass(frozen=True)

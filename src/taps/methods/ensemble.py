@@ -9,8 +9,8 @@ from pathlib import Path
 import torch.nn.functional as F
 from torch import Tensor
 
+from taps.adapt.losses import mean_entropy, mean_log_probs, select_confident
 from taps.clip import Clip
-from taps.losses import mean_entropy, mean_log_probs, select_confident
 from taps.methods.frozen import Frozen, Rule
 from taps.methods.settings import ViewSettings
 from taps.prompts import Prompts

@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from taps.classifier import Classifier, class_texts
+from taps.adapt.losses import mean_entropy
+from taps.adapt.memory import Evidence
 from taps.clip import Clip
-from taps.losses import mean_entropy
-from taps.memory import Evidence
 from taps.methods.base import Snapshot, Verdict
 from taps.methods.settings import TextSettings
 from taps.prompts import Prompts
 from taps.prompts.base import Parameters
 from taps.prompts.choose import choose_prompts, trained_prompts
+from taps.prompts.classifier import Classifier, class_texts
 from taps.prompts.classify import class_features, placed, prompt_classifier
 
 Rule = Callable[[Tensor], tuple[Tensor, Tensor]]

@@ -17,20 +17,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from taps.classifier import Classifier
+from taps.active import SCORES, Chooser
+from taps.adapt.memory import Evidence
 from taps.clip import Clip
 from taps.errors import QueryError, SettingsError
 from taps.head.head import DOUBT, Head
 from taps.head.lessons import Lesson, lesson_arrays, lessons_from
 from taps.head.notes import notes_on
-from taps.memory import Evidence
 from taps.methods.amend import take_back
 from taps.methods.base import Method, Snapshot, Verdict
 from taps.methods.ensemble import EnsembleSettings
 from taps.methods.frozen import Frozen, view_zero
 from taps.methods.settings import AskSettings, TextSettings
 from taps.methods.tuner import Tuner
-from taps.selection import SCORES, Chooser
+from taps.prompts.classifier import Classifier
 
 Array = NDArray[np.float64]
 Inner = Frozen | Tuner

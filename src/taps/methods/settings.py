@@ -8,11 +8,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from taps.adapt.graphs import ENGINES
 from taps.errors import SettingsError
-from taps.fast import ENGINES
+from taps.images.views import BACKENDS
 from taps.prompts import Prompts
-from taps.source import SourceStats
-from taps.views import BACKENDS
+from taps.prompts.source import SourceStats
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from taps.active.policy import Quantile
 from taps.clip import Clip
 from taps.methods.settings import TuneSettings
 from taps.methods.tuner import Tuner
-from taps.policy import Quantile
 from taps.prompts.choose import choose_prompts, trained_prompts
 
 

@@ -8,21 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from taps.buffer import Buffer
+from taps.active.buffer import Buffer
+from taps.active.policy import Policy
+from taps.adapt.gradient import Gradient, point_at
+from taps.adapt.graphs import Engine
+from taps.adapt.memory import Evidence, Memory, evidence_from
+from taps.adapt.optimiser import Moments, fresh_moments
+from taps.adapt.step import StepSettings
 from taps.clip import Clip
 from taps.errors import StateError
-from taps.fast import Engine
-from taps.gradient import Gradient, point_at
-from taps.memory import Evidence, Memory, evidence_from
 from taps.methods.alignment import find_alignment
 from taps.methods.base import Snapshot, Verdict
 from taps.methods.guard import Guard
 from taps.methods.settings import AskSettings, TuneSettings, reset_period
-from taps.optimiser import Moments, fresh_moments
-from taps.policy import Policy
 from taps.prompts import Parameters, Prompts
 from taps.prompts.classify import placed, prompt_classifier
-from taps.step import StepSettings
 
 log = logging.getLogger("taps")
 EPISODIC_LR, CONTINUAL_LR = 4e-3, 5e-5

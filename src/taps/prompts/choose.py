@@ -13,7 +13,7 @@ from taps.clip import Clip
 from taps.errors import PromptsError
 from taps.prompts import cocoop, coop, maple, proda
 from taps.prompts.base import KINDS, Prompts, check_base
-from taps.source import SourceStats
+from taps.prompts.source import SourceStats
 
 log = logging.getLogger("taps")
 SOURCE_FILE = "source.safetensors"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from taps.classifier import Classifier, class_texts
 from taps.clip import Clip
 from taps.prompts.base import Parameters, Prompts, prompt_tokens
+from taps.prompts.classifier import Classifier, class_texts
 from taps.prompts.proda import members
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from taps.active.policy import check_rate
 from taps.errors import SettingsError
-from taps.policy import check_rate
 from taps.theory.study_balance import (
     BalanceSetting,
     Row,

@@ -1,0 +1,1 @@
+"""One step on one image: losses, gradients, the labelled memory, the optimiser."""

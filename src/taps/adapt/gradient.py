@@ -1,0 +1,95 @@
+"""Gradients with respect to prompts: through the text tower once per point, to learned tensors at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from taps.prompts.base import Parameters, PromptTokens
+from taps.prompts.classifier import Classifier
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """A gradient in two parts; either is None where there is nothing to differentiate.
+
+    `text` is with respect to the text features [K, d] until it is pulled back, then to the context tokens.
+    """
+
+    text: Tensor | None
+    vision: Tensor | None
+
+    def __add__(self, other: Gradient) -> Gradient:
+        return Gradient(_plus(self.text, other.text), _plus(self.vision, other.vision))
+
+    def __mul__(self, factor: float) -> Gradient:
+        return Gradient(*(None if part is None else part * factor for part in (self.text, self.vision)))
+
+
+def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return b if a is None else a if b is None else a + b
+
+
+NOTHING = Gradient(None, None)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Prompts at one value of their parameters, with the text features there and the way back through them.
+
+    Attributes:
+        parameters: The learned tensors.
+        tokens: The tokens they become (detached).
+        text: Normalised text features [K, d] (detached).
+        graph: The same features with their graph, to the leaf `context`; None where none was asked for.
+        context: The leaf.
+    """
+
+    parameters: Parameters
+    tokens: PromptTokens
+    text: Tensor
+    graph: Tensor | None
+    context: Tensor | None
+
+    def pull_back(self, gradient: Gradient) -> Gradient:
+        """A gradient on text features → one on context tokens. The graph stays, to be used again."""
+        if gradient.text is None or self.graph is None or self.context is None:
+            return Gradient(None, gradient.vision)
+        (text,) = torch.autograd.grad(self.graph, self.context, gradient.text, retain_graph=True)
+        return Gradient(text, gradient.vision)
+
+
+def point_at(classifier: Classifier, parameters: Parameters, *, graph: bool = True) -> Point:
+    """Encode the classes at the given parameters; one text forward."""
+    with torch.no_grad():
+        tokens = classifier.tokens(parameters)
+    if not graph or tokens.text is None:
+        with torch.no_grad():
+            return Point(parameters, tokens, classifier.text(tokens.text), None, None)
+    with torch.enable_grad():
+        context = tokens.text.detach().requires_grad_()
+        features = classifier.text(context)
+    return Point(parameters, tokens, features.detach(), features, context)
+
+
+def to_parameters(classifier: Classifier, parameters: Parameters, gradient: Gradient) -> Parameters:
+    """A gradient on tokens → one on the learned tensors (for MaPLe, through the coupling)."""
+    with torch.enable_grad():
+        leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
+        tokens = classifier.tokens(leaves)
+    pairs = [
+        (token, part)
+        for token, part in ((tokens.text, gradient.text), (tokens.vision, gradient.vision))
+        if token is not None and part is not None
+    ]
+    if not pairs:
+        return {name: torch.zeros_like(value) for name, value in parameters.items()}
+    outputs = [token for token, _ in pairs]
+    parts = [part.to(token.dtype) for token, part in pairs]
+    grads = torch.autograd.grad(outputs, list(leaves.values()), parts, allow_unused=True)
+    return {
+        name: torch.zeros_like(leaf) if grad is None else grad
+        for (name, leaf), grad in zip(leaves.items(), grads, strict=True)
+    }

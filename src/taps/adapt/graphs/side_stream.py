@@ -1,0 +1,125 @@
+"""The end of a step on two lanes: what does not depend on each other runs at the same time.
+
+The kernels there are too small to fill a GPU one by one. The gradient on the text features is known as soon
+as the confident views have been seen, so the way back through the text tower runs beside the way back through
+the vision tower; after the update, the texts are encoded beside view 0. The numbers are those of
+`taps.adapt.step`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from taps.adapt.gradient import NOTHING, Gradient, Point, to_parameters
+from taps.adapt.graphs.capture import Tape
+from taps.adapt.losses import mean_entropy
+from taps.adapt.memory import Alignment, Labelled
+from taps.adapt.optimiser import Moments, adamw
+from taps.adapt.step import Scored, StepSettings, update_prompts
+from taps.prompts.base import Parameters
+from taps.prompts.classifier import Classifier
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The confident views at prompts with vision tokens, and what their loss says of features and texts.
+
+    Attributes:
+        features: Their normalised features with the graph to `vision`.
+        vision: The leaf.
+        by_features: Gradient of the loss on the features.
+        by_text: Gradient of the loss on the text features.
+    """
+
+    features: Tensor
+    vision: Tensor
+    by_features: Tensor
+    by_text: Tensor
+
+    def pull_back(self) -> Tensor:
+        """The gradient on the vision tokens. The graph stays, to be used again."""
+        return torch.autograd.grad(self.features, self.vision, self.by_features, retain_graph=True)[0]
+
+
+def has_two_towers(start: Point, settings: StepSettings, alignment: Alignment | None) -> bool:
+    """Whether there is a way back through either tower, and none from features in between (alignment)."""
+    return (
+        start.tokens.vision is not None
+        and start.graph is not None
+        and not (settings.weight_coarse and alignment)
+    )
+
+
+def see_views(classifier: Classifier, start: Point, scored: Scored, settings: StepSettings) -> Seen:
+    """The confident views, differentiated as far as the features; see `taps.adapt.step.views_gradient`."""
+    assert start.tokens.vision is not None
+    text = start.text.detach().requires_grad_()
+    vision = start.tokens.vision.detach().requires_grad_()
+    with torch.enable_grad():
+        features = classifier.image(scored.images[scored.chosen], vision)
+        seen = features.detach().requires_grad_()
+        loss = settings.weight_entropy * mean_entropy(classifier.logits(seen, text))
+    by_text, by_features = torch.autograd.grad(loss, [text, seen])
+    return Seen(features, vision, by_features, by_text)
+
+
+def update_beside(
+    tape: Tape,
+    classifier: Classifier,
+    start: Point,
+    moments: Moments,
+    scored: Scored,
+    memory: Labelled | None,
+    settings: StepSettings,
+    alignment: Alignment | None,
+) -> tuple[Parameters, Moments, Tensor]:
+    """What `update_prompts` does; by it where there is one tower alone, or alignment to go back through."""
+    if not has_two_towers(start, settings, alignment):
+        return update_prompts(classifier, start, moments, scored, memory, settings, alignment)
+    # Everything one lane made for the other keeps its name until they met: memory that is given back earlier
+    # could be handed out again while the other lane reads it.
+    with tape.beside():
+        seen = see_views(classifier, start, scored, settings)
+    tape.meet()
+    with tape.beside():
+        by_vision = seen.pull_back()
+    recent = NOTHING if memory is None else memory.fresh(classifier, start)
+    pulled = start.pull_back(Gradient(seen.by_text, None) + Gradient(recent.text, None))
+    tape.meet()
+    gradient = Gradient(pulled.text, by_vision) + Gradient(None, recent.vision)
+    return move(classifier, start, moments, gradient, memory, settings)
+
+
+def move(
+    classifier: Classifier,
+    start: Point,
+    moments: Moments,
+    gradient: Gradient,
+    memory: Labelled | None,
+    settings: StepSettings,
+) -> tuple[Parameters, Moments, Tensor]:
+    """The end of `update_prompts`, from the gradient on tokens: the memory's constant part and AdamW."""
+    if memory is not None:
+        gradient = gradient + memory.constant()
+    by_parameter = to_parameters(classifier, start.parameters, gradient)
+    return adamw(start.parameters, by_parameter, moments, lr=settings.lr, weight_decay=settings.weight_decay)
+
+
+@torch.no_grad()
+def predict_beside(tape: Tape, classifier: Classifier, scored: Scored, parameters: Parameters) -> Tensor:
+    """Logits of view 0 at these parameters [K]: what `point_at` and `predict_view` give."""
+    tokens = classifier.tokens(parameters)
+    with tape.beside():
+        seen = view_zero(classifier, scored, tokens.vision)
+    texts = classifier.text(tokens.text)
+    tape.meet()
+    return classifier.logits(seen, texts)[0]
+
+
+@torch.no_grad()
+def view_zero(classifier: Classifier, scored: Scored, vision: Tensor | None) -> Tensor:
+    """View 0's feature at the given vision tokens [1, d]; without any it is what it was."""
+    return scored.features[:1] if vision is None else classifier.image(scored.images[:1], vision)

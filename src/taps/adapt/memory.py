@@ -1,0 +1,327 @@
+"""The labelled memory seen from the step: what its entries add to the gradient.
+
+Episodic (prompts restart at θ0 for every image): an entry's gradient is a constant, computed once when its
+label arrives; the memory keeps the sum, so a step costs the same with no label and with a hundred thousand.
+Continual: the entries are run again at the current prompts, chunk by chunk, in constant memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from taps.active.buffer import Buffer, Entry
+from taps.adapt.gradient import NOTHING, Gradient, Point
+from taps.adapt.losses import ALIGN, cross_entropies
+from taps.prompts.classifier import Classifier
+from taps.prompts.source import SourceStats
+
+DEVICE_BYTES = 1 << 29  # of a GPU's memory for labelled pixels: about 3,500 images of 224 pixels
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is kept of an image while its label is awaited and after.
+
+    Attributes:
+        pixels: View 0, 0..255 [3, S, S]; None once it is not needed any more.
+        views: The views whose statistics are aligned to their class, where fine alignment is on.
+        feature: Normalised image feature at the loaded prompts [d].
+        gradient: Its constant share of the memory's gradient (episodic).
+        beliefs: What several predictors said of it before its label came [E, K], for whoever weighs them.
+    """
+
+    pixels: Tensor | None
+    views: Tensor | None
+    feature: Tensor
+    gradient: Gradient | None = None
+    beliefs: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """What alignment pulls towards, on the model's device: [blocks, tokens, width], whole or of a class."""
+
+    means: Tensor
+    variances: Tensor
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How features are aligned, and to what."""
+
+    form: str
+    layers: tuple[int, ...]
+    coarse: Target | None
+    fine: dict[int, Target]
+
+    def loss(self, features: list[Tensor], target: Target) -> Tensor:
+        return ALIGN[self.form](features, list(target.means), list(target.variances))
+
+
+def make_alignment(
+    form: str,
+    layers: tuple[int, ...],
+    source: SourceStats,
+    classes: tuple[str, ...],
+    classifier: Classifier,
+    fine: bool,
+) -> Alignment:
+    """Pick the wanted blocks out of source statistics."""
+
+    def placed(values: Tensor) -> Tensor:
+        return values.to(device=classifier.clip.device, dtype=classifier.dtype)
+
+    rows = [source.layers.index(layer) for layer in layers]
+    coarse = Target(placed(source.mean[rows]), placed(source.variance[rows]))
+    targets = {}
+    if fine:
+        for index, row in enumerate(source.class_rows(classes)):
+            targets[index] = Target(
+                placed(source.class_means[row][rows]), placed(source.class_variances[row][rows])
+            )
+    return Alignment(form, layers, coarse, targets)
+
+
+class Labelled(Protocol):
+    """What the step asks of labelled images: their part of the gradient, in the two forms it can come in."""
+
+    def fresh(self, classifier: Classifier, point: Point) -> Gradient:
+        """On text features and vision tokens, at the prompts of this step."""
+        ...
+
+    def constant(self) -> Gradient:
+        """On tokens, known beforehand."""
+        ...
+
+
+class Memory:
+    """The buffer of labelled images and its loss: the mean of weight_ce · CE + weight_fine · L_fine.
+
+    Args:
+        buffer: Who is in it and who has to go (Algorithm 2).
+        anchor: The loaded prompts θ0 for an episodic memory; None for a continual one.
+        weight_ce: α.
+        weight_fine: γ.
+        alignment: Needed where γ is not 0.
+        chunk: Entries per forward in a continual memory.
+    """
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        *,
+        anchor: Point | None,
+        weight_ce: float,
+        weight_fine: float = 0.0,
+        alignment: Alignment | None = None,
+        chunk: int = 32,
+    ) -> None:
+        self.buffer = buffer
+        self.anchor = anchor
+        self.weight_ce = weight_ce
+        self.weight_fine = weight_fine
+        self.alignment = alignment
+        self.chunk = chunk
+        # Summed in double precision, so that adding and removing thousands of entries leaves no trace.
+        self.total = NOTHING
+
+    def insert(
+        self,
+        classifier: Classifier,
+        point: Point,
+        id: int,
+        label: int,
+        evidence: Evidence,
+        *,
+        recorded: Callable[[Evidence, int], tuple[Gradient, float]] | None = None,
+    ) -> Entry | None:
+        """Add an answered sample; who is evicted for it, if anyone.
+
+        Args:
+            classifier: The frozen model and the classes.
+            point: The current prompts.
+            id: Of the sample.
+            label: The answer.
+            evidence: What is kept of the image.
+            recorded: Gives the sample's gradient and loss faster, where something can.
+        """
+        if recorded is not None:
+            gradient, loss = recorded(evidence, label)
+        else:
+            gradient, loss = self.sample_gradient(classifier, self.anchor or point, evidence, label)
+        if not _is_finite(gradient):  # in the sum it would stay for ever
+            gradient = _each(gradient, torch.zeros_like)
+        if self.anchor is not None:
+            evidence = Evidence(pixels=None, views=None, feature=evidence.feature, gradient=gradient)
+        elif evidence.pixels is not None:
+            evidence = replace(evidence, pixels=_housed(evidence.pixels, len(self.buffer)))
+        evicted = self.buffer.add(id, label, loss, evidence)
+        if self.anchor is not None:
+            if self.buffer.capacity > 0:
+                self.total = self.total + _each(gradient, Tensor.double)
+            if evicted is not None and evicted.payload.gradient is not None:
+                self.total = self.total + _each(evicted.payload.gradient, Tensor.double) * -1.0
+        return evicted
+
+    def remove(self, id: int) -> Entry | None:
+        """Take an answer back; None where it was evicted before and speaks no more anyway.
+
+        Who was evicted for it does not come back.
+        """
+        if id not in self.buffer:
+            return None
+        entry = self.buffer.remove(id)
+        if not len(self.buffer):
+            self.total = NOTHING
+        elif entry.payload.gradient is not None:
+            self.total = self.total + _each(entry.payload.gradient, Tensor.double) * -1.0
+        return entry
+
+    def constant(self) -> Gradient:
+        """Mean gradient on tokens of an episodic memory; nothing for a continual one."""
+        if self.anchor is None or not len(self.buffer):
+            return NOTHING
+        return self.total * (1 / len(self.buffer))
+
+    def fresh(self, classifier: Classifier, point: Point) -> Gradient:
+        """Mean gradient on text features and vision tokens at the current prompts; nothing if episodic.
+
+        The losses on the way are those of the prompts before this step's update: Algorithm 2 evicts by them.
+        """
+        if self.anchor is not None or not len(self.buffer):
+            return NOTHING
+        total, losses = NOTHING, []
+        entries = self.buffer.entries()
+        for start in range(0, len(entries), self.chunk):
+            part, values = self._chunk_gradient(
+                classifier, point, entries[start : start + self.chunk], len(entries)
+            )
+            total = total + part
+            losses.append(values)
+        self.buffer.set_losses(torch.cat(losses).tolist())
+        return total
+
+    def _chunk_gradient(
+        self, classifier: Classifier, point: Point, entries: list[Entry], size: int
+    ) -> tuple[Gradient, Tensor]:
+        labels = torch.tensor([entry.label for entry in entries], device=point.text.device)
+        text, vision = leaves_of(point)
+        with torch.enable_grad():
+            inputs = stack_inputs([entry.payload for entry in entries], point)
+            losses = cross_entropies(labelled_logits(classifier, inputs, text, vision), labels)
+            loss = self.weight_ce * losses.sum() / size
+            for entry in entries if self.weight_fine else ():
+                loss = loss + self.weight_fine / size * self._fine_loss(
+                    classifier, vision, entry.payload, entry.label
+                )
+        return differentiate(loss, text, vision), losses.detach()
+
+    def sample_gradient(
+        self, classifier: Classifier, point: Point, evidence: Evidence, label: int
+    ) -> tuple[Gradient, float]:
+        """One sample's gradient on tokens (pulled back through the text tower) and its cross-entropy."""
+        text, vision = leaves_of(point)
+        target = torch.tensor([label], device=text.device)
+        with torch.enable_grad():
+            inputs = stack_inputs([evidence], point)
+            cross_entropy = cross_entropies(labelled_logits(classifier, inputs, text, vision), target).sum()
+            if self.anchor is None:  # continual: the gradient is taken anew in every step
+                return NOTHING, float(cross_entropy.detach())
+            loss = self.weight_ce * cross_entropy
+            if self.weight_fine:
+                loss = loss + self.weight_fine * self._fine_loss(classifier, vision, evidence, label)
+        return point.pull_back(differentiate(loss, text, vision)), float(cross_entropy.detach())
+
+    def _fine_loss(
+        self, classifier: Classifier, vision: Tensor | None, evidence: Evidence, label: int
+    ) -> Tensor:
+        """L_fine: statistics over the sample's own views against those of its class in the source set."""
+        assert self.alignment is not None
+        images = classifier.clip.preprocess(_present(evidence.views))
+        kept = classifier.clip.image_layers(images, vision, self.alignment.layers)
+        return self.alignment.loss([layer.to(classifier.dtype) for layer in kept], self.alignment.fine[label])
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Everything that must be saved, by name."""
+        for part in ("text", "vision"):
+            if (value := getattr(self.total, part)) is not None:
+                yield f"total.{part}", value
+        for index, entry in enumerate(self.buffer.entries()):
+            yield from evidence_tensors(f"entry.{index}", entry.payload)
+
+
+def evidence_tensors(prefix: str, evidence: Evidence) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of one piece of evidence, by name."""
+    gradient = evidence.gradient or NOTHING
+    named = {
+        "pixels": evidence.pixels,
+        "views": evidence.views,
+        "feature": evidence.feature,
+        "gradient.text": gradient.text,
+        "gradient.vision": gradient.vision,
+        "beliefs": evidence.beliefs,
+    }
+    yield from ((f"{prefix}.{name}", value) for name, value in named.items() if value is not None)
+
+
+def evidence_from(prefix: str, tensors: dict[str, Tensor]) -> Evidence:
+    """The inverse of `evidence_tensors`."""
+    text, vision = tensors.get(f"{prefix}.gradient.text"), tensors.get(f"{prefix}.gradient.vision")
+    return Evidence(
+        pixels=tensors.get(f"{prefix}.pixels"),
+        views=tensors.get(f"{prefix}.views"),
+        feature=tensors[f"{prefix}.feature"],
+        gradient=None if text is None and vision is None else Gradient(text, vision),
+        beliefs=tensors.get(f"{prefix}.beliefs"),
+    )
+
+
+def leaves_of(point: Point) -> tuple[Tensor, Tensor | None]:
+    """Text features and vision tokens as leaves to differentiate at."""
+    vision = point.tokens.vision
+    return point.text.detach().requires_grad_(), None if vision is None else vision.detach().requires_grad_()
+
+
+def stack_inputs(evidence: Sequence[Evidence], point: Point) -> Tensor:
+    """What labelled images are classified from: pixels, or features where prompts leave images alone."""
+    if point.tokens.vision is None:
+        return torch.stack([each.feature for each in evidence])
+    return torch.stack([_present(each.pixels).to(point.text.device, non_blocking=True) for each in evidence])
+
+
+def labelled_logits(classifier: Classifier, inputs: Tensor, text: Tensor, vision: Tensor | None) -> Tensor:
+    """Logits of what `stack_inputs` made."""
+    if vision is not None:
+        inputs = classifier.image(classifier.clip.preprocess(inputs), vision)
+    return classifier.logits(inputs, text)
+
+
+def differentiate(loss: Tensor, text: Tensor, vision: Tensor | None) -> Gradient:
+    if vision is None:
+        return Gradient(torch.autograd.grad(loss, text)[0], None)
+    return Gradient(*torch.autograd.grad(loss, [text, vision], allow_unused=True))
+
+
+def _is_finite(gradient: Gradient) -> bool:
+    return all(bool(part.isfinite().all()) for part in (gradient.text, gradient.vision) if part is not None)
+
+
+def _each(gradient: Gradient, function: Callable[[Tensor], Tensor]) -> Gradient:
+    return Gradient(*(None if part is None else function(part) for part in (gradient.text, gradient.vision)))
+
+
+def _housed(pixels: Tensor, others: int) -> Tensor:
+    """Pixels stay on the GPU while they are few; beyond `DEVICE_BYTES` they wait in pinned host memory."""
+    if not pixels.is_cuda or (others + 1) * pixels.nbytes <= DEVICE_BYTES:
+        return pixels
+    return torch.empty_like(pixels, device="cpu", pin_memory=True).copy_(pixels)
+
+
+def _present(tensor: Tensor | None) -> Tensor:
+    assert tensor is not None
+    return tensor

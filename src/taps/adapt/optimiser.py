@@ -1,0 +1,133 @@
+"""AdamW as a pure function of tensors: no hidden state, no synchronisation with the host."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from taps.prompts.base import Parameters
+
+log = logging.getLogger("taps")
+
+
+@dataclass(frozen=True)
+class Moments:
+    """AdamW's memory: running mean and uncentred variance of the gradient, and how many steps made them."""
+
+    first: Parameters
+    second: Parameters
+    steps: int | Tensor  # a tensor where steps are recorded and replayed on the device
+
+
+def fresh_moments(parameters: Parameters) -> Moments:
+    return Moments(
+        {name: torch.zeros_like(value) for name, value in parameters.items()},
+        {name: torch.zeros_like(value) for name, value in parameters.items()},
+        0,
+    )
+
+
+def all_finite(tensors: Parameters) -> Tensor:
+    """One boolean on the device."""
+    return torch.stack([torch.isfinite(value).all() for value in tensors.values()]).all()
+
+
+def adamw(
+    parameters: Parameters,
+    gradients: Parameters,
+    moments: Moments,
+    *,
+    lr: float,
+    weight_decay: float = 0.01,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+) -> tuple[Parameters, Moments, Tensor]:
+    """One AdamW step. When any gradient is not finite, no tensor changes.
+
+    Returns:
+        The new parameters, the new moments, and a boolean tensor: whether the step was taken. Where it
+        was not, the caller goes on with the moments it had: the new ones count a step that was never made.
+    """
+    taken = all_finite(gradients)
+    steps = moments.steps + 1
+    corrections = _corrections(steps, betas, taken.device)
+    rule: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "betas": betas, "eps": eps}
+    updated: Parameters = {}
+    first: Parameters = {}
+    second: Parameters = {}
+    for name, value in parameters.items():
+        gradient = gradients[name].to(value.dtype)
+        fused = _fused_adamw() if value.is_cuda and value.dtype == torch.float32 else None
+        updated[name], first[name], second[name] = (fused or plain_adamw)(
+            value, gradient, moments.first[name], moments.second[name], corrections, taken, **rule
+        )
+    return updated, Moments(first, second, steps), taken
+
+
+def plain_adamw(
+    value: Tensor,
+    gradient: Tensor,
+    first: Tensor,
+    second: Tensor,
+    corrections: Tensor,
+    taken: Tensor,
+    *,
+    lr: float,
+    weight_decay: float,
+    betas: tuple[float, float],
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """New value and moments of one tensor.
+
+    Args:
+        value: What is moved.
+        gradient: Of it.
+        first: Running mean of the gradient.
+        second: Running mean of its square.
+        corrections: What these have to be divided by, being means of few [2].
+        taken: Whether anything is to change.
+        lr: Learning rate.
+        weight_decay: Share of `lr` that is taken off the value.
+        betas: How slowly the running means forget.
+        eps: Keeps the division finite.
+    """
+    mean = betas[0] * first + (1 - betas[0]) * gradient
+    square = betas[1] * second + (1 - betas[1]) * gradient * gradient
+    direction = (mean / corrections[0]) / ((square / corrections[1]).sqrt() + eps)
+    moved = value * (1 - lr * weight_decay) - lr * direction
+    changes = ((moved, value), (mean, first), (square, second))
+    new_value, new_first, new_second = (torch.where(taken, new, old) for new, old in changes)
+    return new_value, new_first, new_second
+
+
+def _corrections(steps: int | Tensor, betas: tuple[float, float], device: torch.device) -> Tensor:
+    if isinstance(steps, Tensor):
+        return torch.stack([1 - beta**steps for beta in betas])
+    values = (1 - beta**steps for beta in betas)  # filled in, not sent: a recording cannot wait for the host
+    return torch.stack([torch.full((), value, dtype=torch.float64, device=device) for value in values])
+
+
+@functools.cache
+def _fused_adamw() -> Callable[..., tuple[Tensor, Tensor, Tensor]] | None:
+    """The fused kernel, once it has shown here that it compiles and is right."""
+    try:
+        from taps.kernels.adamw import fused_adamw
+
+        draws = torch.randn(4, 1500, generator=torch.Generator().manual_seed(0)).cuda()
+        corrections = _corrections(3, (0.9, 0.999), draws.device)
+        rule: dict[str, Any] = {"lr": 1e-2, "weight_decay": 0.1, "betas": (0.9, 0.999), "eps": 1e-8}
+        for taken in (True, False):
+            given = (*draws[:3], draws[3].square(), corrections, torch.full((), taken, device="cuda"))
+            for mine, theirs in zip(fused_adamw(*given, **rule), plain_adamw(*given, **rule), strict=True):
+                if not torch.allclose(mine, theirs, rtol=1e-5, atol=1e-7):
+                    raise RuntimeError("its results are wrong")
+    except Exception as error:
+        log.info("AdamW runs unfused: its kernel cannot be used here (%s).", error)
+        return None
+    return fused_adamw

@@ -1,0 +1,191 @@
+"""THE step: what happens to one image. The numbers are those of the steps in docs/paper.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from taps.adapt.gradient import Gradient, Point, point_at, to_parameters
+from taps.adapt.losses import mean_entropy, mean_log_probs, select_confident
+from taps.adapt.memory import Alignment, Labelled
+from taps.adapt.optimiser import Moments, adamw
+from taps.prompts.base import Parameters
+from taps.prompts.classifier import Classifier
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """The numbers of one step; symbols as in the paper."""
+
+    fraction: float  # ρ: share of the views that is kept
+    lr: float
+    weight_decay: float
+    weight_entropy: float = 1.0
+    weight_coarse: float = 0.0  # β
+
+
+def nothing() -> None:
+    """There is nothing to note."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything a step leaves behind, still on the device.
+
+    Attributes:
+        logits: Of view 0 at the updated prompts [K]; the prediction.
+        entropy: H_t, before any update.
+        taken: Whether the update was made (not skipped for a gradient that is not finite).
+        chosen: Indices of the confident views.
+        feature: Normalised feature of view 0 at the prompts before the update.
+        end: The prompts after the update.
+        moments: The optimiser's memory after the update.
+        ensemble: Mean log-probability of the confident views before the update [K].
+        anchored: Normalised feature of view 0 at the loaded prompts, where the step came by it.
+        note: Waits for the device and notes what the host must know of the step; to be called once.
+    """
+
+    logits: Tensor
+    entropy: Tensor
+    taken: Tensor
+    chosen: Tensor
+    feature: Tensor
+    end: Point
+    moments: Moments
+    ensemble: Tensor
+    anchored: Tensor | None = None
+    note: Callable[[], None] = nothing
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The views of one image at the prompts before the update.
+
+    Attributes:
+        images: Preprocessed views [N, 3, S, S].
+        features: Their normalised features [N, d].
+        logits: Their logits [N, K].
+        chosen: Indices of the confident views.
+        entropy: H_t.
+        ensemble: Mean log-probability of the confident views [K].
+    """
+
+    images: Tensor
+    features: Tensor
+    logits: Tensor
+    chosen: Tensor
+    entropy: Tensor
+    ensemble: Tensor
+
+
+def always(entropy: Tensor) -> bool:
+    return True
+
+
+def take_step(
+    classifier: Classifier,
+    start: Point,
+    moments: Moments,
+    views: Tensor,
+    memory: Labelled | None,
+    settings: StepSettings,
+    *,
+    alignment: Alignment | None = None,
+    update: Callable[[Tensor], bool] = always,
+    keep_graph: bool = False,
+) -> Outcome:
+    """Steps 2–8 for one image, from the prompts at `start`.
+
+    Args:
+        classifier: The frozen model and the classes.
+        start: The prompts before the update: θ0 when every image starts afresh.
+        moments: The optimiser's memory; fresh when every image starts afresh.
+        views: The views of the image, pixels 0..255 [N, 3, S, S]; view 0 is the image itself.
+        memory: The labelled images; None for methods that never ask.
+        settings: Learning rate, weights.
+        alignment: Source statistics to align to, where β is not 0.
+        update: Whether to learn from an image of this entropy.
+        keep_graph: Whether the next step starts where this one ends.
+    """
+    scored = score_views(classifier, start, views, settings)  # 2–4
+    entropy, chosen, feature = scored.entropy, scored.chosen, scored.features[0]
+    if not update(entropy):
+        skipped = torch.tensor(False)
+        return Outcome(scored.logits[0], entropy, skipped, chosen, feature, start, moments, scored.ensemble)
+    parameters, moments, taken = update_prompts(
+        classifier, start, moments, scored, memory, settings, alignment
+    )  # 7
+    end = point_at(classifier, parameters, graph=keep_graph)
+    logits = predict_view(classifier, scored, end)  # 8
+    return Outcome(logits, entropy, taken, chosen, feature, end, moments, scored.ensemble)
+
+
+@torch.no_grad()  # scoring needs no graph: only the confident views are differentiated
+def score_views(classifier: Classifier, start: Point, views: Tensor, settings: StepSettings) -> Scored:
+    """Steps 2–4: the views' logits, the confident ones, H_t."""
+    images = classifier.clip.preprocess(views)  # 2
+    features = classifier.image(images, start.tokens.vision)
+    logits = classifier.logits(features, start.text)
+    chosen = select_confident(logits, settings.fraction)  # 3
+    kept = logits[chosen]
+    return Scored(images, features, logits, chosen, mean_entropy(kept), mean_log_probs(kept))  # 4
+
+
+def update_prompts(
+    classifier: Classifier,
+    start: Point,
+    moments: Moments,
+    scored: Scored,
+    memory: Labelled | None,
+    settings: StepSettings,
+    alignment: Alignment | None,
+) -> tuple[Parameters, Moments, Tensor]:
+    """Step 7: one AdamW step on the loss of the confident views and the labelled memory."""
+    gradient = views_gradient(classifier, start, scored, settings, alignment)
+    if memory is not None:
+        gradient = start.pull_back(gradient + memory.fresh(classifier, start)) + memory.constant()
+    else:
+        gradient = start.pull_back(gradient)
+    by_parameter = to_parameters(classifier, start.parameters, gradient)
+    return adamw(start.parameters, by_parameter, moments, lr=settings.lr, weight_decay=settings.weight_decay)
+
+
+@torch.no_grad()
+def predict_view(classifier: Classifier, scored: Scored, end: Point) -> Tensor:
+    """Step 8: logits of view 0 at the updated prompts [K]; text-only prompts leave its feature as it was."""
+    vision = end.tokens.vision
+    again = scored.features[:1] if vision is None else classifier.image(scored.images[:1], vision)
+    return classifier.logits(again, end.text)[0]
+
+
+def views_gradient(
+    classifier: Classifier,
+    start: Point,
+    scored: Scored,
+    settings: StepSettings,
+    alignment: Alignment | None,
+) -> Gradient:
+    """Gradient of `weight_entropy · H_t + β · L_coarse` on text features and vision tokens."""
+    images, chosen = scored.images, scored.chosen
+    text = start.text.detach().requires_grad_()
+    if start.tokens.vision is None:  # text-only prompts cannot change an image's features
+        with torch.enable_grad():
+            loss = settings.weight_entropy * mean_entropy(classifier.logits(scored.features[chosen], text))
+        return Gradient(torch.autograd.grad(loss, text)[0], None)
+    vision = start.tokens.vision.detach().requires_grad_()
+    aligned = alignment if settings.weight_coarse else None
+    with torch.enable_grad():
+        layers = aligned.layers if aligned and aligned.form == "promptalign" else ()
+        again, kept = classifier.image_and_layers(images[chosen], vision, layers)
+        loss = settings.weight_entropy * mean_entropy(classifier.logits(again, text))
+        if aligned and aligned.coarse:
+            if not layers:  # the printed equation averages over all views, not only the confident ones
+                kept = [
+                    layer.to(again.dtype)
+                    for layer in classifier.clip.image_layers(images, vision, aligned.layers)
+                ]
+            loss = loss + settings.weight_coarse * aligned.loss(kept, aligned.coarse)
+    return Gradient(*torch.autograd.grad(loss, [text, vision], allow_unused=True))

@@ -1,0 +1,108 @@
+"""Where the time of our step goes on a GPU: by recorded stage, and by kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.profiler import ProfilerActivity, profile
+
+from taps.adapt.graphs.capture import CudaTape
+from taps.adapt.graphs.captured import ContinualStep, EpisodicStep
+from taps.clip.ops import _vision_attention, plain_self_attention
+from taps.methods.tuner import Tuner
+
+
+def stage_times(tuner: Tuner, repeats: int = 20) -> dict[str, float]:
+    """Median milliseconds of each recording's replay; empty where nothing is recorded."""
+    recorded = tuner.engine.recorded
+    if isinstance(recorded, EpisodicStep):
+        stages = {"score": recorded.score, "finish": recorded.finish}
+    elif isinstance(recorded, ContinualStep):
+        stages = {"score": recorded.score, **recorded.update.stages, "text": recorded.text}
+        stages |= {"look": recorded.look, "predict": recorded.predict}
+        if recorded.chunks is not None:
+            stages["chunk"] = recorded.chunks.recording
+    else:
+        return {}
+    return {name: _replay_time(stage, repeats) for name, stage in stages.items()}
+
+
+def attention_times(batch: int, tokens: int, heads: int, size: int, repeats: int = 10) -> dict[str, Any]:
+    """Milliseconds of attention over packed queries, keys and values in bfloat16: torch's ways and ours."""
+    packed = torch.randn(batch, tokens, 3 * heads * size, device="cuda", dtype=torch.bfloat16)
+    upper = torch.randn(batch, tokens, heads * size, device="cuda", dtype=torch.bfloat16)
+    backends = (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
+    ways: dict[str, tuple[Any, Callable[[Tensor, int], Tensor] | None]] = {
+        backend.name: (sdpa_kernel(backend), plain_self_attention) for backend in backends
+    }
+    ours = _vision_attention(tokens, packed.shape[2], heads, packed.dtype)
+    ways["OURS"] = nullcontext(), ours
+    rows: dict[str, Any] = {}
+    for name, (chosen, attend) in ways.items():
+        if attend is None:
+            rows[name] = "its kernel cannot be used here"
+            continue
+
+        def both(attend: Callable[[Tensor, int], Tensor] = attend) -> None:
+            leaf = packed.detach().requires_grad_()
+            torch.autograd.grad(attend(leaf, heads), leaf, upper)
+
+        def forward(attend: Callable[[Tensor, int], Tensor] = attend) -> None:
+            with torch.no_grad():
+                attend(packed, heads)
+
+        try:
+            with chosen:
+                rows[name] = {
+                    "forward": _captured_time(forward, repeats),
+                    "both": _captured_time(both, repeats),
+                }
+        except RuntimeError as error:  # a backend that this device or build has not got
+            rows[name] = str(error)[:200]
+    return rows
+
+
+def _captured_time(work: Callable[[], object], repeats: int, calls: int = 10) -> float:
+    """As part of a recording: launched by hand, kernels as short as these wait for the host."""
+    tape = CudaTape(torch.device("cuda"))
+
+    def often() -> None:
+        for _ in range(calls):
+            work()
+
+    return _time(tape.record(often).replay, repeats) / calls
+
+
+def _replay_time(stage: Any, repeats: int) -> float:
+    return _time(stage.replay, repeats)
+
+
+def _time(work: Callable[[], object], repeats: int) -> float:
+    times: list[float] = []
+    for _ in range(repeats):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return sorted(times)[len(times) // 2]
+
+
+def kernel_times(tuner: Tuner, views: Tensor, steps: int = 5, top: int = 25) -> list[dict[str, Any]]:
+    """The kernels that took most time: name, calls and milliseconds per step."""
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
+        for _ in range(steps):
+            tuner.predict(views)
+        torch.cuda.synchronize()
+    rows = [
+        {"kernel": row.key[:160], "calls": row.count / steps, "ms": row.self_device_time_total / 1e3 / steps}
+        for row in trace.key_averages()
+        if row.self_device_time_total > 0
+    ]
+    return sorted(rows, key=lambda row: -row["ms"])[:top]

@@ -1,0 +1,256 @@
+"""`taps bench step`: the published way and ours side by side, alternating in one process."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from taps.adapt.memory import Evidence, Memory
+from taps.bench.bench import Timing, class_names, clock, photo, summarise, wait
+from taps.bench.reference_step import ReferenceStep
+from taps.clip import Clip
+from taps.images.views import make_views, sample_generator
+from taps.learner import Learner
+from taps.methods.tuner import Tuner
+from taps.prompts import Prompts, maple
+from taps.stream.peak import peak_memory_mb, reset_peak
+from taps.types import PixelArray
+
+log = logging.getLogger("taps")
+TAUGHT = 4  # labelled images that really go through the model; the others repeat them
+IMAGE = (375, 500)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One setting to measure."""
+
+    classes: int
+    buffer: int
+    reset: str
+    views: int = 64
+
+
+@dataclass(frozen=True)
+class StepTimings:
+    """What was measured of one case. Times are milliseconds per image; None where it did not fit into memory.
+
+    Attributes:
+        case: What was measured.
+        reference: The published way, views ready.
+        reference_views: The published way from a decoded image, views by Pillow.
+        ours: Our step, views ready.
+        ours_views: `predict_one` from a decoded image.
+        learn: `learn_one` for one answer.
+        speedup: Ratio of medians, views ready.
+        speedup_views: Ratio of medians, from a decoded image.
+        reference_mib: Peak memory of the published way.
+        ours_mib: Peak memory of ours, the frozen weights included.
+    """
+
+    case: Case
+    reference: Timing | None
+    reference_views: Timing | None
+    ours: Timing
+    ours_views: Timing
+    learn: Timing | None
+    speedup: float | None
+    speedup_views: float | None
+    reference_mib: float | None
+    ours_mib: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def cases(
+    classes: Sequence[int], buffers: Sequence[int], resets: Sequence[str], views: int
+) -> Iterator[Case]:
+    for reset, count, buffer in itertools.product(resets, classes, buffers):
+        yield Case(count, buffer, reset, views)
+
+
+def measure_step(
+    load: Callable[[torch.dtype, torch.device], Clip],
+    case: Case,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    repeats: int,
+    reference: bool = True,
+    engine: str = "auto",
+) -> StepTimings:
+    """Measure one case. Ours is measured for memory alone, then both alternate.
+
+    Args:
+        load: Makes the model in a number type on a device.
+        case: What to measure.
+        device: Where.
+        dtype: Of our frozen weights; the published way keeps float32 and, on CUDA, fp16 autocast.
+        repeats: Rounds; each times either way once.
+        reference: Whether to time the published way at all.
+        engine: Of our step.
+    """
+    image = photo(*IMAGE)
+    settle(device)
+    before = held_mib(device)
+    reset_peak(device)
+    clip = load(dtype, device)
+    prompts = maple.initial(clip, torch.Generator().manual_seed(0))
+    learner = make_learner(clip, case, prompts, engine)
+    views = views_of(image, clip, case.views, "tensor", 0)
+    learn = fill(learner, views, case.buffer)
+    work: dict[str, Callable[[], object]] = {
+        "ours": lambda: learner.method.predict(views),
+        "ours_views": lambda: learner.predict_one(image),
+    }
+    for warm in (work["ours"], work["ours"], work["ours_views"]):
+        warm()
+    wait(device)
+    ours_mib = peak_memory_mb(device) - before
+    reference_mib = None
+    if reference:
+        held = held_mib(device)
+        reset_peak(device)
+        try:
+            published = make_reference(load, case, prompts, device, views)
+            published(views)
+            reference_mib = peak_memory_mb(device) - held
+            work |= reference_work(published, views, image)
+        except torch.OutOfMemoryError:
+            log.warning("The published way runs out of memory at %s.", case)
+            published = None  # type: ignore[assignment]
+            settle(device)
+    times: dict[str, list[float]] = {name: [] for name in work}
+    keep_busy(device)
+    for _ in range(repeats):
+        for name, one in work.items():
+            if device.type == "cuda":
+                one()  # in a stream, an image comes after one like it: caches filled, clocks up
+            times[name].append(clock(one, device))
+    got = {name: summarise(values) for name, values in times.items()}
+    return StepTimings(
+        case,
+        got.get("reference"),
+        got.get("reference_views"),
+        got["ours"],
+        got["ours_views"],
+        summarise(learn) if learn else None,
+        ratio(got.get("reference"), got["ours"]),
+        ratio(got.get("reference_views"), got["ours_views"]),
+        reference_mib,
+        ours_mib,
+    )
+
+
+def held_mib(device: torch.device) -> float:
+    """What is on the device already; a process on a CPU is measured whole."""
+    return torch.cuda.memory_allocated(device) / 2**20 if device.type == "cuda" else 0.0
+
+
+def reference_work(
+    published: ReferenceStep, views: Tensor, image: PixelArray
+) -> dict[str, Callable[[], object]]:
+    """The published way with views ready, and with Pillow making them."""
+
+    def from_image() -> object:
+        return published(views_of(image, published.clip, len(views), "pillow", 0))
+
+    return {"reference": lambda: published(views), "reference_views": from_image}
+
+
+def make_learner(clip: Clip, case: Case, prompts: Prompts, engine: str) -> Learner:
+    return Learner(
+        clip,
+        class_names(case.classes),
+        "taps",
+        prompts=prompts,
+        views=case.views,
+        buffer=max(case.buffer, 1),
+        reset=case.reset,
+        engine=engine,
+        tau0=1e9,  # nobody is asked while the clock runs
+        warmup=10**9,
+    )
+
+
+def make_reference(
+    load: Callable[[torch.dtype, torch.device], Clip],
+    case: Case,
+    prompts: Prompts,
+    device: torch.device,
+    views: Tensor,
+) -> ReferenceStep:
+    step = ReferenceStep(
+        load(torch.float32, device),
+        class_names(case.classes),
+        prompts,
+        reset=case.reset,
+        half=device.type == "cuda",
+    )
+    labels = torch.arange(case.buffer) % case.classes
+    step.remember(views[torch.arange(case.buffer, device=views.device) % len(views)], labels)
+    return step
+
+
+def fill(learner: Learner, views: Tensor, count: int) -> list[float]:
+    """Teach a few images through the front door and repeat what they left; milliseconds per answer."""
+    tuner = learner.method
+    assert isinstance(tuner, Tuner)
+    assert tuner.memory is not None
+    times = []
+    for id in range(min(count, TAUGHT)):
+        pixels = views[id % len(views)].contiguous()
+        with torch.no_grad():
+            prepared = tuner.classifier.clip.preprocess(pixels[None])
+            feature = tuner.classifier.image(prepared, tuner.anchor.tokens.vision)[0]
+        evidence = Evidence(pixels, None, feature)
+        label = id % len(learner.classes)
+        times.append(clock(lambda: tuner.learn(id, label, evidence), views.device))  # noqa: B023
+    taught = tuner.memory.buffer.entries()
+    for id in range(len(taught), count):
+        repeat_entry(tuner.memory, id, id % len(learner.classes), taught[id % len(taught)].payload)
+    return times[1:] or times
+
+
+def repeat_entry(memory: Memory, id: int, label: int, payload: Evidence) -> None:
+    """Put what one image left into the memory once more, without running the model."""
+    memory.buffer.add(id, label, 1.0, payload)
+    if payload.gradient is not None:
+        memory.total = memory.total + payload.gradient
+
+
+def views_of(image: PixelArray, clip: Clip, views: int, backend: str, step: int) -> Tensor:
+    generator, size = sample_generator(0, step), clip.config.image_size
+    return make_views(image, views=views, size=size, generator=generator, device=clip.device, backend=backend)
+
+
+def ratio(slow: Timing | None, fast: Timing) -> float | None:
+    return None if slow is None else slow.median / fast.median
+
+
+def keep_busy(device: torch.device, seconds: float = 0.3) -> None:
+    """Work a GPU until its clocks are up: an idle one runs far below its pace for the first moments."""
+    if device.type != "cuda":
+        return
+    numbers = torch.ones(4096, 4096, device=device, dtype=torch.bfloat16)
+    began = time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        for _ in range(10):
+            numbers @ numbers
+        wait(device)
+
+
+def settle(device: torch.device) -> None:
+    """Free what the last case left."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

@@ -1,5 +1,0 @@
-"""The step without the cost of launching it: recorded once as CUDA graphs, then replayed for every image."""
-
-from taps.fast.engine import ENGINES, Engine
-
-__all__ = ["ENGINES", "Engine"]

@@ -1,0 +1,30 @@
+"""Views by Pillow, one after the other: the reference the batched backend is measured against."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from taps.images.geometry import centre_box
+from taps.types import PixelArray
+
+
+def centre_view(image: PixelArray, size: int) -> Tensor:
+    """View 0, [3, size, size]: short side to `size` (bicubic), centre crop."""
+    height, width = image.shape[:2]
+    box = centre_box(height, width, size)
+    view = Image.fromarray(image).resize((size, size), Image.Resampling.BICUBIC, box=box)
+    return torch.from_numpy(np.array(view)).permute(2, 0, 1)
+
+
+def pillow_views(image: PixelArray, boxes: Tensor, flips: Tensor, size: int) -> Tensor:
+    """View 0, then each box cut, resized (bilinear) and flipped: [1 + count, 3, size, size], uint8."""
+    whole = Image.fromarray(image)
+    crops = np.empty((len(boxes), size, size, 3), dtype=np.uint8)
+    for view, (top, left, height, width), flip in zip(crops, boxes.tolist(), flips.tolist(), strict=True):
+        crop = whole.crop((left, top, left + width, top + height))
+        pixels = np.asarray(crop.resize((size, size), Image.Resampling.BILINEAR))
+        view[:] = pixels[:, ::-1] if flip else pixels
+    return torch.cat([centre_view(image, size)[None], torch.from_numpy(crops).permute(0, 3, 1, 2)])

@@ -1,0 +1,177 @@
+"""Views by torch: crop by crop on a CPU; all at once elsewhere, by one kernel or as matrix products.
+
+All use Pillow's definition of an antialiased resize, so they differ from it by rounding alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from taps.images.geometry import centre_box
+from taps.images.pillow import centre_view
+from taps.types import FloatArray, PixelArray
+
+log = logging.getLogger("taps")
+FusedViews = Callable[[PixelArray, Tensor, Tensor, int, torch.device], Tensor]
+
+CHUNK_ELEMENTS = 1 << 26
+"""Views are made in groups, so that weights and half-resized images stay under about this many numbers."""
+MIDDLE = 128
+"""Taken off the pixels during the products: half precision is finest around zero."""
+FAR = 1e6
+"""Beyond the reach of every filter, in pixels."""
+LONGEST_SIDE = 10_000
+"""Beyond it dense weights are mostly zeros; the CPU is the better place."""
+
+
+def cpu_views(image: PixelArray, boxes: Tensor, flips: Tensor, size: int) -> Tensor:
+    """View 0 (by Pillow), then crop by crop: [1 + count, 3, size, size], uint8, channels last in memory."""
+    upright = torch.from_numpy(image)
+    mirrored = upright.flip(1)
+    total = image.shape[1]
+    views = [centre_view(image, size)[None]]
+    for (top, left, height, width), flip in zip(boxes.tolist(), flips.tolist(), strict=True):
+        source, left = (mirrored, total - left - width) if flip else (upright, left)
+        # A compact copy of the crop is what torch's fast uint8 kernel asks for.
+        crop = source[top : top + height, left : left + width].contiguous().permute(2, 0, 1)[None]
+        views.append(interpolate(crop, size=(size, size), mode="bilinear", antialias=True))
+    return torch.cat(views)
+
+
+def device_views(image: PixelArray, boxes: Tensor, flips: Tensor, size: int, device: torch.device) -> Tensor:
+    """View 0 and all crops on an accelerator, by the best way it has: [1 + count, 3, size, size], uint8."""
+    if device.type != "cuda":
+        return batched_views(image, boxes, flips, size, device, torch.float32)
+    fused = _fused_views(size, device)
+    if fused is not None:
+        return fused(image, boxes, flips, size, device)
+    return batched_views(image, boxes, flips, size, device, torch.float16)
+
+
+@functools.cache
+def _fused_views(size: int, device: torch.device) -> FusedViews | None:
+    """The fused kernel, once it has shown on this device that it compiles for this size and is right."""
+    try:
+        from taps.kernels.views import fused_views
+
+        image = np.random.default_rng(0).integers(0, 256, (2 * size + 5, size + 3, 3), dtype=np.uint8)
+        boxes = torch.tensor([[0, 0, 2 * size + 5, size + 3], [3, 1, size, size // 2 + 1], [0, 0, 1, 1]])
+        flips = torch.tensor([True, False, True])
+        plain = batched_views(image, boxes, flips, size, device, torch.float32)
+        off = (fused_views(image, boxes, flips, size, device).int() - plain.int()).abs()
+        # Either way rounds twice; where a sum lies next to a half they may fall to different sides.
+        if int(off.max()) > 2 or float(off.float().mean()) > 0.2:
+            raise RuntimeError(f"its results are off by up to {int(off.max())} grey levels")
+    except Exception as error:
+        log.info("Views are made by matrix products: the fused kernel cannot be used here (%s).", error)
+        return None
+    return fused_views
+
+
+def batched_views(
+    image: PixelArray, boxes: Tensor, flips: Tensor, size: int, device: torch.device, dtype: torch.dtype
+) -> Tensor:
+    """View 0 and all crops by two batched matrix products: [1 + count, 3, size, size], uint8.
+
+    Nothing in here waits for the device: all sizes are known beforehand.
+
+    Args:
+        image: Pixels H×W×3.
+        boxes: Crops [count, 4] as (top, left, height, width).
+        flips: Which crops to mirror, [count].
+        size: Side of a view.
+        device: Where to compute.
+        dtype: Number type of the products; half precision costs a few hundredths of a grey level.
+    """
+    height, width = image.shape[:2]
+    plan = _send(torch.from_numpy(_plan(height, width, boxes, flips, size)), device)
+    # Flipping the top bit of a byte and reading it as signed takes 128 off.
+    centred = _send(torch.from_numpy((image ^ MIDDLE).view(np.int8)), device)
+    tall = _padded(height)
+    pixels = torch.zeros(width, 3, tall, dtype=dtype, device=device)
+    pixels[:, :, :height] = centred.permute(1, 2, 0)
+    pixels = pixels.view(width, 3 * tall)
+    group = max(1, CHUNK_ELEMENTS // (size * (3 * height + 6 * max(height, width))))
+    parts = [
+        _resize(pixels, plan[:, start : start + group], tall, width, cubic_first=start == 0)
+        for start in range(0, plan.shape[1], group)
+    ]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _padded(length: int) -> int:
+    """The next multiple of 8: rows that begin at whole 16 bytes are what matrix units are fast on."""
+    return -(-length // 8) * 8
+
+
+def _send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy to the device; by way of pinned memory the host need not wait for it."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    return torch.empty_like(tensor, pin_memory=True).copy_(tensor).to(device, non_blocking=True)
+
+
+def _plan(height: int, width: int, boxes: Tensor, flips: Tensor, size: int) -> FloatArray:
+    """Where each output pixel looks, [2 axes, 1 + count, 3 + size], float32: all the device has to be told.
+
+    The first three columns are the first pixel a view may read, how many, and one over the filter's width;
+    then come the centres of the output pixels, counted from that first pixel in units of the filter's width.
+    Made by numpy, whose small operations cost the least.
+    """
+    left, top, right, bottom = centre_box(height, width, size)
+    crops = boxes.numpy().astype(np.float64)
+    low, extent, start = np.zeros((3, 2, len(crops) + 1))
+    low[0, 1:], low[1, 1:] = crops[:, 1], crops[:, 0]
+    extent[0, 1:], extent[1, 1:] = crops[:, 3], crops[:, 2]
+    scale = extent / size
+    extent[:, 0] = width, height
+    start[:, 0] = left, top
+    scale[:, 0] = (right - left) / size, (bottom - top) / size
+    centre = start[:, :, None] + (np.arange(size) + 0.5) * scale[:, :, None]
+    centre[0, 1:][flips.numpy()] = centre[0, 1:][flips.numpy()][:, ::-1]
+    shrink = 1 / np.maximum(scale, 1)
+    columns = np.stack([low, extent, shrink], axis=2)
+    return np.concatenate([columns, centre * shrink[:, :, None]], axis=2, dtype=np.float32)
+
+
+def _resize(pixels: Tensor, plan: Tensor, height: int, width: int, *, cubic_first: bool) -> Tensor:
+    count, size = plan.shape[1], plan.shape[2] - 3
+    across, down = _weights(plan, _padded(max(height, width)), pixels.dtype, cubic_first)
+    # Pillow, too, resizes rows first and rounds to 8 bits in between.
+    rows = _round(across.view(count * size, -1)[:, :width] @ pixels)
+    views = rows.view(count, size * 3, height) @ down[:, :, :height].transpose(1, 2)
+    views = _round(views).add_(MIDDLE).to(torch.uint8)
+    return views.view(count, size, 3, size).permute(0, 2, 3, 1).contiguous()
+
+
+def _round(values: Tensor) -> Tensor:
+    """Round to 8 bits in place, halves upwards as Pillow does (enlarging by two makes many of them)."""
+    return values.add_(0.5).floor_().clamp_(-MIDDLE, 255 - MIDDLE)
+
+
+def _weights(plan: Tensor, length: int, dtype: torch.dtype, cubic_first: bool) -> Tensor:
+    """Weight of each input pixel in each output pixel, [2, count, size, length]; rows sum to one."""
+    low, extent, shrink, centre = plan[..., 0:1], plan[..., 1:2], plan[..., 2:3], plan[..., 3:]
+    # Places are counted from the box's edge: small numbers keep float32 exact. Those outside go far away.
+    place = torch.arange(0.5, length, device=plan.device) - low
+    place = torch.where((place > 0) & (place < extent), place * shrink, FAR)
+    distance = (place[:, :, None, :] - centre[..., None]).abs_()
+    weights = (1 - distance).clamp_(min=0)
+    if cubic_first:
+        weights[:, 0] = _cubic(distance[:, 0])
+    total = weights.sum(dim=3, keepdim=True)
+    return torch.div(weights, total, out=torch.empty_like(weights, dtype=dtype))
+
+
+def _cubic(distance: Tensor) -> Tensor:
+    """Keys' cubic with a = −½, as Pillow has it; without branches, since launches are what costs here."""
+    inner, outer = (1 - distance), (2 - distance).clamp_(min=0)
+    near = inner.clamp(min=0)
+    return (outer * outer).mul_(inner).mul_(0.5).addcmul_(near * near, 2 * distance - 1)

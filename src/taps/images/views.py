@@ -1,0 +1,71 @@
+"""One image → N views: a centre crop, and random crops of the original."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from taps.errors import ImageError, SettingsError
+from taps.images.augmix import augmix as mix_views
+from taps.images.geometry import sample_crops, sample_generator
+from taps.images.pillow import pillow_views
+from taps.images.tensor import LONGEST_SIDE, cpu_views, device_views
+from taps.types import PixelArray
+
+__all__ = ["BACKENDS", "make_views", "sample_crops", "sample_generator"]
+
+BACKENDS = ("tensor", "pillow")
+
+
+def make_views(
+    image: PixelArray,
+    *,
+    views: int,
+    size: int,
+    generator: torch.Generator,
+    device: torch.device | str = "cpu",
+    backend: str = "tensor",
+    augmix: bool = False,
+) -> Tensor:
+    """Make the views of one image.
+
+    View 0 is the whole image, short side to `size` (bicubic), centre crop. The others are random resized
+    crops of the original (bilinear), every other one mirrored. Both backends draw the same crops.
+
+    Args:
+        image: Pixels H×W×3, uint8, as `taps.images.decode.load_image` gives them.
+        views: How many, view 0 included.
+        size: Side of a view in pixels.
+        generator: CPU generator all randomness comes from, see `sample_generator`.
+        device: Where the views are wanted, and with `backend="tensor"` where they are made.
+        backend: "tensor" (fast) or "pillow" (reference).
+        augmix: Mix views 1.. with mild distortions of themselves; slow, made by Pillow.
+
+    Returns:
+        [views, 3, size, size], not yet normalised: uint8, or with `augmix` float32 on the same 0..255 scale.
+
+    >>> image = np.full((30, 40, 3), 7, dtype=np.uint8)
+    >>> made = make_views(image, views=4, size=8, generator=sample_generator(seed=0, step=0))
+    >>> made.shape, made.dtype, int(made.min()), int(made.max())
+    (torch.Size([4, 3, 8, 8]), torch.uint8, 7, 7)
+    """
+    if views < 1 or size < 1:
+        raise SettingsError(f"views={views} and size={size} must both be at least 1.")
+    if backend not in BACKENDS:
+        raise SettingsError(f"backend={backend!r} is unknown; use one of {', '.join(BACKENDS)}.")
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
+        raise ImageError(f"{image.shape} {image.dtype} is not H×W×3 uint8; pass it through load_image first.")
+    image = np.require(image, requirements=["C", "W"])  # torch takes neither read-only nor reversed arrays
+    device = torch.device(device)
+    height, width = image.shape[:2]
+    boxes, flips = sample_crops(height, width, views - 1, generator)
+    if backend == "pillow":
+        made = pillow_views(image, boxes, flips, size).to(device)
+    elif device.type == "cpu" or max(height, width) > LONGEST_SIDE:
+        made = cpu_views(image, boxes, flips, size).to(device)
+    else:
+        made = device_views(image, boxes, flips, size, device)
+    if augmix:
+        made = torch.cat([made[:1].float(), mix_views(made[1:], generator)])
+    return made

@@ -1,0 +1,1 @@
+"""Kernels of our own, each with torch's operations to fall back on."""

@@ -1,1 +1,0 @@
-"""What every method promises, one function per promise."""

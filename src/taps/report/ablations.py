@@ -1,0 +1,218 @@
+"""The paper's ablations: one thing of TAPS changed at a time, everything else as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from taps.errors import SettingsError
+from taps.evaluate.results import Results, mean_of
+from taps.evaluate.statistics import t_interval
+from taps.report.figure import figure
+from taps.report.report_tables import accuracy_table, detail_table, difference_table
+from taps.report.tables import Table, markdown
+
+METHOD = "taps"
+Variant = tuple[str, str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """One question about the method.
+
+    Attributes:
+        question: What it asks, for titles.
+        axis: What the variants differ in, with its unit.
+        variants: Settings of each by its name in tables; the first is what the others are compared with.
+        evicts: Whether it can only show something where the buffer fills.
+        labels: Whether it can only show something where questions are asked.
+        aligns: Whether it needs source statistics.
+        numbers: Whether the variants lie on a scale, so that a line between them means something.
+    """
+
+    question: str
+    axis: str
+    variants: dict[str, dict[str, Any]]
+    evicts: bool = False
+    labels: bool = True
+    aligns: bool = False
+    numbers: bool = False
+
+
+def _each(setting: str, values: Sequence[float], shown: str) -> dict[str, dict[str, Any]]:
+    return {shown.format(value): {setting: value} for value in values}
+
+
+ABLATIONS: dict[str, Ablation] = {
+    "rate": Ablation(
+        "How many questions are needed?",
+        "share of images to ask about",
+        {"rate 1%": {"rate": 0.01}, "rate 5%": {"rate": 0.05}, "rate 10%": {"rate": 0.10}},
+        numbers=True,
+    ),
+    "alpha": Ablation(
+        "How much should labels weigh against entropy?",
+        "weight α of the labelled memory",
+        _each("weight_ce", (0.1, 0.5, 1.0, 2.0, 5.0, 10.0), "alpha {:g}"),
+        numbers=True,
+    ),
+    "buffer": Ablation(
+        "How large must the memory be?",
+        "images the buffer holds",
+        _each("buffer", (25, 50, 100, 150), "buffer {:d}"),
+        evicts=True,
+        numbers=True,
+    ),
+    "selection": Ablation(
+        "Is uncertainty the right reason to ask?",
+        "images to ask about",
+        {"random": {"policy": "random"}, "by entropy": {"policy": "dynamic"}},
+    ),
+    "eviction": Ablation(
+        "Does a class-balanced memory help?",
+        "what a full buffer throws away",
+        {"random": {"eviction": "random"}, "class-balanced": {"eviction": "balanced"}},
+        evicts=True,
+    ),
+    "alignment": Ablation(
+        "Does alignment to the source set help?",
+        "alignment",
+        {
+            "none": {"weight_coarse": 0.0, "weight_fine": 0.0},
+            "coarse": {"weight_coarse": 1.0, "weight_fine": 0.0},
+            "fine": {"weight_coarse": 0.0, "weight_fine": 1.0},
+            "coarse and fine": {"weight_coarse": 1.0, "weight_fine": 1.0},
+        },
+        labels=False,
+        aligns=True,
+    ),
+    "reset": Ablation(
+        "Should prompts carry over to the next image?",
+        "prompts go back to the loaded ones",
+        {"every sample": {"reset": "sample"}, "never": {"reset": "never"}},
+        labels=False,
+    ),
+    "policy": Ablation(
+        "Does the threshold need normal entropies?",
+        "how the threshold is found",
+        {"dynamic": {"policy": "dynamic"}, "quantile": {"policy": "quantile"}},
+    ),
+}
+
+
+def find_ablation(name: str) -> Ablation:
+    if name not in ABLATIONS:
+        raise SettingsError(f"There is no ablation {name!r}; use one of {', '.join(ABLATIONS)}.")
+    return ABLATIONS[name]
+
+
+def variants(name: str, given: Mapping[str, Any], *, shipped_source: bool = False) -> list[Variant]:
+    """What to run, as `make_jobs` takes it; a setting that is varied cannot be given as well.
+
+    Args:
+        name: Of the ablation.
+        given: Settings from the user.
+        shipped_source: Whether source statistics come with the package for the model.
+    """
+    ablation = find_ablation(name)
+    varied = {setting for own in ablation.variants.values() for setting in own}
+    clash = sorted(varied & {setting for setting, value in given.items() if value is not None})
+    if clash:
+        raise SettingsError(f"The ablation {name} varies {', '.join(clash)} itself; leave it out.")
+    if ablation.aligns and not given.get("source") and not shipped_source:
+        raise SettingsError(f"The ablation {name} needs --source, statistics made by `taps stats`.")
+    return [(label, METHOD, own) for label, own in ablation.variants.items()]
+
+
+def cannot_show(name: str, results: Results) -> list[str]:
+    """Sentences for each data set on which the ablation is blind, whatever its numbers are."""
+    ablation = find_ablation(name)
+    said = []
+    for dataset in results.datasets:
+        runs = [run for label in ablation.variants for run in results.of(dataset, label)]
+        if ablation.labels and not any(run.row["answered"] for run in runs):
+            said.append(f"{dataset}: no question was asked, so this ablation cannot show anything here.")
+        elif ablation.evicts and not any(run.row["buffer_full"] for run in runs):
+            most = max(run.row["buffer_fill"] for run in runs)
+            said.append(
+                f"{dataset}: the buffer never filled ({most} labels at most), nothing was ever evicted, "
+                "so this ablation cannot show anything here."
+            )
+        elif ablation.evicts:
+            slack = [
+                label
+                for label in ablation.variants
+                if not any(run.row["buffer_full"] for run in results.of(dataset, label))
+            ]
+            if slack and name == "buffer":
+                said.append(f"{dataset}: the buffer never filled at {', '.join(slack)}; these must be alike.")
+    return said
+
+
+def ablation_tables(name: str, results: Results) -> list[Table]:
+    """Accuracies, differences to the first variant, and what it took."""
+    first = next(iter(find_ablation(name).variants))
+    order = ["zero_shot", *find_ablation(name).variants]
+    tables = [accuracy_table(results, first), difference_table(results, first), detail_table(results)]
+    return [_ordered(table, order) for table in tables]
+
+
+def _ordered(table: Table, order: list[str]) -> Table:
+    def place(row: tuple[str, ...]) -> tuple[str, int]:
+        name, dataset = (row[1], row[0]) if table.left == 2 else (row[0], "")
+        return dataset, order.index(name) if name in order else len(order)
+
+    return replace(table, rows=tuple(sorted(table.rows, key=place)))
+
+
+def ablation_text(name: str, results: Results) -> str:
+    """The report of an ablation, with what it cannot show first."""
+    parts = [f"# Ablation: {name}\n\n{find_ablation(name).question}\n"]
+    parts += [f"**{sentence}**\n" for sentence in cannot_show(name, results)]
+    parts += [markdown(table) for table in ablation_tables(name, results)]
+    return "\n".join(parts)
+
+
+def draw_ablation(name: str, results: Results, path: Path) -> None:
+    """Accuracy of each variant with its interval over seeds, and the share of images it asked about."""
+    ablation = find_ablation(name)
+    labels = list(ablation.variants)
+    palette = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+    title = f"{ablation.question}  ({results.model['name']})"
+    with figure(path, title, ablation.axis, "top-1 accuracy (%)") as axes:
+        count = len(results.datasets)
+        for place, dataset in enumerate(results.datasets):
+            colour, shift = palette[place % len(palette)], 0.12 * (place - (count - 1) / 2)
+            there = [i for i, label in enumerate(labels) if results.of(dataset, label)]
+            stats = [t_interval([100 * r.top1 for r in results.of(dataset, labels[i])]) for i in there]
+            axes.errorbar(
+                np.array(there) + shift,
+                [mean for mean, _ in stats],
+                yerr=[half or 0.0 for _, half in stats],
+                color=colour,
+                marker="o",
+                capsize=4,
+                linestyle="-" if ablation.numbers else "none",
+                elinewidth=1.5,
+                label=dataset,
+            )
+            base = results.of(dataset, "zero_shot")
+            if base:
+                level = 100 * float(np.mean([result.top1 for result in base]))
+                axes.axhline(
+                    level, color=colour, linestyle="--", linewidth=1.2, label=f"{dataset}, zero_shot"
+                )
+        axes.set_xticks(range(len(labels)), [_tick(results, label) for label in labels])
+        axes.margins(x=0.12)
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, 0.0), min(high, 100.0))  # two seeds give intervals beyond what can be
+
+
+def _tick(results: Results, label: str) -> str:
+    """A variant's name and what it really asked."""
+    found = [run for dataset in results.datasets for run in results.of(dataset, label)]
+    return f"{label}\nasked {100 * mean_of(found, 'rate'):.1f} %" if found else label

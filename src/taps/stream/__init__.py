@@ -1,0 +1,1 @@
+"""One stream of images through a learner: the loop, its record, resuming."""

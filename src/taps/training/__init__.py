@@ -1,0 +1,1 @@
+"""Training prompts, and statistics of a source set."""

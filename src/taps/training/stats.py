@@ -1,0 +1,193 @@
+"""Collecting source statistics: one pass over a data set, image after image, resumable."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from taps.clip import Clip
+from taps.errors import DataError, ImageError, SettingsError, StateError
+from taps.files import write_tensors
+from taps.images.views import make_views, sample_generator
+from taps.prompts.base import Prompts, check_base, prompt_tokens
+from taps.prompts.source import RunningMoments, SourceStats, stats_from
+from taps.training.crops import Images, in_batches, loaded_ahead
+
+log = logging.getLogger("taps")
+SAVE_EVERY_S = 60.0
+
+
+def collect_stats(
+    clip: Clip,
+    prompts: Prompts | None,
+    images: Images,
+    *,
+    layers: Sequence[int] = (0, 1),
+    per_class: bool = False,
+    batch: int = 64,
+    progress_file: Path | None = None,
+    resume: bool = False,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> SourceStats:
+    """Mean and variance of the inputs of some vision blocks over a source set.
+
+    Args:
+        clip: The frozen model.
+        prompts: The prompts whose vision tokens stand in the image tower; None for none.
+        images: The source set, labelled where `per_class`.
+        layers: Vision blocks.
+        per_class: Whether each class gets statistics of its own, too.
+        batch: Images per forward.
+        progress_file: Written every minute, so that a pass can be resumed.
+        resume: Go on from that file.
+        report: Called with images done and images in all.
+
+    Images that cannot be read are left out, and said so.
+    """
+    check_layers(layers, clip)
+    vision = None if prompts is None else _vision_tokens(prompts, clip)
+    pass_ = Pass(clip, prompts, images, tuple(layers), per_class, batch)
+    if resume and progress_file is not None:
+        pass_.load(progress_file)
+    saved = time.monotonic()
+    rest = in_batches(range(pass_.done, len(images)), batch)
+    for indices, loaded in zip(rest, loaded_ahead(rest, pass_.view), strict=True):
+        pass_.add(indices, loaded, vision)
+        report(pass_.done, len(images))
+        if progress_file is not None and time.monotonic() - saved > SAVE_EVERY_S:
+            pass_.save(progress_file)
+            saved = time.monotonic()
+    if not pass_.whole.count:
+        raise DataError(f"{images.name} has no readable image; statistics need some.")
+    if pass_.unreadable:
+        log.warning("%d images of %s could not be read and were left out.", pass_.unreadable, images.name)
+    return pass_.result()
+
+
+class Pass:
+    """One pass under way: it owns the running moments and knows how far it is."""
+
+    def __init__(
+        self,
+        clip: Clip,
+        prompts: Prompts | None,
+        images: Images,
+        layers: tuple[int, ...],
+        per_class: bool,
+        batch: int,
+    ) -> None:
+        if per_class and (not images.classes or None in images.labels):
+            raise DataError(
+                f"{images.name} has images without a label; statistics of classes need all labels."
+            )
+        self.clip, self.images, self.layers = clip, images, layers
+        self.prompts = "" if prompts is None else prompts.fingerprint
+        self.labels = images.labels if per_class else []
+        self.done = self.unreadable = 0
+        self.whole = RunningMoments()
+        self.by_class: dict[str, RunningMoments] = {}
+        self.identity: dict[str, Any] = {
+            "model": clip.fingerprint,
+            "prompts": self.prompts,
+            "data": images.name,
+            "images": len(images),
+            "layers": list(layers),
+            "per_class": per_class,
+            "batch": batch,
+        }
+
+    def view(self, index: int) -> Tensor | None:
+        """The image itself, as it is classified; None if it cannot be read."""
+        try:
+            pixels = self.images.image(index)
+        except ImageError:
+            return None
+        return make_views(
+            pixels, views=1, size=self.clip.config.image_size, generator=sample_generator(0, index)
+        )[0]
+
+    @torch.no_grad()
+    def add(self, indices: Sequence[int], loaded: list[Tensor | None], vision: Tensor | None) -> None:
+        kept = [(index, view) for index, view in zip(indices, loaded, strict=True) if view is not None]
+        self.done += len(indices)
+        self.unreadable += len(indices) - len(kept)
+        if not kept:
+            return
+        pixels = self.clip.preprocess(torch.stack([view for _, view in kept]))
+        inputs = torch.stack(self.clip.image_layers(pixels, vision, self.layers), dim=1)  # [N, layers, T, C]
+        self.whole.add(inputs)
+        places: dict[int, list[int]] = {}
+        for place, (index, _) in enumerate(kept if self.labels else ()):
+            label = self.labels[index]
+            assert label is not None
+            places.setdefault(label, []).append(place)
+        for label, rows in places.items():
+            self.by_class.setdefault(self.images.classes[label], RunningMoments()).add(inputs[rows])
+
+    def result(self) -> SourceStats:
+        order = {name: self.by_class[name] for name in self.images.classes if name in self.by_class}
+        return stats_from(
+            self.whole, order, layers=self.layers, model=self.clip.fingerprint, prompts=self.prompts
+        )
+
+    def save(self, path: Path) -> None:
+        """Everything in full precision, so that a resumed pass ends with the same bits."""
+        running = {"whole": self.whole} | {f"class {name}": part for name, part in self.by_class.items()}
+        tensors = {f"{name}|mean": part.mean for name, part in running.items() if part.count}
+        tensors |= {f"{name}|spread": part.spread for name, part in running.items() if part.count}
+        counts = {name: part.count for name, part in running.items() if part.count}
+        meta = {
+            "identity": self.identity,
+            "done": self.done,
+            "unreadable": self.unreadable,
+            "counts": counts,
+        }
+        write_tensors(path, tensors, meta)
+
+    def load(self, path: Path) -> None:
+        if not path.exists():
+            return
+        try:
+            with safe_open(path, framework="pt", device=str(self.clip.device)) as file:
+                meta = json.loads(file.metadata()["taps"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except Exception as error:
+            raise StateError(f"{path} is no readable state of a pass ({error}); remove it.") from error
+        for name, mine in self.identity.items():
+            if meta["identity"].get(name) != mine:
+                raise StateError(
+                    f"The unfinished pass in {path} has {name}={meta['identity'].get(name)!r}, "
+                    f"this one {mine!r}; use the same options, or remove the file to start anew."
+                )
+        self.done, self.unreadable = meta["done"], meta["unreadable"]
+        for name, count in meta["counts"].items():
+            running = RunningMoments()
+            running.merge(count, tensors[f"{name}|mean"], tensors[f"{name}|spread"])
+            if name == "whole":
+                self.whole = running
+            else:
+                self.by_class[name.removeprefix("class ")] = running
+
+
+def check_layers(layers: Sequence[int], clip: Clip) -> None:
+    total = clip.config.vision_layers
+    if not layers or len(set(layers)) < len(layers) or not all(0 <= layer < total for layer in layers):
+        raise SettingsError(
+            f"The blocks {list(layers)} are not different ones of 0 to {total - 1} of {clip.config.name}."
+        )
+
+
+def _vision_tokens(prompts: Prompts, clip: Clip) -> Tensor | None:
+    check_base(prompts, clip)
+    if prompts.kind != "maple":
+        return None  # the other families leave the image tower alone
+    vision = prompt_tokens(prompts.kind, prompts.parameters).vision
+    return None if vision is None else vision.to(clip.device)

@@ -1,0 +1,304 @@
+"""Policies against naive references that keep everything they have seen."""
+
+import json
+import math
+import statistics
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taps.active.policy import Capped, Decision, Dynamic, Fixed, Quantile, Random, make_policy
+from taps.errors import SettingsError, StateError
+
+BAD = [math.nan, math.inf, -math.inf]
+# Thirds and tenths tie often and round badly; the floats seldom tie.
+tied = st.sampled_from([0.0, 0.1, 0.3, 1 / 3, 0.7, 2.0, 2.1])
+entropies = st.lists(st.one_of(tied, st.floats(0, 7), st.sampled_from(BAD)), max_size=120)
+rates = st.sampled_from([0.01, 0.05, 0.1, 0.3, 0.5])
+
+MAKERS = {
+    "dynamic": lambda: Dynamic(rate=0.2, warmup=3, tau0=0.5),
+    "quantile": lambda: Quantile(rate=0.2, warmup=3, tau0=0.5),
+    "window": lambda: Quantile(rate=0.2, warmup=3, tau0=0.5, window=7),
+    "random": lambda: Random(rate=0.3, seed=4),
+    "fixed": lambda: Fixed(0.3),
+    "capped": lambda: Capped(Dynamic(rate=0.2, warmup=3, tau0=0.5), rate=0.1, slack=1),
+}
+
+
+def reference_threshold(past, asked, rate, warmup, tau0, switch_at):
+    """Algorithm 1 read off the page: the threshold for the last of the finite entropies `past`."""
+    t = len(past)
+    if t < warmup:
+        return tau0
+    over_querying = asked / t >= (rate if switch_at is None else switch_at)
+    z = statistics.NormalDist().inv_cdf(1 - rate / 2 if over_querying else 1 - rate)
+    return np.mean(past) + z * (np.std(past, ddof=1) if t > 1 else 0.0)
+
+
+@given(entropies, rates, st.integers(0, 40), st.sampled_from([0.0, 0.5, 2.0]), st.sampled_from([None, 0.075]))
+def test_dynamic_follows_algorithm_1(stream, rate, warmup, tau0, switch_at):
+    policy = Dynamic(rate, warmup, tau0, switch_at)
+    past, asked = [], 0
+    for entropy in stream:
+        decision = policy.decide(entropy)
+        if not math.isfinite(entropy):
+            assert not decision.ask
+            continue
+        past.append(entropy)
+        expected = reference_threshold(past, asked, rate, warmup, tau0, switch_at)
+        assert decision.threshold == pytest.approx(expected, abs=1e-12)
+        # Not against `expected`: an entropy may equal its own threshold up to rounding.
+        assert decision.ask == (entropy > decision.threshold)
+        asked += decision.ask
+    assert (policy.asked, policy.seen, policy.skipped) == (asked, len(past), len(stream) - len(past))
+
+
+@pytest.mark.parametrize("switch_at", [None, 0.075])
+def test_dynamic_asks_as_the_reference_does_on_a_long_stream(switch_at):
+    rng = np.random.default_rng(0)
+    stream = np.where(rng.random(3000) < 0.02, np.nan, rng.exponential(0.9, 3000)).tolist()
+    policy = Dynamic(switch_at=switch_at)
+    past, asked = [], 0
+    for entropy in stream:
+        ask = policy.decide(entropy).ask
+        if math.isfinite(entropy):
+            past.append(entropy)
+            assert ask == (entropy > reference_threshold(past, asked, 0.05, 30, 2.0, switch_at))
+            asked += ask
+    assert asked > 100
+
+
+def test_z_scores_are_those_of_the_paper():
+    policy = Dynamic(rate=0.05)
+    assert policy.z_selection == pytest.approx(1.644854, abs=1e-6)
+    assert policy.z_high == pytest.approx(1.959964, abs=1e-6)
+
+
+def test_warmup_ends_with_sample_t_min():
+    policy = Dynamic(warmup=30, tau0=2.0)
+    thresholds = [policy.decide(1.0 + 0.01 * t).threshold for t in range(1, 32)]
+    assert thresholds[:29] == [2.0] * 29
+    assert thresholds[29] != 2.0
+
+
+def test_an_entropy_equal_to_the_threshold_is_not_asked():
+    assert not Fixed(2.0).decide(2.0).ask
+    assert not Dynamic(tau0=2.0).decide(2.0).ask
+    policy = Dynamic(warmup=1)
+    assert not any(policy.decide(0.7).ask for _ in range(100))  # no spread: the mean itself is the threshold
+
+
+def test_tau0_relative_is_a_share_of_the_largest_entropy():
+    policy = Dynamic(tau0_relative=0.5, classes=7)
+    assert policy.decide(0.1).threshold == pytest.approx(0.5 * math.log(7))
+    assert make_policy("fixed", tau0_relative=1.0, classes=7).decide(0.0).threshold == pytest.approx(
+        math.log(7)
+    )
+
+
+def reference_quantile(stream, rate, warmup, tau0, window):
+    """Sorts the past again at every sample."""
+    asked, past, asks = 0, [], []
+    for entropy in stream:
+        if not math.isfinite(entropy):
+            asks.append(False)
+            continue
+        past.append(entropy)
+        if len(past) < warmup:
+            ask = entropy > tau0
+        else:
+            held = sorted(past if window is None else past[-window:])
+            above = math.floor(rate * len(held) + 1e-9)
+            threshold = held[len(held) - above - 1]
+            ask = entropy > threshold or (entropy == threshold and asked < rate * len(past))
+        asked += ask
+        asks.append(ask)
+    return asks
+
+
+@given(entropies, rates, st.integers(0, 40), st.sampled_from([None, 100, 117]))
+def test_quantile_is_the_quantile_of_a_sorted_past(stream, rate, warmup, window):
+    policy = Quantile(rate, warmup, 2.0, window)
+    assert [policy.decide(entropy).ask for entropy in stream] == reference_quantile(
+        stream, rate, warmup, 2.0, window
+    )
+
+
+SHAPES = {
+    "normal": lambda rng, n: 2 + 0.3 * rng.standard_normal(n),
+    "exponential": lambda rng, n: rng.exponential(1.0, n),
+    "uniform": lambda rng, n: rng.random(n),
+    "bimodal": lambda rng, n: np.where(rng.random(n) < 0.1, 3.0, 0.5) + 0.1 * rng.standard_normal(n),
+    "two values": lambda rng, n: rng.integers(2, size=n).astype(float),
+    "constant": lambda rng, n: np.full(n, 0.7),
+    "rounded": lambda rng, n: np.round(rng.exponential(1.0, n), 1),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("window", [None, 500])
+def test_quantile_holds_the_rate_for_any_shape(shape, window):
+    stream = SHAPES[shape](np.random.default_rng(1), 8000)
+    policy = Quantile(0.05, warmup=30, tau0=9.0, window=window)
+    for entropy in stream.tolist():
+        policy.decide(entropy)
+    assert policy.asked / policy.seen == pytest.approx(0.05, abs=0.005)
+
+
+def test_a_window_keeps_the_rate_after_the_entropies_have_moved():
+    rng = np.random.default_rng(2)
+    stream = np.concatenate([3 + rng.random(4000), rng.random(4000)]).tolist()
+    rates = {}
+    for window in (None, 400):
+        policy = Quantile(0.05, window=window, tau0=9.0)
+        asks = [policy.decide(entropy).ask for entropy in stream]
+        rates[window] = sum(asks[4500:]) / len(asks[4500:])
+    assert rates[None] == 0.0  # all that was seen before is higher: nothing is ever asked again
+    assert rates[400] == pytest.approx(0.05, abs=0.01)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@given(stream=entropies, stop=st.integers(0, 120))
+def test_a_stream_stopped_and_resumed_decides_the_same(name, stream, stop):
+    unbroken = MAKERS[name]()
+    expected = [unbroken.decide(entropy) for entropy in stream]
+    first, second = MAKERS[name](), MAKERS[name]()
+    decisions = [first.decide(entropy) for entropy in stream[:stop]]
+    second.load_state_dict(json.loads(json.dumps(first.state_dict(), allow_nan=False)))
+    decisions += [second.decide(entropy) for entropy in stream[stop:]]
+    assert decisions == expected
+    assert second.state_dict() == unbroken.state_dict()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@given(stream=entropies)
+def test_non_finite_entropies_leave_no_trace(name, stream):
+    with_bad, without = MAKERS[name](), MAKERS[name]()
+    decisions = [with_bad.decide(entropy) for entropy in stream]
+    clean = [without.decide(entropy) for entropy in stream if math.isfinite(entropy)]
+    kept = [d for d, entropy in zip(decisions, stream, strict=True) if math.isfinite(entropy)]
+    assert kept == clean
+    assert not any(d.ask for d, entropy in zip(decisions, stream, strict=True) if not math.isfinite(entropy))
+    assert with_bad.skipped == len(stream) - len(clean)
+    assert (with_bad.asked, with_bad.seen) == (without.asked, without.seen)
+
+
+def test_a_skipped_sample_carries_the_threshold_last_used():
+    policy = Dynamic(warmup=2, tau0=2.0)
+    assert policy.decide(math.nan) == Decision(False, 2.0)
+    policy.decide(1.0)
+    last = policy.decide(1.5).threshold
+    assert policy.decide(math.inf) == Decision(False, last)
+
+
+def test_one_absurd_entropy_does_not_end_all_asking():
+    policy = Dynamic(warmup=1)
+    for entropy in [1e308, -1e308, *np.random.default_rng(0).exponential(size=500).tolist()]:
+        policy.decide(entropy)
+    assert policy.skipped == 2
+    assert policy.asked > 0
+    assert math.isfinite(policy.std)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@given(stream=entropies)
+def test_nothing_is_asked_where_it_is_not_allowed(name, stream):
+    policy = MAKERS[name]()
+    assert not any(policy.decide(entropy, allowed=False).ask for entropy in stream)
+    assert policy.asked == 0
+    assert policy.seen == sum(map(math.isfinite, stream))
+
+
+@given(stream=entropies, rate=rates, slack=st.integers(0, 3), total=st.one_of(st.none(), st.integers(0, 10)))
+def test_a_hard_budget_is_never_exceeded_and_used_where_it_can_be(stream, rate, slack, total):
+    policy = Capped(Fixed(0.3), rate=rate, slack=slack, total=total)
+    asked = seen = 0
+    for entropy in stream:
+        seen += math.isfinite(entropy)
+        ask = policy.decide(entropy).ask
+        limit = math.ceil(round(rate * seen, 9)) + slack
+        limit = limit if total is None else min(limit, total)
+        assert ask == (math.isfinite(entropy) and entropy > 0.3 and asked < limit)
+        asked += ask
+        assert asked <= limit
+    assert policy.asked == asked
+
+
+def test_a_cap_does_not_blind_the_policy_inside():
+    """Statistics go on over samples that could not be asked about."""
+    stream = np.random.default_rng(3).exponential(size=300).tolist()
+    free, capped = Dynamic(), Capped(Dynamic(), total=0)
+    for entropy in stream:
+        free.decide(entropy)
+        capped.decide(entropy)
+    assert capped.policy.mean == free.mean
+    assert capped.asked == 0
+
+
+def test_random_asks_at_its_rate_and_differs_by_seed():
+    asks = {
+        seed: [policy.decide(1.0).ask for _ in range(4000)]
+        for seed in (1, 2)
+        if (policy := Random(0.1, seed))
+    }
+    assert sum(asks[1]) / 4000 == pytest.approx(0.1, abs=0.02)
+    assert asks[1] != asks[2]
+    shared = Random(0.1, np.random.default_rng(1))
+    assert [shared.decide(1.0).ask for _ in range(4000)] == asks[1]
+
+
+def test_numpy_entropies_leave_plain_numbers_in_the_state():
+    policy = Dynamic(warmup=1, tau0=0.1)
+    for entropy in np.random.default_rng(0).exponential(size=50).astype(np.float32):
+        assert type(policy.decide(entropy).ask) is bool
+    json.dumps(policy.state_dict())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"name": "oracle"},
+        {"name": "dynamic", "rate": 0.0},
+        {"name": "dynamic", "rate": 1.0},
+        {"name": "fixed", "rate": -0.1},
+        {"name": "dynamic", "rate": math.nan},
+        {"name": "dynamic", "switch_at": 7.5},
+        {"name": "dynamic", "warmup": -1},
+        {"name": "dynamic", "warmup": 2.5},
+        {"name": "dynamic", "tau0": math.nan},
+        {"name": "dynamic", "tau0_relative": 0.5},
+        {"name": "quantile", "window": 10},
+        {"name": "dynamic", "budget": "harsh"},
+        {"name": "dynamic", "budget": -1},
+        {"name": "dynamic", "budget": True},
+    ],
+)
+def test_bad_settings_are_refused(settings):
+    name = settings.pop("name")
+    with pytest.raises(SettingsError):
+        make_policy(name, **settings)
+
+
+def test_a_cap_without_a_limit_is_refused():
+    with pytest.raises(SettingsError):
+        Capped(Fixed(1.0))
+
+
+@pytest.mark.parametrize(("budget", "kind"), [("soft", Dynamic), ("hard", Capped), (10, Capped), (0, Capped)])
+def test_make_policy_wraps_as_the_budget_asks(budget, kind):
+    assert isinstance(make_policy("dynamic", budget=budget), kind)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("dynamic", Dynamic), ("quantile", Quantile), ("random", Random), ("fixed", Fixed)]
+)
+def test_make_policy_knows_the_names(name, kind):
+    assert isinstance(make_policy(name), kind)
+
+
+def test_a_state_of_another_policy_is_refused():
+    with pytest.raises(StateError):
+        Dynamic().load_state_dict(Fixed(2.0).state_dict())

@@ -1,0 +1,103 @@
+"""Gradients in two parts against one graph from the learned tensors to the loss."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from taps.adapt.gradient import NOTHING, Gradient, point_at, to_parameters
+from taps.clip import Clip
+from taps.clip.tokenizer import encode
+from taps.prompts import Prompts, coop
+from taps.prompts.classify import prompt_classifier
+from tests.literal import Literal, maple_tokens
+
+CLASSES = ("cat", "hot dog", "ship")
+
+
+def doubled(prompts: Prompts) -> dict[str, Tensor]:
+    return {name: value.double() for name, value in prompts.parameters.items()}
+
+
+def test_sums_and_multiples() -> None:
+    one, two = Gradient(torch.ones(2), None), Gradient(torch.ones(2), torch.ones(3))
+    total = one + two * 2.0 + NOTHING
+    assert total.text is not None
+    assert total.vision is not None
+    assert total.text.tolist() == [3, 3]
+    assert total.vision.tolist() == [2, 2, 2]
+    assert NOTHING + NOTHING == NOTHING
+    assert NOTHING * 5.0 == NOTHING
+
+
+def test_from_text_features_and_vision_tokens_to_maple(tiny64: Clip, maple_prompts: Prompts) -> None:
+    """Half the way by `pull_back`, the rest by `to_parameters`; the coupling joins both."""
+    classifier = prompt_classifier(tiny64, CLASSES, maple_prompts)
+    point = point_at(classifier, doubled(maple_prompts))
+    generator = torch.Generator().manual_seed(0)
+    assert point.tokens.vision is not None
+    on_text = torch.randn(point.text.shape, generator=generator, dtype=torch.float64)
+    on_vision = torch.randn(point.tokens.vision.shape, generator=generator, dtype=torch.float64)
+    pulled = point.pull_back(Gradient(on_text, on_vision))
+    gradients = to_parameters(classifier, point.parameters, pulled)
+
+    leaves = {name: value.clone().requires_grad_() for name, value in point.parameters.items()}
+    text, vision = maple_tokens(leaves)
+    rows = [encode(maple_prompts.suffix.replace("{}", name)) for name in CLASSES]
+    features = Literal(tiny64).text(rows, text)
+    features = features / features.norm(dim=1, keepdim=True)
+    assert (features - point.text).abs().max() < 1e-10
+    expected = torch.autograd.grad(
+        (features * on_text).sum() + (vision * on_vision).sum(), list(leaves.values())
+    )
+    for (name, gradient), wanted in zip(gradients.items(), expected, strict=True):
+        assert (gradient - wanted).abs().max() < 1e-10, name
+        assert wanted.abs().max() > 1e-3
+
+
+def test_a_point_is_pulled_back_through_again_and_again(tiny64: Clip) -> None:
+    prompts = coop.initial(tiny64)
+    classifier = prompt_classifier(tiny64, CLASSES, prompts)
+    point = point_at(classifier, doubled(prompts))
+    gradient = Gradient(torch.ones_like(point.text), None)
+    first, second = point.pull_back(gradient), point.pull_back(gradient * 3.0)
+    assert first.text is not None
+    assert second.text is not None
+    assert torch.allclose(first.text * 3, second.text)
+    assert first.vision is None
+
+
+def test_nothing_to_differentiate_is_zero(tiny64: Clip, maple_prompts: Prompts) -> None:
+    classifier = prompt_classifier(tiny64, CLASSES, maple_prompts)
+    parameters = doubled(maple_prompts)
+    zeros = to_parameters(classifier, parameters, NOTHING)
+    assert zeros.keys() == parameters.keys()
+    assert not any(value.any() for value in zeros.values())
+    # A gradient on vision tokens alone reaches the text tokens through the coupling.
+    shape = point_at(classifier, parameters, graph=False).tokens.vision
+    assert shape is not None
+    joined = to_parameters(classifier, parameters, Gradient(None, torch.ones_like(shape)))
+    assert joined["context"].abs().max() > 0
+
+
+def test_a_point_without_graph_has_the_same_values(tiny64: Clip, maple_prompts: Prompts) -> None:
+    classifier = prompt_classifier(tiny64, CLASSES, maple_prompts)
+    parameters = doubled(maple_prompts)
+    with_graph, without = (point_at(classifier, parameters, graph=graph) for graph in (True, False))
+    assert torch.equal(with_graph.text, without.text)
+    assert without.graph is None
+    assert without.context is None
+    assert not with_graph.text.requires_grad
+    # Nothing to pull back through: only the part on vision tokens is left.
+    kept = without.pull_back(Gradient(torch.ones_like(without.text), torch.ones(1)))
+    assert kept.text is None
+    assert kept.vision is not None
+
+
+def test_points_can_be_made_where_gradients_are_off(tiny64: Clip, maple_prompts: Prompts) -> None:
+    classifier = prompt_classifier(tiny64, CLASSES, maple_prompts)
+    with torch.no_grad():
+        point = point_at(classifier, doubled(maple_prompts))
+        pulled = point.pull_back(Gradient(torch.ones_like(point.text), None))
+        gradients = to_parameters(classifier, point.parameters, pulled)
+    assert gradients["context"].abs().max() > 0

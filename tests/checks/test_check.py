@@ -1,0 +1,351 @@
+"""Every registered method keeps the contract; learners that break it are caught, each for what it does."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from taps import Learner
+from taps.checks import ContractError, check_method
+from taps.checks.footprint import footprint
+from taps.clip import Clip
+from taps.errors import QueryError, TapsError
+from taps.images.decode import load_image
+from taps.methods.registry import METHODS
+from taps.prompts import Prompts
+from taps.prompts.source import SourceStats
+from taps.types import Prediction
+
+CLASSES = ("cat", "hot dog", "ship")
+# Small views, a memory that fills at once, and a question at every image.
+SMALL: dict[str, Any] = {"views": 4, "fraction": 0.5, "buffer": 3, "policy": "fixed", "tau0": 0.0, "undo": 2}
+FAMILY = {"coop": "coop", "cocoop": "cocoop", "proda": "proda", "maple": "maple", "promptalign": "maple"}
+
+
+def statistics(clip: Clip, prompts: Prompts) -> SourceStats:
+    generator = torch.Generator().manual_seed(3)
+    shape = (2, clip.config.patches + 3, clip.config.vision_width)
+    return SourceStats(
+        layers=(0, 1),
+        count=8,
+        mean=torch.randn(shape, generator=generator),
+        variance=torch.rand(shape, generator=generator),
+        classes=CLASSES,
+        class_counts=torch.full((len(CLASSES),), 2),
+        class_means=torch.randn(len(CLASSES), *shape, generator=generator),
+        class_variances=torch.rand(len(CLASSES), *shape, generator=generator),
+        model=clip.fingerprint,
+        prompts=prompts.fingerprint,
+    )
+
+
+def settings_of(name: str, clip: Clip, maple_prompts: Prompts) -> dict[str, Any]:
+    """What a method needs beyond its own defaults to be checked on the tiny model."""
+    known = {field.name for field in fields(METHODS[name].settings)}
+    chosen = {key: value for key, value in SMALL.items() if key in known}
+    family = FAMILY.get(name.split("+")[0])
+    if family and "prompts" in known:
+        chosen["prompts"] = maple_prompts if family == "maple" else family
+    if name == "promptalign":
+        chosen["source"] = statistics(clip, maple_prompts)
+    return chosen
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_every_registered_method_keeps_the_contract(tiny: Clip, maple_prompts: Prompts, name: str) -> None:
+    chosen = settings_of(name, tiny, maple_prompts)
+    report = check_method(lambda seed: Learner(tiny, CLASSES, name, seed=seed, **chosen), length=6)
+    assert len(report.checks) == 8
+    asks = Learner(tiny, CLASSES, name, **chosen).method.asks
+    assert (report.asked > 0) == asks
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"reset": "never", "guard_window": 5},
+        {"reset": "every:3"},
+        {"prompts": "coop", "reset": "never"},
+        {"weight_fine": 0.1, "weight_coarse": 0.1},
+        {"weight_fine": 0.1, "align": "paper", "reset": "never"},
+        {"augmix": True},
+        {"policy": "quantile", "rate": 0.5, "warmup": 2},
+        {"eviction": "age_uncertainty"},
+        {"buffer": 0},
+    ],
+)
+def test_taps_keeps_it_in_all_its_forms(tiny: Clip, maple_prompts: Prompts, more: dict[str, Any]) -> None:
+    chosen = {"prompts": maple_prompts, **SMALL, **more}
+    del chosen["undo"]  # of methods with a head alone
+    if "weight_fine" in more:
+        chosen["source"] = statistics(tiny, maple_prompts)
+    report = check_method(lambda seed: Learner(tiny, CLASSES, seed=seed, **chosen), length=6)
+    assert report.asked > 0
+
+
+class Honest:
+    """A learner of one's own: the mean colour of each class. It keeps the contract."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seen = 0
+        self.sums = torch.zeros(3, 3, dtype=torch.float64)
+        self.counts = torch.ones(3, dtype=torch.float64)
+        self.open: dict[int, torch.Tensor] = {}
+
+    def predict_one(self, image: Any) -> Prediction:
+        colour = self.colour(image)
+        distance = ((self.sums / self.counts[:, None] - colour) ** 2).sum(dim=1)
+        probs = torch.softmax(-distance, dim=0).numpy().astype(np.float32)
+        id, self.seen = self.seen, self.seen + 1
+        self.open = {id: colour}
+        return Prediction(id, int(probs.argmax()), "", probs, 0.5, 0.0, True, 0.0)
+
+    def colour(self, image: Any) -> torch.Tensor:
+        return torch.from_numpy(load_image(image)).double().mean(dim=(0, 1)) / 255
+
+    def learn_one(self, id: int, label: int) -> None:
+        if id not in self.open:
+            raise QueryError(f"Sample {id} is not open.")
+        self.sums[label] += self.open.pop(id)
+        self.counts[label] += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "tensors": {"sums": self.sums.clone(), "counts": self.counts.clone()},
+            "open": {str(id): colour.clone() for id, colour in self.open.items()},
+            "values": {"seen": self.seen},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.sums, self.counts = state["tensors"]["sums"].clone(), state["tensors"]["counts"].clone()
+        self.open = {int(id): colour.clone() for id, colour in state["open"].items()}
+        self.seen = state["values"]["seen"]
+
+
+class Remembers(Honest):
+    """Keeps what it was told in the class, and knows it the next time it sees the image."""
+
+    told: ClassVar[dict[str, int]] = {}
+
+    def predict_one(self, image: Any) -> Prediction:
+        said = super().predict_one(image)
+        self.now = hashlib.sha256(load_image(image).tobytes()).hexdigest()
+        if self.now in self.told:
+            said.probs[:] = np.eye(3, dtype=np.float32)[self.told[self.now]]
+        return said
+
+    def learn_one(self, id: int, label: int) -> None:
+        super().learn_one(id, label)
+        self.told[self.now] = label
+
+
+class Revises(Honest):
+    """Hands out an array and writes the label into it when it comes."""
+
+    def predict_one(self, image: Any) -> Prediction:
+        said = super().predict_one(image)
+        self.last = said.probs
+        return said
+
+    def learn_one(self, id: int, label: int) -> None:
+        super().learn_one(id, label)
+        self.last[:] = np.eye(3, dtype=np.float32)[label]
+
+
+class Peeks(Honest):
+    """Sees labels to come: told the same list as the oracle, it uses the next one."""
+
+    def predict_one(self, image: Any) -> Prediction:
+        said = super().predict_one(image)
+        if self.seen > 4:
+            said.probs[:] = np.random.default_rng(PEEKED["calls"]).dirichlet(np.ones(3))
+        PEEKED["calls"] += 1
+        return said
+
+
+PEEKED = {"calls": 0}
+
+
+class Hoards(Honest):
+    """Never lets go of an image; its state does not tell."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.all: list[Any] = []
+
+    def predict_one(self, image: Any) -> Prediction:
+        self.all.append(self.colour(image))
+        return super().predict_one(image)
+
+
+class HoardsInAClosure(Honest):
+    """The same, where a glance at its attributes would not find it."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        hidden: list[Any] = []
+        self.keep = lambda image: hidden.append(np.array(image))
+
+    def predict_one(self, image: Any) -> Prediction:
+        self.keep(load_image(image))
+        return super().predict_one(image)
+
+
+class Dices(Honest):
+    """Draws from a generator that nobody seeded."""
+
+    def predict_one(self, image: Any) -> Prediction:
+        said = super().predict_one(image)
+        said.probs[:] = np.random.default_rng().dirichlet(np.ones(3))
+        return said
+
+
+class Forgets(Honest):
+    """Leaves its counts out of its state."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.counts = torch.ones(3, dtype=torch.float64)
+
+
+class ForgetsQuietly(Honest):
+    """Has a counter that its state never mentions."""
+
+    def predict_one(self, image: Any) -> Prediction:
+        said = super().predict_one(image)
+        self.secret = getattr(self, "secret", 0) + 1
+        tilted = said.probs ** np.float32(1 + 1 / self.secret)
+        said.probs[:] = tilted / tilted.sum()
+        return said
+
+
+class Poisoned(Honest):
+    """Believes any array, and NaN stays in its mean for ever."""
+
+    def colour(self, image: Any) -> torch.Tensor:
+        if isinstance(image, np.ndarray) and image.dtype == np.float64:
+            return torch.from_numpy(image).mean(dim=(0, 1))
+        return super().colour(image)
+
+
+class HalfRefuses(Honest):
+    """Counts an image before it is refused."""
+
+    def predict_one(self, image: Any) -> Prediction:
+        self.seen += 1
+        said = super().predict_one(image)
+        self.seen -= 1
+        return said
+
+
+class Unnormalised(Honest):
+    def predict_one(self, image: Any) -> Prediction:
+        said = super().predict_one(image)
+        said.probs[:] *= 2
+        return said
+
+
+class SameId(Honest):
+    def predict_one(self, image: Any) -> Prediction:
+        said = super().predict_one(image)
+        self.open = {7: next(iter(self.open.values()))}
+        return Prediction(7, said.index, "", said.probs, 0.5, 0.0, True, 0.0)
+
+
+class TakesAnything(Honest):
+    def learn_one(self, id: int, label: int) -> None:
+        if id in self.open:
+            super().learn_one(id, label)
+
+
+class NeedsLabels(Honest):
+    """Cannot go on before it is told."""
+
+    def predict_one(self, image: Any) -> Prediction:
+        if self.open:
+            raise RuntimeError("tell me first")
+        return super().predict_one(image)
+
+
+def test_a_learner_of_ones_own_passes() -> None:
+    report = check_method(Honest)
+    assert report.asked == report.images == 12
+    assert report.bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (Remembers, "Two learners of one seed disagree"),
+        (Dices, "Two learners of one seed disagree"),
+        (Peeks, "disagree"),
+        (Revises, "changed when its label came"),
+        (Hoards, "grows by"),
+        (HoardsInAClosure, "grows by"),
+        (Forgets, "not the state that comes out"),
+        (ForgetsQuietly, "A resumed stream disagrees"),
+        (Poisoned, "not finite"),
+        (HalfRefuses, "refused, but changed the state"),
+        (Unnormalised, "no distribution"),
+        (SameId, "the same id"),
+        (TakesAnything, "which was not open"),
+        (NeedsLabels, "tell me first"),
+    ],
+)
+def test_learners_that_break_the_contract_are_caught(broken: type[Honest], said: str) -> None:
+    Remembers.told.clear()
+    with pytest.raises(ContractError, match=said) as caught:
+        check_method(broken)
+    assert isinstance(caught.value, TapsError)
+    assert isinstance(caught.value, AssertionError)
+    assert "\n" not in str(caught.value)
+
+
+def test_tolerance_lets_rounding_pass() -> None:
+    class Rounds(Honest):
+        def predict_one(self, image: Any) -> Prediction:
+            said = super().predict_one(image)
+            said.probs[0] += np.float32(np.random.default_rng().uniform(-1e-5, 1e-5))
+            return said
+
+    with pytest.raises(ContractError):
+        check_method(Rounds)
+    check_method(Rounds, tolerance=1e-4)
+
+
+def test_images_of_ones_own_are_streamed() -> None:
+    seen: list[int] = []
+
+    class Watches(Honest):
+        def colour(self, image: Any) -> torch.Tensor:
+            seen.append(int(np.asarray(load_image(image)).reshape(-1)[0]))
+            return super().colour(image)
+
+    check_method(Watches, images=[np.full((4, 4, 3), value, np.uint8) for value in (50, 90)], length=6)
+    assert {50, 90} <= set(seen)
+    assert set(seen) <= {50, 90, 0, 255, 7, 9}
+
+
+@pytest.mark.parametrize(
+    ("make", "least"),
+    [
+        (lambda: torch.zeros(1000), 4000),
+        (lambda: np.zeros(1000), 8000),
+        (lambda: {"a": [(np.zeros(1000)[:1],)]}, 8000),
+        (lambda: torch.zeros(1000)[:1], 4000),
+        (lambda: "x" * 4000, 4000),
+    ],
+)
+def test_a_footprint_reaches_what_is_held(make: Callable[[], Any], least: int) -> None:
+    assert least <= footprint(make()) < least + 2000
+
+
+def test_a_footprint_counts_shared_memory_once() -> None:
+    tensor = torch.zeros(1000)
+    assert footprint([tensor, tensor[1:], {"again": tensor}]) < 6000
