@@ -79,8 +79,8 @@ def compare_engines(load: Models) -> list[dict[str, object]]:
                 views = views_of(photo(375, 500, seed=step), clip, case.views, "tensor", step)
                 if step == 1:
                     fill(learner, views, case.buffer)
-                verdict = learner.method.predict(views)
-                probs.append(torch.cat([verdict.probs.cpu(), torch.tensor([verdict.entropy])]))
+                output = learner.method.predict(views)
+                probs.append(torch.cat([output.probs.cpu(), torch.tensor([output.entropy])]))
             streams[dtype, engine] = torch.stack(probs)
         for a, b in (
             ((torch.float32, "graph"), (torch.float32, "eager")),

@@ -156,18 +156,18 @@ def run_stream(
     for id, index in enumerate(permuted.tolist()):
         views = torch.full((settings.get("views", 1), 1), index)
         began = time.perf_counter()
-        verdict = learner.method.predict(views)
-        score = verdict.entropy if verdict.score is None else verdict.score
+        output = learner.method.predict(views)
+        score = output.entropy if output.score is None else output.score
         ask = learner.policy is not None and learner.policy.decide(score).ask
         seconds += time.perf_counter() - began
-        probs = verdict.probs.double().numpy()
+        probs = output.probs.double().numpy()
         right.append(int(probs.argmax()) == labels[index])
         sure.append(float(probs.max()))
         losses.append(-math.log(max(float(probs[labels[index]]), 1e-9)))
-        if ask and verdict.evidence is not None:
+        if ask and output.item is not None:
             wrong = chance.random() < noise
             answer = int(chance.integers(len(classes))) if wrong else int(labels[index])
-            learner.method.learn(id, answer, verdict.evidence)
+            learner.method.learn(id, answer, output.item)
     return {
         "images": len(right),
         "accuracy": 100 * float(np.mean(right)),
@@ -187,9 +187,9 @@ def record_inner(method: Any, said: list[int]) -> None:
         predict = method.inner.predict
 
         def noted(views: torch.Tensor) -> Any:
-            verdict = predict(views)
-            said.append(int(verdict.probs.argmax()))
-            return verdict
+            output = predict(views)
+            said.append(int(output.probs.argmax()))
+            return output
 
         method.inner.predict = noted
 

@@ -321,8 +321,8 @@ def test_questions_nobody_answers_do_not_pile_up(
         "pixels": torch.uint8,
         "feature": torch.float32,
     }
-    evidence = learner._pending[11]
-    for value in (evidence.pixels, evidence.feature):
+    item = learner._pending[11]
+    for value in (item.pixels, item.feature):
         assert value is not None
         assert value.untyped_storage().nbytes() == value.numel() * value.element_size()
 

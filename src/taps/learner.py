@@ -14,7 +14,7 @@ import torch
 
 from taps import checkpoint
 from taps.active.policy import Decision, Policy, make_policy
-from taps.adapt.memory import Evidence, evidence_from, evidence_tensors
+from taps.adapt.memory import ReplayItem, replay_item_from, replay_item_tensors
 from taps.clip import Clip
 from taps.errors import ClassNameError, QueryError, SettingsError, StateError
 from taps.images.decode import load_image
@@ -50,7 +50,7 @@ class Answer:
     """An answer that can still be taken back."""
 
     label: int
-    evidence: Evidence
+    item: ReplayItem
 
 
 class Learner:
@@ -89,7 +89,7 @@ class Learner:
         self.policy = self._make_policy(len(self.classes))
         self.seen = 0
         self.answered = self.undone = self.corrected = 0
-        self._pending: OrderedDict[int, Evidence] = OrderedDict()
+        self._pending: OrderedDict[int, ReplayItem] = OrderedDict()
         self._answers: OrderedDict[int, Answer] = OrderedDict()  # the last ones, to be taken back
         self._done: OrderedDict[int, None] = OrderedDict()  # the last questions that were answered
 
@@ -125,17 +125,17 @@ class Learner:
             backend=getattr(self.settings, "view_backend", "tensor"),
             augmix=getattr(self.settings, "augmix", False),
         )
-        verdict = self.method.predict(views)
-        score = verdict.entropy if verdict.score is None else verdict.score
+        output = self.method.predict(views)
+        score = output.entropy if output.score is None else output.score
         decision = self.policy.decide(score) if self.policy else Decision(False, float("inf"))
-        probs = torch.nan_to_num(verdict.probs.float().cpu(), nan=1 / len(self.classes)).numpy()
+        probs = torch.nan_to_num(output.probs.float().cpu(), nan=1 / len(self.classes)).numpy()
         index = int(probs.argmax())
         seconds = time.perf_counter() - began
         id, self.seen = self.seen, self.seen + 1
-        if decision.ask and verdict.evidence is not None:
-            self._wait(id, verdict.evidence)
+        if decision.ask and output.item is not None:
+            self._wait(id, output.item)
         return Prediction(
-            id, index, self.classes[index], probs, verdict.entropy, decision.threshold, decision.ask, seconds
+            id, index, self.classes[index], probs, output.entropy, decision.threshold, decision.ask, seconds
         )
 
     def learn_one(self, id: int, label: str | int) -> None:
@@ -188,7 +188,7 @@ class Learner:
         take_back(self.method, id)
         answer = self._answers.pop(id)
         self._done.pop(id, None)
-        self._wait(id, answer.evidence)
+        self._wait(id, answer.item)
         self.answered, self.undone = self.answered - 1, self.undone + 1
         return self.classes[answer.label]
 
@@ -264,10 +264,10 @@ class Learner:
         """The whole state: `tensors` by name, and `values` that JSON can hold."""
         snapshot = self.method.snapshot()
         tensors = {f"method.{name}": tensor for name, tensor in snapshot.tensors.items()}
-        for id, evidence in self._pending.items():
-            tensors |= dict(evidence_tensors(f"pending.{id}", evidence))
+        for id, item in self._pending.items():
+            tensors |= dict(replay_item_tensors(f"pending.{id}", item))
         for id, answer in self._answers.items():
-            tensors |= dict(evidence_tensors(f"answers.{id}", answer.evidence))
+            tensors |= dict(replay_item_tensors(f"answers.{id}", answer.item))
         values = {
             "method": self.method_name,
             "classes": list(self.classes),
@@ -322,9 +322,11 @@ class Learner:
             for name, value in tensors.items()
             if name.startswith(("pending.", "answers."))
         }
-        self._pending = OrderedDict((id, evidence_from(f"pending.{id}", moved)) for id in values["pending"])
+        self._pending = OrderedDict(
+            (id, replay_item_from(f"pending.{id}", moved)) for id in values["pending"]
+        )
         self._answers = OrderedDict(
-            (id, Answer(label, evidence_from(f"answers.{id}", moved))) for id, label in values["answers"]
+            (id, Answer(label, replay_item_from(f"answers.{id}", moved))) for id, label in values["answers"]
         )
         self._done = OrderedDict((id, None) for id in values["done"])
 
@@ -357,8 +359,8 @@ class Learner:
             raise StateError(f"The learner saved in {directory} is damaged ({error!r}).") from error
         return learner
 
-    def _wait(self, id: int, evidence: Evidence) -> None:
-        self._pending[id] = evidence
+    def _wait(self, id: int, item: ReplayItem) -> None:
+        self._pending[id] = item
         while len(self._pending) > PENDING:  # memory does not grow with questions nobody answers
             self._pending.popitem(last=False)
 

@@ -18,7 +18,7 @@ from taps.adapt.graphs import static_buffers as statics
 from taps.adapt.graphs.capture import CudaTape, overwrite
 from taps.adapt.graphs.engine import Engine
 from taps.adapt.graphs.side_stream import Seen
-from taps.adapt.memory import Evidence
+from taps.adapt.memory import ReplayItem
 from taps.adapt.optimiser import adamw, fresh_moments
 from taps.bench.reference_step import ReferenceOutcome, ReferenceStep
 from taps.clip import ops
@@ -70,7 +70,7 @@ def teach(tuner: Tuner, clip: Clip, images: Tensor) -> None:
             feature = tuner.classifier.image(
                 clip.preprocess(images[id : id + 1]), tuner.anchor.tokens.vision
             )[0]
-        tuner.learn(id, label, Evidence(images[id].to(clip.device), None, feature))
+        tuner.learn(id, label, ReplayItem(images[id].to(clip.device), None, feature))
 
 
 def far(a: Tensor, b: Tensor) -> float:
@@ -105,9 +105,9 @@ def test_loss_gradient_and_prediction_are_those_of_the_published_way(
     spy = Spy(monkeypatch)
 
     def compare(views: Tensor, tolerance: float) -> ReferenceOutcome:
-        expected, verdict = reference(views), tuner.predict(views)
-        assert verdict.entropy == pytest.approx(float(expected.entropy), rel=tolerance)
-        assert far(verdict.probs, torch.softmax(expected.logits, dim=-1)) < tolerance
+        expected, output = reference(views), tuner.predict(views)
+        assert output.entropy == pytest.approx(float(expected.entropy), rel=tolerance)
+        assert far(output.probs, torch.softmax(expected.logits, dim=-1)) < tolerance
         for name, gradient in expected.gradient.items():
             assert far(spy.gradients[-1][name], gradient) < tolerance, name
         return expected
@@ -272,7 +272,7 @@ def test_answers_that_cannot_be_recorded_are_taken_in_unrecorded() -> None:
     assert len(tuner.memory.buffer) == len(LABELS)
     tuner.engine = Engine("graph", torch.device("cpu"), episodic=True, tape=Broken())
     with pytest.raises(RuntimeError, match="not permitted"):
-        tuner.learn(9, 0, Evidence(None, None, tuner.anchor.text[0]))
+        tuner.learn(9, 0, ReplayItem(None, None, tuner.anchor.text[0]))
 
 
 @pytest.mark.parametrize("kind", ["maple", "coop"])
@@ -496,7 +496,7 @@ def test_on_cuda_float32_equals_the_published_way(reset: str) -> None:
     teach(tuner, clip, images)
     reference.remember(images, torch.tensor(LABELS))
     views = random_pixels(clip, 12, seed=5).cuda()
-    expected, verdict = reference(views), tuner.predict(views)
-    assert verdict.entropy == pytest.approx(float(expected.entropy), rel=1e-4)
+    expected, output = reference(views), tuner.predict(views)
+    assert output.entropy == pytest.approx(float(expected.entropy), rel=1e-4)
     # The update goes by the gradient's sign, so a component near zero may fall to the other side.
-    assert far(verdict.probs, torch.softmax(expected.logits, dim=-1)) < 1e-3
+    assert far(output.probs, torch.softmax(expected.logits, dim=-1)) < 1e-3

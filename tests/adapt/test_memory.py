@@ -10,7 +10,7 @@ from torch import Tensor
 
 from taps.active.buffer import Buffer, choose_victim
 from taps.adapt.gradient import Gradient, Point, point_at, to_parameters
-from taps.adapt.memory import Evidence, Memory, evidence_from, evidence_tensors
+from taps.adapt.memory import Memory, ReplayItem, replay_item_from, replay_item_tensors
 from taps.clip import Clip
 from taps.clip.tokenizer import encode
 from taps.prompts import Prompts, coop
@@ -32,10 +32,10 @@ def random_pixels(seed: int) -> Tensor:
     return torch.randint(0, 256, (3, 32, 32), generator=generator, dtype=torch.uint8)
 
 
-def evidence(classifier: Classifier, point: Point, pixels: Tensor) -> Evidence:
+def item(classifier: Classifier, point: Point, pixels: Tensor) -> ReplayItem:
     with torch.no_grad():
         images = classifier.clip.preprocess(pixels[None])
-        return Evidence(pixels, None, classifier.image(images, point.tokens.vision)[0])
+        return ReplayItem(pixels, None, classifier.image(images, point.tokens.vision)[0])
 
 
 def plain_gradient(
@@ -67,7 +67,7 @@ def test_after_two_hundred_insertions_the_sum_is_that_of_what_is_held(
             gone: int | None = order[victim]
         else:
             gone = None
-        evicted = memory.insert(classifier, point, id, label, evidence(classifier, point, pixels))
+        evicted = memory.insert(classifier, point, id, label, item(classifier, point, pixels))
         assert (None if evicted is None else evicted.id) == gone
         if gone is not None:
             del held[gone], losses[gone]
@@ -88,7 +88,7 @@ def test_single_precision_leaves_no_trace_of_the_evicted(tiny: Clip, maple_promp
     point = point_at(classifier, dict(maple_prompts.parameters))
     memory = Memory(Buffer(3, "oldest"), anchor=point, weight_ce=1.0)
     for id in range(200):
-        memory.insert(classifier, point, id, id % 3, evidence(classifier, point, random_pixels(id % 11)))
+        memory.insert(classifier, point, id, id % 3, item(classifier, point, random_pixels(id % 11)))
     for part in ("text", "vision"):
         kept = sum(getattr(entry.payload.gradient, part).double() for entry in memory.buffer.entries())
         total = getattr(memory.total, part)
@@ -106,7 +106,7 @@ def test_episodic_and_continual_agree_where_prompts_have_not_moved(
     memories = [Memory(Buffer(capacity), anchor=anchor, weight_ce=0.3, chunk=2) for anchor in (point, None)]
     for id, (picture, label) in enumerate(stream):
         for memory in memories:
-            memory.insert(classifier, point, id, label, evidence(classifier, point, random_pixels(picture)))
+            memory.insert(classifier, point, id, label, item(classifier, point, random_pixels(picture)))
     episodic, continual = memories
     assert [e.id for e in episodic.buffer.entries()] == [e.id for e in continual.buffer.entries()]
     constant = episodic.constant()
@@ -124,7 +124,7 @@ def test_episodic_and_continual_agree_where_prompts_have_not_moved(
 def test_episodic_entries_drop_their_pixels(tiny64: Clip, maple_prompts: Prompts) -> None:
     classifier, point = setting(tiny64, maple_prompts)
     memory = Memory(Buffer(4), anchor=point, weight_ce=1.0)
-    memory.insert(classifier, point, 0, 1, evidence(classifier, point, random_pixels(0)))
+    memory.insert(classifier, point, 0, 1, item(classifier, point, random_pixels(0)))
     (entry,) = memory.buffer.entries()
     assert entry.payload.pixels is None
     assert entry.payload.views is None
@@ -135,8 +135,8 @@ def test_one_bad_gradient_does_not_stay_in_the_sum(tiny64: Clip) -> None:
     prompts = coop.initial(tiny64)
     classifier, point = setting(tiny64, prompts)
     memory = Memory(Buffer(2), anchor=point, weight_ce=1.0)
-    good = evidence(classifier, point, random_pixels(0))
-    bad = Evidence(good.pixels, None, torch.full_like(good.feature, float("nan")))
+    good = item(classifier, point, random_pixels(0))
+    bad = ReplayItem(good.pixels, None, torch.full_like(good.feature, float("nan")))
     memory.insert(classifier, point, 0, 1, bad)
     memory.insert(classifier, point, 1, 1, good)
     constant = memory.constant().text
@@ -149,15 +149,15 @@ def test_one_bad_gradient_does_not_stay_in_the_sum(tiny64: Clip) -> None:
 def test_evidence_comes_back_from_its_tensors(with_gradient: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     gradient = Gradient(torch.rand(2, generator=generator), torch.rand(3, generator=generator))
-    given = Evidence(
+    given = ReplayItem(
         pixels=None if with_gradient else random_pixels(0),
         views=None,
         feature=torch.rand(4, generator=generator),
         gradient=gradient if with_gradient else None,
     )
-    tensors = dict(evidence_tensors("pending.7", given))
+    tensors = dict(replay_item_tensors("pending.7", given))
     assert all(name.startswith("pending.7.") for name in tensors)
-    back = evidence_from("pending.7", tensors)
-    assert dict(evidence_tensors("x", back)).keys() == dict(evidence_tensors("x", given)).keys()
+    back = replay_item_from("pending.7", tensors)
+    assert dict(replay_item_tensors("x", back)).keys() == dict(replay_item_tensors("x", given)).keys()
     assert torch.equal(back.feature, given.feature)
     assert (back.gradient is None) == (given.gradient is None)

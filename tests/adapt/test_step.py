@@ -8,7 +8,7 @@ from torch import Tensor
 
 from taps.active.buffer import Buffer
 from taps.adapt.gradient import Point, point_at
-from taps.adapt.memory import Alignment, Evidence, Memory, make_alignment
+from taps.adapt.memory import Alignment, Memory, ReplayItem, make_alignment
 from taps.adapt.optimiser import fresh_moments
 from taps.adapt.step import StepSettings, take_step
 from taps.clip import Clip
@@ -105,7 +105,7 @@ class Case:
                 images = self.clip.preprocess(item.pixels[None])
                 feature = self.classifier.image(images, point.tokens.vision)[0]
             memory.insert(
-                self.classifier, point, index, item.label, Evidence(item.pixels, item.views, feature)
+                self.classifier, point, index, item.label, ReplayItem(item.pixels, item.views, feature)
             )
         return memory
 

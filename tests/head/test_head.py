@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taps.errors import QueryError, SettingsError, StateError
+from taps.head.examples import example_arrays, examples_from
 from taps.head.head import Head, HeadSettings
-from taps.head.lessons import lesson_arrays, lessons_from
 from taps.head.mixture import Mixture
 from taps.head.notes import notes_on
 from taps.head.ridge import Ridge
@@ -349,17 +349,17 @@ def test_a_label_taken_back_was_never_given(count, discount, seed):
     features, beliefs, labels = beliefs_and_features(count, 4, 6, seed=seed)
     grid = HeadSettings(discount=discount)
     whole, without = Head(6, 4, 2, grid), Head(6, 4, 2, grid)
-    lessons = [whole.learn(f, b, int(y), 0.7) for f, b, y in zip(features, beliefs, labels, strict=True)]
+    examples = [whole.learn(f, b, int(y), 0.7) for f, b, y in zip(features, beliefs, labels, strict=True)]
     rng = np.random.default_rng(seed)
     kept = list(range(count))
     for gone in rng.permutation(count)[: 1 + count // 3].tolist():
         place = kept.index(gone)
-        lessons[place:] = whole.forget(lessons[place], lessons[place + 1 :])
+        examples[place:] = whole.forget(examples[place], examples[place + 1 :])
         kept.remove(gone)
     for place in kept:
         without.learn(features[place], beliefs[place], int(labels[place]), 0.7)
     same_heads(whole, without)
-    assert len(lessons) == len(kept)
+    assert len(examples) == len(kept)
 
 
 def test_a_label_that_is_not_held_cannot_be_taken_back():
@@ -377,7 +377,7 @@ def test_classes_added_later_are_learned_and_older_labels_can_still_be_taken_bac
     wider = np.log(np.concatenate([np.exp(beliefs) * 0.9, np.full((20, 2, 1), 0.1)], axis=2))
     heads = []
     for left_out in (None, 4):
-        head, lessons = Head(6, 3, bases=2), []
+        head, examples = Head(6, 3, bases=2), []
         for i in range(20):
             if i == 10:
                 before = head.predict(features[0], beliefs[0])
@@ -385,10 +385,10 @@ def test_classes_added_later_are_learned_and_older_labels_can_still_be_taken_bac
                 np.testing.assert_allclose(head.predict(features[0], beliefs[0]), before, atol=1e-12)
             if i != left_out:
                 told = (beliefs[i], int(labels[i])) if i < 10 else (wider[i], 3)
-                lessons.append(head.learn(features[i], *told))
+                examples.append(head.learn(features[i], *told))
         heads.append(head)
         if left_out is None:
-            head.forget(lessons[4], lessons[5:])
+            head.forget(examples[4], examples[5:])
     same_heads(*heads)
     assert heads[0].predict(features[15], wider[15]).argmax() == 3
 
@@ -408,10 +408,10 @@ def test_a_saved_head_of_fewer_classes_is_taken_in():
 def test_head_goes_on_where_it_was_saved():
     features, beliefs, labels = beliefs_and_features(30, 4, 6, seed=6)
     one, other = Head(6, 4, bases=2), Head(6, 4, bases=2)
-    lessons = OrderedDict((i, one.learn(features[i], beliefs[i], int(labels[i]))) for i in range(15))
+    examples = OrderedDict((i, one.learn(features[i], beliefs[i], int(labels[i]))) for i in range(15))
     other.restore({name: array.copy() for name, array in one.arrays().items()}, one.numbers())
-    back = lessons_from(lesson_arrays(lessons))
-    one.forget(lessons[4], [lessons[i] for i in range(5, 15)])
+    back = examples_from(example_arrays(examples))
+    one.forget(examples[4], [examples[i] for i in range(5, 15)])
     other.forget(back[4], [back[i] for i in range(5, 15)])
     for i in range(15, 30):
         np.testing.assert_array_equal(

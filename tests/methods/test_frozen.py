@@ -43,9 +43,9 @@ def test_view_ensemble_is_the_mean_of_the_confident_views(tiny, views):
     probs = softmax(logits)
     uncertainty = -(probs * np.log(probs)).sum(1)
     mean = probs[np.argsort(uncertainty)[:3]].mean(0)
-    verdict = build("view_ensemble", tiny, views=10, fraction=0.3).predict(views)
-    assert np.allclose(verdict.probs.numpy(), mean, atol=1e-5)
-    assert math.isclose(verdict.entropy, -(mean * np.log(mean)).sum(), abs_tol=1e-5)
+    output = build("view_ensemble", tiny, views=10, fraction=0.3).predict(views)
+    assert np.allclose(output.probs.numpy(), mean, atol=1e-5)
+    assert math.isclose(output.entropy, -(mean * np.log(mean)).sum(), abs_tol=1e-5)
 
 
 def test_zero_counts_votes_and_breaks_ties_by_probability():

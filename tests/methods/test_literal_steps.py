@@ -75,9 +75,9 @@ def agree(mine, theirs):
 def test_tpt(clip, weights, views):
     start = {"context": weights["token_embedding.weight"][[320, 1125, 539, 320]]}
     expected = literal_step(weights, views, start, 5e-3, lambda p: ([p["context"]], None), "{}.")
-    verdict = build("tpt", clip, views=VIEWS, fraction=FRACTION).predict(views)
-    assert abs(verdict.entropy - expected[0]) < TOLERANCE
-    assert agree(verdict.probs, expected[2])
+    output = build("tpt", clip, views=VIEWS, fraction=FRACTION).predict(views)
+    assert abs(output.entropy - expected[0]) < TOLERANCE
+    assert agree(output.probs, expected[2])
     # Where prompts carry over, the optimiser's first moment is a tenth of the gradient, and is saved.
     carried = build("tpt", clip, views=VIEWS, fraction=FRACTION, reset="never", guard=False)
     assert agree(carried.predict(views).probs, expected[2])
@@ -117,9 +117,9 @@ def test_promptalign(clip, weights, views):
         align=lambda inputs: literal.alignment(inputs, mean, variance),
     )
     settings = {"prompts": prompts, "source": stats, "views": VIEWS, "fraction": FRACTION, "lr": 4e-3}
-    verdict = build("promptalign", clip, **settings).predict(views)
-    assert abs(verdict.entropy - expected[0]) < TOLERANCE
-    assert agree(verdict.probs, expected[2])
+    output = build("promptalign", clip, **settings).predict(views)
+    assert abs(output.entropy - expected[0]) < TOLERANCE
+    assert agree(output.probs, expected[2])
     carried = build("promptalign", clip, **settings, reset="never", guard=False)
     carried.predict(views)
     for name, gradient in expected[1].items():
@@ -129,9 +129,9 @@ def test_promptalign(clip, weights, views):
 def test_maple_plus_tpt(clip, weights, views):
     prompts = trained_maple(clip)
     expected = literal_step(weights, views, prompts.parameters, 5e-3, literal.maple_tokens, "of a {}.")
-    verdict = build("maple+tpt", clip, prompts=prompts, views=VIEWS, fraction=FRACTION).predict(views)
-    assert abs(verdict.entropy - expected[0]) < TOLERANCE
-    assert agree(verdict.probs, expected[2])
+    output = build("maple+tpt", clip, prompts=prompts, views=VIEWS, fraction=FRACTION).predict(views)
+    assert abs(output.entropy - expected[0]) < TOLERANCE
+    assert agree(output.probs, expected[2])
 
 
 def filled_cocoop(clip):
@@ -165,11 +165,11 @@ def test_cocoop_and_tpt_on_top(clip, weights, views, monkeypatch):
 
     step = cocoop_tpt.take_step
     monkeypatch.setattr(cocoop_tpt, "take_step", spy)
-    verdict = build("cocoop+tpt", clip, prompts=prompts, views=VIEWS, fraction=FRACTION).predict(views)
-    assert abs(verdict.entropy - expected[0]) < TOLERANCE
-    assert agree(verdict.probs, expected[2])
+    output = build("cocoop+tpt", clip, prompts=prompts, views=VIEWS, fraction=FRACTION).predict(views)
+    assert abs(output.entropy - expected[0]) < TOLERANCE
+    assert agree(output.probs, expected[2])
     assert agree(outcomes[0].moments.first["context"], 0.1 * expected[1]["context"])
-    assert float((verdict.probs - plain).abs().max()) > 1e-4  # the step did move something
+    assert float((output.probs - plain).abs().max()) > 1e-4  # the step did move something
 
 
 class Plain:

@@ -12,7 +12,7 @@ from taps.errors import QueryError, SettingsError
 from taps.head.head import Head
 from taps.images.views import make_views, sample_generator
 from taps.learner import Learner
-from taps.methods.base import Verdict
+from taps.methods.base import MethodOutput
 
 CLASSES = ["cat", "dog", "car", "tree"]
 VIEWS = {"views": 6, "fraction": 0.34}
@@ -73,7 +73,7 @@ def test_saved_and_resumed_to_the_bit(clip, images, tmp_path, method, ask_by):
         np.testing.assert_array_equal(one[0], other[0])
         assert one[1:] == other[1:]
     assert whole.summary() == resumed.summary()
-    some = next(iter(whole.method.lessons))
+    some = next(iter(whole.method.examples))
     whole.method.forget(some)
     resumed.method.forget(some)
     assert whole.summary() == resumed.summary()
@@ -99,7 +99,7 @@ def test_answers_that_come_late_are_judged_by_what_was_said_then(clip, images, t
 def test_the_method_inside_goes_on_as_it_always_did(clip, images):
     alone = Learner(clip, CLASSES, "taps", rate=0.3, policy="paced", **KINDS["taps+"])
     ridden = Learner(clip, CLASSES, "taps+", rate=0.3, ask_by="entropy", **KINDS["taps+"])
-    inner: list[Verdict] = []
+    inner: list[MethodOutput] = []
     predict = ridden.method.inner.predict
     ridden.method.inner.predict = lambda views: inner.append(predict(views)) or inner[-1]
     for i, image in enumerate(images):
@@ -130,11 +130,11 @@ def test_the_budget_is_exact(clip, images, rate):
 def test_taken_back_answers_and_those_too_old(clip, images):
     learner = Learner(clip, CLASSES, "zero_shot+", rate=0.5, undo=3)
     stream(learner, images, 0, 20)
-    assert len(learner.method.lessons) == 3
+    assert len(learner.method.examples) == 3
     with pytest.raises(QueryError):
         learner.method.forget(0)
     before = learner.summary()["head_labels"]
-    learner.method.forget(next(iter(learner.method.lessons)))
+    learner.method.forget(next(iter(learner.method.examples)))
     assert learner.summary()["head_labels"] == before - 1
 
 
@@ -143,8 +143,8 @@ def test_an_image_that_gives_no_numbers_leaves_no_trace(clip, images):
     stream(learner, images, 0, 10)
     before = learner.method.snapshot()
     bad = torch.full((1, 3, clip.config.image_size, clip.config.image_size), float("nan"))
-    verdict = learner.method.predict(bad)
-    assert verdict.evidence is None
+    output = learner.method.predict(bad)
+    assert output.item is None
     for name, value in learner.method.snapshot().tensors.items():
         torch.testing.assert_close(value, before.tensors[name], rtol=0, atol=0)
 

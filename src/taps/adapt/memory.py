@@ -24,7 +24,7 @@ DEVICE_BYTES = 1 << 29  # of a GPU's memory for labelled pixels: about 3,500 ima
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ReplayItem:
     """What is kept of an image while its label is awaited and after.
 
     Attributes:
@@ -136,9 +136,9 @@ class Memory:
         point: Point,
         id: int,
         label: int,
-        evidence: Evidence,
+        item: ReplayItem,
         *,
-        recorded: Callable[[Evidence, int], tuple[Gradient, float]] | None = None,
+        recorded: Callable[[ReplayItem, int], tuple[Gradient, float]] | None = None,
     ) -> Entry | None:
         """Add an answered sample; who is evicted for it, if anyone.
 
@@ -147,20 +147,20 @@ class Memory:
             point: The current prompts.
             id: Of the sample.
             label: The answer.
-            evidence: What is kept of the image.
+            item: What is kept of the image.
             recorded: Gives the sample's gradient and loss faster, where something can.
         """
         if recorded is not None:
-            gradient, loss = recorded(evidence, label)
+            gradient, loss = recorded(item, label)
         else:
-            gradient, loss = self.sample_gradient(classifier, self.anchor or point, evidence, label)
+            gradient, loss = self.sample_gradient(classifier, self.anchor or point, item, label)
         if not _is_finite(gradient):  # in the sum it would stay for ever
             gradient = _each(gradient, torch.zeros_like)
         if self.anchor is not None:
-            evidence = Evidence(pixels=None, views=None, feature=evidence.feature, gradient=gradient)
-        elif evidence.pixels is not None:
-            evidence = replace(evidence, pixels=_housed(evidence.pixels, len(self.buffer)))
-        evicted = self.buffer.add(id, label, loss, evidence)
+            item = ReplayItem(pixels=None, views=None, feature=item.feature, gradient=gradient)
+        elif item.pixels is not None:
+            item = replace(item, pixels=_housed(item.pixels, len(self.buffer)))
+        evicted = self.buffer.add(id, label, loss, item)
         if self.anchor is not None:
             if self.buffer.capacity > 0:
                 self.total = self.total + _each(gradient, Tensor.double)
@@ -222,27 +222,27 @@ class Memory:
         return differentiate(loss, text, vision), losses.detach()
 
     def sample_gradient(
-        self, classifier: Classifier, point: Point, evidence: Evidence, label: int
+        self, classifier: Classifier, point: Point, item: ReplayItem, label: int
     ) -> tuple[Gradient, float]:
         """One sample's gradient on tokens (pulled back through the text tower) and its cross-entropy."""
         text, vision = leaves_of(point)
         target = torch.tensor([label], device=text.device)
         with torch.enable_grad():
-            inputs = stack_inputs([evidence], point)
+            inputs = stack_inputs([item], point)
             cross_entropy = cross_entropies(labelled_logits(classifier, inputs, text, vision), target).sum()
             if self.anchor is None:  # continual: the gradient is taken anew in every step
                 return NOTHING, float(cross_entropy.detach())
             loss = self.weight_ce * cross_entropy
             if self.weight_fine:
-                loss = loss + self.weight_fine * self._fine_loss(classifier, vision, evidence, label)
+                loss = loss + self.weight_fine * self._fine_loss(classifier, vision, item, label)
         return point.pull_back(differentiate(loss, text, vision)), float(cross_entropy.detach())
 
     def _fine_loss(
-        self, classifier: Classifier, vision: Tensor | None, evidence: Evidence, label: int
+        self, classifier: Classifier, vision: Tensor | None, item: ReplayItem, label: int
     ) -> Tensor:
         """L_fine: statistics over the sample's own views against those of its class in the source set."""
         assert self.alignment is not None
-        images = classifier.clip.preprocess(_present(evidence.views))
+        images = classifier.clip.preprocess(_present(item.views))
         kept = classifier.clip.image_layers(images, vision, self.alignment.layers)
         return self.alignment.loss([layer.to(classifier.dtype) for layer in kept], self.alignment.fine[label])
 
@@ -252,27 +252,27 @@ class Memory:
             if (value := getattr(self.total, part)) is not None:
                 yield f"total.{part}", value
         for index, entry in enumerate(self.buffer.entries()):
-            yield from evidence_tensors(f"entry.{index}", entry.payload)
+            yield from replay_item_tensors(f"entry.{index}", entry.payload)
 
 
-def evidence_tensors(prefix: str, evidence: Evidence) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of one piece of evidence, by name."""
-    gradient = evidence.gradient or NOTHING
+def replay_item_tensors(prefix: str, item: ReplayItem) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of one replay item, by name."""
+    gradient = item.gradient or NOTHING
     named = {
-        "pixels": evidence.pixels,
-        "views": evidence.views,
-        "feature": evidence.feature,
+        "pixels": item.pixels,
+        "views": item.views,
+        "feature": item.feature,
         "gradient.text": gradient.text,
         "gradient.vision": gradient.vision,
-        "beliefs": evidence.beliefs,
+        "beliefs": item.beliefs,
     }
     yield from ((f"{prefix}.{name}", value) for name, value in named.items() if value is not None)
 
 
-def evidence_from(prefix: str, tensors: dict[str, Tensor]) -> Evidence:
-    """The inverse of `evidence_tensors`."""
+def replay_item_from(prefix: str, tensors: dict[str, Tensor]) -> ReplayItem:
+    """The inverse of `replay_item_tensors`."""
     text, vision = tensors.get(f"{prefix}.gradient.text"), tensors.get(f"{prefix}.gradient.vision")
-    return Evidence(
+    return ReplayItem(
         pixels=tensors.get(f"{prefix}.pixels"),
         views=tensors.get(f"{prefix}.views"),
         feature=tensors[f"{prefix}.feature"],
@@ -287,11 +287,11 @@ def leaves_of(point: Point) -> tuple[Tensor, Tensor | None]:
     return point.text.detach().requires_grad_(), None if vision is None else vision.detach().requires_grad_()
 
 
-def stack_inputs(evidence: Sequence[Evidence], point: Point) -> Tensor:
+def stack_inputs(items: Sequence[ReplayItem], point: Point) -> Tensor:
     """What labelled images are classified from: pixels, or features where prompts leave images alone."""
     if point.tokens.vision is None:
-        return torch.stack([each.feature for each in evidence])
-    return torch.stack([_present(each.pixels).to(point.text.device, non_blocking=True) for each in evidence])
+        return torch.stack([each.feature for each in items])
+    return torch.stack([_present(each.pixels).to(point.text.device, non_blocking=True) for each in items])
 
 
 def labelled_logits(classifier: Classifier, inputs: Tensor, text: Tensor, vision: Tensor | None) -> Tensor:

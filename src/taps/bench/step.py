@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from taps.adapt.memory import Evidence, Memory
+from taps.adapt.memory import Memory, ReplayItem
 from taps.bench.bench import Timing, class_names, clock, photo, summarise, wait
 from taps.bench.reference_step import ReferenceStep
 from taps.clip import Clip
@@ -212,16 +212,16 @@ def fill(learner: Learner, views: Tensor, count: int) -> list[float]:
         with torch.no_grad():
             prepared = tuner.classifier.clip.preprocess(pixels[None])
             feature = tuner.classifier.image(prepared, tuner.anchor.tokens.vision)[0]
-        evidence = Evidence(pixels, None, feature)
+        item = ReplayItem(pixels, None, feature)
         label = id % len(learner.classes)
-        times.append(clock(lambda: tuner.learn(id, label, evidence), views.device))  # noqa: B023
+        times.append(clock(lambda: tuner.learn(id, label, item), views.device))  # noqa: B023
     taught = tuner.memory.buffer.entries()
     for id in range(len(taught), count):
         repeat_entry(tuner.memory, id, id % len(learner.classes), taught[id % len(taught)].payload)
     return times[1:] or times
 
 
-def repeat_entry(memory: Memory, id: int, label: int, payload: Evidence) -> None:
+def repeat_entry(memory: Memory, id: int, label: int, payload: ReplayItem) -> None:
     """Put what one image left into the memory once more, without running the model."""
     memory.buffer.add(id, label, 1.0, payload)
     if payload.gradient is not None:

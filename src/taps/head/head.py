@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.errors import QueryError, SettingsError, StateError
-from taps.head.lessons import Lesson
+from taps.head.examples import LabelledExample
 from taps.head.mixture import Mixture
 from taps.head.ridge import Ridge
 
@@ -65,7 +65,7 @@ class Head:
         >>> head = Head(dim=2, classes=2, bases=1)
         >>> even = np.log([[0.5, 0.5]])
         >>> for _ in range(10):
-        ...     lesson = head.learn(np.array([1.0, 0.0]), even, label=1)
+        ...     example = head.learn(np.array([1.0, 0.0]), even, label=1)
         >>> bool(head.predict(np.array([1.0, 0.0]), even)[1] > 0.7)
         True
     """
@@ -161,7 +161,7 @@ class Head:
         label: int,
         importance: float = 1.0,
         alike: float | None = None,
-    ) -> Lesson:
+    ) -> LabelledExample:
         """Judge the experts by the label, then let the ridges learn it.
 
         Args:
@@ -178,12 +178,14 @@ class Head:
         given = said[:, None] * (1 - wrong) + wrong / beliefs.shape[1]
         gain, doubt = self._compare(said, given)
         before = self.mixture.losses.copy()
-        lesson = Lesson(feature.copy(), beliefs.copy(), int(label), importance, alike, before, gain, doubt)
+        example = LabelledExample(
+            feature.copy(), beliefs.copy(), int(label), importance, alike, before, gain, doubt
+        )
         self.mixture.learn(given.ravel(), importance)
         for ridge in self.ridges:
-            ridge.add(feature, lesson.residual(len(self.counts)))
-        self._count(lesson, 1)
-        return lesson
+            ridge.add(feature, example.residual(len(self.counts)))
+        self._count(example, 1)
+        return example
 
     def _compare(self, said: Array, given: Array) -> tuple[float, float]:
         """By how many nats the mixture foresaw an answer better than the bases; how likely it is wrong."""
@@ -193,32 +195,34 @@ class Head:
         right = float((weights * (1 - np.array(self.settings.wrong))).sum(axis=1) @ said)
         return float(np.log(mixed / bases)), max(0.0, 1.0 - right / mixed)
 
-    def _count(self, lesson: Lesson, sign: int) -> None:
-        self.counts[lesson.label] += sign
-        self.gain += sign * lesson.gain
-        self.doubted += sign * (lesson.doubt > DOUBT)
+    def _count(self, example: LabelledExample, sign: int) -> None:
+        self.counts[example.label] += sign
+        self.gain += sign * example.gain
+        self.doubted += sign * (example.doubt > DOUBT)
 
-    def forget(self, lesson: Lesson, later: Sequence[Lesson] = ()) -> list[Lesson]:
+    def forget(
+        self, example: LabelledExample, later: Sequence[LabelledExample] = ()
+    ) -> list[LabelledExample]:
         """Take a label back: everything is as if it had never come.
 
         The trust rests on what was predicted of each later label, with the one in question known. So these
         are taken back too, the newest first, and learned again.
 
         Args:
-            lesson: What `learn` returned for it.
-            later: The lessons that came after it, all of them, the oldest first.
+            example: What `learn` returned for it.
+            later: The examples that came after it, all of them, the oldest first.
 
         Returns:
-            The later lessons, as they are now.
+            The later examples, as they are now.
         """
-        gone = [lesson, *later]
+        gone = [example, *later]
         if (np.bincount([each.label for each in gone], minlength=len(self.counts)) > self.counts).any():
-            raise QueryError(f"No label of class {lesson.label} is held; it cannot be taken back.")
+            raise QueryError(f"No label of class {example.label} is held; it cannot be taken back.")
         for each in reversed(gone):
             for ridge in self.ridges:
                 ridge.remove(each.feature, each.residual(len(self.counts)))
             self._count(each, -1)
-        self.mixture.restore(lesson.losses, self.mixture.labels - len(gone))
+        self.mixture.restore(example.losses, self.mixture.labels - len(gone))
         return [
             self.learn(each.feature, each.beliefs, each.label, each.importance, each.alike) for each in later
         ]

@@ -7,17 +7,17 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from taps.adapt.memory import Evidence
+from taps.adapt.memory import ReplayItem
 
 
 @dataclass(frozen=True)
-class Verdict:
+class MethodOutput:
     """What a method says about one image.
 
     Attributes:
         probs: Probability of each class [K].
         entropy: H_t in nats, what the query decision is made on.
-        evidence: What to keep of the image until its label arrives; None for methods that learn from none.
+        item: What to keep of the image until its label arrives; None for methods that learn from none.
         updated: Whether the prompts were moved for this image.
         score: What the query decision is made on where that is not the entropy.
         feature: Normalised feature of view 0 at the loaded prompts [d], where the method has one.
@@ -26,7 +26,7 @@ class Verdict:
 
     probs: Tensor
     entropy: float
-    evidence: Evidence | None = None
+    item: ReplayItem | None = None
     updated: bool = False
     score: float | None = None
     feature: Tensor | None = None
@@ -49,11 +49,11 @@ class Method(Protocol):
         """Whether labels are any use to it."""
         ...
 
-    def predict(self, views: Tensor) -> Verdict:
+    def predict(self, views: Tensor) -> MethodOutput:
         """Adapt to one image's views (pixels 0..255, view 0 the image itself) and predict it."""
         ...
 
-    def learn(self, id: int, label: int, evidence: Evidence) -> None:
+    def learn(self, id: int, label: int, item: ReplayItem) -> None:
         """Take in the label of an image predicted before."""
         ...
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from taps.adapt.gradient import point_at
-from taps.adapt.memory import Evidence
+from taps.adapt.memory import ReplayItem
 from taps.adapt.optimiser import fresh_moments
 from taps.adapt.step import StepSettings, take_step
 from taps.clip import Clip
-from taps.methods.base import Snapshot, Verdict
+from taps.methods.base import MethodOutput, Snapshot
 from taps.methods.settings import ViewSettings
 from taps.prompts import Prompts, prompt_tokens
 from taps.prompts.choose import trained_prompts
@@ -53,7 +53,7 @@ class CocoopTpt:
     def asks(self) -> bool:
         return False
 
-    def predict(self, views: Tensor) -> Verdict:
+    def predict(self, views: Tensor) -> MethodOutput:
         with torch.no_grad():
             feature = self.classifier.image(self.classifier.clip.preprocess(views[:1]), None)[0]
             written = prompt_tokens("cocoop", self.parameters, feature).text
@@ -64,9 +64,9 @@ class CocoopTpt:
         )
         updated = bool(outcome.taken)
         self.skipped_updates += not updated
-        return Verdict(torch.softmax(outcome.logits, dim=-1), float(outcome.entropy), updated=updated)
+        return MethodOutput(torch.softmax(outcome.logits, dim=-1), float(outcome.entropy), updated=updated)
 
-    def learn(self, id: int, label: int, evidence: Evidence) -> None:
+    def learn(self, id: int, label: int, item: ReplayItem) -> None:
         """Nothing is learned from labels."""
 
     def snapshot(self) -> Snapshot:

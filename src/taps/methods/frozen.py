@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from taps.adapt.losses import mean_entropy
-from taps.adapt.memory import Evidence
+from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
-from taps.methods.base import Snapshot, Verdict
+from taps.methods.base import MethodOutput, Snapshot
 from taps.methods.settings import TextSettings
 from taps.prompts import Prompts
 from taps.prompts.base import Parameters
@@ -75,15 +75,15 @@ class Frozen:
         return False
 
     @torch.no_grad()
-    def predict(self, views: Tensor) -> Verdict:
+    def predict(self, views: Tensor) -> MethodOutput:
         features = self.classifier.image(self.classifier.clip.preprocess(views), self.vision)
         text = self.text
         if text is None:  # the context follows the image, whatever its views show
             text, _ = class_features(self.classifier, self.parameters, features[0])
         probs, entropy = self.rule(self.classifier.logits(features, text))
-        return Verdict(probs, float(entropy), feature=features[0])
+        return MethodOutput(probs, float(entropy), feature=features[0])
 
-    def learn(self, id: int, label: int, evidence: Evidence) -> None:
+    def learn(self, id: int, label: int, item: ReplayItem) -> None:
         """Nothing is learned."""
 
     def snapshot(self) -> Snapshot:

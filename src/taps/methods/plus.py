@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from taps.active import SCORES, Chooser
-from taps.adapt.memory import Evidence
+from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
 from taps.errors import QueryError, SettingsError
+from taps.head.examples import LabelledExample, example_arrays, examples_from
 from taps.head.head import DOUBT, Head
-from taps.head.lessons import Lesson, lesson_arrays, lessons_from
 from taps.head.notes import notes_on
 from taps.methods.amend import take_back
-from taps.methods.base import Method, Snapshot, Verdict
+from taps.methods.base import Method, MethodOutput, Snapshot
 from taps.methods.ensemble import EnsembleSettings
 from taps.methods.frozen import Frozen, view_zero
 from taps.methods.settings import AskSettings, TextSettings
@@ -109,51 +109,51 @@ class Headed:
         dim = int(self.text.shape[1])
         self.head = Head(dim, len(classes), len(self.bases))
         self.chooser = Chooser(settings.ask_by, dim, seed)
-        self.lessons: OrderedDict[int, Lesson] = OrderedDict()
-        self.paths: dict[int, Array] = {}  # of the chooser, before each of the lessons
+        self.examples: OrderedDict[int, LabelledExample] = OrderedDict()
+        self.paths: dict[int, Array] = {}  # of the chooser, before each of the examples
 
     @property
     def asks(self) -> bool:
         return True
 
-    def predict(self, views: Tensor) -> Verdict:
-        verdict = self.inner.predict(views)
-        feature, beliefs = self._footing(verdict)
+    def predict(self, views: Tensor) -> MethodOutput:
+        output = self.inner.predict(views)
+        feature, beliefs = self._footing(output)
         if not (np.isfinite(feature).all() and np.isfinite(beliefs).all()):
-            return replace(verdict, entropy=float("nan"), evidence=None)  # never asked about, never learned
+            return replace(output, entropy=float("nan"), item=None)  # never asked about, never learned
         self.head.see(beliefs)
         probs = self.head.predict(feature, beliefs)
-        score = self.chooser.score(feature, probs, verdict.entropy, self.head.counts, self.head.leverage)
-        evidence = verdict.evidence or Evidence(pixels=None, views=None, feature=_kept(verdict.feature))
-        evidence = replace(evidence, beliefs=torch.from_numpy(beliefs).to(evidence.feature.device))
-        told = torch.from_numpy(probs).to(verdict.probs)
-        return replace(verdict, probs=told, evidence=evidence, score=score)
+        score = self.chooser.score(feature, probs, output.entropy, self.head.counts, self.head.leverage)
+        item = output.item or ReplayItem(pixels=None, views=None, feature=_kept(output.feature))
+        item = replace(item, beliefs=torch.from_numpy(beliefs).to(item.feature.device))
+        told = torch.from_numpy(probs).to(output.probs)
+        return replace(output, probs=told, item=item, score=score)
 
     @torch.no_grad()
-    def _footing(self, verdict: Verdict) -> tuple[Array, Array]:
+    def _footing(self, output: MethodOutput) -> tuple[Array, Array]:
         """The image's feature and what the bases say of it, brought to the host in one go."""
-        feature = _kept(verdict.feature)
+        feature = _kept(output.feature)
         rows = [torch.log_softmax(self.classifier.logits(feature[None], self.text)[0], dim=-1)]
         if "view_ensemble" in self.bases:
-            rows.append(_kept(verdict.ensemble))
+            rows.append(_kept(output.ensemble))
         if len(self.bases) > len(rows):
-            rows.append(torch.log(verdict.probs.clamp_min(1e-12)).to(rows[0]))
+            rows.append(torch.log(output.probs.clamp_min(1e-12)).to(rows[0]))
         flat = torch.cat([feature, *rows]).double().cpu().numpy()
         return flat[: len(feature)], flat[len(feature) :].reshape(len(rows), -1)
 
-    def learn(self, id: int, label: int, evidence: Evidence) -> None:
-        feature = evidence.feature.double().cpu().numpy()
-        beliefs = self._widened(evidence.feature, _kept(evidence.beliefs)).double().cpu().numpy()
+    def learn(self, id: int, label: int, item: ReplayItem) -> None:
+        feature = item.feature.double().cpu().numpy()
+        beliefs = self._widened(item.feature, _kept(item.beliefs)).double().cpu().numpy()
         path = self.chooser.path()
         self._keep(id, self.head.learn(feature, beliefs, label), path)
-        while len(self.lessons) > self.settings.undo:
-            del self.paths[self.lessons.popitem(last=False)[0]]
+        while len(self.examples) > self.settings.undo:
+            del self.paths[self.examples.popitem(last=False)[0]]
         if self.inner.asks:
-            self.inner.learn(id, label, replace(evidence, beliefs=None))
+            self.inner.learn(id, label, replace(item, beliefs=None))
 
-    def _keep(self, id: int, lesson: Lesson, path: Array) -> None:
-        self.chooser.learned(lesson.gain)
-        self.lessons[id], self.paths[id] = lesson, path
+    def _keep(self, id: int, example: LabelledExample, path: Array) -> None:
+        self.chooser.learned(example.gain)
+        self.examples[id], self.paths[id] = example, path
 
     @torch.no_grad()
     def _widened(self, feature: Tensor, beliefs: Tensor) -> Tensor:
@@ -178,31 +178,31 @@ class Headed:
         Raises:
             QueryError: The answer is none of the last `undo` ones.
         """
-        if id not in self.lessons:
+        if id not in self.examples:
             raise QueryError(
                 f"The answer for sample {id} is none of the last {self.settings.undo}; raise undo."
             )
-        ids = list(self.lessons)
+        ids = list(self.examples)
         later = ids[ids.index(id) + 1 :]
-        again = self.head.forget(self.lessons[id], [self.lessons[other] for other in later])
+        again = self.head.forget(self.examples[id], [self.examples[other] for other in later])
         self.chooser.go_back(self.paths[id])
         for other in (id, *later):
-            del self.lessons[other], self.paths[other]
-        for other, lesson in zip(later, again, strict=True):
-            self._keep(other, lesson, self.chooser.path())
+            del self.examples[other], self.paths[other]
+        for other, example in zip(later, again, strict=True):
+            self._keep(other, example, self.chooser.path())
         if self.inner.asks:
             take_back(self.inner, id)
 
     def summary(self) -> dict[str, Any]:
         found = self.inner.summary() | self.head.summary() | self.chooser.summary()
-        found["head_look_again"] = [id for id, lesson in self.lessons.items() if lesson.doubt > DOUBT]
+        found["head_look_again"] = [id for id, example in self.examples.items() if example.doubt > DOUBT]
         return found | {"notes": notes_on(found, self.head.counts, self.classes)}
 
     def snapshot(self) -> Snapshot:
         inner = self.inner.snapshot()
-        arrays = self.head.arrays() | lesson_arrays(self.lessons) | self.chooser.arrays()
+        arrays = self.head.arrays() | example_arrays(self.examples) | self.chooser.arrays()
         if self.paths:
-            arrays["lessons.paths"] = np.stack([self.paths[id] for id in self.lessons])
+            arrays["examples.paths"] = np.stack([self.paths[id] for id in self.examples])
         tensors = {f"head.{name}": torch.from_numpy(array.copy()) for name, array in arrays.items()}
         values = {"numbers": self.head.numbers(), "bases": list(self.bases), "chooser": self.chooser.values()}
         return Snapshot(inner.tensors | tensors, inner.values | {"head": values})
@@ -218,8 +218,8 @@ class Headed:
         values = snapshot.values["head"]
         self.head.restore(arrays, values["numbers"])
         self.chooser.restore(arrays, values["chooser"])
-        self.lessons = lessons_from(arrays)
-        self.paths = {id: arrays["lessons.paths"][i].copy() for i, id in enumerate(self.lessons)}
+        self.examples = examples_from(arrays)
+        self.paths = {id: arrays["examples.paths"][i].copy() for i, id in enumerate(self.examples)}
 
 
 def footing(inner: Inner) -> tuple[Classifier, Tensor]:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from taps.adapt.losses import mean_entropy
-from taps.adapt.memory import Evidence
+from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
-from taps.methods.base import Snapshot, Verdict
+from taps.methods.base import MethodOutput, Snapshot
 from taps.methods.settings import TextSettings
 from taps.prompts.classifier import Classifier, class_texts
 
@@ -104,7 +104,7 @@ class Tda:
         return False
 
     @torch.no_grad()
-    def predict(self, views: Tensor) -> Verdict:
+    def predict(self, views: Tensor) -> MethodOutput:
         settings = self.settings
         feature = self.classifier.image(self.classifier.clip.preprocess(views[:1]), None)
         logits = self.classifier.logits(feature, self.text)[0]
@@ -115,7 +115,7 @@ class Tda:
         for_it = self.positive.votes(feature[0], settings.positive_sharpness)
         against = self.negative.votes(feature[0], settings.negative_sharpness)
         logits = logits + settings.positive_weight * for_it - settings.negative_weight * against
-        return Verdict(torch.softmax(logits, dim=-1), entropy)
+        return MethodOutput(torch.softmax(logits, dim=-1), entropy)
 
     def _keep(self, feature: Tensor, probs: Tensor, entropy: float) -> None:
         settings, label = self.settings, int(probs.argmax())
@@ -125,7 +125,7 @@ class Tda:
         if settings.unsure_from < entropy / math.log2(len(probs)) < settings.unsure_to:
             self.negative.add(label, entropy, feature, (probs > settings.mask_above).to(probs.dtype))
 
-    def learn(self, id: int, label: int, evidence: Evidence) -> None:
+    def learn(self, id: int, label: int, item: ReplayItem) -> None:
         """Nothing is learned from labels."""
 
     def snapshot(self) -> Snapshot:

@@ -12,13 +12,13 @@ from taps.active.buffer import Buffer
 from taps.active.policy import Policy
 from taps.adapt.gradient import Gradient, point_at
 from taps.adapt.graphs import Engine
-from taps.adapt.memory import Evidence, Memory, evidence_from
+from taps.adapt.memory import Memory, ReplayItem, replay_item_from
 from taps.adapt.optimiser import Moments, fresh_moments
 from taps.adapt.step import StepSettings
 from taps.clip import Clip
 from taps.errors import StateError
 from taps.methods.alignment import find_alignment
-from taps.methods.base import Snapshot, Verdict
+from taps.methods.base import MethodOutput, Snapshot
 from taps.methods.guard import Guard
 from taps.methods.settings import AskSettings, TuneSettings, reset_period
 from taps.prompts import Parameters, Prompts
@@ -89,7 +89,7 @@ class Tuner:
             return self.settings.lr
         return EPISODIC_LR if self.episodic else CONTINUAL_LR
 
-    def predict(self, views: Tensor) -> Verdict:
+    def predict(self, views: Tensor) -> MethodOutput:
         if self.period and self.seen % self.period == 0:
             self._start_afresh()  # 1
         outcome = self.engine.step(
@@ -108,7 +108,7 @@ class Tuner:
         if feature is None:
             feature = self._anchor_feature(views, outcome.feature)
         probs = torch.softmax(outcome.logits, dim=-1)
-        evidence = self._evidence(views, outcome.chosen, feature)
+        item = self._replay_item(views, outcome.chosen, feature)
         leaders = None if self.guard is None else self._leaders(outcome.logits, feature)
         # Everything is launched; from here on the host waits for the device.
         outcome.note()
@@ -118,18 +118,18 @@ class Tuner:
         if self.guard is not None and leaders is not None:
             self._watch(self.guard, *leaders.tolist())
         self.skipped_updates += not updated
-        return Verdict(
+        return MethodOutput(
             probs,
             float(outcome.entropy),
-            evidence,
+            item,
             updated,
             feature=feature,
             ensemble=outcome.ensemble if self.episodic else None,  # elsewhere the prompts have moved
         )
 
-    def learn(self, id: int, label: int, evidence: Evidence) -> None:
+    def learn(self, id: int, label: int, item: ReplayItem) -> None:
         assert self.memory is not None
-        self.engine.learn(self.classifier, self.point, self.memory, id, label, evidence)
+        self.engine.learn(self.classifier, self.point, self.memory, id, label, item)
         if self.guard is not None:
             self.guard.labelled()
 
@@ -217,7 +217,7 @@ class Tuner:
         if self.memory is not None:
             kept = _under("memory.", tensors)
             count = len({name.split(".")[1] for name in kept if name.startswith("entry.")})
-            payloads = [evidence_from(f"entry.{index}", kept) for index in range(count)]
+            payloads = [replay_item_from(f"entry.{index}", kept) for index in range(count)]
             self.memory.buffer.load_state_dict(values["buffer"], payloads)
             self.memory.total = Gradient(kept.get("total.text"), kept.get("total.vision"))
         for name, part in (("gate", self.gate), ("guard", self.guard)):
@@ -251,14 +251,14 @@ class Tuner:
             chunk=settings.chunk,
         )
 
-    def _evidence(self, views: Tensor, chosen: Tensor, feature: Tensor) -> Evidence | None:
+    def _replay_item(self, views: Tensor, chosen: Tensor, feature: Tensor) -> ReplayItem | None:
         if self.memory is None:
             return None
         aligned = None
         if self.memory.weight_fine:
             aligned = views if self.settings.align == "paper" else views[chosen.to(views.device)]
         # View 0 holds whole numbers even beside AugMix; copies, since a slice keeps all views alive.
-        return Evidence(pixels=views[0].to(torch.uint8, copy=True), views=aligned, feature=feature.clone())
+        return ReplayItem(pixels=views[0].to(torch.uint8, copy=True), views=aligned, feature=feature.clone())
 
 
 def _same(one: Parameters, other: Parameters) -> bool:

@@ -161,12 +161,12 @@ def question_gallery(questions: Sequence[Question]) -> str:
         return "<p>No question was asked.</p>"
     cards = []
     for question in questions:
-        verdict = "right" if question.predicted == question.answer else "wrong"
+        mark = "right" if question.predicted == question.answer else "wrong"
         note = f"<br><small>{html.escape(question.note)}</small>" if question.note else ""
         cards.append(
             f'<figure><img src="{question.picture}" alt="{html.escape(question.answer)}"><figcaption>'
             f"image {question.step + 1}<br>"
-            f'<span class="{verdict}">{html.escape(question.predicted)}</span><br>'
+            f'<span class="{mark}">{html.escape(question.predicted)}</span><br>'
             f"→ <b>{html.escape(question.answer)}</b><br><small>{question.entropy:.2f} nats</small>{note}"
             "</figcaption></figure>"
         )

@@ -8,7 +8,7 @@ from torch import Tensor
 from taps.adapt.gradient import Gradient, Point
 from taps.adapt.graphs.capture import Tape
 from taps.adapt.losses import cross_entropies
-from taps.adapt.memory import Evidence, differentiate, labelled_logits, leaves_of, stack_inputs
+from taps.adapt.memory import ReplayItem, differentiate, labelled_logits, leaves_of, stack_inputs
 from taps.prompts.classifier import Classifier
 
 
@@ -19,20 +19,20 @@ class RecordedAnswer:
         tape: What to record on.
         classifier: The frozen model and the classes.
         point: θ0, its graph built at the tape's home.
-        evidence: An image of the shape that is going to be seen.
+        item: An image of the shape that is going to be seen.
         weight_ce: α.
     """
 
     def __init__(
-        self, tape: Tape, classifier: Classifier, point: Point, evidence: Evidence, weight_ce: float
+        self, tape: Tape, classifier: Classifier, point: Point, item: ReplayItem, weight_ce: float
     ) -> None:
         self.classifier, self.point, self.weight_ce = classifier, point, weight_ce
-        self.inputs = stack_inputs([evidence], point).clone()
+        self.inputs = stack_inputs([item], point).clone()
         self.target = torch.zeros(1, dtype=torch.long, device=self.inputs.device)
         self.recording = tape.record(self._differentiate)
 
-    def __call__(self, evidence: Evidence, label: int) -> tuple[Gradient, float]:
-        self.inputs.copy_(stack_inputs([evidence], self.point))
+    def __call__(self, item: ReplayItem, label: int) -> tuple[Gradient, float]:
+        self.inputs.copy_(stack_inputs([item], self.point))
         self.target.fill_(label)
         self.recording.replay()
         gradient, loss = self.recording.result

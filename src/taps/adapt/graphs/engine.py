@@ -11,7 +11,7 @@ from taps.adapt.gradient import Point, point_at
 from taps.adapt.graphs.answer import RecordedAnswer
 from taps.adapt.graphs.capture import CudaTape, Tape
 from taps.adapt.graphs.captured import ContinualStep, EpisodicStep, Gate, Given
-from taps.adapt.memory import Alignment, Evidence, Memory
+from taps.adapt.memory import Alignment, Memory, ReplayItem
 from taps.adapt.optimiser import Moments
 from taps.adapt.step import Outcome, StepSettings, always, take_step
 from taps.errors import SettingsError
@@ -85,22 +85,22 @@ class Engine:
         )
 
     def learn(
-        self, classifier: Classifier, point: Point, memory: Memory, id: int, label: int, evidence: Evidence
+        self, classifier: Classifier, point: Point, memory: Memory, id: int, label: int, item: ReplayItem
     ) -> None:
         """Take in an answer: what `Memory.insert` does."""
         recorded = None
         if self.tape is not None and memory.anchor is not None and not memory.weight_fine:
-            recorded = self._answer(self.tape, classifier, memory.anchor, evidence, memory.weight_ce)
-        memory.insert(classifier, point, id, label, evidence, recorded=recorded)
+            recorded = self._answer(self.tape, classifier, memory.anchor, item, memory.weight_ce)
+        memory.insert(classifier, point, id, label, item, recorded=recorded)
 
     def _answer(
-        self, tape: Tape, classifier: Classifier, anchor: Point, evidence: Evidence, weight_ce: float
+        self, tape: Tape, classifier: Classifier, anchor: Point, item: ReplayItem, weight_ce: float
     ) -> RecordedAnswer | None:
         if self.answer is not None and self.answer.point is not anchor:
             self.answer = None
         if self.answer is None and self.answers_recorded:
             try:
-                self.answer = RecordedAnswer(tape, classifier, anchor, evidence, weight_ce)
+                self.answer = RecordedAnswer(tape, classifier, anchor, item, weight_ce)
             except RuntimeError as error:
                 if self.kind == "graph":
                     raise

@@ -10,7 +10,7 @@ from torch import Tensor
 from taps.adapt.gradient import Gradient, Point
 from taps.adapt.graphs.capture import Tape
 from taps.adapt.losses import cross_entropies
-from taps.adapt.memory import Evidence, Memory, differentiate, leaves_of, stack_inputs
+from taps.adapt.memory import Memory, ReplayItem, differentiate, leaves_of, stack_inputs
 from taps.prompts.classifier import Classifier
 
 LANES = 2
@@ -75,7 +75,7 @@ class Chunks:
         self.inputs = torch.zeros(size, *shape, dtype=dtype, device=device)
         self.labels = torch.zeros(size, dtype=torch.long, device=device)
         self.weights = torch.zeros(size, dtype=point.text.dtype, device=device)
-        self.entries: list[tuple[Evidence, int]] = []
+        self.entries: list[tuple[ReplayItem, int]] = []
         self.every_label, self.every_weight = self.labels, self.weights
         self.every_input: Tensor | None = None
         if (chunks := -(-capacity // size)) * self.inputs.nbytes <= TOKEN_BYTES:
@@ -107,7 +107,7 @@ class Chunks:
 
         return note
 
-    def _note(self, entries: list[tuple[Evidence, int]]) -> None:
+    def _note(self, entries: list[tuple[ReplayItem, int]]) -> None:
         """Send to the device what it must know of the entries, when they changed."""
         if len(entries) == len(self.entries) and all(
             mine[0] is given[0] and mine[1] == given[1]
@@ -128,11 +128,11 @@ class Chunks:
     @torch.no_grad()
     def _prepare(self, start: int, into: Tensor) -> None:
         """What one chunk is classified from: tokens, or features where prompts leave images alone."""
-        evidence = [payload for payload, _ in self.entries[start : start + self.size]]
-        inputs = stack_inputs(evidence, self.point)
+        item = [payload for payload, _ in self.entries[start : start + self.size]]
+        inputs = stack_inputs(item, self.point)
         if self.point.tokens.vision is not None:
             inputs = self.classifier.clip.image_tokens(self.classifier.clip.preprocess(inputs))
-        into[: len(evidence)].copy_(inputs)
+        into[: len(item)].copy_(inputs)
 
     def _both(self, tape: Tape) -> Tensor:
         """One half beside the other: where one waits for memory, the other may compute."""

@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Lesson:
+class LabelledExample:
     """One label as the head learned it.
 
     Attributes:
@@ -44,35 +44,35 @@ class Lesson:
         return residual
 
 
-def lesson_arrays(lessons: Mapping[int, Lesson]) -> dict[str, Array]:
-    """Lessons by the id of their image, as arrays by name; nothing where there are none."""
-    if not lessons:
+def example_arrays(examples: Mapping[int, LabelledExample]) -> dict[str, Array]:
+    """Examples by the id of their image, as arrays by name; nothing where there are none."""
+    if not examples:
         return {}
-    kept = list(lessons.values())
+    kept = list(examples.values())
     widest = max(one.beliefs.shape[1] for one in kept)
     plain = [
         (id, one.label, one.importance, one.alike, one.gain, one.doubt, one.beliefs.shape[1])
-        for id, one in lessons.items()
+        for id, one in examples.items()
     ]
     return {
-        "lessons.features": np.stack([one.feature for one in kept]),
-        "lessons.beliefs": np.stack(
+        "examples.features": np.stack([one.feature for one in kept]),
+        "examples.beliefs": np.stack(
             [np.pad(one.beliefs, ((0, 0), (0, widest - one.beliefs.shape[1]))) for one in kept]
         ),
-        "lessons.losses": np.stack([one.losses for one in kept]),
-        "lessons.plain": np.array(plain, dtype=np.float64),
+        "examples.losses": np.stack([one.losses for one in kept]),
+        "examples.plain": np.array(plain, dtype=np.float64),
     }
 
 
-def lessons_from(arrays: Mapping[str, Array]) -> OrderedDict[int, Lesson]:
-    """The inverse of `lesson_arrays`."""
-    lessons: OrderedDict[int, Lesson] = OrderedDict()
-    if "lessons.plain" not in arrays:
-        return lessons
+def examples_from(arrays: Mapping[str, Array]) -> OrderedDict[int, LabelledExample]:
+    """The inverse of `example_arrays`."""
+    examples: OrderedDict[int, LabelledExample] = OrderedDict()
+    if "examples.plain" not in arrays:
+        return examples
     names = ("features", "beliefs", "losses", "plain")
-    rows = zip(*(arrays[f"lessons.{name}"] for name in names), strict=True)
+    rows = zip(*(arrays[f"examples.{name}"] for name in names), strict=True)
     for feature, beliefs, losses, (id, label, importance, alike, gain, doubt, width) in rows:
-        lessons[int(id)] = Lesson(
+        examples[int(id)] = LabelledExample(
             feature.copy(),
             beliefs[:, : int(width)].copy(),
             int(label),
@@ -82,4 +82,4 @@ def lessons_from(arrays: Mapping[str, Array]) -> OrderedDict[int, Lesson]:
             float(gain),
             float(doubt),
         )
-    return lessons
+    return examples
