@@ -274,3 +274,14 @@ def test_a_state_of_another_buffer_is_refused():
         Buffer(2, "oldest").load_state_dict(buffer.state_dict(), ["image"])
     with pytest.raises(StateError):
         Buffer(2).load_state_dict(buffer.state_dict(), [])
+
+
+@pytest.mark.parametrize(("added", "removed", "ever_full"), [(2, 1, True), (2, 0, True), (1, 0, False)])
+def test_whether_it_was_ever_full_is_saved_and_not_whether_it_is(added, removed, ever_full):
+    buffer, other = Buffer(capacity=2), Buffer(capacity=2)
+    for id in range(added):
+        buffer.add(id, 0, 0.5, payload=None)
+    for id in range(removed):
+        buffer.remove(id)
+    other.load_state_dict(json.loads(json.dumps(buffer.state_dict())), [None] * len(buffer))
+    assert other.ever_full is buffer.ever_full is ever_full

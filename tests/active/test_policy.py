@@ -302,3 +302,19 @@ def test_make_policy_knows_the_names(name, kind):
 def test_a_state_of_another_policy_is_refused():
     with pytest.raises(StateError):
         Dynamic().load_state_dict(Fixed(2.0).state_dict())
+
+
+@pytest.mark.parametrize(("rate", "samples", "asked"), [(0.07, 100, 7), (0.07, 101, 8), (0.29, 200, 58)])
+def test_rounding_buys_no_question(rate, samples, asked):
+    """0.07 · 100 is a hair above 7 in binary, and an eighth question it is not."""
+    policy = Capped(Fixed(threshold=0.0), rate=rate)
+    assert sum(policy.decide(1.0).ask for _ in range(samples)) == asked
+
+
+def test_rounding_takes_no_sample_from_the_top():
+    """0.29 · 100 is a hair below 29 in binary; 29 of a hundred samples lie above the quantile even so."""
+    policy = Quantile(rate=0.29, warmup=1)
+    order = np.random.default_rng(0).permutation(99)
+    for entropy in [*(order + 1.0), 0.0]:
+        decision = policy.decide(entropy)
+    assert decision.threshold == 70.0  # of 0, 1, … 99, those from 71 on are above it

@@ -128,3 +128,10 @@ def test_learned_rules_are_paid_by_what_follows():
     assert max(weights, key=lambda name: weights[name]) == "margin"
     assert min(weights.values()) >= 0.2 / len(RULES) - 1e-12
     assert sum(weights.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("rate", "images", "asked"), [(0.07, 100, 7), (0.07, 101, 8), (0.28, 25, 7)])
+def test_rounding_buys_no_question_of_an_exact_pace(rate, images, asked):
+    """0.07 · 100 is a hair above 7 in binary. Scores rise, so that each is asked about where it may be."""
+    policy = Paced(rate)
+    assert sum(policy.decide(float(score)).ask for score in range(images)) == asked

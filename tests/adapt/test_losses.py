@@ -77,6 +77,15 @@ def test_ties_go_to_the_earlier_view() -> None:
     assert select_confident(logits, 0.3).tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("views", [16, 17, 64, 200])
+def test_ties_go_to_the_earlier_view_among_many(views: int) -> None:
+    """A sort that is not told to be stable keeps the order of up to 16 ties and shuffles more of them."""
+    logits = torch.tensor([[0.0, 3.0], [0.0, 1.0], [0.0, 0.0]]).repeat(views, 1)[:views]
+    expected = [view for pattern in range(3) for view in range(pattern, views, 3)]
+    assert select_confident(logits, 1.0).tolist() == expected
+    assert select_confident(torch.zeros(views, 5), 1.0).tolist() == list(range(views))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_certainty_is_no_entropy_and_no_nan(dtype: torch.dtype) -> None:
     logits = torch.tensor([[1e4, 0.0, -1e4], [1e4, 0.0, -1e4]], dtype=dtype, requires_grad=True)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taps.errors import DataError
-from taps.evaluate.scores import answers_at, calibration_error, overhead, read_run, score
+from taps.evaluate.scores import answers_at, bins_of, calibration_error, overhead, read_run, score
 from taps.stream.protocol import Tally
 from tests.made_up import made_up_folder
 
@@ -34,6 +34,26 @@ def test_calibration_error_is_the_definition(pairs: list[tuple[int, int]]) -> No
     probability, correct = [p / 1000 + 1e-5 for p, _ in pairs], [c for _, c in pairs]
     mine = calibration_error(np.array(probability), np.array(correct, float), 16)
     assert mine == pytest.approx(naive_ece(probability, correct, 16))
+
+
+def test_fifteen_bins_closed_on_the_right() -> None:
+    """Edges are k/15; one that is a probability to the last bit belongs to the bin below it."""
+    edges = [k for k in range(1, 16) if k / 15 * 15 == k]
+    assert len(edges) > 10
+    for k in edges:
+        assert bins_of(np.array([k / 15])).tolist() == [k - 1]
+        assert bins_of(np.array([k / 15 - 1e-9, min(1.0, k / 15 + 1e-9)])).tolist() == [k - 1, min(k, 14)]
+    assert bins_of(np.array([0.0, 1e-12, 1.0])).tolist() == [0, 0, 14]
+
+
+def test_calibration_error_takes_fifteen_bins_unless_told() -> None:
+    """With a probability in the middle of each of 30 half-bins, any other number of bins differs."""
+    probability = [(i + 0.5) / 30 for i in range(30)]
+    correct = [i % 2 for i in range(30)]
+    expected = naive_ece(probability, correct, 15)
+    assert calibration_error(np.array(probability), np.array(correct, float)) == pytest.approx(expected)
+    others = [naive_ece(probability, correct, bins) for bins in (10, 14, 16, 20, 30)]
+    assert min(abs(other - expected) for other in others) > 1e-4
 
 
 def test_a_row_is_read_off_the_csv(tmp_path: Path) -> None:

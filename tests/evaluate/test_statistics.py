@@ -85,6 +85,15 @@ def test_comparison_counts_gains_and_losses() -> None:
     assert pair.half == pytest.approx(12.7062 * 0.125, rel=1e-4)
 
 
+def test_p_is_that_of_the_weakest_seed_and_not_of_all_thrown_together() -> None:
+    """Six gains of six are p = 2/64; five gains and a loss 2·(1 + 6)/64; pooled they would be 26/4096."""
+    keys, zeros, ones = [str(i) for i in range(6)], np.zeros(6), np.ones(6)
+    all_but_one = np.array([1.0, 1, 1, 1, 1, 0])
+    first, second = (keys, ones, zeros), (keys, all_but_one, 1 - all_but_one)
+    for pairs, p in (([first], 2 / 64), ([second], 14 / 64), ([first, second], 14 / 64)):
+        assert compare(pairs, np.random.default_rng(0)).p == pytest.approx(p)
+
+
 def test_repeating_a_seed_does_not_make_the_images_interval_narrower() -> None:
     rng = np.random.default_rng(3)
     keys = [str(i) for i in range(300)]

@@ -104,6 +104,23 @@ def test_ridge_goes_on_where_it_was_saved():
         Ridge(5, 2, penalty=1.0).restore(one.arrays(), 3)
 
 
+def test_what_a_ridge_or_a_mixture_was_restored_from_stays_as_it_was():
+    xs, targets = pairs(2, 4, 2, seed=0)
+    saved = Ridge(4, 2, penalty=1.0)
+    saved.add(xs[0], targets[0])
+    kept = {name: array.copy() for name, array in saved.arrays().items()}
+    other = Ridge(4, 2, penalty=1.0)
+    other.restore(saved.arrays(), saved.count)
+    other.add(xs[1], targets[1])
+    for name, array in saved.arrays().items():
+        np.testing.assert_array_equal(array, kept[name], err_msg=name)
+    losses = np.array([0.1, 0.2])
+    mixture = Mixture(np.ones(2))
+    mixture.restore(losses, 1)
+    mixture.losses += 1.0
+    assert losses.tolist() == [0.1, 0.2]
+
+
 @pytest.mark.parametrize("penalty", [0.0, -1.0, float("nan"), float("inf")])
 def test_ridge_refuses_penalties_that_cannot_be(penalty):
     with pytest.raises(SettingsError):
@@ -141,6 +158,28 @@ def test_mixture_is_bayes_rule_without_discount():
         mixture.learn(given_to_label)
     posterior = prior * told.prod(axis=0)
     np.testing.assert_allclose(mixture.weights(), posterior / posterior.sum(), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("discount", "importance"), [(1.0, 0.25), (0.5, 1.0), (0.8, 0.6), (0.9, 0.0)])
+def test_importance_and_discount_are_exponents_of_what_was_said(discount, importance):
+    """A label counts by ω, by γ for every later one, and by γ once more for the one that is to come."""
+    said, prior = np.array([[0.8, 0.2, 0.5], [0.1, 0.4, 0.6], [0.7, 0.7, 0.2]]), np.array([0.2, 0.3, 0.5])
+    mixture = Mixture(prior, discount)
+    mixture.learn(said[0])
+    mixture.learn(said[1], importance)
+    mixture.learn(said[2])
+    belief = prior * said[0] ** discount**3 * said[1] ** (importance * discount**2) * said[2] ** discount
+    np.testing.assert_allclose(mixture.weights(), belief / belief.sum(), rtol=1e-12)
+
+
+def test_a_label_of_no_importance_changes_the_ridges_and_not_the_trust():
+    features, beliefs, _ = beliefs_and_features(1, 3, 4, seed=2)
+    head = Head(4, 3, bases=2)
+    before = head.mixture.weights()
+    head.learn(features[0], beliefs[0], 1, importance=0.0)
+    np.testing.assert_array_equal(head.mixture.weights(), before)
+    assert head.labels == 1
+    assert head.ridges[0].weights.any()
 
 
 def test_no_expert_is_silenced_for_good():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -82,6 +83,20 @@ def test_crops_are_distributed_as_the_loop_draws_them(height: int, width: int) -
         ]
         assert np.abs(ranks[0] - ranks[1]).max() < 2.5 * math.sqrt(2 / count)
     assert abs(float(flips.double().mean()) - 0.5) < 5 * 0.5 / math.sqrt(count)
+
+
+def test_every_place_a_crop_fits_is_drawn_as_often_as_any_other() -> None:
+    """From the first to the last, which is as far away as the crop is smaller than the image."""
+    side = 6
+    boxes, _ = sample_crops(side, side, 20_000, sample_generator(1, 0))
+    for corner, length in ((0, 2), (1, 3)):  # top of height, left of width
+        for size in range(3, side + 1):
+            places = boxes[boxes[:, length] == size, corner].numpy()
+            counts = np.bincount(places, minlength=side - size + 1)
+            expected = len(places) / (side - size + 1)
+            assert len(counts) == side - size + 1
+            assert expected > 200
+            assert np.abs(counts - expected).max() < 5 * math.sqrt(expected)
 
 
 @pytest.mark.parametrize(
@@ -269,6 +284,28 @@ def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
 
 
 # ---- AugMix ----
+
+
+def test_augmix_shares_are_uniform_over_all_ways_to_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a black view whose chains turn it red, green and blue, each colour is what its chain weighs."""
+    chain = itertools.count()
+
+    def colour(image: Image.Image, rng: np.random.Generator) -> Image.Image:
+        pixels = np.zeros((image.height, image.width, 3), dtype=np.uint8)
+        pixels[:, :, next(chain) % 3] = 255
+        return Image.fromarray(pixels)
+
+    monkeypatch.setattr("taps.images.augmix.DISTORTIONS", (colour,))
+    monkeypatch.setattr("taps.images.augmix.DEEPEST", 1)
+    black = torch.zeros(4000, 3, 2, 2, dtype=torch.uint8)
+    mixed = augmix(black, sample_generator(0, 0)).double().numpy() / 255
+    assert np.ptp(mixed, axis=(2, 3)).max() == 0
+    shares = mixed[:, :, 0, 0]
+    chains = shares.sum(axis=1)  # what is not kept of the view itself: Beta(1, 1), uniform in 0..1
+    weights = shares / chains[:, None]  # Dirichlet(1, 1, 1): each is Beta(1, 2), 1 − (1 − w)² below w
+    for values, below in [(chains, lambda x: x), *((w, lambda x: 1 - (1 - x) ** 2) for w in weights.T)]:
+        ranks = (np.arange(len(values)) + 0.5) / len(values)
+        assert np.abs(below(np.sort(values)) - ranks).max() < 2.5 / math.sqrt(len(values))  # Kolmogorov
 
 
 def test_augmix_touches_all_but_view_zero() -> None:

@@ -106,6 +106,16 @@ def test_tda_against_a_plain_cache(tiny, views):
         assert np.allclose(got, softmax(out), atol=1e-5)
 
 
+def test_tda_counts_an_unsure_image_by_its_entropy_over_log2(tiny, views):
+    """Nats over log2 K, as its authors count; over ln K every value would be 1.44 times as large."""
+    uncertainty = build("tda", tiny).predict(views[:1]).entropy
+    by_log2, by_ln = uncertainty / math.log2(len(NAMES)), uncertainty / math.log(len(NAMES))
+    for share, kept in ((by_log2, 1), (by_ln, 0)):
+        method = build("tda", tiny, unsure_from=0.99 * share, unsure_to=1.01 * share)
+        method.predict(views[:1])
+        assert method.summary() == {"cache_positive": 1, "cache_negative": kept}
+
+
 def test_tpt_skip_holds_back_the_top_of_the_entropies(tiny, picture):
     settings = {"views": 4, "fraction": 0.5}
     plain = Learner(tiny, NAMES, "tpt", **settings)
