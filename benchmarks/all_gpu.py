@@ -90,9 +90,9 @@ def show(out: Path) -> None:
         print("views", shape, "fused" if row["fused"] else "NOT FUSED", figures, end=" ")
         print(f"host {row['host_ms']:.2f} draws {row['draw_ms']:.2f} pillow {row['pillow']['median']:.1f} ms")
     for row in (read(out / "profile.json") or {}).get("profile", []):
-        for lanes in (1, 2):
-            stages = {name: round(ms, 2) for name, ms in row[f"stages_ms_{lanes}"].items()}
-            print("stages", row["case"]["reset"], lanes, "lanes", stages)
+        for streams in (1, 2):
+            stages = {name: round(ms, 2) for name, ms in row[f"stages_ms_{streams}"].items()}
+            print("stages", row["case"]["reset"], streams, "streams", stages)
     for batch, row in ((read(out / "profile.json") or {}).get("attention") or {}).items():
         print("attention", batch, row)
     print("accuracy", (read(out / "accuracy.json") or {}).get("accuracy"))

@@ -36,7 +36,7 @@ from taps.bench.step import (
 from taps.clip import Clip
 from taps.clip.load import load_clip
 from taps.data import load_dataset, stream_order
-from taps.images.tensor import _fused_views, batched_views
+from taps.images.tensor import batched_views, views_kernel
 from taps.images.views import make_views, sample_crops, sample_generator
 from taps.learner import Learner
 from taps.methods.tuner import Tuner
@@ -60,7 +60,7 @@ class Models:
 
 
 def compare_engines(load: Models) -> list[dict[str, object]]:
-    """How far the recorded step is from the plain one, and bf16 from float32."""
+    """How far the captured step is from the plain one, and bf16 from float32."""
     rows = []
     for reset in ("sample", "never"):
         case = Case(100, 8, reset)
@@ -94,25 +94,25 @@ def compare_engines(load: Models) -> list[dict[str, object]]:
 
 
 def profile_case(load: Models, case: Case) -> dict[str, object]:
-    """Stages and kernels of one case; stages on one lane beside those on two."""
+    """Stages and kernels of one case; on one CUDA stream and on two."""
     clip = load(torch.bfloat16, DEVICE)
     prompts = maple.initial(clip, torch.Generator().manual_seed(0))
     views = views_of(photo(375, 500), clip, case.views, "tensor", 0)
     row: dict[str, object] = {"case": vars(case)}
-    for lanes in (1, 2):
+    for streams in (1, 2):
         learner = make_learner(clip, case, prompts, "auto")
         tuner = learner.method
         assert isinstance(tuner, Tuner)
-        if lanes == 1 and tuner.engine.tape is not None:
-            tuner.engine.tape.narrow()
+        if streams == 1 and tuner.engine.graphs is not None:
+            tuner.engine.graphs.drop_side_stream()
         fill(learner, views, case.buffer)
         for _ in range(3):
             tuner.predict(views)
         keep_busy(DEVICE, 0.2)
         whole = [clock(functools.partial(tuner.predict, views), DEVICE) for _ in range(10)]
-        row[f"stages_ms_{lanes}"] = stage_times(tuner) | {"whole": summarise(whole).median}
-        print(case, lanes, "lanes", row[f"stages_ms_{lanes}"], flush=True)
-        if lanes == 2:
+        row[f"stages_ms_{streams}"] = stage_times(tuner) | {"whole": summarise(whole).median}
+        print(case, streams, "streams", row[f"stages_ms_{streams}"], flush=True)
+        if streams == 2:
             row["kernels"] = kernels = kernel_times(tuner, views, top=40)
             for kernel in kernels[:16]:
                 print(f"  {kernel['ms']:8.3f} ms {kernel['calls']:7.1f} × {kernel['kernel'][:90]}")
@@ -138,7 +138,7 @@ def measure_views() -> dict[str, object]:
             return vars(summarise([clock(lambda s=s: make(way, s), DEVICE) for s in range(count)]))
 
         make("tensor", 0), make("products", 0)
-        row: dict[str, object] = {"fused": _fused_views(224, DEVICE) is not None if CUDA else False}
+        row: dict[str, object] = {"fused": views_kernel(224, DEVICE) is not None if CUDA else False}
         if not rows:  # as the first figure of this page was taken: the first work of a process
             time.sleep(1)
             row["cold"] = {way: times(way, 10) for way in ("tensor", "products")}

@@ -364,10 +364,10 @@ def test_on_cuda_the_fused_kernel_makes_what_the_products_make(shape: tuple[int,
     from taps.kernels.views import fused_views
 
     device = torch.device("cuda")
-    assert tensor._fused_views(size, device) is fused_views  # not replaced by the products
+    assert tensor.views_kernel(size, device) is fused_views  # not replaced by the products
     image = photo(*shape)
     boxes, flips = sample_crops(*shape, 11, sample_generator(3, 1))
-    made = fused_views(image, boxes, flips, size, device)
+    made = fused_views(image, tensor.view_plan(image, boxes, flips, size), size, device)
     products = tensor.batched_views(image, boxes, flips, size, device, torch.float32)
     assert made.shape == products.shape
     off = (made.int() - products.int()).abs()

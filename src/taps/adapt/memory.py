@@ -138,7 +138,7 @@ class Memory:
         label: int,
         item: ReplayItem,
         *,
-        recorded: Callable[[ReplayItem, int], tuple[Gradient, float]] | None = None,
+        captured: Callable[[ReplayItem, int], tuple[Gradient, float]] | None = None,
     ) -> Entry | None:
         """Add an answered sample; who is evicted for it, if anyone.
 
@@ -148,10 +148,10 @@ class Memory:
             id: Of the sample.
             label: The answer.
             item: What is kept of the image.
-            recorded: Gives the sample's gradient and loss faster, where something can.
+            captured: Gives the sample's gradient and loss faster, where something can.
         """
-        if recorded is not None:
-            gradient, loss = recorded(item, label)
+        if captured is not None:
+            gradient, loss = captured(item, label)
         else:
             gradient, loss = self.sample_gradient(classifier, self.anchor or point, item, label)
         if not _is_finite(gradient):  # in the sum it would stay for ever

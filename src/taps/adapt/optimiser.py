@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from taps.kernels.verify import close, draw, require_agreement, tried_once
 from taps.prompts.base import Parameters
-
-log = logging.getLogger("taps")
 
 
 @dataclass(frozen=True)
@@ -22,7 +20,7 @@ class Moments:
 
     first: Parameters
     second: Parameters
-    steps: int | Tensor  # a tensor where steps are recorded and replayed on the device
+    steps: int | Tensor  # a tensor where steps are captured and replayed on the device
 
 
 def fresh_moments(parameters: Parameters) -> Moments:
@@ -63,7 +61,7 @@ def adamw(
     second: Parameters = {}
     for name, value in parameters.items():
         gradient = gradients[name].to(value.dtype)
-        fused = _fused_adamw() if value.is_cuda and value.dtype == torch.float32 else None
+        fused = adamw_kernel() if value.is_cuda and value.dtype == torch.float32 else None
         updated[name], first[name], second[name] = (fused or plain_adamw)(
             value, gradient, moments.first[name], moments.second[name], corrections, taken, **rule
         )
@@ -109,25 +107,21 @@ def plain_adamw(
 def _corrections(steps: int | Tensor, betas: tuple[float, float], device: torch.device) -> Tensor:
     if isinstance(steps, Tensor):
         return torch.stack([1 - beta**steps for beta in betas])
-    values = (1 - beta**steps for beta in betas)  # filled in, not sent: a recording cannot wait for the host
+    values = (
+        1 - beta**steps for beta in betas
+    )  # filled in, not sent: a captured graph cannot wait for the host
     return torch.stack([torch.full((), value, dtype=torch.float64, device=device) for value in values])
 
 
-@functools.cache
-def _fused_adamw() -> Callable[..., tuple[Tensor, Tensor, Tensor]] | None:
-    """The fused kernel, once it has shown here that it compiles and is right."""
-    try:
-        from taps.kernels.adamw import fused_adamw
+@tried_once("AdamW runs unfused")
+def adamw_kernel() -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    from taps.kernels.adamw import fused_adamw
 
-        draws = torch.randn(4, 1500, generator=torch.Generator().manual_seed(0)).cuda()
-        corrections = _corrections(3, (0.9, 0.999), draws.device)
-        rule: dict[str, Any] = {"lr": 1e-2, "weight_decay": 0.1, "betas": (0.9, 0.999), "eps": 1e-8}
-        for taken in (True, False):
-            given = (*draws[:3], draws[3].square(), corrections, torch.full((), taken, device="cuda"))
-            for mine, theirs in zip(fused_adamw(*given, **rule), plain_adamw(*given, **rule), strict=True):
-                if not torch.allclose(mine, theirs, rtol=1e-5, atol=1e-7):
-                    raise RuntimeError("its results are wrong")
-    except Exception as error:
-        log.info("AdamW runs unfused: its kernel cannot be used here (%s).", error)
-        return None
+    rule: dict[str, Any] = {"lr": 1e-2, "weight_decay": 0.1, "betas": (0.9, 0.999), "eps": 1e-8}
+    kernel, plain = (functools.partial(function, **rule) for function in (fused_adamw, plain_adamw))
+    draws = draw(4, 1500).detach()
+    corrections = _corrections(3, rule["betas"], draws.device)
+    for taken in (True, False):
+        inputs = [*draws[:3], draws[3].square(), corrections, torch.full((), taken, device="cuda")]
+        require_agreement(kernel, plain, inputs, close(rtol=1e-5, atol=1e-7))
     return fused_adamw

@@ -32,7 +32,7 @@ def nothing() -> None:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepResult:
     """Everything a step leaves behind, still on the device.
 
     Attributes:
@@ -96,7 +96,7 @@ def take_step(
     alignment: Alignment | None = None,
     update: Callable[[Tensor], bool] = always,
     keep_graph: bool = False,
-) -> Outcome:
+) -> StepResult:
     """Steps 2–8 for one image, from the prompts at `start`.
 
     Args:
@@ -114,13 +114,15 @@ def take_step(
     entropy, chosen, feature = scored.entropy, scored.chosen, scored.features[0]
     if not update(entropy):
         skipped = torch.tensor(False)
-        return Outcome(scored.logits[0], entropy, skipped, chosen, feature, start, moments, scored.ensemble)
+        return StepResult(
+            scored.logits[0], entropy, skipped, chosen, feature, start, moments, scored.ensemble
+        )
     parameters, moments, taken = update_prompts(
         classifier, start, moments, scored, memory, settings, alignment
     )  # 7
     end = point_at(classifier, parameters, graph=keep_graph)
     logits = predict_view(classifier, scored, end)  # 8
-    return Outcome(logits, entropy, taken, chosen, feature, end, moments, scored.ensemble)
+    return StepResult(logits, entropy, taken, chosen, feature, end, moments, scored.ensemble)
 
 
 @torch.no_grad()  # scoring needs no graph: only the confident views are differentiated

@@ -1,4 +1,4 @@
-"""Where the time of our step goes on a GPU: by recorded stage, and by kernel."""
+"""Where the time of our step goes on a GPU: by captured graph, and by kernel."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 
-from taps.adapt.graphs.capture import CudaTape
+from taps.adapt.graphs.capture import CudaCapture
 from taps.adapt.graphs.captured import ContinualStep, EpisodicStep
-from taps.clip.ops import _vision_attention, plain_self_attention
+from taps.clip.ops import plain_self_attention, self_attention_kernel
 from taps.methods.tuner import Tuner
 
 
 def stage_times(tuner: Tuner, repeats: int = 20) -> dict[str, float]:
-    """Median milliseconds of each recording's replay; empty where nothing is recorded."""
-    recorded = tuner.engine.recorded
-    if isinstance(recorded, EpisodicStep):
-        stages = {"score": recorded.score, "finish": recorded.finish}
-    elif isinstance(recorded, ContinualStep):
-        stages = {"score": recorded.score, **recorded.update.stages, "text": recorded.text}
-        stages |= {"look": recorded.look, "predict": recorded.predict}
-        if recorded.chunks is not None:
-            stages["chunk"] = recorded.chunks.recording
+    """Median milliseconds of each captured graph's replay; empty where nothing was captured."""
+    captured = tuner.engine.captured
+    if isinstance(captured, EpisodicStep):
+        stages = {"score": captured.score, "finish": captured.finish}
+    elif isinstance(captured, ContinualStep):
+        stages = {"score": captured.score, **captured.update.stages, "text": captured.text}
+        stages |= {"look": captured.look, "predict": captured.predict}
+        if captured.chunks is not None:
+            stages["chunk"] = captured.chunks.both
     else:
         return {}
     return {name: _replay_time(stage, repeats) for name, stage in stages.items()}
@@ -40,7 +40,7 @@ def attention_times(batch: int, tokens: int, heads: int, size: int, repeats: int
     ways: dict[str, tuple[Any, Callable[[Tensor, int], Tensor] | None]] = {
         backend.name: (sdpa_kernel(backend), plain_self_attention) for backend in backends
     }
-    ours = _vision_attention(tokens, packed.shape[2], heads, packed.dtype)
+    ours = self_attention_kernel(tokens, packed.shape[2], heads, packed.dtype)
     ways["OURS"] = nullcontext(), ours
     rows: dict[str, Any] = {}
     for name, (chosen, attend) in ways.items():
@@ -68,14 +68,14 @@ def attention_times(batch: int, tokens: int, heads: int, size: int, repeats: int
 
 
 def _captured_time(work: Callable[[], object], repeats: int, calls: int = 10) -> float:
-    """As part of a recording: launched by hand, kernels as short as these wait for the host."""
-    tape = CudaTape(torch.device("cuda"))
+    """As part of a captured graph: launched one by one, kernels as short as these wait for the host."""
+    graphs = CudaCapture(torch.device("cuda"))
 
     def often() -> None:
         for _ in range(calls):
             work()
 
-    return _time(tape.record(often).replay, repeats) / calls
+    return _time(graphs.capture(often).replay, repeats) / calls
 
 
 def _replay_time(stage: Any, repeats: int) -> float:

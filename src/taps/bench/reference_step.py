@@ -26,7 +26,7 @@ from taps.prompts.classifier import class_texts
 
 
 @dataclass(frozen=True)
-class ReferenceOutcome:
+class ReferenceResult:
     """What one step computed.
 
     Attributes:
@@ -90,7 +90,7 @@ class ReferenceStep:
         self.images = torch.cat([self.images, self.clip.preprocess(pixels)])
         self.labels = torch.cat([self.labels, labels.to(self.clip.device)])
 
-    def __call__(self, views: Tensor) -> ReferenceOutcome:
+    def __call__(self, views: Tensor) -> ReferenceResult:
         """One step for the views of one image."""
         if self.reset == "sample":
             self._restart()
@@ -111,7 +111,7 @@ class ReferenceStep:
         self.scaler.step(self.optimiser)
         self.scaler.update()
         with torch.no_grad(), self._autocast():
-            return ReferenceOutcome(loss.detach(), entropy.detach(), gradient, self._logits(images[:1])[0])
+            return ReferenceResult(loss.detach(), entropy.detach(), gradient, self._logits(images[:1])[0])
 
     def _restart(self) -> None:
         self.leaves = {name: value.clone().requires_grad_() for name, value in self.start.items()}

@@ -1,9 +1,7 @@
-"""Small operations of the towers that torch has no fused kernel for, each with its gradient."""
+"""Operations of the towers, by kernels of our own where those can be used and by torch's otherwise."""
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,15 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from taps.clip.layout import TextLayout, make_layout
-
-log = logging.getLogger("taps")
-
-# Compiled at first use; half precision is computed in float.
-QUICK_GELU = "template <typename T> T quick_gelu(T x) { return x / (T(1) + exp(T(-1.702) * x)); }"
-QUICK_GELU_BACKWARD = """template <typename T> T quick_gelu_backward(T g, T x) {
-    T s = T(1) / (T(1) + exp(T(-1.702) * x));
-    return g * (s + T(1.702) * x * s * (T(1) - s));
-}"""
+from taps.kernels.verify import close, draw, require_agreement, tried_once, within
 
 
 class QuickGelu(torch.autograd.Function):
@@ -29,18 +19,14 @@ class QuickGelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
-        kernels = _cuda_kernels() if x.is_cuda else None
-        return kernels[0](x) if kernels else torch.sigmoid(1.702 * x).mul_(x)
+        kernels = quick_gelu_kernels() if x.is_cuda else None
+        return (kernels[0] if kernels else plain_quick_gelu)(x)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
-        kernels = _cuda_kernels() if x.is_cuda else None
-        if kernels:
-            return kernels[1](gradient, x)
-        gate: Tensor = torch.sigmoid(1.702 * x)
-        result: Tensor = gradient * (gate + 1.702 * x * gate * (1 - gate))
-        return result
+        kernels = quick_gelu_kernels() if x.is_cuda else None
+        return (kernels[1] if kernels else plain_quick_gelu_backward)(gradient, x)
 
 
 def quick_gelu(x: Tensor) -> Tensor:
@@ -48,21 +34,27 @@ def quick_gelu(x: Tensor) -> Tensor:
     return QuickGelu.apply(x)  # type: ignore[no-any-return, no-untyped-call]
 
 
+def plain_quick_gelu(x: Tensor) -> Tensor:
+    return torch.sigmoid(1.702 * x).mul_(x)
+
+
+def plain_quick_gelu_backward(gradient: Tensor, x: Tensor) -> Tensor:
+    gate = torch.sigmoid(1.702 * x)
+    return gradient * (gate + 1.702 * x * gate * (1 - gate))
+
+
+@tried_once("QuickGELU runs unfused")
+def quick_gelu_kernels() -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]:
+    from taps.kernels.quick_gelu import compile_quick_gelu
+
+    forward, backward = compile_quick_gelu()
+    x, upper = (draw(100, dtype=torch.bfloat16, seed=seed).detach() for seed in (0, 1))
+    require_agreement(forward, plain_quick_gelu, [x], within(0.02))
+    require_agreement(backward, plain_quick_gelu_backward, [upper, x], within(0.02))
+    return forward, backward
+
+
 ACTIVATION: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "quick_gelu": quick_gelu}
-
-
-@functools.cache
-def _cuda_kernels() -> tuple[Callable[..., Tensor], Callable[..., Tensor]] | None:
-    try:
-        from torch.cuda.jiterator import _create_jit_fn
-
-        kernels = _create_jit_fn(QUICK_GELU), _create_jit_fn(QUICK_GELU_BACKWARD)
-        probe = torch.ones(1, device="cuda", dtype=torch.bfloat16)
-        kernels[0](probe), kernels[1](probe, probe)
-    except Exception as error:
-        log.info("QuickGELU runs unfused: its kernel cannot be compiled here (%s).", error)
-        return None
-    return kernels
 
 
 class Spread(torch.autograd.Function):
@@ -111,7 +103,7 @@ def text_attention(qkv: Tensor, layout: TextLayout, heads: int) -> Tensor:
     Returns:
         The packed tokens' results before the output projection [P + T, width].
     """
-    if qkv.is_cuda and qkv.dtype != torch.float64 and (fused := _short_attention()) is not None:
+    if qkv.is_cuda and qkv.dtype != torch.float64 and (fused := text_attention_kernel()) is not None:
         return fused(qkv, layout, heads)
     return plain_text_attention(qkv, layout, heads)
 
@@ -125,24 +117,13 @@ def plain_text_attention(qkv: Tensor, layout: TextLayout, heads: int) -> Tensor:
     return collect(seen.transpose(1, 2).flatten(2).flatten(0, 1), layout.collect)
 
 
-@functools.cache
-def _short_attention() -> Callable[[Tensor, TextLayout, int], Tensor] | None:
-    """The fused kernel, once it has shown here that it compiles and is right."""
-    try:
-        from taps.kernels.text_attention import short_attention
+@tried_once("Text attention runs unfused")
+def text_attention_kernel() -> Callable[[Tensor, TextLayout, int], Tensor]:
+    from taps.kernels.text_attention import short_attention
 
-        layout = make_layout([[1, 2, 3, 9], [1, 2, 4, 5, 9], [1, 2, 6, 9]]).to("cuda")
-        generator = torch.Generator().manual_seed(0)
-        qkv = torch.randn(len(layout.collect), 96, generator=generator).cuda().requires_grad_()
-        with torch.enable_grad():
-            fused, plain = (function(qkv, layout, 2) for function in (short_attention, plain_text_attention))
-            slopes = [torch.autograd.grad(out.square().sum(), qkv)[0] for out in (fused, plain)]
-        close = functools.partial(torch.allclose, rtol=1e-3, atol=1e-3)
-        if not close(fused, plain) or not close(*slopes):
-            raise RuntimeError("its results are wrong")
-    except Exception as error:
-        log.info("Text attention runs unfused: its kernel cannot be used here (%s).", error)
-        return None
+    layout = make_layout([[1, 2, 3, 9], [1, 2, 4, 5, 9], [1, 2, 6, 9]]).to("cuda")
+    inputs = [draw(len(layout.collect), 96), layout, 2]
+    require_agreement(short_attention, plain_text_attention, inputs, close(rtol=1e-3, atol=1e-3))
     return short_attention
 
 
@@ -153,7 +134,7 @@ def look_up_levels(pixels: Tensor, table: Tensor) -> Tensor:
         pixels: 0..255 [batch, channels, height, width], uint8.
         table: [channels, 256].
     """
-    if pixels.is_cuda and (fused := _fused_levels()) is not None:
+    if pixels.is_cuda and (fused := levels_kernel()) is not None:
         return fused(pixels, table)
     return plain_levels(pixels, table)
 
@@ -164,19 +145,13 @@ def plain_levels(pixels: Tensor, table: Tensor) -> Tensor:
     return table[channel, pixels.long()]
 
 
-@functools.cache
-def _fused_levels() -> Callable[[Tensor, Tensor], Tensor] | None:
-    """The fused kernel, once it has shown here that it compiles and is right."""
-    try:
-        from taps.kernels.levels import fused_levels
+@tried_once("Pixels are looked up by torch")
+def levels_kernel() -> Callable[[Tensor, Tensor], Tensor]:
+    from taps.kernels.levels import fused_levels
 
-        table = torch.arange(768.0, device="cuda").view(3, 256)
-        pixels = torch.arange(2 * 3 * 90, device="cuda").to(torch.uint8).view(2, 3, 9, 10)
-        if not torch.equal(fused_levels(pixels, table), plain_levels(pixels, table)):
-            raise RuntimeError("its results are wrong")
-    except Exception as error:
-        log.info("Pixels are looked up by torch: the kernel cannot be used here (%s).", error)
-        return None
+    table = torch.arange(768.0, device="cuda").view(3, 256)
+    pixels = torch.arange(2 * 3 * 90, device="cuda").to(torch.uint8).view(2, 3, 9, 10)
+    require_agreement(fused_levels, plain_levels, [pixels, table], torch.equal)
     return fused_levels
 
 
@@ -192,7 +167,7 @@ def self_attention(qkv: Tensor, heads: int) -> Tensor:
     """
     # Torch's own is as fast one way; ours gains on the way back.
     if qkv.requires_grad and qkv.is_cuda and qkv.dtype in (torch.bfloat16, torch.float16):
-        fused = _vision_attention(qkv.shape[1], qkv.shape[2], heads, qkv.dtype)
+        fused = self_attention_kernel(qkv.shape[1], qkv.shape[2], heads, qkv.dtype)
         if fused is not None:
             return fused(qkv, heads)
     return plain_self_attention(qkv, heads)
@@ -205,28 +180,18 @@ def plain_self_attention(qkv: Tensor, heads: int) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
 
 
-@functools.cache
-def _vision_attention(
+@tried_once("Vision attention is torch's")
+def self_attention_kernel(
     tokens: int, width: int, heads: int, dtype: torch.dtype
-) -> Callable[[Tensor, int], Tensor] | None:
-    """The fused kernel, once it has shown here that it compiles for these sizes and is right."""
-    try:
-        from taps.kernels.vision_attention import SIZES, TOKENS, vision_attention
+) -> Callable[[Tensor, int], Tensor]:
+    """Compiled for, and tried with, sequences of these sizes."""
+    from taps.kernels.vision_attention import SIZES, TOKENS, vision_attention
 
-        if tokens > TOKENS or width // (3 * heads) not in SIZES:
-            raise RuntimeError("it has not been made for these sizes")
-        generator = torch.Generator().manual_seed(0)
-        qkv = torch.randn(2, tokens, width, generator=generator).to("cuda", dtype).requires_grad_()
-        with torch.enable_grad():
-            fused, plain = (function(qkv, heads) for function in (vision_attention, plain_self_attention))
-            slopes = [torch.autograd.grad(out.square().sum(), qkv)[0] for out in (fused, plain)]
-        for mine, theirs in ((fused, plain), (slopes[0], slopes[1])):
-            off = (mine.float() - theirs.float()).norm() / theirs.float().norm()
-            if not off < 0.02:  # both round to half precision on the way
-                raise RuntimeError(f"its results are off by {float(off):.3f}")
-    except Exception as error:
-        log.info("Vision attention is torch's: its kernel cannot be used here (%s).", error)
-        return None
+    if tokens > TOKENS or width // (3 * heads) not in SIZES:
+        raise RuntimeError("it has not been made for these sizes")
+    inputs = [draw(2, tokens, width, dtype=dtype), heads]
+    # Both round to half precision on the way.
+    require_agreement(vision_attention, plain_self_attention, inputs, within(0.02))
     return vision_attention
 
 
@@ -242,7 +207,7 @@ def add_norm(
         fresh: Tokens [count, width] that replace those from `first` on in every sequence of the sum.
         first: Where they go.
     """
-    if x.is_cuda and x.dtype != torch.float64 and (fused := _fused_add_norm()) is not None:
+    if x.is_cuda and x.dtype != torch.float64 and (fused := norm_kernel()) is not None:
         return fused(x, delta, fresh, norm.weight, norm.bias, norm.eps, first)
     return plain_add_norm(x, delta, fresh, norm.weight, norm.bias, norm.eps, first)
 
@@ -263,29 +228,12 @@ def replace_tokens(x: Tensor, fresh: Tensor, first: int) -> Tensor:
     return torch.cat(parts, dim=-2)
 
 
-@functools.cache
-def _fused_add_norm() -> Callable[..., tuple[Tensor, Tensor]] | None:
-    """The fused kernel, once it has shown here that it compiles and is right."""
-    try:
-        from taps.kernels.norm import fused_add_norm
+@tried_once("Additions and layer norms run unfused")
+def norm_kernel() -> Callable[..., tuple[Tensor, Tensor]]:
+    from taps.kernels.norm import fused_add_norm
 
-        generator = torch.Generator().manual_seed(0)
-
-        def draw(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=generator).cuda().requires_grad_()
-
-        x, delta, fresh, weight, bias = draw(3, 5, 96), draw(3, 5, 96), draw(2, 96), draw(96), draw(96)
-        upper = draw(3, 5, 96).detach()
-        results = []
-        with torch.enable_grad():
-            for function in (fused_add_norm, plain_add_norm):
-                total, normed = function(x, delta, fresh, weight.detach(), bias.detach(), 1e-5, 2)
-                slopes = torch.autograd.grad((total.square() + upper * normed).sum(), [x, delta, fresh])
-                results.append((total, normed, *slopes))
-        for mine, theirs in zip(*results, strict=True):
-            if not torch.allclose(mine, theirs, rtol=1e-3, atol=1e-4):
-                raise RuntimeError("its results are wrong")
-    except Exception as error:
-        log.info("Additions and layer norms run unfused: their kernel cannot be used here (%s).", error)
-        return None
+    x, delta, fresh = draw(3, 5, 96), draw(3, 5, 96, seed=1), draw(2, 96)
+    weight, bias = draw(96).detach(), draw(96, seed=1).detach()
+    inputs = [x, delta, fresh, weight, bias, 1e-5, 2]
+    require_agreement(fused_add_norm, plain_add_norm, inputs, close(rtol=1e-3, atol=1e-4))
     return fused_add_norm

@@ -5,21 +5,20 @@ All use Pillow's definition of an antialiased resize, so they differ from it by 
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections.abc import Callable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
 from taps.images.geometry import centre_box
 from taps.images.pillow import centre_view
+from taps.kernels.verify import require_agreement, tried_once
 from taps.types import FloatArray, PixelArray
 
-log = logging.getLogger("taps")
-FusedViews = Callable[[PixelArray, Tensor, Tensor, int, torch.device], Tensor]
+FusedViews = Callable[[PixelArray, NDArray[np.float64], int, torch.device], Tensor]
 
 CHUNK_ELEMENTS = 1 << 26
 """Views are made in groups, so that weights and half-resized images stay under about this many numbers."""
@@ -49,30 +48,54 @@ def device_views(image: PixelArray, boxes: Tensor, flips: Tensor, size: int, dev
     """View 0 and all crops on an accelerator, by the best way it has: [1 + count, 3, size, size], uint8."""
     if device.type != "cuda":
         return batched_views(image, boxes, flips, size, device, torch.float32)
-    fused = _fused_views(size, device)
-    if fused is not None:
-        return fused(image, boxes, flips, size, device)
-    return batched_views(image, boxes, flips, size, device, torch.float16)
+    kernel = views_kernel(size, device)
+    if kernel is None:
+        return batched_views(image, boxes, flips, size, device, torch.float16)
+    return kernel(image, view_plan(image, boxes, flips, size), size, device)
 
 
-@functools.cache
-def _fused_views(size: int, device: torch.device) -> FusedViews | None:
-    """The fused kernel, once it has shown on this device that it compiles for this size and is right."""
-    try:
-        from taps.kernels.views import fused_views
+@tried_once("Views are made by matrix products")
+def views_kernel(size: int, device: torch.device) -> FusedViews:
+    """Compiled for, and tried with, views of this size on this device."""
+    from taps.kernels.views import fused_views
 
-        image = np.random.default_rng(0).integers(0, 256, (2 * size + 5, size + 3, 3), dtype=np.uint8)
-        boxes = torch.tensor([[0, 0, 2 * size + 5, size + 3], [3, 1, size, size // 2 + 1], [0, 0, 1, 1]])
-        flips = torch.tensor([True, False, True])
-        plain = batched_views(image, boxes, flips, size, device, torch.float32)
-        off = (fused_views(image, boxes, flips, size, device).int() - plain.int()).abs()
-        # Either way rounds twice; where a sum lies next to a half they may fall to different sides.
-        if int(off.max()) > 2 or float(off.float().mean()) > 0.2:
-            raise RuntimeError(f"its results are off by up to {int(off.max())} grey levels")
-    except Exception as error:
-        log.info("Views are made by matrix products: the fused kernel cannot be used here (%s).", error)
-        return None
+    image = np.random.default_rng(0).integers(0, 256, (2 * size + 5, size + 3, 3), dtype=np.uint8)
+    boxes = torch.tensor([[0, 0, 2 * size + 5, size + 3], [3, 1, size, size // 2 + 1], [0, 0, 1, 1]])
+    flips = torch.tensor([True, False, True])
+
+    def fused() -> Tensor:
+        return fused_views(image, view_plan(image, boxes, flips, size), size, device)
+
+    def plain() -> Tensor:
+        return batched_views(image, boxes, flips, size, device, torch.float32)
+
+    require_agreement(fused, plain, [], same_picture)
     return fused_views
+
+
+def same_picture(mine: Tensor, theirs: Tensor) -> bool:
+    """Whether pixels differ by rounding alone: both ways round twice, and a half may fall to either side."""
+    off = (mine.int() - theirs.int()).abs()
+    return int(off.max()) <= 2 and float(off.float().mean()) <= 0.2
+
+
+def view_plan(image: PixelArray, boxes: Tensor, flips: Tensor, size: int) -> NDArray[np.float64]:
+    """Where each view lies, for the kernel: view 0 first [1 + count, 9].
+
+    The columns are begin, scale, lowest and highest pixel across, the same down, and whether it is mirrored.
+    """
+    height, width = image.shape[:2]
+    left, top, right, bottom = centre_box(height, width, size)
+    plan = np.zeros((len(boxes) + 1, 9))
+    plan[0] = left, (right - left) / size, 0, width, top, (bottom - top) / size, 0, height, 0
+    crops = plan[1:]
+    tops, lefts, heights, widths = boxes.numpy().T
+    crops[:, 0] = crops[:, 2] = lefts
+    crops[:, 1], crops[:, 3] = widths / size, lefts + widths
+    crops[:, 4] = crops[:, 6] = tops
+    crops[:, 5], crops[:, 7] = heights / size, tops + heights
+    crops[:, 8] = flips.numpy()
+    return plan
 
 
 def batched_views(

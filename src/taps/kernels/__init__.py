@@ -1,1 +1,1 @@
-"""Kernels of our own, each with torch's operations to fall back on."""
+"""Kernels of our own for CUDA, in Triton and C++; `verify` says when they are used instead of torch's."""

@@ -6,14 +6,15 @@ dozen tokens. These read packed tokens where they lie and write packed results: 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from taps.clip.layout import TextLayout
+if TYPE_CHECKING:
+    from taps.clip.layout import TextLayout
 
 GROUP = 4  # texts whose gradients on the shared tokens are added up before they are written
 

@@ -13,11 +13,8 @@ import triton.language as tl
 from numpy.typing import NDArray
 from torch import Tensor
 
-from taps.images.geometry import centre_box
 from taps.types import PixelArray
 
-COLUMNS = 9
-"""Numbers that say where a view lies: begin, scale, low, high across, the same down, whether flipped."""
 HEADER = 256
 """Pixels follow the plan at a multiple of this many bytes."""
 
@@ -104,33 +101,15 @@ def _views(  # type: ignore[no-untyped-def]
     tl.store(to + 2 * plane, _level(blue / total_y).to(tl.uint8), mask=inside)
 
 
-def view_plan(height: int, width: int, boxes: Tensor, flips: Tensor, size: int) -> NDArray[np.float64]:
-    """Where each view lies [1 + count, `COLUMNS`], float64, view 0 first."""
-    left, top, right, bottom = centre_box(height, width, size)
-    plan = np.zeros((len(boxes) + 1, COLUMNS))
-    plan[0] = left, (right - left) / size, 0, width, top, (bottom - top) / size, 0, height, 0
-    crops = plan[1:]
-    tops, lefts, heights, widths = boxes.numpy().T
-    crops[:, 0] = crops[:, 2] = lefts
-    crops[:, 1], crops[:, 3] = widths / size, lefts + widths
-    crops[:, 4] = crops[:, 6] = tops
-    crops[:, 5], crops[:, 7] = heights / size, tops + heights
-    crops[:, 8] = flips.numpy()
-    return plan
-
-
-def fused_views(image: PixelArray, boxes: Tensor, flips: Tensor, size: int, device: torch.device) -> Tensor:
+def fused_views(image: PixelArray, plan: NDArray[np.float64], size: int, device: torch.device) -> Tensor:
     """View 0 and all crops: [1 + count, 3, size, size], uint8. The host waits for nothing.
 
     Args:
         image: Pixels H×W×3, contiguous.
-        boxes: Crops [count, 4] as (top, left, height, width).
-        flips: Which crops to mirror, [count].
+        plan: Where each view lies, see `taps.images.tensor.view_plan` [1 + count, 9].
         size: Side of a view.
         device: A CUDA device (or the CPU, under Triton's interpreter).
     """
-    height, width = image.shape[:2]
-    plan = view_plan(height, width, boxes, flips, size)
     begin = -(-plan.nbytes // HEADER) * HEADER
     # Plan and pixels travel together, from pinned memory that torch keeps until the copy is done. Filled by
     # numpy: a copy by torch would wake all its threads for half a megabyte.
@@ -143,7 +122,7 @@ def fused_views(image: PixelArray, boxes: Tensor, flips: Tensor, size: int, devi
     places, pixels = sent[: plan.nbytes].view(torch.float64), sent[begin:]
     with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
         _views[size, len(plan)](
-            pixels, places, out, width, size,
-            columns=COLUMNS, block=triton.next_power_of_2(size), num_warps=4,
+            pixels, places, out, image.shape[1], size,
+            columns=plan.shape[1], block=triton.next_power_of_2(size), num_warps=4,
         )  # fmt: skip
     return out

@@ -1,4 +1,4 @@
-"""The step without the cost of launching it: recorded once as CUDA graphs, then replayed for every image."""
+"""The step without the cost of launching it: captured once as CUDA graphs, then replayed for every image."""
 
 from taps.adapt.graphs.engine import ENGINES, Engine
 

@@ -1,4 +1,4 @@
-"""Recording work as CUDA graphs. What a recording returned stays in its place; each replay fills it anew."""
+"""Capture of work as CUDA graphs. Results of captured work lie in static buffers that each replay fills."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Recording(Protocol[T_co]):
-    """Work that can be done again."""
+class CapturedGraph(Protocol[T_co]):
+    """Work that can be replayed."""
 
     @property
     def result(self) -> T_co:
-        """What the work returned when it was recorded; its tensors hold the latest replay's values."""
+        """What the work returned when it was captured; its tensors hold the latest replay's values."""
         ...
 
     def replay(self) -> None: ...
 
 
-class Tape(Protocol):
-    """Records work. One tape's recordings share their scratch memory and must not run at the same time."""
+class GraphCapture(Protocol):
+    """Captures work. Graphs of one capture share a memory pool and must not be replayed at the same time."""
 
-    def home(self) -> AbstractContextManager[object]:
-        """Where graphs of autograd must be built for recordings to differentiate them."""
+    def capture_stream(self) -> AbstractContextManager[object]:
+        """The stream on which autograd graphs must be built for captured work to differentiate them."""
         ...
 
-    def record(self, work: Callable[[], T]) -> Recording[T]:
-        """Do the work once, then record it; the result holds plain tensors (in tuples or dataclasses)."""
+    def capture(self, work: Callable[[], T]) -> CapturedGraph[T]:
+        """Do the work once, then capture it; the result holds plain tensors (in tuples or dataclasses)."""
         ...
 
-    def keep(self, work: Callable[[], T]) -> Recording[T]:
-        """Record work whose result holds a graph of autograd. Must come before anything else on the tape."""
+    def capture_autograd(self, work: Callable[[], T]) -> CapturedGraph[T]:
+        """Capture work whose result holds an autograd graph; only before anything else is captured."""
         ...
 
-    def beside(self) -> AbstractContextManager[object]:
-        """A second lane: what is done inside may run at the same time as what follows, until they `meet`."""
+    def side_stream(self) -> AbstractContextManager[object]:
+        """A second stream: work launched inside may overlap with what follows, until `join`."""
         ...
 
-    def meet(self) -> None:
-        """What follows waits for the second lane."""
+    def join(self) -> None:
+        """Make what follows wait for the side stream."""
         ...
 
-    def apart(self) -> Tape:
-        """A tape with scratch memory of its own: its recordings may be replayed beside this one's."""
+    def with_own_memory(self) -> GraphCapture:
+        """A capture with a memory pool of its own: its graphs may be replayed while this one's are."""
         ...
 
-    def narrow(self) -> bool:
-        """Do without the second lane from now on; whether there was one."""
+    def drop_side_stream(self) -> bool:
+        """Do without the side stream from now on; whether there was one."""
         ...
 
 
-class CudaRecording(Generic[T]):
+class CapturedCudaGraph(Generic[T]):
     def __init__(self, graph: torch.cuda.CUDAGraph, result: T) -> None:
         self.graph, self.result = graph, result
 
@@ -65,8 +65,8 @@ class CudaRecording(Generic[T]):
         self.graph.replay()  # type: ignore[no-untyped-call]
 
 
-class CudaTape:
-    """Records on a stream of its own: autograd runs a backward where its forward ran, so both run there."""
+class CudaCapture:
+    """Captures on its own stream: autograd runs a backward on its forward's stream, so both run there."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -74,36 +74,36 @@ class CudaTape:
         self.side: torch.cuda.Stream | None = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
 
-    def home(self) -> AbstractContextManager[object]:
-        return _Home(self.stream)
+    def capture_stream(self) -> AbstractContextManager[object]:
+        return _CaptureStream(self.stream)
 
-    def record(self, work: Callable[[], T]) -> CudaRecording[T]:
-        # Kernels are compiled, libraries started in a rehearsal. Its result is where replays leave theirs,
-        # outside the shared memory, in which another recording's scratch may lie anywhere.
-        result = self._rehearse(work)
-        return CudaRecording(self._capture(lambda: overwrite(result, work()))[0], result)
+    def capture(self, work: Callable[[], T]) -> CapturedCudaGraph[T]:
+        # The warm-up compiles kernels and starts libraries. Its result is where replays write theirs, outside
+        # the shared pool, in which another graph's temporary tensors may lie anywhere.
+        result = self._warm_up(work)
+        return CapturedCudaGraph(self._capture(lambda: overwrite(result, work()))[0], result)
 
-    def keep(self, work: Callable[[], T]) -> CudaRecording[T]:
-        self._rehearse(work)
-        return CudaRecording(*self._capture(work))
+    def capture_autograd(self, work: Callable[[], T]) -> CapturedCudaGraph[T]:
+        self._warm_up(work)
+        return CapturedCudaGraph(*self._capture(work))
 
-    def beside(self) -> AbstractContextManager[object]:
-        return nullcontext() if self.side is None else _Beside(self.side)
+    def side_stream(self) -> AbstractContextManager[object]:
+        return nullcontext() if self.side is None else _SideStream(self.side)
 
-    def meet(self) -> None:
+    def join(self) -> None:
         if self.side is not None:
             torch.cuda.current_stream(self.device).wait_stream(self.side)
 
-    def apart(self) -> CudaTape:
-        return CudaTape(self.device)
+    def with_own_memory(self) -> CudaCapture:
+        return CudaCapture(self.device)
 
-    def narrow(self) -> bool:
+    def drop_side_stream(self) -> bool:
         had, self.side = self.side is not None, None
         self.pool = torch.cuda.graph_pool_handle()
         return had
 
-    def _rehearse(self, work: Callable[[], T]) -> T:
-        with self.home():
+    def _warm_up(self, work: Callable[[], T]) -> T:
+        with self.capture_stream():
             result = work()
         torch.cuda.synchronize(self.device)
         return result
@@ -129,7 +129,7 @@ def overwrite(old: Any, new: Any) -> None:
             overwrite(getattr(old, field.name), getattr(new, field.name))
 
 
-class _Beside:
+class _SideStream:
     """Another stream, ordered after the stream that was current."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
@@ -145,8 +145,8 @@ class _Beside:
         self.inside.__exit__(*error)
 
 
-class _Home(_Beside):
-    """The tape's stream, ordered after and before the stream that was current."""
+class _CaptureStream(_SideStream):
+    """The stream of the capture, ordered after and before the stream that was current."""
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)

@@ -1,4 +1,4 @@
-"""The step of `taps.adapt.step`, recorded: the same functions, cut where the host has to decide something."""
+"""The step of `taps.adapt.step` as captured graphs, cut where the host has to decide something."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import torch
 from torch import Tensor
 
 from taps.adapt.gradient import NOTHING, Point, point_at
-from taps.adapt.graphs.capture import Tape
-from taps.adapt.graphs.side_stream import predict_beside, update_beside, view_zero
+from taps.adapt.graphs.capture import GraphCapture
+from taps.adapt.graphs.side_stream import predict_on_two_streams, update_on_two_streams, view_zero
 from taps.adapt.graphs.static_buffers import Chunks, StaticMemory
-from taps.adapt.graphs.update import make_update
+from taps.adapt.graphs.update import copy_values, make_update
 from taps.adapt.memory import Alignment, Memory
 from taps.adapt.optimiser import Moments, fresh_moments
-from taps.adapt.step import Outcome, Scored, StepSettings, nothing, score_views
+from taps.adapt.step import Scored, StepResult, StepSettings, nothing, score_views
 from taps.prompts.classifier import Classifier
 
 Gate = Callable[[Tensor], bool]
 
 
 @dataclass(frozen=True)
-class Given:
-    """What stays the same for a whole stream."""
+class StreamSetup:
+    """The arguments of a step that stay the same for a whole stream."""
 
     classifier: Classifier
     memory: Memory | None
@@ -33,89 +33,91 @@ class Given:
 
 
 class EpisodicStep:
-    """Every image starts from the same prompts: the labelled memory is a constant, the end is forgotten.
+    """The step where every image starts from the same prompts and the updated ones are dropped.
+
+    The labelled memory's gradient is a constant then.
 
     Args:
-        tape: What to record on.
-        given: Of the stream.
-        start: θ0, its graph built at the tape's home.
+        graphs: Captures the work.
+        setup: Of the stream.
+        start: θ0, its autograd graph built on the capture stream.
         views: Views of the shape that is going to be seen.
     """
 
-    def __init__(self, tape: Tape, given: Given, start: Point, views: Tensor) -> None:
-        self.tape, self.given, self.start = tape, given, start
+    def __init__(self, graphs: GraphCapture, setup: StreamSetup, start: Point, views: Tensor) -> None:
+        self.graphs, self.setup, self.start = graphs, setup, start
         self.moments = fresh_moments(start.parameters)
         self.views = views.clone(memory_format=torch.contiguous_format)
-        self.static = StaticMemory(start) if given.memory is not None else None
-        self.score = tape.record(self._score)
+        self.static = StaticMemory(start) if setup.memory is not None else None
+        self.score = graphs.capture(self._score)
         self.scored = self.score.result
-        self.finish = tape.record(self._finish)
+        self.finish = graphs.capture(self._finish)
 
     def fits(self, start: Point, views: Tensor) -> bool:
         return start is self.start and views.shape == self.views.shape and views.dtype == self.views.dtype
 
-    def __call__(self, start: Point, moments: Moments, views: Tensor, update: Gate | None) -> Outcome:
+    def __call__(self, start: Point, moments: Moments, views: Tensor, update: Gate | None) -> StepResult:
         self.views.copy_(views)
         self.score.replay()
-        if self.static is not None and self.given.memory is not None:
-            self.static.known.load(self.given.memory.constant())
+        if self.static is not None and self.setup.memory is not None:
+            self.static.known.load(self.setup.memory.constant())
         if update is not None and not update(self.scored.entropy):
             return not_updated(self.scored, start, moments)
         self.finish.replay()
         logits, taken = self.finish.result
-        return outcome(self.scored, logits, taken, start, moments)
+        return copied_result(self.scored, logits, taken, start, moments)
 
     def _score(self) -> Scored:
-        return score_views(self.given.classifier, self.start, self.views, self.given.settings)
+        return score_views(self.setup.classifier, self.start, self.views, self.setup.settings)
 
     def _finish(self) -> tuple[Tensor, Tensor]:
-        given = self.given
-        parameters, _, taken = update_beside(
-            self.tape,
-            given.classifier,
+        setup = self.setup
+        parameters, _, taken = update_on_two_streams(
+            self.graphs,
+            setup.classifier,
             self.start,
             self.moments,
             self.scored,
             self.static,
-            given.settings,
-            given.alignment,
+            setup.settings,
+            setup.alignment,
         )
-        return predict_beside(self.tape, given.classifier, self.scored, parameters), taken
+        return predict_on_two_streams(self.graphs, setup.classifier, self.scored, parameters), taken
 
 
 class ContinualStep:
-    """Prompts carry over: parameters and moments live at fixed places and are moved by each replay."""
+    """The step where prompts carry over: parameters and moments are static buffers, updated by replays."""
 
-    def __init__(self, tape: Tape, given: Given, start: Point, views: Tensor) -> None:
-        self.tape, self.given = tape, given
+    def __init__(self, graphs: GraphCapture, setup: StreamSetup, start: Point, views: Tensor) -> None:
+        self.graphs, self.setup = graphs, setup
         self.views = views.clone(memory_format=torch.contiguous_format)
         self.parameters = {name: value.clone() for name, value in start.parameters.items()}
         zeros = fresh_moments(self.parameters)
         count = torch.zeros((), dtype=torch.float64, device=start.text.device)
         self.moments = Moments(zeros.first, zeros.second, count)
         self.steps = 0
-        self.text = tape.keep(self._text)
+        self.text = graphs.capture_autograd(self._text)
         self.point = self.text.result
         self.text.replay()
-        self.static = StaticMemory(self.point) if given.memory is not None else None
+        self.static = StaticMemory(self.point) if setup.memory is not None else None
         self.chunks: Chunks | None = None
-        if self.static is not None and given.memory is not None:
-            self.chunks = Chunks(given.classifier, self.point, given.memory, views[0], self.static.recent)
-            self.chunks.record(tape)
-        self.score = tape.record(self._score)
+        if self.static is not None and setup.memory is not None:
+            self.chunks = Chunks(setup.classifier, self.point, setup.memory, views[0], self.static.recent)
+            self.chunks.capture(graphs)
+        self.score = graphs.capture(self._score)
         self.scored = self.score.result
-        own = tape.apart()
+        own = graphs.with_own_memory()
         self.update = make_update(
-            tape, own, given.classifier, self.point, self.moments, self.scored, self.static,
-            given.settings, given.alignment,
+            graphs, own, setup.classifier, self.point, self.moments, self.scored, self.static,
+            setup.settings, setup.alignment,
         )  # fmt: skip
-        self.look = own.record(self._look)
-        self.predict = tape.record(self._predict)
+        self.look = own.capture(self._look)
+        self.predict = graphs.capture(self._predict)
 
     def fits(self, start: Point, views: Tensor) -> bool:
         return views.shape == self.views.shape and views.dtype == self.views.dtype
 
-    def __call__(self, start: Point, moments: Moments, views: Tensor, update: Gate | None) -> Outcome:
+    def __call__(self, start: Point, moments: Moments, views: Tensor, update: Gate | None) -> StepResult:
         if start is not self.point or moments.steps != self.steps:
             self._load(start, moments)
         self.views.copy_(views)
@@ -125,38 +127,32 @@ class ContinualStep:
         self.update.begin()
         note_losses = self._remember()
         taken = self.update.finish()
-        with self.tape.beside():
+        with self.graphs.side_stream():
             self.look.replay()
         self.text.replay()
-        self.tape.meet()
+        self.graphs.join()
         self.predict.replay()
         self.steps += 1
-        done = outcome(self.scored, self.predict.result, taken, self.point, self._now())
-        if self.given.anchor is not None and self.given.anchor.tokens.vision is not None:
+        done = copied_result(self.scored, self.predict.result, taken, self.point, self._now())
+        if self.setup.anchor is not None and self.setup.anchor.tokens.vision is not None:
             done = replace(done, anchored=self.look.result[1].clone())
         return replace(done, note=note_losses)
 
     def _remember(self) -> Callable[[], None]:
-        memory = self.given.memory
+        memory = self.setup.memory
         if memory is None or self.static is None or self.chunks is None:
             return nothing
         if not len(memory.buffer):  # nobody was asked yet, or all was taken back
             self.static.recent.load(NOTHING)
             return nothing
-        if memory.weight_fine:  # views of many shapes; rare enough to be left unrecorded
-            self.static.recent.load(memory.fresh(self.given.classifier, self.point))
+        if memory.weight_fine:  # views of many shapes; rare enough to be left uncaptured
+            self.static.recent.load(memory.fresh(self.setup.classifier, self.point))
             return nothing
         return self.chunks.accumulate()
 
     def _load(self, start: Point, moments: Moments) -> None:
         """Go on from prompts that came from elsewhere: loaded, restored, or after a reset."""
-        for mine, given in (
-            (self.parameters, start.parameters),
-            (self.moments.first, moments.first),
-            (self.moments.second, moments.second),
-        ):
-            for name, value in given.items():
-                mine[name].copy_(value)
+        copy_values(self.parameters, self.moments, start.parameters, moments)
         self.steps = int(moments.steps)
         assert isinstance(self.moments.steps, Tensor)
         self.moments.steps.fill_(self.steps)
@@ -166,28 +162,28 @@ class ContinualStep:
         return Moments(self.moments.first, self.moments.second, self.steps)
 
     def _text(self) -> Point:
-        return point_at(self.given.classifier, self.parameters)
+        return point_at(self.setup.classifier, self.parameters)
 
     def _score(self) -> Scored:
-        return score_views(self.given.classifier, self.point, self.views, self.given.settings)
+        return score_views(self.setup.classifier, self.point, self.views, self.setup.settings)
 
     @torch.no_grad()
     def _look(self) -> tuple[Tensor, Tensor]:
         """View 0's feature at the prompts after the update [1, d], and at the loaded ones [d]."""
-        classifier, anchor = self.given.classifier, self.given.anchor
-        # A copy: where prompts leave images alone there would be nothing to record.
+        classifier, anchor = self.setup.classifier, self.setup.anchor
+        # A copy: where prompts leave images alone there would be nothing to capture.
         now = view_zero(classifier, self.scored, classifier.tokens(self.parameters).vision).clone()
         vision = None if anchor is None else anchor.tokens.vision
         return now, now[0] if vision is None else view_zero(classifier, self.scored, vision)[0]
 
     @torch.no_grad()
     def _predict(self) -> Tensor:
-        return self.given.classifier.logits(self.look.result[0], self.point.text)[0]
+        return self.setup.classifier.logits(self.look.result[0], self.point.text)[0]
 
 
-def outcome(scored: Scored, logits: Tensor, taken: Tensor, end: Point, moments: Moments) -> Outcome:
-    """Copies of what the caller may keep: the next replay overwrites the rest."""
-    return Outcome(
+def copied_result(scored: Scored, logits: Tensor, taken: Tensor, end: Point, moments: Moments) -> StepResult:
+    """A result whose tensors are copies: the next replay overwrites the originals."""
+    return StepResult(
         logits.clone(),
         scored.entropy.clone(),
         taken.clone(),
@@ -199,5 +195,5 @@ def outcome(scored: Scored, logits: Tensor, taken: Tensor, end: Point, moments: 
     )
 
 
-def not_updated(scored: Scored, end: Point, moments: Moments) -> Outcome:
-    return outcome(scored, scored.logits[0], torch.tensor(False), end, moments)
+def not_updated(scored: Scored, end: Point, moments: Moments) -> StepResult:
+    return copied_result(scored, scored.logits[0], torch.tensor(False), end, moments)

@@ -1,4 +1,4 @@
-"""How steps are taken: as written, or recorded on a GPU. The numbers are the same."""
+"""How steps are computed: eagerly, or by replaying captured CUDA graphs. The numbers are the same."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from taps.adapt.gradient import Point, point_at
-from taps.adapt.graphs.answer import RecordedAnswer
-from taps.adapt.graphs.capture import CudaTape, Tape
-from taps.adapt.graphs.captured import ContinualStep, EpisodicStep, Gate, Given
+from taps.adapt.graphs.answer import CapturedAnswer
+from taps.adapt.graphs.capture import CudaCapture, GraphCapture
+from taps.adapt.graphs.captured import ContinualStep, EpisodicStep, Gate, StreamSetup
 from taps.adapt.memory import Alignment, Memory, ReplayItem
 from taps.adapt.optimiser import Moments
-from taps.adapt.step import Outcome, StepSettings, always, take_step
+from taps.adapt.step import StepResult, StepSettings, always, take_step
 from taps.errors import SettingsError
 from taps.prompts.base import Parameters
 from taps.prompts.classifier import Classifier
@@ -26,29 +26,31 @@ class Engine:
     """Takes steps for one stream.
 
     Args:
-        kind: "auto" records on CUDA and goes on eagerly where that fails, "eager" never records, "graph"
-            fails where it cannot record.
+        kind: "auto" captures on CUDA and goes on eagerly where that fails, "eager" never captures, "graph"
+            fails where it cannot capture.
         device: Of the model.
         episodic: Whether every image starts from the same prompts.
-        tape: What to record on; None for the device's own.
+        graphs: Captures the work; None for the device's own way.
     """
 
-    def __init__(self, kind: str, device: torch.device, *, episodic: bool, tape: Tape | None = None) -> None:
-        if kind == "graph" and device.type != "cuda" and tape is None:
+    def __init__(
+        self, kind: str, device: torch.device, *, episodic: bool, graphs: GraphCapture | None = None
+    ) -> None:
+        if kind == "graph" and device.type != "cuda" and graphs is None:
             raise SettingsError("The engine 'graph' needs a CUDA device; use 'auto' or 'eager'.")
         self.kind, self.episodic = kind, episodic
-        if tape is None and device.type == "cuda" and kind != "eager":
-            tape = CudaTape(device)
-        self.tape = None if kind == "eager" else tape
-        self.recorded: EpisodicStep | ContinualStep | None = None
-        self.answer: RecordedAnswer | None = None
-        self.answers_recorded = True
+        if graphs is None and device.type == "cuda" and kind != "eager":
+            graphs = CudaCapture(device)
+        self.graphs = None if kind == "eager" else graphs
+        self.captured: EpisodicStep | ContinualStep | None = None
+        self.answer: CapturedAnswer | None = None
+        self.answers_captured = True
 
     def point_at(self, classifier: Classifier, parameters: Parameters) -> Point:
-        """The prompts a stream starts from, where recordings can differentiate them."""
-        if self.tape is None:
+        """The prompts a stream starts from, such that captured work can differentiate them."""
+        if self.graphs is None:
             return point_at(classifier, parameters)
-        with self.tape.home():  # a continual recording has a graph of its own
+        with self.graphs.capture_stream():  # a continual step captures an autograd graph of its own
             return point_at(classifier, parameters, graph=self.episodic)
 
     def step(
@@ -63,13 +65,13 @@ class Engine:
         alignment: Alignment | None = None,
         update: Gate | None = None,
         anchor: Point | None = None,
-    ) -> Outcome:
+    ) -> StepResult:
         """What `take_step` does."""
-        if self.tape is not None:
-            given = Given(classifier, memory, settings, alignment, anchor)
-            recorded = self._recorded(self.tape, given, start, views.to(start.text.device))
-            if recorded is not None:
-                return recorded(start, moments, views, update)
+        if self.graphs is not None:
+            setup = StreamSetup(classifier, memory, settings, alignment, anchor)
+            captured = self._captured_step(self.graphs, setup, start, views.to(start.text.device))
+            if captured is not None:
+                return captured(start, moments, views, update)
         if start.graph is None and start.tokens.text is not None:
             start = point_at(classifier, start.parameters)
         return take_step(
@@ -88,44 +90,46 @@ class Engine:
         self, classifier: Classifier, point: Point, memory: Memory, id: int, label: int, item: ReplayItem
     ) -> None:
         """Take in an answer: what `Memory.insert` does."""
-        recorded = None
-        if self.tape is not None and memory.anchor is not None and not memory.weight_fine:
-            recorded = self._answer(self.tape, classifier, memory.anchor, item, memory.weight_ce)
-        memory.insert(classifier, point, id, label, item, recorded=recorded)
+        captured = None
+        if self.graphs is not None and memory.anchor is not None and not memory.weight_fine:
+            captured = self._answer(self.graphs, classifier, memory.anchor, item, memory.weight_ce)
+        memory.insert(classifier, point, id, label, item, captured=captured)
 
     def _answer(
-        self, tape: Tape, classifier: Classifier, anchor: Point, item: ReplayItem, weight_ce: float
-    ) -> RecordedAnswer | None:
+        self, graphs: GraphCapture, classifier: Classifier, anchor: Point, item: ReplayItem, weight_ce: float
+    ) -> CapturedAnswer | None:
         if self.answer is not None and self.answer.point is not anchor:
             self.answer = None
-        if self.answer is None and self.answers_recorded:
+        if self.answer is None and self.answers_captured:
             try:
-                self.answer = RecordedAnswer(tape, classifier, anchor, item, weight_ce)
+                self.answer = CapturedAnswer(graphs, classifier, anchor, item, weight_ce)
             except RuntimeError as error:
                 if self.kind == "graph":
                     raise
-                self.answers_recorded = False
-                log.info("Answers are taken in unrecorded (%s).", error)
+                self.answers_captured = False
+                log.info("Answers are taken in without a CUDA graph (%s).", error)
         return self.answer
 
-    def _recorded(
-        self, tape: Tape, given: Given, start: Point, views: Tensor
+    def _captured_step(
+        self, graphs: GraphCapture, setup: StreamSetup, start: Point, views: Tensor
     ) -> EpisodicStep | ContinualStep | None:
-        if self.recorded is not None and self.recorded.fits(start, views):
-            return self.recorded
+        if self.captured is not None and self.captured.fits(start, views):
+            return self.captured
         build = EpisodicStep if self.episodic else ContinualStep
-        self.recorded = None  # its memory is free before the next one takes some
+        self.captured = None  # its memory is free before the next one takes some
         try:
             try:
-                self.recorded = build(tape, given, start, views)
+                self.captured = build(graphs, setup, start, views)
             except RuntimeError as error:
-                if not tape.narrow():
+                if not graphs.drop_side_stream():
                     raise
-                log.info("The step cannot be recorded on two lanes; trying one (%s).", error)
-                self.recorded = build(tape, given, start, views)
+                log.info("The step cannot be captured on two streams; trying one (%s).", error)
+                self.captured = build(graphs, setup, start, views)
         except RuntimeError as error:
             if self.kind == "graph":
                 raise
-            log.warning("The step cannot be recorded on this device and runs unrecorded (%s).", error)
-            self.tape = None
-        return self.recorded
+            log.warning(
+                "The step cannot be captured on this device and runs without CUDA graphs (%s).", error
+            )
+            self.graphs = None
+        return self.captured

@@ -1,9 +1,9 @@
-"""The end of a step on two lanes: what does not depend on each other runs at the same time.
+"""The end of a step on two CUDA streams: work that does not depend on each other runs at the same time.
 
 The kernels there are too small to fill a GPU one by one. The gradient on the text features is known as soon
-as the confident views have been seen, so the way back through the text tower runs beside the way back through
-the vision tower; after the update, the texts are encoded beside view 0. The numbers are those of
-`taps.adapt.step`.
+as the forward of the confident views is done, so the backward through the text tower overlaps with the one
+through the vision tower; after the update, encoding the texts overlaps with encoding view 0. The numbers are
+those of `taps.adapt.step`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from taps.adapt.gradient import NOTHING, Gradient, Point, to_parameters
-from taps.adapt.graphs.capture import Tape
+from taps.adapt.graphs.capture import GraphCapture
 from taps.adapt.losses import mean_entropy
 from taps.adapt.memory import Alignment, Labelled
 from taps.adapt.optimiser import Moments, adamw
@@ -66,8 +66,8 @@ def see_views(classifier: Classifier, start: Point, scored: Scored, settings: St
     return Seen(features, vision, by_features, by_text)
 
 
-def update_beside(
-    tape: Tape,
+def update_on_two_streams(
+    graphs: GraphCapture,
     classifier: Classifier,
     start: Point,
     moments: Moments,
@@ -79,16 +79,16 @@ def update_beside(
     """What `update_prompts` does; by it where there is one tower alone, or alignment to go back through."""
     if not has_two_towers(start, settings, alignment):
         return update_prompts(classifier, start, moments, scored, memory, settings, alignment)
-    # Everything one lane made for the other keeps its name until they met: memory that is given back earlier
-    # could be handed out again while the other lane reads it.
-    with tape.beside():
+    # What one stream made for the other keeps its name until they are joined: memory that is freed earlier
+    # could be handed out again while the other stream reads it.
+    with graphs.side_stream():
         seen = see_views(classifier, start, scored, settings)
-    tape.meet()
-    with tape.beside():
+    graphs.join()
+    with graphs.side_stream():
         by_vision = seen.pull_back()
     recent = NOTHING if memory is None else memory.fresh(classifier, start)
     pulled = start.pull_back(Gradient(seen.by_text, None) + Gradient(recent.text, None))
-    tape.meet()
+    graphs.join()
     gradient = Gradient(pulled.text, by_vision) + Gradient(None, recent.vision)
     return move(classifier, start, moments, gradient, memory, settings)
 
@@ -109,13 +109,15 @@ def move(
 
 
 @torch.no_grad()
-def predict_beside(tape: Tape, classifier: Classifier, scored: Scored, parameters: Parameters) -> Tensor:
+def predict_on_two_streams(
+    graphs: GraphCapture, classifier: Classifier, scored: Scored, parameters: Parameters
+) -> Tensor:
     """Logits of view 0 at these parameters [K]: what `point_at` and `predict_view` give."""
     tokens = classifier.tokens(parameters)
-    with tape.beside():
+    with graphs.side_stream():
         seen = view_zero(classifier, scored, tokens.vision)
     texts = classifier.text(tokens.text)
-    tape.meet()
+    graphs.join()
     return classifier.logits(seen, texts)[0]
 
 

@@ -1,4 +1,4 @@
-"""Tensors that never move: what recordings read from and write to."""
+"""Static buffers: tensors at fixed addresses that captured graphs read from and write to."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from taps.adapt.gradient import Gradient, Point
-from taps.adapt.graphs.capture import Tape
+from taps.adapt.graphs.capture import GraphCapture
 from taps.adapt.losses import cross_entropies
 from taps.adapt.memory import Memory, ReplayItem, differentiate, leaves_of, stack_inputs
 from taps.prompts.classifier import Classifier
 
-LANES = 2
-"""Parts of a chunk that are run side by side."""
+STREAMS = 2
+"""Parts of a chunk that run at the same time, each on a stream of its own."""
 TOKEN_BYTES = 1 << 28
 """Of a GPU's memory for the tokens of labelled images: about 900 images of ViT-B-16."""
 
@@ -40,7 +40,7 @@ class StaticGradient:
 
 
 class StaticMemory:
-    """What the labelled memory adds to a recorded step, in place of the memory itself."""
+    """The labelled memory's part of the gradient, as a captured step reads it."""
 
     def __init__(self, point: Point) -> None:
         self.recent = StaticGradient(point.text, point.tokens.vision, point.text.dtype)
@@ -65,8 +65,8 @@ class Chunks:
     ) -> None:
         self.classifier, self.point, self.memory, self.into = classifier, point, memory, into
         device, capacity = point.text.device, memory.buffer.capacity
-        self.size = size = even_chunk(capacity, LANES * memory.chunk)
-        self.half = -(-size // LANES)
+        self.size = size = even_chunk(capacity, STREAMS * memory.chunk)
+        self.half = -(-size // STREAMS)
         shape, dtype = point.text.shape[1:], point.text.dtype
         if point.tokens.vision is not None:
             blank = classifier.clip.preprocess(torch.zeros(1, *example.shape, dtype=torch.uint8))
@@ -81,9 +81,9 @@ class Chunks:
         if (chunks := -(-capacity // size)) * self.inputs.nbytes <= TOKEN_BYTES:
             self.every_input = self.inputs.new_zeros(chunks * size, *shape)
 
-    def record(self, tape: Tape) -> None:
-        self.recording = tape.record(lambda: self._both(tape))
-        self.single = tape.record(self._first)
+    def capture(self, graphs: GraphCapture) -> None:
+        self.both = graphs.capture(lambda: self._both(graphs))
+        self.first = graphs.capture(self._first)
 
     def accumulate(self) -> Callable[[], None]:
         """Launch every chunk; the function that comes back waits for the losses and notes them."""
@@ -98,9 +98,9 @@ class Chunks:
                 self._prepare(start, self.inputs)
             self.labels.copy_(self.every_label[start : start + size])
             self.weights.copy_(self.every_weight[start : start + size])
-            recording = self.recording if len(entries) - start > self.half else self.single
-            recording.replay()
-            losses[start : start + len(recording.result)].copy_(recording.result)
+            graph = self.both if len(entries) - start > self.half else self.first
+            graph.replay()
+            losses[start : start + len(graph.result)].copy_(graph.result)
 
         def note() -> None:
             self.memory.buffer.set_losses(losses[: len(entries)].tolist())
@@ -134,16 +134,16 @@ class Chunks:
             inputs = self.classifier.clip.image_tokens(self.classifier.clip.preprocess(inputs))
         into[: len(item)].copy_(inputs)
 
-    def _both(self, tape: Tape) -> Tensor:
-        """One half beside the other: where one waits for memory, the other may compute."""
+    def _both(self, graphs: GraphCapture) -> Tensor:
+        """Both halves on two streams: where one waits for memory, the other may compute."""
         if self.half == self.size:
             return self._first()
-        with tape.beside():
-            beside, losses_beside = self._part(slice(self.half, None))
+        with graphs.side_stream():
+            second, second_losses = self._part(slice(self.half, None))
         gradient, losses = self._part(slice(self.half))
-        tape.meet()
-        self.into.add(gradient + beside)
-        return torch.cat([losses, losses_beside])
+        graphs.join()
+        self.into.add(gradient + second)
+        return torch.cat([losses, second_losses])
 
     def _first(self) -> Tensor:
         """The first half alone, for the few that are left over."""

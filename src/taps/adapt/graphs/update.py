@@ -1,4 +1,4 @@
-"""The update of a continual step, recorded in pieces, so that some run beside the labelled images."""
+"""The update of a continual step as several graphs, so that some replay while the labelled images are run."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from typing import Protocol
 from torch import Tensor
 
 from taps.adapt.gradient import Gradient, Point
-from taps.adapt.graphs.capture import Recording, Tape
+from taps.adapt.graphs.capture import CapturedGraph, GraphCapture
 from taps.adapt.graphs.side_stream import Seen, has_two_towers, move, see_views
 from taps.adapt.graphs.static_buffers import StaticMemory
 from taps.adapt.memory import Alignment
 from taps.adapt.optimiser import Moments
 from taps.adapt.step import Scored, StepSettings, update_prompts
+from taps.prompts.base import Parameters
 from taps.prompts.classifier import Classifier
 
 
 class Update(Protocol):
     """Step 7 of `taps.adapt.step`, moving parameters and moments where they lie."""
 
-    stages: dict[str, Recording[object]]
+    stages: dict[str, CapturedGraph[object]]
 
     def begin(self) -> None:
-        """Launch what needs no labelled image, on the second lane."""
+        """Launch what needs no labelled image, on the side stream."""
         ...
 
     def finish(self) -> Tensor:
@@ -34,7 +35,7 @@ class WholeUpdate:
     """One tower alone, or alignment to go back through: all in one piece.
 
     Args:
-        tape: What to record on.
+        graphs: Captures the work.
         classifier: The frozen model and the classes.
         point: The prompts; its parameters are moved.
         moments: Moved, too.
@@ -46,7 +47,7 @@ class WholeUpdate:
 
     def __init__(
         self,
-        tape: Tape,
+        graphs: GraphCapture,
         classifier: Classifier,
         point: Point,
         moments: Moments,
@@ -57,10 +58,10 @@ class WholeUpdate:
     ) -> None:
         def learn() -> Tensor:
             new = update_prompts(classifier, point, moments, scored, memory, settings, alignment)
-            return settle(point, moments, *new)
+            return write_back(point, moments, *new)
 
-        self.learn = tape.record(learn)
-        self.stages: dict[str, Recording[object]] = {"learn": self.learn}
+        self.learn = graphs.capture(learn)
+        self.stages: dict[str, CapturedGraph[object]] = {"learn": self.learn}
 
     def begin(self) -> None:
         pass
@@ -71,12 +72,14 @@ class WholeUpdate:
 
 
 class SplitUpdate:
-    """Prompts in both towers: the confident views are seen beside the labelled images, and the way back
-    through the vision tower runs beside the one through the text tower.
+    """Prompts in both towers: four graphs on two streams.
+
+    The forward of the confident views overlaps with the labelled images; the backward through the vision
+    tower overlaps with the one through the text tower.
 
     Args:
-        tape: What to record on.
-        own: Another, for what runs beside; nothing may be recorded on it yet.
+        graphs: Captures the work.
+        own: Captures what the side stream replays; it must not have captured anything yet.
         classifier: The frozen model and the classes.
         point: The prompts; its parameters are moved.
         moments: Moved, too.
@@ -87,8 +90,8 @@ class SplitUpdate:
 
     def __init__(
         self,
-        tape: Tape,
-        own: Tape,
+        graphs: GraphCapture,
+        own: GraphCapture,
         classifier: Classifier,
         point: Point,
         moments: Moments,
@@ -96,7 +99,7 @@ class SplitUpdate:
         memory: StaticMemory | None,
         settings: StepSettings,
     ) -> None:
-        self.tape = tape
+        self.graphs = graphs
 
         def see() -> Seen:
             return see_views(classifier, point, scored, settings)
@@ -116,34 +119,34 @@ class SplitUpdate:
             gradient = Gradient(self.pull.result, self.back.result)
             if memory is not None:
                 gradient = gradient + Gradient(None, memory.fresh(classifier, point).vision)
-            return settle(point, moments, *move(classifier, point, moments, gradient, memory, settings))
+            return write_back(point, moments, *move(classifier, point, moments, gradient, memory, settings))
 
-        self.see = own.keep(see)
+        self.see = own.capture_autograd(see)
         self.see.replay()
-        self.back = own.record(back)
-        self.pull = tape.record(pull)
-        self.learn = tape.record(learn)
-        self.stages: dict[str, Recording[object]] = {
+        self.back = own.capture(back)
+        self.pull = graphs.capture(pull)
+        self.learn = graphs.capture(learn)
+        self.stages: dict[str, CapturedGraph[object]] = {
             "see": self.see, "back": self.back, "pull": self.pull, "learn": self.learn
         }  # fmt: skip
 
     def begin(self) -> None:
-        with self.tape.beside():
+        with self.graphs.side_stream():
             self.see.replay()
 
     def finish(self) -> Tensor:
-        self.tape.meet()
-        with self.tape.beside():
+        self.graphs.join()
+        with self.graphs.side_stream():
             self.back.replay()
         self.pull.replay()
-        self.tape.meet()
+        self.graphs.join()
         self.learn.replay()
         return self.learn.result
 
 
 def make_update(
-    tape: Tape,
-    own: Tape,
+    graphs: GraphCapture,
+    own: GraphCapture,
     classifier: Classifier,
     point: Point,
     moments: Moments,
@@ -152,23 +155,23 @@ def make_update(
     settings: StepSettings,
     alignment: Alignment | None,
 ) -> Update:
-    """In pieces, where there are any."""
+    """A `SplitUpdate` where there are two towers to go back through, else a `WholeUpdate`."""
     if has_two_towers(point, settings, alignment):
-        return SplitUpdate(tape, own, classifier, point, moments, scored, memory, settings)
-    return WholeUpdate(tape, classifier, point, moments, scored, memory, settings, alignment)
+        return SplitUpdate(graphs, own, classifier, point, moments, scored, memory, settings)
+    return WholeUpdate(graphs, classifier, point, moments, scored, memory, settings, alignment)
 
 
-def settle(
-    point: Point, moments: Moments, parameters: dict[str, Tensor], new: Moments, taken: Tensor
-) -> Tensor:
-    """Put the new values where the old ones lie; whether there are any."""
-    for mine, given in (
-        (point.parameters, parameters),
-        (moments.first, new.first),
-        (moments.second, new.second),
-    ):
-        for name, value in given.items():
-            mine[name].copy_(value)
+def write_back(point: Point, moments: Moments, parameters: Parameters, new: Moments, taken: Tensor) -> Tensor:
+    """Copy the new values into the static buffers of the old ones; returns `taken`."""
+    copy_values(point.parameters, moments, parameters, new)
     assert isinstance(moments.steps, Tensor)
     moments.steps.add_(1)
     return taken
+
+
+def copy_values(parameters: Parameters, moments: Moments, new_parameters: Parameters, new: Moments) -> None:
+    """Copy parameters and moments, all but the number of steps, into the static buffers of others."""
+    pairs = (parameters, new_parameters), (moments.first, new.first), (moments.second, new.second)
+    for mine, given in pairs:
+        for name, value in given.items():
+            mine[name].copy_(value)

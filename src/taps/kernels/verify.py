@@ -1,0 +1,80 @@
+"""When a kernel is used: it is tried at first use and kept if it agrees with torch's own operations."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+log = logging.getLogger("taps")
+Kernel = TypeVar("Kernel")
+Agree = Callable[[Tensor, Tensor], bool]
+
+
+def tried_once(without: str) -> Callable[[Callable[..., Kernel]], Callable[..., Kernel | None]]:
+    """Decorate a function that imports a kernel, tries it, and returns it or raises.
+
+    The decorated function does so once for each set of arguments. It returns None, and says so in the log,
+    where the kernel cannot be imported, does not compile or gives wrong results.
+
+    Args:
+        without: What happens without the kernel, for the log.
+    """
+
+    def decorate(attempt: Callable[..., Kernel]) -> Callable[..., Kernel | None]:
+        @functools.cache
+        def find(*arguments: Any) -> Kernel | None:
+            try:
+                with torch.enable_grad():
+                    return attempt(*arguments)
+            except Exception as error:
+                log.info("%s: its kernel cannot be used here (%s).", without, error)
+                return None
+
+        return find
+
+    return decorate
+
+
+def close(rtol: float, atol: float) -> Agree:
+    """Agreement number by number, as `torch.allclose` has it."""
+    return functools.partial(torch.allclose, rtol=rtol, atol=atol)
+
+
+def within(share: float) -> Agree:
+    """Agreement as a whole: the difference's norm is at most this share of the expected result's."""
+    return lambda mine, theirs: bool(
+        (mine.double() - theirs.double()).norm() <= share * theirs.double().norm()
+    )
+
+
+def require_agreement(
+    kernel: Callable[..., Any], plain: Callable[..., Any], inputs: Sequence[Any], agree: Agree
+) -> None:
+    """Raise unless both give the same results, and the same gradients on inputs that require them."""
+    results = [_results(function, inputs) for function in (kernel, plain)]
+    for mine, theirs in zip(*results, strict=True):
+        if not agree(mine, theirs):
+            off = float((mine.double() - theirs.double()).abs().max())
+            raise RuntimeError(f"its results are off by up to {off:.3g}")
+
+
+def _results(function: Callable[..., Any], inputs: Sequence[Any]) -> list[Tensor]:
+    given = function(*inputs)
+    outputs = [given] if isinstance(given, Tensor) else list(given)
+    leaves = [each for each in inputs if isinstance(each, Tensor) and each.requires_grad]
+    if not leaves:
+        return outputs
+    generator = torch.Generator().manual_seed(2)
+    upper = [torch.randn(each.shape, generator=generator).to(each) for each in outputs]
+    return [each.detach() for each in outputs] + list(torch.autograd.grad(outputs, leaves, upper))
+
+
+def draw(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    """Normal random numbers on the GPU that require a gradient."""
+    drawn = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return drawn.to("cuda", dtype).requires_grad_()

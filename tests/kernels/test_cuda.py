@@ -1,0 +1,128 @@
+"""Every kernel against torch's operations or a literal computation; needs a CUDA device and Triton."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from taps.adapt import optimiser
+from taps.adapt.optimiser import adamw, fresh_moments
+from taps.clip import ops
+from taps.clip.layout import make_layout, token_rows
+from taps.clip.load import load_clip
+
+pytest.importorskip("triton")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def far(a: Tensor, b: Tensor) -> float:
+    return float((a.double().cpu() - b.double().cpu()).norm() / b.double().cpu().norm())
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
+@pytest.mark.parametrize("longest", [3, 40])
+def test_short_texts_are_attended_to_as_by_torch(dtype: torch.dtype, tolerance: float, longest: int) -> None:
+    from taps.kernels.text_attention import short_attention
+
+    texts = [
+        f"of a {name}."
+        for name in ("cat", "fire truck", "a very long hairy caterpillar", "so " * longest + "far")
+    ]
+    layout = make_layout(token_rows(texts, context=2, limit=77), context=2).to("cuda")
+    generator = torch.Generator().manual_seed(0)
+    packed = torch.randn(len(layout.collect), 3 * 64, generator=generator).to("cuda", dtype).requires_grad_()
+    upper = torch.randn(len(layout.collect), 64, generator=generator).to("cuda", dtype)
+    fused, plain = short_attention(packed, layout, 2), ops.plain_text_attention(packed, layout, 2)
+    assert far(fused.detach(), plain.detach()) < tolerance
+    slopes = [torch.autograd.grad(out, packed, upper)[0] for out in (fused, plain)]
+    assert far(*slopes) < tolerance
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
+@pytest.mark.parametrize("shape", [(6, 199, 768), (1, 1, 768), (4170, 512), (3, 17, 48)])
+@pytest.mark.parametrize("replaced", [0, 2])
+def test_additions_and_norms_are_those_of_torch(
+    dtype: torch.dtype, tolerance: float, shape: tuple[int, ...], replaced: int
+) -> None:
+    from taps.kernels.norm import fused_add_norm
+
+    if replaced >= shape[-2]:
+        return
+    generator, width = torch.Generator().manual_seed(0), shape[-1]
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator).to("cuda", dtype).requires_grad_()
+
+    x, delta, weight, bias = draw(*shape), draw(*shape), draw(width).detach(), draw(width).detach()
+    fresh = draw(replaced, width) if replaced else None
+    leaves = [x, delta] if fresh is None else [x, delta, fresh]
+    uppers = [draw(*shape).detach(), draw(*shape).detach()]
+    made = []
+    for function in (fused_add_norm, ops.plain_add_norm):
+        results = function(x, delta, fresh, weight, bias, 1e-5, shape[-2] - replaced if replaced else 0)
+        made.append((*results, *torch.autograd.grad(results, leaves, uppers)))
+    for mine, theirs in zip(*made, strict=True):
+        assert far(mine.detach(), theirs.detach()) < tolerance
+
+
+@pytest.mark.parametrize(  # each is compiled for itself, which takes seconds
+    ("dtype", "tokens", "heads", "size"),
+    [(torch.bfloat16, 199, 12, 64), (torch.float16, 52, 3, 32), (torch.bfloat16, 17, 1, 64)],
+)
+def test_images_attend_to_themselves(dtype: torch.dtype, tokens: int, heads: int, size: int) -> None:
+    from taps.kernels.vision_attention import vision_attention
+
+    generator = torch.Generator().manual_seed(0)
+    packed = torch.randn(5, tokens, 3 * heads * size, generator=generator).to("cuda", dtype)
+    upper = torch.randn(5, tokens, heads * size, generator=generator).to("cuda", dtype)
+    exact = packed.double().requires_grad_()
+    q, k, v = exact.view(5, tokens, 3, heads, size).permute(2, 0, 3, 1, 4)
+    weights = torch.softmax(q @ k.transpose(2, 3) / size**0.5, dim=-1)
+    expected = (weights @ v).transpose(1, 2).reshape(5, tokens, heads * size)
+    packed.requires_grad_()
+    fused = vision_attention(packed, heads)
+    assert far(fused.detach(), expected.detach()) < 1e-2
+    slopes = torch.autograd.grad(fused, packed, upper) + torch.autograd.grad(expected, exact, upper.double())
+    assert far(*slopes) < 1e-2
+    assert (
+        ops.self_attention_kernel(tokens, packed.shape[2], heads, dtype) is not None
+    )  # it passes its own test
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_pixels_become_the_same_numbers(dtype: torch.dtype) -> None:
+    clip = load_clip("tiny", device="cpu", dtype=dtype)
+    size = clip.config.image_size
+    pixels = torch.randint(
+        0, 256, (7, 3, size, size), generator=torch.Generator().manual_seed(0), dtype=torch.uint8
+    )
+    expected = clip.preprocess(pixels)
+    assert torch.equal(clip.to("cuda").preprocess(pixels).cpu(), expected)
+    assert torch.equal(clip.preprocess(pixels[:, :, ::2, 1:]).cpu(), expected[:, :, ::2, 1:])
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_adamw_is_that_of_torch(taken: bool) -> None:
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    value, *gradients = torch.randn(6, 70, 131, generator=generator, device="cuda")
+    theirs = value.clone().requires_grad_()
+    rule = torch.optim.AdamW([theirs], lr=1e-2, weight_decay=0.1, foreach=False)
+    mine, moments = {"x": value.clone()}, fresh_moments({"x": value})
+    for gradient in gradients:
+        if taken:
+            theirs.grad = gradient.clone()
+            rule.step()
+        else:
+            gradient[3, 5] = float("nan")
+        mine, moments, done = adamw(mine, {"x": gradient}, moments, lr=1e-2, weight_decay=0.1)
+        assert bool(done) == taken
+    assert far(mine["x"], theirs.detach()) < 1e-6
+    assert optimiser.adamw_kernel() is not None
+
+
+def test_our_kernels_are_used() -> None:
+    assert ops.quick_gelu_kernels() is not None
+    assert ops.levels_kernel() is not None
+    assert ops.text_attention_kernel() is not None
+    assert ops.norm_kernel() is not None

@@ -1,0 +1,87 @@
+"""A kernel is used where it agrees with the plain operation, and replaced where it does not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from taps.clip import ops
+from taps.kernels.verify import close, require_agreement, tried_once, within
+
+
+class Square(torch.autograd.Function):
+    """x², with a gradient of `slope` · x."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slope: float) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.slope = slope
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.slope * ctx.saved_tensors[0] * gradient, None
+
+
+def square(slope: float) -> Callable[[Tensor], Tensor]:
+    return lambda x: Square.apply(x, slope)  # type: ignore[no-any-return, no-untyped-call]
+
+
+@pytest.mark.parametrize("agree", [close(rtol=1e-6, atol=1e-6), within(1e-6)])
+def test_results_and_gradients_must_both_agree(agree: Callable[[Tensor, Tensor], bool]) -> None:
+    x = torch.linspace(-1, 1, 7, dtype=torch.float64, requires_grad=True)
+    require_agreement(square(2.0), torch.square, [x], agree)
+    with pytest.raises(RuntimeError, match="off by"):
+        require_agreement(lambda x: x * x + 0.1, torch.square, [x], agree)
+    with pytest.raises(RuntimeError, match="off by"):  # right forwards, wrong backwards
+        require_agreement(square(2.1), torch.square, [x], agree)
+    require_agreement(square(2.1), torch.square, [x.detach()], agree)  # nobody asks for gradients
+
+
+def test_what_is_not_a_number_agrees_with_nothing() -> None:
+    x = torch.tensor([1.0, float("nan")])
+    for agree in (close(rtol=1e-3, atol=1e-3), within(0.1)):
+        with pytest.raises(RuntimeError, match="off by"):
+            require_agreement(torch.clone, torch.nan_to_num, [x], agree)
+
+
+def test_a_kernel_is_tried_once_for_each_size_and_replaced_where_it_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tried = []
+
+    @tried_once("Squares are torch's")
+    def kernel(size: int) -> Callable[[Tensor], Tensor]:
+        tried.append(size)
+        require_agreement(
+            square(2.0 if size < 4 else 3.0),
+            torch.square,
+            [torch.ones(size, requires_grad=True)],
+            close(rtol=1e-6, atol=0),
+        )
+        return square(2.0)
+
+    with caplog.at_level(logging.INFO, "taps"), torch.no_grad():  # gradients are compared all the same
+        assert kernel(3) is kernel(3)
+        assert kernel(3) is not None
+        assert kernel(5) is None
+        assert kernel(5) is None
+    assert tried == [3, 5]
+    assert (
+        caplog.text.count("Squares are torch's: its kernel cannot be used here (its results are off by") == 1
+    )
+
+
+def test_quick_gelu_and_its_gradient_are_the_formula() -> None:
+    x = torch.linspace(-6, 6, 41, dtype=torch.float64, requires_grad=True)
+    expected = x * torch.sigmoid(1.702 * x)
+    found = ops.quick_gelu(x)
+    torch.testing.assert_close(found, expected)
+    upper = torch.linspace(1, 2, 41, dtype=torch.float64)
+    slopes = [torch.autograd.grad(each, x, upper)[0] for each in (found, expected)]
+    torch.testing.assert_close(*slopes)
