@@ -141,18 +141,26 @@ def entropy(probabilities: Tensor) -> Tensor:
 
 
 def align(
-    form: str, features: Sequence[Tensor], means: Sequence[Tensor], variances: Sequence[Tensor]
+    form: str,
+    features: Sequence[Tensor],
+    means: Sequence[Tensor],
+    variances: Sequence[Tensor],
+    fresh: Sequence[int],
 ) -> Tensor:
-    """L_coarse or L_fine of one set of views: per block the distance of means and of biased variances."""
+    """L_coarse or L_fine of one set of views: per block the distance of means and of biased variances.
+
+    The last tokens of a block, as many as `fresh` says, are prompts just put in: they differ from nothing.
+    """
     total = torch.zeros((), dtype=torch.float64)
-    for feature, mean, variance in zip(features, means, variances, strict=True):
+    for feature, mean, variance, prompts in zip(features, means, variances, fresh, strict=True):
         own = sum(feature) / len(feature)
         spread = sum((one - own) ** 2 for one in feature) / len(feature)
+        differs = torch.tensor([[token < len(mean) - prompts] for token in range(len(mean))])
+        apart = ((own - mean).abs() + (spread - variance).abs()) * differs
         if form == "paper":
-            total = total + ((own - mean).abs().sum() + (spread - variance).abs().sum()) / len(features)
+            total = total + apart.sum() / len(features)
         else:
-            apart = ((own - mean).abs().mean() + (spread - variance).abs().mean()) / 2
-            total = total + 100 * apart / 3
+            total = total + 100 * (apart / 2).mean() / 3
     return total
 
 
@@ -223,10 +231,12 @@ def judge(
         losses.append(-torch.log_softmax(model.logits(feature, texts)[0], dim=0)[item.label])
     if losses:
         loss = loss + weights.ce * sum(losses) / len(losses)
+    prompted, added = (0, 0) if vision is None else vision.shape[:2]
+    fresh = [added if layer < prompted else 0 for layer in (source.layers if source is not None else ())]
     if weights.coarse and source is not None:
         used = chosen if weights.form == "promptalign" else range(len(rows))
         own = [torch.stack([layers[layer][view] for view in used]) for layer in source.layers]
-        loss = loss + weights.coarse * align(weights.form, own, source.mean, source.variance)
+        loss = loss + weights.coarse * align(weights.form, own, source.mean, source.variance, fresh)
     if weights.fine and source is not None and memory:
         apart = []
         for item in memory:
@@ -234,7 +244,7 @@ def judge(
             _, inner = model.image(model.pixels(item.views), vision)
             own = [inner[layer] for layer in source.layers]
             targets = source.class_means[item.label], source.class_variances[item.label]
-            apart.append(align(weights.form, own, *targets))
+            apart.append(align(weights.form, own, *targets, fresh))
         loss = loss + weights.fine * sum(apart) / len(apart)
     return Judged(loss, uncertainty.detach(), chosen, [value.item() for value in losses])
 

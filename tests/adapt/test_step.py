@@ -89,6 +89,7 @@ class Case:
             CLASSES,
             self.classifier,
             fine=bool(self.weights.fine),
+            depth=1 + len(self.prompts.parameters["deep"]),
         )
 
     def memory(self, point: Point, *, episodic: bool) -> Memory:

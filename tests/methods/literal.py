@@ -122,12 +122,18 @@ def cocoop_context(parameters, feature):
     return parameters["context"] + parameters["net.up.weight"] @ hidden + parameters["net.up.bias"]
 
 
-def alignment(inputs, means, variances):
-    """PromptAlign's form: 100/3 · Σ over blocks of half the mean absolute differences of both moments."""
+def alignment(inputs, means, variances, own=0):
+    """PromptAlign's form: 100/3 · Σ over blocks of half the mean absolute differences of both moments.
+
+    The last `own` tokens are the prompts themselves, the same in every image: they differ from nothing.
+    """
     total = 0.0
     for layer, (mean, variance) in enumerate(zip(means, variances, strict=True)):
         stack = torch.stack([image[layer] for image in inputs])
         mu = stack.sum(0) / len(stack)
         var = ((stack - mu) ** 2).sum(0) / len(stack)
-        total = total + 0.5 * (mu - mean).abs().mean() + 0.5 * (var - variance).abs().mean()
+        counts = torch.ones(len(mean), 1, dtype=mean.dtype)
+        counts[len(mean) - own :] = 0
+        total = total + 0.5 * ((mu - mean) * counts).abs().mean()
+        total = total + 0.5 * ((var - variance) * counts).abs().mean()
     return 100 / 3 * total

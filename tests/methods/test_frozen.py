@@ -27,10 +27,10 @@ def build(name, clip, **settings):
     return find_method(name).build(clip, NAMES, method_settings(name, settings), 0)
 
 
-def zero_shot_logits(clip, views):
+def zero_shot_logits(clip, views, scale=None):
     text = F.normalize(clip.encode_text([f"a photo of a {name}." for name in NAMES]), dim=-1)
     features = F.normalize(clip.encode_image(clip.preprocess(views)), dim=-1)
-    return features, (clip.scale * features @ text.T).double().numpy()
+    return features, ((scale or clip.scale) * features @ text.T).double().numpy()
 
 
 def softmax(logits):
@@ -48,17 +48,28 @@ def test_view_ensemble_is_the_mean_of_the_confident_views(tiny, views):
     assert math.isclose(output.entropy, -(mean * np.log(mean)).sum(), abs_tol=1e-5)
 
 
-def test_zero_counts_votes_and_breaks_ties_by_probability():
+@pytest.mark.parametrize("ties", ["views", "mean"])
+def test_zero_counts_votes_and_breaks_ties(ties):
+    """As its authors do, by the first view from the fifth on that names a tied class, or by the mean."""
     rng = np.random.default_rng(0)
-    for _ in range(50):
+    broken = differently = 0
+    for _ in range(200):
         logits = rng.normal(size=(7, 4)) * 3
-        probs, _ = confident_vote(torch.tensor(logits), fraction=0.6)
+        probs, _ = confident_vote(torch.tensor(logits), fraction=0.6, ties=ties)
         p = softmax(logits)
         kept = np.argsort(-(p * np.log(p)).sum(1), kind="stable")[:4]
         votes = np.bincount(p[kept].argmax(1), minlength=4)
-        best = max(range(4), key=lambda k: (votes[k], p[kept].mean(0)[k]))
+        tied = [k for k in range(4) if votes[k] == votes.max()]
+        likeliest = max(tied, key=lambda k: p[kept].mean(0)[k])
+        later = [k for k in p[4:].argmax(1) if k in tied]
+        best = later[0] if ties == "views" and later else likeliest
         assert int(probs.argmax()) == best
         assert math.isclose(float(probs.sum()), 1.0)
+        assert np.all(np.abs(probs.numpy() * 5 - votes - 0.5) <= 0.5)
+        broken += len(tied) > 1
+        differently += best != likeliest
+    assert broken > 20
+    assert (differently > 5) == (ties == "views")
 
 
 def test_proda_is_the_mean_of_its_bank(tiny, views):
@@ -86,10 +97,12 @@ def test_proda_loss_bounds_the_expected_cross_entropy_from_above():
     assert np.mean(expected) - 0.01 < bound < np.mean(expected) + 0.5
 
 
-def test_tda_against_a_plain_cache(tiny, views):
+@pytest.mark.parametrize("scale", [{}, {"scale": None}, {"scale": 30.0}])
+def test_tda_against_a_plain_cache(tiny, views, scale):
+    """Its authors multiply by 100, whatever scale the model was trained to."""
     settings = {"unsure_from": 0.0, "unsure_to": 10.0}  # everything is unsure: both caches are used
-    method = build("tda", tiny, **settings, positive_shots=2, negative_shots=1)
-    features, logits = zero_shot_logits(tiny, views)
+    method = build("tda", tiny, **settings, **scale, positive_shots=2, negative_shots=1)
+    features, logits = zero_shot_logits(tiny, views, scale.get("scale", 100.0))
     features, probs = features.double().numpy(), softmax(logits)
     uncertainty = -(probs * np.log(probs)).sum(1)
     seen = []

@@ -114,7 +114,7 @@ def test_promptalign(clip, weights, views):
         4e-3,
         literal.maple_tokens,
         "of a {}.",
-        align=lambda inputs: literal.alignment(inputs, mean, variance),
+        align=lambda inputs: literal.alignment(inputs, mean, variance, own=2),
     )
     settings = {"prompts": prompts, "source": stats, "views": VIEWS, "fraction": FRACTION, "lr": 4e-3}
     output = build("promptalign", clip, **settings).predict(views)

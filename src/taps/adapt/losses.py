@@ -60,14 +60,19 @@ def moments(features: Tensor) -> tuple[Tensor, Tensor]:
     return features.mean(dim=0), features.var(dim=0, correction=0)
 
 
+def distance(features: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """‖μ − μ̂‖₁ + ‖σ² − σ̂²‖₁ over the tokens the features have; the statistics may have more of them."""
+    mu, sigma2 = moments(features)
+    return (mu - mean[: len(mu)]).abs().sum() + (sigma2 - variance[: len(mu)]).abs().sum()
+
+
 def align_promptalign(
     features: Sequence[Tensor], means: Sequence[Tensor], variances: Sequence[Tensor]
 ) -> Tensor:
     """Alignment as PromptAlign computes it: mean absolute differences, half each, times 100/3."""
     total = features[0].new_zeros(())
     for feature, mean, variance in zip(features, means, variances, strict=True):
-        mu, sigma2 = moments(feature)
-        total = total + 0.5 * (mu - mean).abs().mean() + 0.5 * (sigma2 - variance).abs().mean()
+        total = total + 0.5 * distance(feature, mean, variance) / mean.numel()
     return PROMPTALIGN_SCALE * total
 
 
@@ -75,8 +80,7 @@ def align_paper(features: Sequence[Tensor], means: Sequence[Tensor], variances: 
     """Alignment as the paper prints it: (1/L) Σ_l ‖μ − μ̂_l‖₁ + ‖σ² − σ̂²_l‖₁."""
     total = features[0].new_zeros(())
     for feature, mean, variance in zip(features, means, variances, strict=True):
-        mu, sigma2 = moments(feature)
-        total = total + (mu - mean).abs().sum() + (sigma2 - variance).abs().sum()
+        total = total + distance(feature, mean, variance)
     return total / len(features)
 
 

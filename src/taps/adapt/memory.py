@@ -52,15 +52,25 @@ class Target:
 
 @dataclass(frozen=True)
 class Alignment:
-    """How features are aligned, and to what."""
+    """How features are aligned, and to what.
+
+    Attributes:
+        form: "promptalign" or "paper".
+        layers: The vision blocks whose inputs are compared.
+        tokens: How many tokens of each of them are compared.
+        coarse: Statistics of the whole source set.
+        fine: Those of each class, where they are wanted.
+    """
 
     form: str
     layers: tuple[int, ...]
+    tokens: tuple[int, ...]
     coarse: Target | None
     fine: dict[int, Target]
 
     def loss(self, features: list[Tensor], target: Target) -> Tensor:
-        return ALIGN[self.form](features, list(target.means), list(target.variances))
+        compared = [feature[:, :count] for feature, count in zip(features, self.tokens, strict=True)]
+        return ALIGN[self.form](compared, list(target.means), list(target.variances))
 
 
 def make_alignment(
@@ -70,8 +80,14 @@ def make_alignment(
     classes: tuple[str, ...],
     classifier: Classifier,
     fine: bool,
+    depth: int,
 ) -> Alignment:
-    """Pick the wanted blocks out of source statistics."""
+    """Pick the wanted blocks out of source statistics.
+
+    Before each of the first `depth` blocks the prompts are put in anew, the same for every image: their mean
+    is that of the source set up to rounding, so the sign of the difference, which is its gradient, would be
+    noise. There the image's own tokens alone are compared; the others count as equal.
+    """
 
     def placed(values: Tensor) -> Tensor:
         return values.to(device=classifier.clip.device, dtype=classifier.dtype)
@@ -84,7 +100,9 @@ def make_alignment(
             targets[index] = Target(
                 placed(source.class_means[row][rows]), placed(source.class_variances[row][rows])
             )
-    return Alignment(form, layers, coarse, targets)
+    own = classifier.clip.config.patches + 1
+    tokens = tuple(own if layer < depth else source.mean.shape[1] for layer in layers)
+    return Alignment(form, layers, tokens, coarse, targets)
 
 
 class Labelled(Protocol):

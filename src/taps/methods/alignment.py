@@ -34,7 +34,8 @@ def find_alignment(
         raise SettingsError(
             f"The source statistics hold blocks {stats.layers}, not {missing}; make them again."
         )
-    return make_alignment(settings.align, layers, stats, classes, classifier, fine=fine)
+    depth = 1 + len(prompts.parameters["deep"])
+    return make_alignment(settings.align, layers, stats, classes, classifier, fine=fine, depth=depth)
 
 
 def _statistics(classifier: Classifier, prompts: Prompts, settings: TuneSettings) -> SourceStats:

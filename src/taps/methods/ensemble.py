@@ -30,9 +30,16 @@ class EnsembleSettings(ViewSettings):
 
 @dataclass(frozen=True)
 class ZeroSettings(EnsembleSettings):
-    """ZERO's published values: it keeps more views."""
+    """ZERO's published values: it keeps more views.
+
+    Attributes:
+        ties: What decides between classes of equally many votes: "views", the first of the views from number
+            ⌊fraction · views⌋ on, in the order they were drawn in, that names one of them, as ZERO's own code
+            has it; or "mean", the mean probability of the confident views.
+    """
 
     fraction: float = 0.3
+    ties: str = "views"
 
 
 def confident_mean(logits: Tensor, *, fraction: float) -> tuple[Tensor, Tensor]:
@@ -41,27 +48,36 @@ def confident_mean(logits: Tensor, *, fraction: float) -> tuple[Tensor, Tensor]:
     return mean_log_probs(kept).exp(), mean_entropy(kept)
 
 
-def confident_vote(logits: Tensor, *, fraction: float) -> tuple[Tensor, Tensor]:
+def confident_vote(logits: Tensor, *, fraction: float, ties: str = "views") -> tuple[Tensor, Tensor]:
     """Share of the confident views' votes: their mean probability at temperature zero.
 
-    One vote more is spread as the mean probability is: it decides ties and can decide nothing else.
+    One vote more decides ties and can decide nothing else. It goes to the class a further view names, and is
+    spread as the mean probability is where there is no tie, no such view, or `ties` says "mean".
 
     >>> import torch
-    >>> probs, _ = confident_vote(torch.tensor([[3.0, 0.0], [0.0, 2.0]]), fraction=1.0)
-    >>> int(probs.argmax())
-    0
+    >>> logits = torch.tensor([[3.0, 0.0], [0.0, 2.0], [0.0, 1.0]])
+    >>> [int(confident_vote(logits, fraction=0.7, ties=ties)[0].argmax()) for ties in ("views", "mean")]
+    [1, 0]
     """
     kept = logits[select_confident(logits, fraction)]
-    votes = F.one_hot(kept.argmax(dim=-1), logits.shape[-1]).to(logits.dtype)
-    return (votes.sum(dim=0) + mean_log_probs(kept).exp()) / (len(kept) + 1), mean_entropy(kept)
+    votes = F.one_hot(kept.argmax(dim=-1), logits.shape[-1]).to(logits.dtype).sum(dim=0)
+    further = logits[len(kept) :].argmax(dim=-1)
+    tied = votes == votes.max()
+    named = further[tied[further]]
+    if ties == "views" and tied.sum() > 1 and len(named):
+        more = F.one_hot(named[0], len(votes)).to(votes.dtype)
+    else:
+        more = mean_log_probs(kept).exp()
+    return (votes + more) / (len(kept) + 1), mean_entropy(kept)
 
 
 def build(clip: Clip, classes: tuple[str, ...], settings: EnsembleSettings, seed: int) -> Frozen:
     return _read(clip, classes, settings, partial(confident_mean, fraction=settings.fraction))
 
 
-def build_vote(clip: Clip, classes: tuple[str, ...], settings: EnsembleSettings, seed: int) -> Frozen:
-    return _read(clip, classes, settings, partial(confident_vote, fraction=settings.fraction))
+def build_vote(clip: Clip, classes: tuple[str, ...], settings: ZeroSettings, seed: int) -> Frozen:
+    rule = partial(confident_vote, fraction=settings.fraction, ties=settings.ties)
+    return _read(clip, classes, settings, rule)
 
 
 def _read(clip: Clip, classes: tuple[str, ...], settings: EnsembleSettings, rule: Rule) -> Frozen:

@@ -148,6 +148,8 @@ def check_settings(settings: TextSettings) -> None:
         "reset": (is_reset, '"sample", "never" or "every:k" with k of at least 1'),
         "engine": (lambda v: v in ENGINES, f"one of {', '.join(ENGINES)}"),
         "guard_window": (lambda v: isinstance(v, int) and v >= 2, "a whole number of at least 2"),
+        "scale": (lambda v: v is None or 0 < v < math.inf, "above 0 and finite, or None"),
+        "ties": (lambda v: v in ("views", "mean"), "views or mean"),
         "skip": (lambda v: 0 < v < 1, "above 0 and below 1"),
         "chunk": (lambda v: isinstance(v, int) and v >= 1, "a whole number of at least 1"),
         "buffer": (lambda v: isinstance(v, int) and v >= 0, "a whole number of at least 0"),

@@ -22,6 +22,7 @@ class TdaSettings(TextSettings):
     """TDA's published values.
 
     Attributes:
+        scale: What cosine similarities are multiplied with; None for the model's own scale.
         positive_shots: Confident images kept of each predicted class.
         positive_weight: Weight of their vote.
         positive_sharpness: How fast a vote fades with distance.
@@ -33,6 +34,7 @@ class TdaSettings(TextSettings):
         mask_above: An unsure image votes against the classes it gave at least this probability.
     """
 
+    scale: float | None = 100.0
     positive_shots: int = 3
     positive_weight: float = 2.0
     positive_sharpness: float = 3.0
@@ -107,7 +109,7 @@ class Tda:
     def predict(self, views: Tensor) -> MethodOutput:
         settings = self.settings
         feature = self.classifier.image(self.classifier.clip.preprocess(views[:1]), None)
-        logits = self.classifier.logits(feature, self.text)[0]
+        logits = self._logits(feature)
         probs = torch.softmax(logits, dim=-1)
         entropy = float(mean_entropy(logits[None]))
         if math.isfinite(entropy):
@@ -116,6 +118,11 @@ class Tda:
         against = self.negative.votes(feature[0], settings.negative_sharpness)
         logits = logits + settings.positive_weight * for_it - settings.negative_weight * against
         return MethodOutput(torch.softmax(logits, dim=-1), entropy)
+
+    def _logits(self, feature: Tensor) -> Tensor:
+        if self.settings.scale is None:
+            return self.classifier.logits(feature, self.text)[0]
+        return self.settings.scale * self.text @ feature[0]
 
     def _keep(self, feature: Tensor, probs: Tensor, entropy: float) -> None:
         settings, label = self.settings, int(probs.argmax())
