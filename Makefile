@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types contract parity chaos bench clean
+.PHONY: demo test lint types contract docs parity chaos bench clean
 
 demo: $(STAMP)
 	$(BIN)/taps demo
@@ -21,6 +21,9 @@ types: $(STAMP)
 
 contract: $(STAMP)
 	$(BIN)/lint-imports
+
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 parity: $(STAMP)
 	$(BIN)/python -m pytest -m slow tests/parity
