@@ -22,7 +22,7 @@ from torch.profiler import profile
 from taps import load_clip
 from taps.adapt.gradient import point_at
 from taps.adapt.step import predict_view, score_views, update_prompts, views_gradient
-from taps.bench.bench import photo
+from taps.bench.measure import photo
 from taps.bench.step import IMAGE, Case, fill, make_learner, views_of
 from taps.methods.tuner import Tuner
 from taps.prompts import maple

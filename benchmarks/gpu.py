@@ -21,16 +21,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from taps.bench.bench import clock, machine, photo, summarise, wait
+from taps.bench.measure import clock, machine, photo, summarise, wait
 from taps.bench.profile import attention_times, kernel_times, stage_times
 from taps.bench.step import (
     Case,
     cases,
     fill,
+    free_memory,
     keep_busy,
     make_learner,
     measure_step,
-    settle,
     views_of,
 )
 from taps.clip import Clip
@@ -117,7 +117,7 @@ def profile_case(load: Models, case: Case) -> dict[str, object]:
             for kernel in kernels[:16]:
                 print(f"  {kernel['ms']:8.3f} ms {kernel['calls']:7.1f} × {kernel['kernel'][:90]}")
         del learner, tuner
-        settle(DEVICE)
+        free_memory(DEVICE)
     return row
 
 

@@ -26,8 +26,8 @@ from taps.evaluate.evaluate import evaluate
 from taps.evaluate.folder import read_spec, run_folders
 from taps.evaluate.jobs import Job
 from taps.evaluate.results import read_results
-from taps.report.report_tables import accuracy_table, detail_table, difference_table
-from taps.report.tables import markdown
+from taps.report.table import markdown
+from taps.report.tables import accuracy_table, detail_table, difference_table
 
 TABLES = {
     "table1": "Table 1 at pocket scale: TPT, and TPT that does not learn from the most uncertain images",

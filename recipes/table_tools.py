@@ -15,7 +15,7 @@ from taps.evaluate.evaluate import Outcome, evaluate
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
 from taps.evaluate.plan import FAMILY, has_source, make_jobs, open_streams, with_baselines
 from taps.evaluate.pool import Watch
-from taps.report.report import write_report
+from taps.report.pages import write_report
 
 NEEDS_SOURCE = ("promptalign",)
 Entry = str | tuple[str, str, Mapping[str, Any]]

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from taps import checkpoint
-from taps.active.policy import Decision, Policy, make_policy
+from taps.active.decision import Decision, Policy
+from taps.active.policy import make_policy
 from taps.adapt.memory import ReplayItem, replay_item_from, replay_item_tensors
 from taps.clip import Clip
 from taps.errors import ClassNameError, QueryError, SettingsError, StateError

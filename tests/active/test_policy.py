@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taps.active.policy import Capped, Decision, Dynamic, Fixed, Quantile, Random, make_policy
+from taps.active.decision import Decision
+from taps.active.policy import Capped, Dynamic, Fixed, Quantile, Random, make_policy
 from taps.errors import SettingsError, StateError
 
 BAD = [math.nan, math.inf, -math.inf]

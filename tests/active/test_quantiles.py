@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taps.active.quantiles import RankSketch, RankWindow
+from taps.active.quantiles import QuantileSketch, SlidingWindow
 
 values = st.lists(st.one_of(st.integers(0, 9).map(float), st.floats(-5, 5)), min_size=1, max_size=200)
 
@@ -22,7 +22,7 @@ def rank_error(ordered: list[float], value: float, rank: int) -> int:
 
 @given(values)
 def test_few_values_are_ranked_exactly(values):
-    sketch = RankSketch()
+    sketch = QuantileSketch()
     for value in values:
         sketch.add(value)
     assert [sketch.at_rank(rank) for rank in range(1, len(values) + 1)] == sorted(values)
@@ -30,7 +30,7 @@ def test_few_values_are_ranked_exactly(values):
 
 @given(values, st.sampled_from([0.01, 0.05, 0.2]))
 def test_the_promised_error_holds_for_every_rank(values, error):
-    sketch = RankSketch(error)
+    sketch = QuantileSketch(error)
     for count, value in enumerate(values, start=1):
         sketch.add(value)
         assert sketch.count == count
@@ -45,7 +45,7 @@ def test_memory_stays_small_and_the_error_kept_whatever_the_order(order):
         stream = np.sort(stream)[:: 1 if order == "rising" else -1]
     elif order == "outward":
         stream = stream[np.argsort(np.abs(stream))]
-    sketch = RankSketch(error=0.005)
+    sketch = QuantileSketch(error=0.005)
     for value in stream.tolist():
         sketch.add(value)
     assert len(sketch) < 1200
@@ -56,7 +56,7 @@ def test_memory_stays_small_and_the_error_kept_whatever_the_order(order):
 
 def test_values_of_which_few_are_distinct_stay_exact():
     stream = np.random.default_rng(0).integers(5, size=5000).astype(float)
-    sketch = RankSketch(error=0.0005)
+    sketch = QuantileSketch(error=0.0005)
     for value in stream.tolist():
         sketch.add(value)
     ordered = np.sort(stream).tolist()
@@ -66,7 +66,7 @@ def test_values_of_which_few_are_distinct_stay_exact():
 
 @given(values, st.integers(1, 20))
 def test_a_window_holds_the_last_values(values, size):
-    window = RankWindow(size)
+    window = SlidingWindow(size)
     for count, value in enumerate(values, start=1):
         window.add(value)
         held = sorted(values[max(0, count - size) : count])
@@ -74,7 +74,7 @@ def test_a_window_holds_the_last_values(values, size):
         assert [window.at_rank(rank) for rank in range(1, len(held) + 1)] == held
 
 
-@pytest.mark.parametrize("make", [lambda: RankSketch(0.05), lambda: RankWindow(7)])
+@pytest.mark.parametrize("make", [lambda: QuantileSketch(0.05), lambda: SlidingWindow(7)])
 @given(values=values, stop=st.integers(0, 200))
 def test_saved_and_loaded_goes_on_the_same(make, values, stop):
     whole, first, second = make(), make(), make()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from taps.evaluate.results import read_results
-from taps.report.figure import FIXED, MOST, colours, shown
+from taps.report.figure import MOST, shown
+from taps.report.palette import FIXED, colours
 from taps.report.plots import draw_all, frontier, running
 from tests.made_up import made_up_folder
 

@@ -13,10 +13,10 @@ import pytest
 
 from taps.errors import SettingsError, TapsError
 from taps.evaluate.results import read_results
+from taps.report.pages import write_report
 from taps.report.published import is_papers_model, published, published_accuracy
-from taps.report.report import write_report
-from taps.report.report_tables import accuracy_table, detail_table, difference_table
-from taps.report.tables import Table, html_table, latex, markdown
+from taps.report.table import Table, html_table, latex, markdown
+from taps.report.tables import accuracy_table, detail_table, difference_table
 from tests.made_up import made_up_folder
 
 

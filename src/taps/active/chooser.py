@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taps.active.quantiles import RankWindow
+from taps.active.quantiles import SlidingWindow
 from taps.active.scores import Recent, entropy, narrowness, scarcity
 from taps.errors import StateError
 
@@ -37,7 +37,7 @@ class Chooser:
         self.rule, self.seed = rule, seed
         self.used = RULES if rule == "learned" else (rule,)
         self.recent = Recent(dim) if "density" in self.used else None
-        self.ranks = {name: RankWindow(WINDOW) for name in self.used} if rule == "learned" else {}
+        self.windows = {name: SlidingWindow(WINDOW) for name in self.used} if rule == "learned" else {}
         self.images = self.questions = 0
         self.pay: Array = np.zeros(len(self.used))
         self.usual = 0.0
@@ -85,12 +85,12 @@ class Chooser:
         scores = {name: rules[name]() for name in self.used}
         self.images += 1
         name = self.used[self.current]
-        if not self.ranks:
+        if not self.windows:
             return scores[name]
         # Rules have scales of their own; ranks among the last images can be compared.
-        for each, window in self.ranks.items():
+        for each, window in self.windows.items():
             window.add(scores[each] if np.isfinite(scores[each]) else 0.0)
-        return _below(self.ranks[name], scores[name]) / self.ranks[name].count
+        return _below(self.windows[name], scores[name]) / self.windows[name].count
 
     def learned(self, gain: float) -> None:
         """Hear what the head gained over zero-shot on a label, before learning it."""
@@ -139,7 +139,7 @@ class Chooser:
             "usual": self.usual,
             "last": self._last,
             "remembered": 0 if self.recent is None else self.recent.seen,
-            "ranks": {name: window.state_dict() for name, window in self.ranks.items()},
+            "windows": {name: window.state_dict() for name, window in self.windows.items()},
         }
 
     def restore(self, arrays: dict[str, Array], values: dict[str, Any]) -> None:
@@ -152,11 +152,11 @@ class Chooser:
         if self.recent is not None:
             self.recent.features = arrays["chooser.recent"].copy()
             self.recent.seen = int(values["remembered"])
-        for name, window in self.ranks.items():
-            window.load_state_dict(values["ranks"][name])
+        for name, window in self.windows.items():
+            window.load_state_dict(values["windows"][name])
 
 
-def _below(window: RankWindow, value: float) -> int:
+def _below(window: SlidingWindow, value: float) -> int:
     """How many of the window's values are lower."""
     low, high = 0, window.count
     while low < high:

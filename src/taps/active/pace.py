@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from taps.active.policy import Decision, check_count, check_rate, is_usable
-from taps.active.quantiles import RankWindow
-from taps.errors import SettingsError, StateError
+from taps.active.decision import Decision, check_count, check_rate, counters, is_usable, load_counters
+from taps.active.quantiles import SlidingWindow
+from taps.errors import SettingsError
 
 MOST_OWED = 2  # questions that may be behind schedule before one is asked at any score
 
@@ -39,7 +39,7 @@ class Paced:
             )
         self.horizon = 1.0 / rate if horizon is None else float(horizon)
         self.asked = self.seen = self.skipped = 0
-        self._ranks = RankWindow(window)
+        self._window = SlidingWindow(window)
         self._threshold = math.inf
 
     def decide(self, entropy: float, allowed: bool = True) -> Decision:
@@ -49,15 +49,15 @@ class Paced:
             self.skipped += 1
             return Decision(False, self._threshold)
         self.seen += 1
-        self._ranks.add(score)
+        self._window.add(score)
         due = self.rate * self.seen
         if self.asked >= math.ceil(due - 1e-9):
             return Decision(False, math.inf)
         share = min(1.0, max(0.0, self.rate + (due - self.asked - 0.5) / self.horizon))
-        held = self._ranks.count
+        held = self._window.count
         above = math.floor(share * held + 1e-9)
         overdue = due - self.asked >= MOST_OWED
-        self._threshold = -math.inf if overdue or above >= held else self._ranks.at_rank(held - above)
+        self._threshold = -math.inf if overdue or above >= held else self._window.at_rank(held - above)
         ask = allowed and score > self._threshold
         self.asked += ask
         return Decision(ask, self._threshold)
@@ -65,20 +65,13 @@ class Paced:
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes while deciding, in plain numbers."""
         return {
-            "kind": "paced",
-            "asked": self.asked,
-            "seen": self.seen,
-            "skipped": self.skipped,
-            "ranks": self._ranks.state_dict(),
+            **counters("paced", self),
+            "window": self._window.state_dict(),
             "threshold": self._threshold if math.isfinite(self._threshold) else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from where `state_dict` was taken."""
-        if state.get("kind") != "paced":
-            raise StateError(
-                f"The saved policy is {state.get('kind')!r}, not 'paced'; load it into one of its own kind."
-            )
-        self.asked, self.seen, self.skipped = (int(state[name]) for name in ("asked", "seen", "skipped"))
-        self._ranks.load_state_dict(state["ranks"])
+        load_counters("paced", self, state)
+        self._window.load_state_dict(state["window"])
         self._threshold = math.inf if state["threshold"] is None else float(state["threshold"])

@@ -3,47 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
-from taps.active.quantiles import RankSketch, RankWindow
-from taps.errors import SettingsError, StateError
-
-# No entropy is near this; squares beyond it overflow, and one such value would spoil the variance for good.
-LARGEST_ENTROPY = 1e100
+from taps.active.decision import (
+    Decision,
+    Policy,
+    check_count,
+    check_number,
+    check_rate,
+    counters,
+    first_threshold,
+    is_usable,
+    load_counters,
+)
+from taps.active.pace import Paced
+from taps.active.quantiles import QuantileSketch, SlidingWindow
+from taps.errors import SettingsError
 
 Budget = Literal["soft", "hard"] | int
-
-
-@dataclass(frozen=True)
-class Decision:
-    """Whether to ask, and the threshold the entropy was compared with."""
-
-    ask: bool
-    threshold: float
-
-
-class Policy(Protocol):
-    """What every policy can do.
-
-    Attributes:
-        asked: Questions put so far.
-        seen: Samples decided on so far; those with a non-finite entropy are not among them.
-        skipped: Samples whose entropy was not finite. They are never asked about and leave no other trace.
-    """
-
-    @property
-    def asked(self) -> int: ...
-    @property
-    def seen(self) -> int: ...
-    @property
-    def skipped(self) -> int: ...
-    def decide(self, entropy: float, allowed: bool = True) -> Decision: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 class Dynamic:
@@ -121,7 +101,7 @@ class Dynamic:
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes while deciding, in plain numbers."""
         return {
-            **_counters("dynamic", self),
+            **counters("dynamic", self),
             "mean": self.mean,
             "squares": self._squares,
             "threshold": self._threshold,
@@ -129,7 +109,7 @@ class Dynamic:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from where `state_dict` was taken."""
-        _load_counters("dynamic", self, state)
+        load_counters("dynamic", self, state)
         self.mean, self._squares = float(state["mean"]), float(state["squares"])
         self._threshold = float(state["threshold"])
 
@@ -175,7 +155,7 @@ class Quantile:
                 f"window={window} is too short to have a top {rate:g}; use at least {math.ceil(1 / rate)}."
             )
         self.asked = self.seen = self.skipped = 0
-        self._ranks = RankSketch() if window is None else RankWindow(window)
+        self._quantiles = QuantileSketch() if window is None else SlidingWindow(window)
         self._threshold = self.tau0
 
     def decide(self, entropy: float, allowed: bool = True) -> Decision:
@@ -185,12 +165,12 @@ class Quantile:
             self.skipped += 1
             return Decision(False, self._threshold)
         self.seen += 1
-        self._ranks.add(entropy)
+        self._quantiles.add(entropy)
         if self.seen < self.warmup:
             self._threshold, tied = self.tau0, False
         else:
-            held = self._ranks.count
-            self._threshold = self._ranks.at_rank(held - math.floor(self.rate * held + 1e-9))
+            held = self._quantiles.count
+            self._threshold = self._quantiles.at_rank(held - math.floor(self.rate * held + 1e-9))
             tied = entropy == self._threshold and self.asked < self.rate * self.seen
         ask = allowed and (entropy > self._threshold or tied)
         self.asked += ask
@@ -199,15 +179,15 @@ class Quantile:
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes while deciding, in plain numbers."""
         return {
-            **_counters("quantile", self),
-            "ranks": self._ranks.state_dict(),
+            **counters("quantile", self),
+            "quantiles": self._quantiles.state_dict(),
             "threshold": self._threshold,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from where `state_dict` was taken."""
-        _load_counters("quantile", self, state)
-        self._ranks.load_state_dict(state["ranks"])
+        load_counters("quantile", self, state)
+        self._quantiles.load_state_dict(state["quantiles"])
         self._threshold = float(state["threshold"])
 
 
@@ -237,11 +217,11 @@ class Random:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes while deciding, the generator included, in plain numbers."""
-        return {**_counters("random", self), "rng": self._rng.bit_generator.state}
+        return {**counters("random", self), "rng": self._rng.bit_generator.state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from where `state_dict` was taken."""
-        _load_counters("random", self, state)
+        load_counters("random", self, state)
         self._rng.bit_generator.state = state["rng"]
 
 
@@ -265,11 +245,11 @@ class Fixed:
 
     def state_dict(self) -> dict[str, Any]:
         """The counters."""
-        return _counters("fixed", self)
+        return counters("fixed", self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from where `state_dict` was taken."""
-        _load_counters("fixed", self, state)
+        load_counters("fixed", self, state)
 
 
 class Capped:
@@ -376,8 +356,6 @@ def make_policy(
     elif name == "fixed":
         policy = Fixed(first_threshold(tau0, tau0_relative, classes))
     elif name == "paced":
-        from taps.active.pace import Paced  # it is made of what is defined above
-
         policy = Paced(rate, window or max(200, math.ceil(2 / rate)))
     else:
         raise SettingsError(f"policy={name!r} is unknown; choose dynamic, quantile, random, fixed or paced.")
@@ -390,59 +368,3 @@ def make_policy(
     raise SettingsError(
         f'budget={budget!r} is not a budget; use "soft", "hard" or a total number of questions.'
     )
-
-
-def is_usable(entropy: float) -> bool:
-    """Whether an entropy may touch a policy's state: finite, and not absurdly large."""
-    return abs(entropy) < LARGEST_ENTROPY  # false for NaN too
-
-
-def first_threshold(tau0: float, tau0_relative: float | None, classes: int | None) -> float:
-    """τ0 in nats, given as such or as a fraction of ln(classes).
-
-    Example:
-        >>> round(first_threshold(2.0, tau0_relative=0.5, classes=100), 3)
-        2.303
-    """
-    if tau0_relative is None:
-        return check_number("tau0", tau0)
-    if classes is None or classes < 1:
-        raise SettingsError(
-            f"tau0_relative={tau0_relative} needs the number of classes; give classes as well."
-        )
-    return check_number("tau0_relative", tau0_relative) * math.log(classes)
-
-
-def check_rate(rate: float, name: str = "rate") -> float:
-    """`rate` if it is a share strictly between 0 and 1."""
-    if not 0 < rate < 1:
-        raise SettingsError(
-            f"{name}={rate} is not a rate; use a number between 0 and 1, such as 0.05 for 5 %."
-        )
-    return float(rate)
-
-
-def check_count(name: str, count: int) -> int:
-    """`count` if it is a whole number from 0 on."""
-    if count != int(count) or count < 0:
-        raise SettingsError(f"{name}={count} is not a count; use a whole number from 0 on.")
-    return int(count)
-
-
-def check_number(name: str, value: float) -> float:
-    """`value` if it is finite."""
-    if not math.isfinite(value):
-        raise SettingsError(f"{name}={value} is not a threshold; use a finite number.")
-    return float(value)
-
-
-def _counters(kind: str, policy: Policy) -> dict[str, Any]:
-    return {"kind": kind, "asked": policy.asked, "seen": policy.seen, "skipped": policy.skipped}
-
-
-def _load_counters(kind: str, policy: Dynamic | Quantile | Random | Fixed, state: dict[str, Any]) -> None:
-    if state.get("kind") != kind:
-        raise StateError(
-            f"The saved policy is {state.get('kind')!r}, not {kind!r}; load it into one of its own kind."
-        )
-    policy.asked, policy.seen, policy.skipped = int(state["asked"]), int(state["seen"]), int(state["skipped"])

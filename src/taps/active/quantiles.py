@@ -1,4 +1,4 @@
-"""Order statistics of an endless stream in little memory: of all of it, sketched, or of a window, exact."""
+"""Quantiles of an endless stream in little memory: of all of it (a sketch), or of the last values (exact)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 
-class RankSketch:
-    """Summary of every value seen; the ranks of its answers are off by `error · count` at most.
+class QuantileSketch:
+    """A quantile sketch of every value seen: answers are off by at most `error · count` in rank.
 
     The idea is Greenwald and Khanna's (2001). Exact for the first `1/error` values and, however many they
-    are, for values of which few are distinct. After that neighbours are merged as far as the promised error
-    allows: of a million values about 3,000 are kept.
+    are, for values of which few are distinct. After that neighbours are merged as far as `error` allows: of a
+    million values about 3,000 are kept.
 
     Attributes:
         count: How many values have been added.
@@ -60,7 +60,7 @@ class RankSketch:
         return max(1, round(0.5 / self.error))
 
     def _merge(self) -> None:
-        """Joins each value into its right neighbour where the promised error allows it."""
+        """Joins each value into its right neighbour where `error` allows it."""
         self._until_merge = self._patience()
         allowed = math.floor(self.error * self.count)
         kept: list[list[float]] = []
@@ -89,7 +89,7 @@ class RankSketch:
         self._until_merge = int(state["until_merge"])
 
 
-class RankWindow:
+class SlidingWindow:
     """The last `size` values, exactly.
 
     Attributes:

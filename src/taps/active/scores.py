@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from taps.active.policy import check_count
+from taps.active.decision import check_count
 
 Array = NDArray[np.float64]
 

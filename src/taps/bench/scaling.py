@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 
-from taps.bench.bench import class_names, photo
+from taps.bench.measure import class_names, photo
 from taps.bench.step import Case, measure_step
 from taps.clip import Clip
 from taps.clip.model import initialise
 from taps.errors import SettingsError
 from taps.learner import Learner
+from taps.report.figure import pyplot
+from taps.report.palette import BLUE, ORANGE
 from taps.stream.peak import peak_memory_mb, reset_peak
 
 Load = Callable[[torch.dtype, torch.device], Clip]
@@ -87,13 +89,7 @@ def long_stream(
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
     """One panel for each number that was varied: time on the left axis, memory on the right."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise SettingsError("Plots need the extra 'plot': pip install 'taps-vlm[plot]'.") from None
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot("no --plot")
     kinds = list(dict.fromkeys(row["over"] for row in rows))
     columns = min(3, len(kinds))
     lines = -(-len(kinds) // columns)
@@ -108,8 +104,8 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
         axis.set_xscale("linear" if kind in ("image_size", "stream") else "symlog")
         if "ms" in mine[0]:
             times = [row["ms"]["median"] for row in mine]
-            axis.plot(values, times, "o-", color="tab:blue")
-            axis.set_ylabel("ms per image", color="tab:blue")
+            axis.plot(values, times, "o-", color=BLUE)
+            axis.set_ylabel("ms per image", color=BLUE)
             if max(times) > 20 * min(times):
                 axis.set_yscale("log")
             else:
@@ -118,8 +114,8 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
             axis.set_yticks([])
         other = axis.twinx()
         memory = [row["peak_mib"] for row in mine]
-        other.plot(values, memory, "s--", color="tab:orange", markersize=4)
-        other.set_ylabel("peak memory (MiB)", color="tab:orange")
+        other.plot(values, memory, "s--", color=ORANGE, markersize=4)
+        other.set_ylabel("peak memory (MiB)", color=ORANGE)
         other.set_ylim(0, 1.25 * max(memory))
     figure.tight_layout()
     figure.savefig(path)

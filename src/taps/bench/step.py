@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from taps.adapt.memory import Memory, ReplayItem
-from taps.bench.bench import Timing, class_names, clock, photo, summarise, wait
+from taps.bench.measure import Timing, class_names, clock, photo, summarise, wait
 from taps.bench.reference_step import ReferenceStep
 from taps.clip import Clip
 from taps.images.views import make_views, sample_generator
@@ -100,7 +100,7 @@ def measure_step(
         engine: Of our step.
     """
     image = photo(*IMAGE)
-    settle(device)
+    free_memory(device)
     before = held_mib(device)
     reset_peak(device)
     clip = load(dtype, device)
@@ -128,7 +128,7 @@ def measure_step(
         except torch.OutOfMemoryError:
             log.warning("The published way runs out of memory at %s.", case)
             published = None  # type: ignore[assignment]
-            settle(device)
+            free_memory(device)
     times: dict[str, list[float]] = {name: [] for name in work}
     keep_busy(device)
     for _ in range(repeats):
@@ -249,7 +249,7 @@ def keep_busy(device: torch.device, seconds: float = 0.3) -> None:
         wait(device)
 
 
-def settle(device: torch.device) -> None:
+def free_memory(device: torch.device) -> None:
     """Free what the last case left."""
     gc.collect()
     if device.type == "cuda":

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from taps.bench.bench import clock, jpeg, photo, summarise
+from taps.bench.measure import clock, jpeg, photo, summarise
 from taps.bench.step import keep_busy
 from taps.images.decode import load_image
 from taps.images.views import BACKENDS, make_views, sample_generator

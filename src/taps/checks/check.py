@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from taps.checks.contract import CHECKS
-from taps.checks.run import ContractError, Factory, Run, answer, made_up_images
+from taps.checks.harness import ContractError, Factory, Harness, answer, made_up_images
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,16 @@ def check_method(
     >>> report.asked, len(report.checks)
     (0, 8)
     """
-    run = Run(factory, list(images) if images is not None else made_up_images(length), length, tolerance)
-    first = run.stream(answer)
+    harness = Harness(
+        factory, list(images) if images is not None else made_up_images(length), length, tolerance
+    )
+    first = harness.stream(answer)
     for name, check in CHECKS.items():
         try:
-            check(run, first)
+            check(harness, first)
         except ContractError:
             raise
         except Exception as error:
             raise ContractError(f"In the check {name!r} the method failed with {error!r}.") from error
     asked = sum(prediction.ask for prediction in first)
-    return Report(tuple(CHECKS), length, asked, run.bytes)
+    return Report(tuple(CHECKS), length, asked, harness.bytes)

@@ -1,4 +1,4 @@
-"""The promises: each function raises `ContractError` with a sentence where one is broken."""
+"""The checks: each function raises `ContractError` with a sentence where a method fails it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from taps.checks.footprint import footprint
-from taps.checks.run import ContractError, Run, answer, silence
+from taps.checks.harness import ContractError, Harness, answer, silence
 from taps.checks.states import same_state, state_tensors
 from taps.errors import ImageError
 from taps.types import Prediction
@@ -21,7 +21,7 @@ from taps.types import Prediction
 ALLOWED = 128
 
 
-def check_predictions(run: Run, first: list[Prediction]) -> None:
+def check_predictions(harness: Harness, first: list[Prediction]) -> None:
     """Probabilities are finite, none negative, and sum to 1; ids are never used twice."""
     for number, said in enumerate(first):
         total = float(said.probs.sum())
@@ -35,11 +35,11 @@ def check_predictions(run: Run, first: list[Prediction]) -> None:
         raise ContractError("Two images were given the same id; answers could not be told apart.")
 
 
-def check_determinism(run: Run, first: list[Prediction]) -> None:
-    run.equal(run.stream(answer), first, "Two learners of one seed disagree")
+def check_determinism(harness: Harness, first: list[Prediction]) -> None:
+    harness.equal(harness.stream(answer), first, "Two learners of one seed disagree")
 
 
-def check_labels(run: Run, first: list[Prediction]) -> None:
+def check_labels(harness: Harness, first: list[Prediction]) -> None:
     """No prediction may depend on its own label, nor on one that was never given."""
     for number in [number for number, said in enumerate(first) if said.ask][-3:]:
         turning = first[number].id
@@ -47,18 +47,20 @@ def check_labels(run: Run, first: list[Prediction]) -> None:
         def other(id: int, classes: int, turning: int = turning) -> int | None:
             return answer(id, classes) if id < turning else (answer(id, classes) + 1) % classes
 
-        run.equal(
-            run.stream(other)[: number + 1], first[: number + 1], "A prediction depends on the label after it"
+        harness.equal(
+            harness.stream(other)[: number + 1],
+            first[: number + 1],
+            "A prediction depends on the label after it",
         )
-    silent = run.stream(silence)
+    silent = harness.stream(silence)
     until = next((number + 1 for number, said in enumerate(first) if said.ask), len(first))
-    run.equal(silent[:until], first[:until], "A prediction depends on a label that had not come yet")
+    harness.equal(silent[:until], first[:until], "A prediction depends on a label that had not come yet")
 
 
-def check_answers(run: Run, first: list[Prediction]) -> None:
+def check_answers(harness: Harness, first: list[Prediction]) -> None:
     """Answers to questions never asked are refused, and change nothing."""
-    learner = run.fresh()
-    run.walk(learner, answer, 0, 3)
+    learner = harness.fresh()
+    harness.walk(learner, answer, 0, 3)
     before = learner.state_dict()
     for id in (10**9, first[0].id):  # the first one was answered, or never asked about
         try:
@@ -72,10 +74,10 @@ def check_answers(run: Run, first: list[Prediction]) -> None:
             raise ContractError(f"An answer was taken for question {id}, which was not open.")
 
 
-def check_bad_images(run: Run, first: list[Prediction]) -> None:
+def check_bad_images(harness: Harness, first: list[Prediction]) -> None:
     """Whatever an image holds, the state stays finite; one that is refused leaves no trace."""
-    learner = run.fresh()
-    run.walk(learner, answer, 0, 2)
+    learner = harness.fresh()
+    harness.walk(learner, answer, 0, 2)
     for name, image in bad_images().items():
         before = learner.state_dict()
         try:
@@ -91,7 +93,7 @@ def check_bad_images(run: Run, first: list[Prediction]) -> None:
     for name, tensor in state_tensors(learner.state_dict()).items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise ContractError(f"After odd images the state holds values that are not finite in {name}.")
-    after = run.walk(learner, answer, 2, 4)
+    after = harness.walk(learner, answer, 2, 4)
     if not all(np.isfinite(said.probs).all() for said in after):
         raise ContractError("After odd images, predictions are not finite any more.")
 
@@ -107,53 +109,57 @@ def bad_images() -> dict[str, Any]:
     }
 
 
-def check_memory(run: Run, first: list[Prediction]) -> None:
+def check_memory(harness: Harness, first: list[Prediction]) -> None:
     """The last third of a stream three times as long needs no more memory than the rest."""
-    learner = run.fresh()
-    run.walk(learner, answer, 0, 2 * run.length)
+    learner = harness.fresh()
+    harness.walk(learner, answer, 0, 2 * harness.length)
     early = footprint(learner)
-    run.walk(learner, answer, 2 * run.length, 3 * run.length)
-    run.bytes = footprint(learner)
+    harness.walk(learner, answer, 2 * harness.length, 3 * harness.length)
+    harness.bytes = footprint(learner)
     # Windows and counts of plain numbers may still fill; a tensor for each image may not stay.
-    if run.bytes - early > 1024 + ALLOWED * run.length:
-        grown = (run.bytes - early) // run.length
+    if harness.bytes - early > 1024 + ALLOWED * harness.length:
+        grown = (harness.bytes - early) // harness.length
         raise ContractError(
             f"The learner grows by {grown} bytes an image; bound what it keeps, or give a smaller memory."
         )
 
 
-def check_state(run: Run, first: list[Prediction]) -> None:
+def check_state(harness: Harness, first: list[Prediction]) -> None:
     """Stopped in the middle, with an open question, and resumed from its state: nothing differs."""
-    middle = run.length // 2
-    stopped = run.fresh()
-    run.walk(stopped, answer, 0, middle - 1)
-    run.walk(stopped, silence, middle - 1, middle)
+    middle = harness.length // 2
+    stopped = harness.fresh()
+    harness.walk(stopped, answer, 0, middle - 1)
+    harness.walk(stopped, silence, middle - 1, middle)
     state = copy.deepcopy(stopped.state_dict())
     state["values"] = json.loads(json.dumps(state.get("values", {})))  # what is saved goes through JSON
-    resumed = run.fresh()
+    resumed = harness.fresh()
     resumed.load_state_dict(state)
     if not same_state(resumed.state_dict(), state):
         raise ContractError("A state that was loaded is not the state that comes out again.")
-    went_on = run.walk(stopped, answer, middle, run.length)
-    run.equal(run.walk(resumed, answer, middle, run.length), went_on, "A resumed stream disagrees")
+    went_on = harness.walk(stopped, answer, middle, harness.length)
+    harness.equal(
+        harness.walk(resumed, answer, middle, harness.length), went_on, "A resumed stream disagrees"
+    )
 
 
-def check_saving(run: Run, first: list[Prediction]) -> None:
+def check_saving(harness: Harness, first: list[Prediction]) -> None:
     """The same through a directory, for learners that can be saved to one."""
-    learner: Any = run.fresh()
+    learner: Any = harness.fresh()
     if not hasattr(learner, "save") or not hasattr(type(learner), "load"):
         return
-    middle = run.length // 2
-    run.walk(learner, answer, 0, middle)
+    middle = harness.length // 2
+    harness.walk(learner, answer, 0, middle)
     with tempfile.TemporaryDirectory() as directory:
         learner.save(directory)
         known = {"clip": learner.clip} if hasattr(learner, "clip") else {}
         loaded = type(learner).load(directory, **known)
-    went_on = run.walk(learner, answer, middle, run.length)
-    run.equal(run.walk(loaded, answer, middle, run.length), went_on, "A saved and loaded stream disagrees")
+    went_on = harness.walk(learner, answer, middle, harness.length)
+    harness.equal(
+        harness.walk(loaded, answer, middle, harness.length), went_on, "A saved and loaded stream disagrees"
+    )
 
 
-CHECKS: dict[str, Callable[[Run, list[Prediction]], None]] = {
+CHECKS: dict[str, Callable[[Harness, list[Prediction]], None]] = {
     "predictions": check_predictions,
     "determinism": check_determinism,
     "labels": check_labels,

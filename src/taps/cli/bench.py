@@ -20,8 +20,10 @@ app = typer.Typer(no_args_is_help=True, help="Measure speed and memory on this m
 
 MODEL = typer.Option("ViT-B-16", help="Architecture, or anything `load_clip` takes.")
 PRETRAINED = typer.Option("random", help="Weights; speed does not depend on them.")
-DEVICE = typer.Option(None, help="cpu or cuda; default: cuda where there is one.")
-DTYPE = typer.Option(None, help="Of our frozen weights: fp32, bf16, fp16; default: bf16 on cuda, else fp32.")
+DEVICE = typer.Option(None, "--device", help="cpu or cuda; default: cuda device there is one.")
+DTYPE = typer.Option(
+    None, "--dtype", help="Of our frozen weights: fp32, bf16, fp16; default: bf16 on cuda, else fp32."
+)
 THREADS = typer.Option(None, min=1, help="Threads of torch on a CPU.")
 JSON = typer.Option(None, "--json", help="Also write the figures to this file.")
 
@@ -34,8 +36,8 @@ def step(
     buffer: str = typer.Option("0,150,1500", help="Numbers of labelled images."),
     reset: str = typer.Option("sample,never", help="Episodic (sample), continual (never), or both."),
     views: int = typer.Option(64, min=1, help="Views of an image."),
-    device: str | None = DEVICE,
-    dtype: str | None = DTYPE,
+    device_name: str | None = DEVICE,
+    dtype_name: str | None = DTYPE,
     repeats: int = typer.Option(10, min=1, help="Rounds; each times either way once."),
     reference: bool = typer.Option(True, help="Whether to time the published way, too."),
     quick: bool = typer.Option(False, "--quick", help="Two rounds: a first impression."),
@@ -47,16 +49,16 @@ def step(
 
     from taps.bench.step import cases, measure_step
 
-    place, number = settle_device(device, dtype, threads)
+    device, dtype = resolve_device(device_name, dtype_name, threads)
     load = model_loader(model, pretrained)
     rows, lines = [], []
     for case in cases(numbers(classes), numbers(buffer), reset.split(","), views):
         rounds = min(repeats, 2) if quick else repeats
-        got = measure_step(load, case, device=place, dtype=number, repeats=rounds, reference=reference)
+        got = measure_step(load, case, device=device, dtype=dtype, repeats=rounds, reference=reference)
         rows.append(got.to_dict())
         lines.append(step_line(got))
         Console(stderr=True).print(" ".join(lines[-1]), highlight=False)
-        write(file, place, {"model": model, "dtype": str(number), "steps": rows})
+        write(file, device, {"model": model, "dtype": str(dtype), "steps": rows})
     table(
         f"{model}: ms per image with {views} views, median ± half the quartiles' distance; peak GiB",
         [
@@ -94,7 +96,7 @@ def views(
     images: str = typer.Option("375x500,1200x1600", help="Heights and widths."),
     sizes: str = typer.Option("64,224", help="Sides of a view."),
     count: int = typer.Option(64, "--views", min=1, help="Views of an image."),
-    device: str | None = DEVICE,
+    device_name: str | None = DEVICE,
     repeats: int = typer.Option(15, min=1),
     threads: int | None = THREADS,
     file: Path | None = JSON,
@@ -102,10 +104,10 @@ def views(
     """From a decoded image to its views: Pillow against tensors."""
     from taps.bench.stream import measure_views
 
-    place, _ = settle_device(device, None, threads)
+    device, _ = resolve_device(device_name, None, threads)
     shapes = [[int(side) for side in each.split("x")] for each in images.split(",")]
     rows = [
-        measure_views(place, shape=(height, width), size=size, views=count, repeats=repeats)
+        measure_views(device, shape=(height, width), size=size, views=count, repeats=repeats)
         for height, width in shapes
         for size in numbers(sizes)
     ]
@@ -122,7 +124,7 @@ def views(
             for row in rows
         ],
     )
-    write(file, place, {"views": rows})
+    write(file, device, {"views": rows})
 
 
 @app.command()
@@ -134,19 +136,19 @@ def stream(
     count: int = typer.Option(64, "--views", min=1, help="Views of an image."),
     reset: str = typer.Option("sample", help="sample or never."),
     decoders: int = typer.Option(2, min=0, help="Threads that decode ahead; 0 for none."),
-    device: str | None = DEVICE,
-    dtype: str | None = DTYPE,
+    device_name: str | None = DEVICE,
+    dtype_name: str | None = DTYPE,
     threads: int | None = THREADS,
     file: Path | None = JSON,
 ) -> None:
     """End to end: JPEG bytes in, predictions out, questions answered at once."""
-    from taps.bench.bench import class_names
+    from taps.bench.measure import class_names
     from taps.bench.stream import measure_stream
     from taps.learner import Learner
     from taps.prompts import maple
 
-    place, number = settle_device(device, dtype, threads)
-    clip = model_loader(model, pretrained)(number, place)
+    device, dtype = resolve_device(device_name, dtype_name, threads)
+    clip = model_loader(model, pretrained)(dtype, device)
     prompts = maple.initial(clip, generator())
     learner = Learner(clip, class_names(classes), "taps", prompts=prompts, views=count, reset=reset)
     row = measure_stream(learner, images, threads=decoders)
@@ -157,7 +159,7 @@ def stream(
         [[f"{row['images_per_second']:.2f}", f"{ms['median']:.1f}", f"{ms['low']:.1f}–{ms['high']:.1f}",
           str(row["asked"]), f"{row['peak_mib']:,.0f}"]],
     )  # fmt: skip
-    write(file, place, {"model": model, "dtype": str(number), "stream": row})
+    write(file, device, {"model": model, "dtype": str(dtype), "stream": row})
 
 
 @app.command()
@@ -169,8 +171,8 @@ def scaling(
     buffer: str = typer.Option("0,100,10000,100000", help="Numbers of labelled images; empty for none."),
     sizes: str = typer.Option("32,64,96", help="Sides of the model's images; empty for none."),
     length: int = typer.Option(0, help="Images of a stream whose memory is watched; 0 for none."),
-    device: str | None = DEVICE,
-    dtype: str | None = DTYPE,
+    device_name: str | None = DEVICE,
+    dtype_name: str | None = DTYPE,
     repeats: int = typer.Option(5, min=1),
     threads: int | None = THREADS,
     file: Path | None = JSON,
@@ -179,24 +181,24 @@ def scaling(
     """Cost against classes, views, labelled images, image size; memory along a stream."""
     from taps.bench import scaling as bench_scaling
 
-    place, number = settle_device(device, dtype, threads)
+    device, dtype = resolve_device(device_name, dtype_name, threads)
     load = model_loader(model, pretrained)
     rows: list[dict[str, Any]] = []
     if length:
-        for row in bench_scaling.long_stream(load(number, place), length, every=max(1, length // 20)):
+        for row in bench_scaling.long_stream(load(dtype, device), length, every=max(1, length // 20)):
             rows.append(row)
-            write(file, place, {"model": model, "dtype": str(number), "rows": rows})
+            write(file, device, {"model": model, "dtype": str(dtype), "rows": rows})
     # What needs most memory comes last: a process keeps what it once had.
     for over, given in (("views", views), ("buffer", buffer), ("image_size", sizes), ("classes", classes)):
         wanted = numbers(given)
-        rows += bench_scaling.sweep(load, over, wanted, device=place, dtype=number, repeats=repeats)
-        write(file, place, {"model": model, "dtype": str(number), "rows": rows})
+        rows += bench_scaling.sweep(load, over, wanted, device=device, dtype=dtype, repeats=repeats)
+        write(file, device, {"model": model, "dtype": str(dtype), "rows": rows})
     table(
         f"{model}: one number varied, the others as in {bench_scaling.BASE}",
         ["varied", "value", "ms per image", "peak MiB"],
         [[r["over"], f"{r['value']:,}", milliseconds(r), f"{r['peak_mib']:,.0f}"] for r in rows],
     )
-    write(file, place, {"model": model, "dtype": str(number), "rows": rows})
+    write(file, device, {"model": model, "dtype": str(dtype), "rows": rows})
     if plot is not None:
         bench_scaling.plot(rows, plot)
 
@@ -218,26 +220,26 @@ def numbers(text: str) -> list[int]:
         raise SettingsError(f"{text!r} is not a list of whole numbers such as 100,1000.") from None
 
 
-def settle_device(
-    device: str | None, dtype: str | None, threads: int | None
+def resolve_device(
+    device_name: str | None, dtype_name: str | None, threads: int | None
 ) -> tuple[torch.device, torch.dtype]:
-    """Where to measure, and in which number type."""
+    """The device to measure on and the dtype of our frozen weights, from what the options say."""
     import torch
 
-    from taps.bench.bench import DTYPES
+    from taps.bench.measure import DTYPES
     from taps.errors import SettingsError
 
     if threads:
         torch.set_num_threads(threads)
     try:
-        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        torch.empty(0, device=place)
+        device = torch.device(device_name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise SettingsError(f"The device {device!r} cannot be used here ({error}).") from None
-    name = dtype or ("bf16" if place.type == "cuda" else "fp32")
+        raise SettingsError(f"The device {device_name!r} cannot be used here ({error}).") from None
+    name = dtype_name or ("bf16" if device.type == "cuda" else "fp32")
     if name not in DTYPES:
         raise SettingsError(f"The number type {name!r} is unknown; use one of {', '.join(DTYPES)}.")
-    return place, DTYPES[name]
+    return device, DTYPES[name]
 
 
 def model_loader(model: str, pretrained: str) -> Callable[[torch.dtype, torch.device], Clip]:
@@ -269,7 +271,7 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
 
 def write(file: Path | None, device: torch.device, values: dict[str, Any]) -> None:
     """Figures are written as they come: an interrupted run leaves what it measured."""
-    from taps.bench.bench import machine
+    from taps.bench.measure import machine
 
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)

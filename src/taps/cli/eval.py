@@ -159,7 +159,7 @@ def show(console: Any, rows: list[dict[str, Any]], out: Path) -> None:
     """One line a method and data set: mean over seeds."""
     from rich.table import Table
 
-    from taps.evaluate.summary import by_method
+    from taps.report.summary import by_method
 
     table = Table(box=None, pad_edge=False)
     for column in ("data set", "method", "seeds", "images", "top-1 %", "to zero-shot", "asked %", "ms (p50)"):

@@ -24,7 +24,7 @@ def report(
     set and the model are the paper's, labels, times, and pictures in plots/.
     """
     from taps.cli.eval import parse_list
-    from taps.report.report import write_report
+    from taps.report.pages import write_report
 
     written = write_report(directory, baseline=baseline, formats=parse_list(format), plots=plots)
     if not quiet and (directory / "report.md") in written:

@@ -147,13 +147,14 @@ def simulate(
 
     Thousands of streams at once, no model and no images; less than a minute with the defaults.
     """
+    from taps.report.figure import pyplot
     from taps.theory import study as studies
-    from taps.theory.figures import draw_figures, require_matplotlib
+    from taps.theory.figures import draw_figures
 
     if out is not None:
         _make_folder(out)
         if figures:
-            require_matplotlib()
+            pyplot("--no-figures")  # a missing library is said before anything is computed
     run = {What.BALANCE: studies.study_balance, What.RATE: studies.study_rate, What.ALL: studies.study_all}[
         what
     ]

@@ -15,10 +15,20 @@ from taps.errors import DataError, SettingsError
 from taps.evaluate.folder import UNFINISHED, read_row, read_spec, run_folders
 from taps.evaluate.scores import Run, answers_at, calibration_error, read_run
 from taps.evaluate.statistics import Paired, compare
-from taps.evaluate.summary import method_rank
 
 Read = tuple[Path, dict[str, Any], dict[str, Any], Run]
 Found = dict[tuple[str, str], list[Read]]
+BASELINE = "zero_shot"
+ORDER = (
+    *("zero_shot", "source", "view_ensemble", "tpt", "tpt_skip", "coop", "coop+tpt"),
+    *("cocoop", "cocoop+tpt", "proda", "maple", "maple+tpt", "promptalign", "taps"),
+)
+"""Methods as tables list them: the order of the paper's."""
+
+
+def method_rank(method: str) -> tuple[int, str]:
+    """Sorts methods by `ORDER`; those it does not have come last, by name."""
+    return (ORDER.index(method) if method in ORDER else len(ORDER), method)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from taps.active.buffer import Buffer
-from taps.active.policy import Policy
+from taps.active.decision import Policy
 from taps.adapt.gradient import Gradient, point_at
 from taps.adapt.graphs import Engine
 from taps.adapt.memory import Memory, ReplayItem, replay_item_from

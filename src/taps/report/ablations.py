@@ -13,8 +13,8 @@ from taps.errors import SettingsError
 from taps.evaluate.results import Results, mean_of
 from taps.evaluate.statistics import t_interval
 from taps.report.figure import figure
-from taps.report.report_tables import accuracy_table, detail_table, difference_table
-from taps.report.tables import Table, markdown
+from taps.report.table import Table, markdown
+from taps.report.tables import accuracy_table, detail_table, difference_table
 
 METHOD = "taps"
 Variant = tuple[str, str, Mapping[str, Any]]

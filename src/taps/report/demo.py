@@ -15,7 +15,8 @@ from PIL import Image
 
 from taps.data.dataset import Dataset
 from taps.learner import Learner
-from taps.report.svg import COLOURS, Dots, Line, bars, chart
+from taps.report.palette import BLUE, COLOURS, RED
+from taps.report.svg import Dots, Line, bars, chart
 from taps.types import PixelArray, Prediction
 
 
@@ -148,10 +149,10 @@ def entropy_chart(trace: Trace) -> str:
             "asked",
             [steps[i] for i in trace.asked],
             [trace.entropies[i] for i in trace.asked],
-            COLOURS[2],
+            RED,
             3.6,
         ),
-        Line("threshold", steps, trace.thresholds, COLOURS[0]),
+        Line("threshold", steps, trace.thresholds, BLUE),
     ]
     return chart(marks, x_title="images seen", y_title="entropy (nats)")
 

@@ -1,4 +1,4 @@
-"""What all pictures have in common: size, colours, a legend that covers nothing, and one way to a file."""
+"""What all pictures have in common: size, a legend that covers nothing, and one way to a file."""
 
 from __future__ import annotations
 
@@ -7,31 +7,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from taps.errors import TapsError
+from taps.errors import SettingsError
+from taps.report.palette import FIXED, PALE
 
-# Told apart in print, on screens and by colour-blind readers (after Okabe and Ito).
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6BB0", "#8C564B")
-GREY = "#666666"
-FIXED = {
-    "zero_shot": GREY,
-    "source": "#009E73",
-    "view_ensemble": "#E69F00",
-    "taps": "#D55E00",
-    "taps+": "#8C564B",
-    "zero_shot+": "#222222",
-}
 MARKERS = "os^Dv"  # where there are more methods than colours
 MOST = 8  # lines in one picture
 SIZE, DPI = (8.0, 5.0), 100  # 800 × 500 pixels
 
 
-def pyplot() -> Any:
-    """Matplotlib drawing into files, or a sentence where it is not installed."""
+def pyplot(option: str = "--no-plots") -> Any:
+    """Matplotlib drawing into files.
+
+    Args:
+        option: What leaves pictures out, for the error.
+
+    Raises:
+        SettingsError: Matplotlib is not installed.
+    """
     try:
         import matplotlib
     except ImportError:
-        raise TapsError(
-            "Plots need the extra 'plot': pip install 'taps-vlm[plot]', or leave them out with --no-plots."
+        raise SettingsError(
+            f"Pictures need the extra 'plot': pip install 'taps-vlm[plot]', or leave them out ({option})."
         ) from None
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
@@ -49,7 +46,7 @@ def figure(path: Path, title: str, x: str, y: str) -> Iterator[Any]:
     axes.set_ylabel(y, fontsize=12)
     axes.tick_params(labelsize=11)
     axes.xaxis.set_major_formatter("{x:,g}")
-    axes.grid(True, color="#dddddd", linewidth=0.8)
+    axes.grid(True, color=PALE, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     try:
@@ -64,15 +61,6 @@ def figure(path: Path, title: str, x: str, y: str) -> Iterator[Any]:
         shape.savefig(path)
     finally:
         plt.close(shape)
-
-
-def colours(methods: Sequence[str]) -> dict[str, str]:
-    """A colour for each method, the same in every picture of a report."""
-    free = [colour for colour in COLOURS if colour not in {FIXED.get(method) for method in methods}]
-    chosen: dict[str, str] = {}
-    for method in methods:
-        chosen[method] = FIXED.get(method) or free[len([m for m in chosen if m not in FIXED]) % len(free)]
-    return chosen
 
 
 def shown(methods: Sequence[str]) -> list[str]:

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from taps.evaluate.results import Result, Results, mean_of
 from taps.evaluate.scores import reliability
-from taps.report.figure import GREY, MARKERS, colours, figure, pyplot, shown
+from taps.report.figure import MARKERS, figure, pyplot, shown
+from taps.report.palette import GREY, colours
 
 Floats = NDArray[np.float64]
 SETTLED = 20  # running means of fewer images than this are noise and would squeeze the rest of the picture

@@ -7,9 +7,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from taps.report.palette import BLUE
+
 WIDTH, HEIGHT = 820, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 14, 40
-COLOURS = ("#4269d0", "#efb118", "#ff725c", "#3ca951", "#a463f2", "#6cc5b0")
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def legend(marks: Sequence[Line | Dots]) -> str:
     return f'<p class="legend">{items}</p>'
 
 
-def bars(counts: Sequence[tuple[str, int]], *, colour: str = COLOURS[0]) -> str:
+def bars(counts: Sequence[tuple[str, int]], *, colour: str = BLUE) -> str:
     """Horizontal bars, one a name."""
     if not counts:
         return "<p>No label has been stored yet.</p>"

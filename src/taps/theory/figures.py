@@ -5,34 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from taps.errors import SettingsError
+from taps.report.palette import BLUE, GREEN, GREY, ORANGE, PALE, RED
 from taps.theory.balance import lowest_imbalance
 from taps.theory.rate import SHAPES, expected_rate_under_switch
 from taps.theory.study import Study
 from taps.theory.study_rate import POLICIES, WINDOW
 
-BLUE, ORANGE, GREEN, RED, GREY = "#1f5fa8", "#d9730d", "#2a8a4a", "#b3261e", "#6b6b6b"
 LABELS = {"switch 1.5 α": "switch at 1.5 α", f"quantile {WINDOW}": f"quantile of the last {WINDOW}"}
 MARKS = dict(zip(POLICIES, (("o", BLUE), ("s", ORANGE), ("|", GREY), ("D", GREEN), ("x", RED)), strict=True))
 
 
-def require_matplotlib() -> None:
-    """Says how to get matplotlib where it is missing.
-
-    Raises:
-        SettingsError: matplotlib cannot be imported.
-    """
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError:
-        raise SettingsError(
-            "Figures need matplotlib; install it with pip install 'taps-vlm[plot]' or pass --no-figures."
-        ) from None
-
-
 def draw_figures(study: Study, folder: Path) -> list[Path]:
     """Draws what the study has curves and tables for; returns the files written."""
-    require_matplotlib()
     drawn = {}
     if study.balance_curves is not None:
         drawn["theory-balance.png"] = _balance(study)
@@ -96,7 +80,7 @@ def _datasets(study: Study) -> Any:
     axes.set_yticks(range(len(rows)), names, fontsize=9)
     axes.set_xlim(left=0)
     axes.set_ylim(-0.7, len(rows) - 0.3)
-    axes.grid(axis="y", color="#e4e4e4")
+    axes.grid(axis="y", color=PALE)
     axes.set_xlabel("imbalance f when the budget is spent (samples)")
     rate = study.settings["rate"]
     figure.suptitle(
@@ -155,7 +139,7 @@ def _shapes(study: Study) -> Any:
         )
     axes.axvline(100 * rate, color=GREY, linestyle="--", linewidth=1, zorder=0)
     axes.set_yticks(range(len(shapes)), shapes)
-    axes.grid(axis="y", color="#e4e4e4", zorder=0)
+    axes.grid(axis="y", color=PALE, zorder=0)
     axes.set_xlim(left=0)
     axes.set_xlabel(f"asked about after {length:,} samples (%); dashed: what was meant, α")
     axes.set_title("Query rate by the shape of the entropies", fontsize=12)

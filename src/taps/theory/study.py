@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taps.active.policy import check_rate
+from taps.active.decision import check_rate
 from taps.errors import SettingsError
 from taps.theory.study_balance import (
     BalanceSetting,

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from taps.errors import SettingsError
-from taps.evaluate.results import Results, read_results
-from taps.evaluate.summary import BASELINE
-from taps.report.report_tables import accuracy_table, detail_table, difference_table
-from taps.report.tables import Table, html_table, latex, markdown
+from taps.evaluate.results import BASELINE, Results, read_results
+from taps.report.table import Table, html_table, latex, markdown
+from taps.report.tables import accuracy_table, detail_table, difference_table
 
 FORMATS = ("md", "tex", "html")
 STYLE = """

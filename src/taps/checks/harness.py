@@ -47,7 +47,7 @@ def made_up_images(count: int) -> list[PixelArray]:
 
 
 @dataclass
-class Run:
+class Harness:
     """Streams of one factory's learners over the same images."""
 
     factory: Factory

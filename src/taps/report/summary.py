@@ -1,4 +1,4 @@
-"""Rows of results drawn together over seeds."""
+"""Rows of results, averaged over seeds, for the table `taps eval` prints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-BASELINE = "zero_shot"
+from taps.evaluate.results import BASELINE, method_rank
 
 
 @dataclass(frozen=True)
@@ -58,26 +58,3 @@ def by_method(rows: Sequence[dict[str, Any]], baseline: str = BASELINE) -> list[
             )
         )
     return sorted(cells, key=lambda cell: (cell.dataset, method_rank(cell.method)))
-
-
-ORDER = (
-    "zero_shot",
-    "source",
-    "view_ensemble",
-    "tpt",
-    "tpt_skip",
-    "coop",
-    "coop+tpt",
-    "cocoop",
-    "cocoop+tpt",
-    "proda",
-    "maple",
-    "maple+tpt",
-    "promptalign",
-    "taps",
-)
-
-
-def method_rank(method: str) -> tuple[int, str]:
-    """The order of the paper's tables; methods it does not have come last, by name."""
-    return (ORDER.index(method) if method in ORDER else len(ORDER), method)

@@ -1,0 +1,110 @@
+"""What every query policy is made of: a decision, counters, and the checks of its settings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from taps.errors import SettingsError, StateError
+
+# No entropy is near this; squares beyond it overflow, and one such value would spoil the variance for good.
+LARGEST_ENTROPY = 1e100
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether to ask, and the threshold the entropy was compared with."""
+
+    ask: bool
+    threshold: float
+
+
+class Policy(Protocol):
+    """What every policy can do.
+
+    Attributes:
+        asked: Questions put so far.
+        seen: Samples decided on so far; those with a non-finite entropy are not among them.
+        skipped: Samples whose entropy was not finite. They are never asked about and leave no other trace.
+    """
+
+    @property
+    def asked(self) -> int: ...
+    @property
+    def seen(self) -> int: ...
+    @property
+    def skipped(self) -> int: ...
+    def decide(self, entropy: float, allowed: bool = True) -> Decision: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class Counting(Protocol):
+    """A policy that counts for itself."""
+
+    asked: int
+    seen: int
+    skipped: int
+
+
+def is_usable(entropy: float) -> bool:
+    """Whether an entropy may touch a policy's state: finite, and not absurdly large."""
+    return abs(entropy) < LARGEST_ENTROPY  # false for NaN too
+
+
+def first_threshold(tau0: float, tau0_relative: float | None, classes: int | None) -> float:
+    """τ0 in nats, given as such or as a fraction of ln(classes).
+
+    Example:
+        >>> round(first_threshold(2.0, tau0_relative=0.5, classes=100), 3)
+        2.303
+    """
+    if tau0_relative is None:
+        return check_number("tau0", tau0)
+    if classes is None or classes < 1:
+        raise SettingsError(
+            f"tau0_relative={tau0_relative} needs the number of classes; give classes as well."
+        )
+    return check_number("tau0_relative", tau0_relative) * math.log(classes)
+
+
+def check_rate(rate: float, name: str = "rate") -> float:
+    """`rate` if it is a share strictly between 0 and 1."""
+    if not 0 < rate < 1:
+        raise SettingsError(
+            f"{name}={rate} is not a rate; use a number between 0 and 1, such as 0.05 for 5 %."
+        )
+    return float(rate)
+
+
+def check_count(name: str, count: int) -> int:
+    """`count` if it is a whole number from 0 on."""
+    if count != int(count) or count < 0:
+        raise SettingsError(f"{name}={count} is not a count; use a whole number from 0 on.")
+    return int(count)
+
+
+def check_number(name: str, value: float) -> float:
+    """`value` if it is finite."""
+    if not math.isfinite(value):
+        raise SettingsError(f"{name}={value} is not a threshold; use a finite number.")
+    return float(value)
+
+
+def counters(kind: str, policy: Policy) -> dict[str, Any]:
+    """The part of a policy's state that all have."""
+    return {"kind": kind, "asked": policy.asked, "seen": policy.seen, "skipped": policy.skipped}
+
+
+def load_counters(kind: str, policy: Counting, state: dict[str, Any]) -> None:
+    """Take over what `counters` gave.
+
+    Raises:
+        StateError: The state is of another kind of policy.
+    """
+    if state.get("kind") != kind:
+        raise StateError(
+            f"The saved policy is {state.get('kind')!r}, not {kind!r}; load it into one of its own kind."
+        )
+    policy.asked, policy.seen, policy.skipped = int(state["asked"]), int(state["seen"]), int(state["skipped"])
