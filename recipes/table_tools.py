@@ -13,11 +13,13 @@ from typing import Any
 from taps.errors import TapsError
 from taps.evaluate.evaluate import Outcome, evaluate
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
-from taps.evaluate.plan import FAMILY, has_source, make_jobs, open_streams, with_baselines
+from taps.evaluate.plan import has_source, make_jobs, open_streams, with_baselines
 from taps.evaluate.pool import Watch
+from taps.methods.registry import find_method
+from taps.methods.registry import settings as default_settings
+from taps.prompts.base import KINDS
 from taps.report.pages import write_report
 
-NEEDS_SOURCE = ("promptalign",)
 Entry = str | tuple[str, str, Mapping[str, Any]]
 
 
@@ -62,9 +64,10 @@ def possible(entries: Sequence[Entry], model: ModelSpec, args: argparse.Namespac
     kept: list[Entry] = []
     for entry in entries:
         label, method, settings = (entry, entry, {}) if isinstance(entry, str) else entry
-        family = FAMILY.get(method)
-        aligned = method in NEEDS_SOURCE or settings.get("weight_coarse") or settings.get("weight_fine")
-        if family and method != "taps" and not has_family(model, args.prompts, family):
+        family = find_method(method).prompts
+        values = {**default_settings(method), **settings}
+        aligned = values.get("weight_coarse") or values.get("weight_fine")
+        if family in KINDS and not has_family(model, args.prompts, str(family)):
             print(f"left out: {label} (no trained {family} prompts for {model.name})", file=sys.stderr)
         elif aligned and not args.source and not has_source(model, args.prompts):
             print(f"left out: {label} (no source statistics for {model.name})", file=sys.stderr)

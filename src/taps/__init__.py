@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from taps.clip import load_clip
     from taps.learner import Learner
+    from taps.methods.registry import list_methods, settings
 
-__all__ = ["Learner", "load_clip"]
+__all__ = ["Learner", "list_methods", "load_clip", "settings"]
 __version__ = "0.1.0"
 
 # Imported when first used, so that commands which need no torch do not wait for it.
-HOMES = {"Learner": "taps.learner", "load_clip": "taps.clip"}
+HOMES = {
+    "Learner": "taps.learner",
+    "load_clip": "taps.clip",
+    "list_methods": "taps.methods.registry",
+    "settings": "taps.methods.registry",
+}
 
 
 def __getattr__(name: str) -> Any:

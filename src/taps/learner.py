@@ -20,14 +20,13 @@ from taps.clip import Clip
 from taps.errors import ClassNameError, QueryError, SettingsError, StateError
 from taps.images.decode import load_image
 from taps.images.views import make_views, sample_generator
-from taps.methods.amend import hand_over, remembers, take_back
 from taps.methods.base import Snapshot
 from taps.methods.registry import find_method, method_settings
+from taps.methods.settings import Asking
 from taps.prompts.classifier import check_classes, readable
 from taps.types import Prediction
 
 PENDING = 1000  # questions that may wait for an answer at one time
-UNDO = 100  # answers that can be taken back, at most, where the method's settings do not say
 POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget")
 
 
@@ -97,7 +96,7 @@ class Learner:
     @property
     def order(self) -> str:
         """Whether an expert's answer is the prediction ("ask_first") or comes after it ("predict_first")."""
-        return getattr(self.settings, "order", "predict_first")
+        return self.settings.order
 
     @property
     def asked(self) -> int:
@@ -119,12 +118,12 @@ class Learner:
         began = time.perf_counter()
         views = make_views(
             pixels,
-            views=getattr(self.settings, "views", 1),
+            views=self.settings.views,
             size=self.clip.config.image_size,
             generator=sample_generator(self.seed, self.seen),
             device=self.clip.device,
-            backend=getattr(self.settings, "view_backend", "tensor"),
-            augmix=getattr(self.settings, "augmix", False),
+            backend=self.settings.view_backend,
+            augmix=self.settings.augmix,
         )
         output = self.method.predict(views)
         score = output.entropy if output.score is None else output.score
@@ -159,17 +158,12 @@ class Learner:
         self.answered += 1
         self._done[id] = None
         self._answers[id] = Answer(index, self._pending.pop(id))
-        for old in [old for old in self._answers if not remembers(self.method, old)]:
+        for old in [old for old in self._answers if not self.method.remembers(old)]:
             del self._answers[old]  # it left the buffer: nothing is left to be taken back
-        while len(self._answers) > self.undo_depth:
+        while len(self._answers) > self.settings.undo:
             self._answers.popitem(last=False)
         while len(self._done) > PENDING:
             self._done.popitem(last=False)
-
-    @property
-    def undo_depth(self) -> int:
-        """How many of the last answers can be taken back: the setting `undo`, or what the buffer holds."""
-        return int(getattr(self.settings, "undo", min(UNDO, getattr(self.settings, "buffer", 0))))
 
     def undo(self, id: int) -> str:
         """Take an answer back, as if it had never been given; its question is open again.
@@ -186,7 +180,7 @@ class Learner:
         id = self._known_id(id)
         if id not in self._answers:
             raise QueryError(self._why_not_undone(id))
-        take_back(self.method, id)
+        self.method.forget(id)
         answer = self._answers.pop(id)
         self._done.pop(id, None)
         self._wait(id, answer.item)
@@ -210,7 +204,7 @@ class Learner:
         check_classes((self.classes[0], *new))  # of the classes so far, two may share a name
         classes = check_classes((*self.classes, *new), allow_duplicates=True)
         method = find_method(self.method_name).build(self.clip, classes, self.settings, self.seed)
-        hand_over(self.method, method, len(classes))
+        method.grow(self.method)
         policy = self._make_policy(len(classes))
         if self.policy and policy:
             policy.load_state_dict(self.policy.state_dict())
@@ -368,10 +362,13 @@ class Learner:
     def _make_policy(self, classes: int) -> Policy | None:
         if not self.method.asks:
             return None
-        given = {name: getattr(self.settings, name) for name in POLICY_FIELDS}
-        return make_policy(
-            getattr(self.settings, "policy", "dynamic"), seed=self.seed, classes=classes, **given
-        )
+        settings = self.settings
+        if not isinstance(settings, Asking):
+            raise SettingsError(
+                f"{self.method_name!r} asks, but its settings are no `Asking` ones; add them."
+            )
+        given = {name: getattr(settings, name) for name in POLICY_FIELDS}
+        return make_policy(settings.policy, seed=self.seed, classes=classes, **given)
 
     def _known_id(self, given: object) -> int:
         """The id of an image seen; a plain number, whatever kind was given."""
@@ -392,5 +389,5 @@ class Learner:
 
     def _why_not_undone(self, id: int) -> str:
         if id in self._done:
-            return f"The answer for sample {id} is none of the last {self.undo_depth} that are remembered."
+            return f"The answer for sample {id} is none of the last {len(self._answers)} that are remembered."
         return f"Sample {id} has no answer that could be taken back."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,15 +16,15 @@ from taps.checks.footprint import footprint
 from taps.clip import Clip
 from taps.errors import QueryError, TapsError
 from taps.images.decode import load_image
-from taps.methods.registry import METHODS
+from taps.methods.registry import find_method, list_methods
 from taps.prompts import Prompts
+from taps.prompts.base import KINDS
 from taps.prompts.source import SourceStats
 from taps.types import Prediction
 
 CLASSES = ("cat", "hot dog", "ship")
 # Small views, a memory that fills at once, and a question at every image.
 SMALL: dict[str, Any] = {"views": 4, "fraction": 0.5, "buffer": 3, "policy": "fixed", "tau0": 0.0, "undo": 2}
-FAMILY = {"coop": "coop", "cocoop": "cocoop", "proda": "proda", "maple": "maple", "promptalign": "maple"}
 
 
 def statistics(clip: Clip, prompts: Prompts) -> SourceStats:
@@ -47,23 +46,21 @@ def statistics(clip: Clip, prompts: Prompts) -> SourceStats:
 
 def settings_of(name: str, clip: Clip, maple_prompts: Prompts) -> dict[str, Any]:
     """What a method needs beyond its own defaults to be checked on the tiny model."""
-    known = {field.name for field in fields(METHODS[name].settings)}
-    chosen = {key: value for key, value in SMALL.items() if key in known}
-    family = FAMILY.get(name.split("+")[0])
-    if family and "prompts" in known:
-        chosen["prompts"] = maple_prompts if family == "maple" else family
-    if name == "promptalign":
+    method = find_method(name)
+    chosen = {key: value for key, value in SMALL.items() if key in method.known}
+    if method.prompts in KINDS:
+        chosen["prompts"] = maple_prompts if method.prompts == "maple" else method.prompts
+    if getattr(method.settings, "weight_coarse", 0):
         chosen["source"] = statistics(clip, maple_prompts)
     return chosen
 
 
-@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("name", list_methods())
 def test_every_registered_method_keeps_the_contract(tiny: Clip, maple_prompts: Prompts, name: str) -> None:
     chosen = settings_of(name, tiny, maple_prompts)
     report = check_method(lambda seed: Learner(tiny, CLASSES, name, seed=seed, **chosen), length=6)
     assert len(report.checks) == 8
-    asks = Learner(tiny, CLASSES, name, **chosen).method.asks
-    assert (report.asked > 0) == asks
+    assert (report.asked > 0) == find_method(name).asks
 
 
 @pytest.mark.parametrize(

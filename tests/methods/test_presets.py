@@ -7,10 +7,10 @@ import pytest
 from taps.data import named_sets
 from taps.errors import SettingsError
 from taps.methods.presets import DATASETS, preset
-from taps.methods.registry import METHODS, method_settings
+from taps.methods.registry import all_methods, list_methods, method_settings
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", list_methods())
 @pytest.mark.parametrize("name", list(DATASETS))
 def test_every_preset_is_accepted_by_every_method(method, name):
     method_settings(method, preset(method, name))
@@ -53,7 +53,7 @@ def test_an_unknown_preset_is_refused():
 
 
 def test_published_defaults():
-    defaults = {name: {f.name: f.default for f in fields(m.settings)} for name, m in METHODS.items()}
+    defaults = {name: {f.name: f.default for f in fields(m.settings)} for name, m in all_methods().items()}
     assert defaults["tpt"]["lr"] == defaults["maple+tpt"]["lr"] == defaults["cocoop+tpt"]["lr"] == 5e-3
     assert defaults["tpt"]["views"] == 64
     assert defaults["tpt"]["fraction"] == 0.1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
 
 def given_settings(method: str, options: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
     """Options that were given and that the method has, and --set pairs, which it must have."""
-    known = {field.name for field in fields(find_method(method).settings)}
+    known = find_method(method).known
     taken = {name: value for name, value in options.items() if value is not None and name in known}
     return taken | parse_settings(pairs)
 

@@ -28,6 +28,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+# They take methods, so they take modules with methods of one's own.
+TAKE_PLUGINS = {"demo", "run", "methods", "eval", "ablate", "bench", "serve"}
+
+
+def load_plugins(names: list[str] | None) -> None:
+    if names:
+        from taps.methods.plugins import load_plugins
+
+        load_plugins(names)
+
+
 class LazyGroup(TyperGroup):
     """Imports a command's module when it is called, so that `taps --help` does not wait for torch."""
 
@@ -40,6 +51,8 @@ class LazyGroup(TyperGroup):
         module = importlib.import_module(COMMANDS[cmd_name][0])
         command = typer.main.get_command(module.app)
         command.name = cmd_name
+        if cmd_name in TAKE_PLUGINS:
+            command.params += [each for each in self.params if each.name == "plugin"]
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -67,6 +80,13 @@ def show_version(wanted: bool) -> None:
 @app.callback()
 def root(
     version: bool = typer.Option(False, "--version", callback=show_version, is_eager=True, help="Show it."),
+    plugin: list[str] | None = typer.Option(
+        None,
+        metavar="MODULE",
+        callback=load_plugins,
+        expose_value=False,
+        help="A module, or a .py file, that registers methods of your own; may be repeated.",
+    ),
 ) -> None:
     """TAPS: test-time active prompt learning for vision-language models on single-sample streams."""
 

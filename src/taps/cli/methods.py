@@ -17,14 +17,18 @@ def methods(
     """List the methods with one line each, or the settings of one of them."""
     from dataclasses import fields
 
-    from taps.methods.registry import METHODS, find_method
+    from taps.methods.ranges import allowed
+    from taps.methods.registry import all_methods, find_method, settings
 
     if name is None:
-        rows: dict[str, object] = {key: method.line for key, method in METHODS.items()}
-        columns = ("method", "what it does")
+        known = all_methods()
+        rows: dict[str, object] = {key: method.line for key, method in known.items()}
+        columns = ["method", "asks", "what it does"]
+        cells = [(key, "yes" if method.asks else "", method.line) for key, method in known.items()]
     else:
-        rows = {field.name: field.default for field in fields(find_method(name).settings)}
-        columns = ("setting", "default")
+        rows, kind = settings(name), find_method(name).settings
+        columns = ["setting", "default", "allowed"]
+        cells = [(each.name, str(each.default), allowed(kind, each)) for each in fields(kind)]
     if as_json:
         print(json.dumps(rows, indent=2, ensure_ascii=False))
         return
@@ -32,8 +36,8 @@ def methods(
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    table.add_column(columns[0], no_wrap=True)
-    table.add_column(columns[1], overflow="fold")
-    for key, value in rows.items():
-        table.add_row(key, str(value))
+    for place, column in enumerate(columns):
+        table.add_column(column, no_wrap=place == 0, overflow="fold")
+    for cell in cells:
+        table.add_row(*cell)
     Console().print(table)

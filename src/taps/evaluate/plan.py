@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,26 +12,13 @@ from typing import Any
 from taps.data import Dataset, find_set
 from taps.errors import SettingsError
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec, check_labels, slug
-from taps.methods.registry import METHODS, find_method, method_settings
+from taps.methods.registry import all_methods, find_method, method_settings
 from taps.prompts.choose import SOURCE_FILE
-
-BASELINES = ("zero_shot", "source", "view_ensemble")
-OWN_CONTEXT = ("tpt", "tpt_skip")  # they start from "a photo of a", whatever prompts others are given
-FAMILY = {
-    "source": "maple",
-    "taps": "maple",
-    "promptalign": "maple",
-    **{f"{kind}{tail}": kind for kind in ("coop", "cocoop", "proda", "maple") for tail in ("", "+tpt")},
-}
-
-
-def known_settings(method: str) -> set[str]:
-    return {item.name for item in fields(find_method(method).settings)}
 
 
 def settings_for(method: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """The values that this method has a setting for; out of range ones are refused."""
-    known = known_settings(method)
+    known = find_method(method).known
     taken = {name: value for name, value in values.items() if name in known and value is not None}
     if taken.get("order", "predict_first") != "predict_first":
         raise SettingsError("Tables are made with order=predict_first: an expert's answer is no prediction.")
@@ -41,7 +28,7 @@ def settings_for(method: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_values(methods: Sequence[str], values: Mapping[str, Any]) -> None:
     """Refuse a setting that none of the methods has: it is a misspelling."""
-    known = set().union(*(known_settings(method) for method in methods))
+    known = set().union(*(find_method(method).known for method in methods))
     unknown = sorted(values.keys() - known)
     if unknown:
         raise SettingsError(
@@ -52,7 +39,10 @@ def check_values(methods: Sequence[str], values: Mapping[str, Any]) -> None:
 
 def with_baselines(methods: Sequence[str], *, prompts: bool) -> list[str]:
     """The methods, and before them the baselines that stand in every table."""
-    wanted = [name for name in BASELINES if name in METHODS and (prompts or name != "source")]
+    # Without trained prompts, a baseline that is nothing but those would be zero-shot under another name.
+    wanted = [
+        name for name, each in all_methods().items() if each.baseline and (prompts or each.prompts != "any")
+    ]
     return list(dict.fromkeys([*wanted, *methods]))
 
 
@@ -76,13 +66,13 @@ def prompts_for(method: str, prompts: str | None) -> str | None:
         method: Name of the method.
         prompts: "hand", a directory made by `taps train`, or a directory of such, one a family.
     """
-    if prompts is None or method in OWN_CONTEXT:
+    takes = find_method(method).prompts
+    if prompts is None or takes in (None, "hand"):
         return None
-    family = FAMILY.get(method, "maple")
+    family = "maple" if takes in ("any", "optional") else str(takes)
     if (Path(prompts) / "config.json").is_file():
         kind = json.loads((Path(prompts) / "config.json").read_text()).get("kind")
-        own = kind == family or method in ("source", "taps") or method not in FAMILY
-        return prompts if own else None
+        return prompts if takes in ("any", "optional", kind) else None
     inside = Path(prompts) / family
     return str(inside) if inside.is_dir() else prompts
 

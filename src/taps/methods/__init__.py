@@ -1,1 +1,22 @@
-"""One small file per named system, and a registry."""
+"""One file a method, and a registry they enter themselves into."""
+
+from taps.methods.base import Footing, Method, MethodOutput, Snapshot
+from taps.methods.ranges import setting
+from taps.methods.registry import find_method, list_methods, method, method_settings
+from taps.methods.settings import Asking, Settings, TextSettings, ViewSettings
+
+__all__ = [
+    "Asking",
+    "Footing",
+    "Method",
+    "MethodOutput",
+    "Settings",
+    "Snapshot",
+    "TextSettings",
+    "ViewSettings",
+    "find_method",
+    "list_methods",
+    "method",
+    "method_settings",
+    "setting",
+]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Self
 
 from torch import Tensor
 
 from taps.adapt.memory import ReplayItem
+from taps.errors import QueryError, SettingsError
+from taps.prompts.classifier import Classifier
 
 
 @dataclass(frozen=True)
@@ -41,26 +43,62 @@ class Snapshot:
     values: dict[str, Any] = field(default_factory=dict)
 
 
-class Method(Protocol):
-    """One named system. A class of yours with these members is a method too."""
+@dataclass(frozen=True)
+class Footing:
+    """What a label head stands on.
+
+    Attributes:
+        classifier: The frozen model and the classes.
+        text: Features of the class texts, the same for every image [K, d].
+        bases: Names of the predictions beside each other in every output: "zero_shot" first; "view_ensemble"
+            where the output has one; last, under a name of its own, the method's, where it is another.
+    """
+
+    classifier: Classifier
+    text: Tensor
+    bases: tuple[str, ...]
+
+
+class Method:
+    """One named system. A subclass says how it predicts, and where it learns or keeps a state, the rest."""
 
     @property
     def asks(self) -> bool:
         """Whether labels are any use to it."""
-        ...
+        return False
 
     def predict(self, views: Tensor) -> MethodOutput:
         """Adapt to one image's views (pixels 0..255, view 0 the image itself) and predict it."""
-        ...
+        raise NotImplementedError
 
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
-        """Take in the label of an image predicted before."""
-        ...
+        """Take in the label of an image predicted before; `item` is what its output kept."""
 
-    def snapshot(self) -> Snapshot: ...
+    def forget(self, id: int) -> None:
+        """Take an answer back: from now on it is no part of anything."""
+        raise QueryError(f"{type(self).__name__} cannot take answers back; it has no `forget`.")
 
-    def restore(self, snapshot: Snapshot) -> None: ...
+    def remembers(self, id: int) -> bool:
+        """Whether an answer can still be taken back."""
+        return type(self).forget is not Method.forget
+
+    def grow(self, old: Self) -> None:
+        """Take over what the same method learned while there were fewer classes; those added are the last."""
+        raise SettingsError(
+            f"{type(self).__name__} cannot take in classes added later; begin a new learner with all of them."
+        )
+
+    def snapshot(self) -> Snapshot:
+        """The whole state, to be saved."""
+        return Snapshot()
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from a state."""
 
     def summary(self) -> dict[str, Any]:
         """Plain values worth reporting: buffer fill, skipped updates."""
-        ...
+        return {}
+
+    def footing(self) -> Footing:
+        """What a head can stand on, for methods whose outputs have features."""
+        raise SettingsError(f"A head cannot be put on {type(self).__name__}: it gives no features.")

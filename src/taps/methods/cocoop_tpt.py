@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from taps.adapt.gradient import point_at
-from taps.adapt.memory import ReplayItem
 from taps.adapt.optimiser import fresh_moments
 from taps.adapt.step import StepSettings, take_step
 from taps.clip import Clip
-from taps.methods.base import MethodOutput, Snapshot
+from taps.methods.base import Method, MethodOutput, Snapshot
+from taps.methods.ranges import setting
+from taps.methods.registry import method
 from taps.methods.settings import ViewSettings
 from taps.prompts import Prompts, prompt_tokens
 from taps.prompts.choose import trained_prompts
@@ -32,11 +33,11 @@ class CocoopTptSettings(ViewSettings):
     """
 
     prompts: str | Path | Prompts | None = None
-    lr: float = 5e-3
-    weight_decay: float = 0.01
+    lr: float = setting(5e-3, at_least=0)
+    weight_decay: float = setting(0.01, at_least=0)
 
 
-class CocoopTpt:
+class CocoopTpt(Method):
     """Every image starts from a context of its own, so nothing can carry over."""
 
     def __init__(
@@ -48,10 +49,6 @@ class CocoopTpt:
         self.parameters = placed(prompts, self.classifier)
         self.step_settings = StepSettings(settings.fraction, settings.lr, settings.weight_decay)
         self.skipped_updates = 0
-
-    @property
-    def asks(self) -> bool:
-        return False
 
     def predict(self, views: Tensor) -> MethodOutput:
         with torch.no_grad():
@@ -66,8 +63,8 @@ class CocoopTpt:
         self.skipped_updates += not updated
         return MethodOutput(torch.softmax(outcome.logits, dim=-1), float(outcome.entropy), updated=updated)
 
-    def learn(self, id: int, label: int, item: ReplayItem) -> None:
-        """Nothing is learned from labels."""
+    def grow(self, old: Self) -> None:
+        self.restore(old.snapshot())
 
     def snapshot(self) -> Snapshot:
         tensors = {f"anchor.{name}": value for name, value in self.parameters.items()}
@@ -85,5 +82,7 @@ class CocoopTpt:
         return {"skipped_updates": self.skipped_updates}
 
 
+@method("cocoop+tpt", CocoopTptSettings, prompts="cocoop")
 def build(clip: Clip, classes: tuple[str, ...], settings: CocoopTptSettings, seed: int) -> CocoopTpt:
+    """TPT on top of the context CoCoOp writes for the image."""
     return CocoopTpt(clip, classes, trained_prompts(clip, settings.prompts, family="cocoop"), settings)

@@ -12,6 +12,8 @@ from torch import Tensor
 from taps.adapt.losses import mean_entropy, mean_log_probs, select_confident
 from taps.clip import Clip
 from taps.methods.frozen import Frozen, Rule
+from taps.methods.ranges import setting
+from taps.methods.registry import method
 from taps.methods.settings import ViewSettings
 from taps.prompts import Prompts
 from taps.prompts.choose import choose_prompts
@@ -39,7 +41,7 @@ class ZeroSettings(EnsembleSettings):
     """
 
     fraction: float = 0.3
-    ties: str = "views"
+    ties: str = setting("views", choices=("views", "mean"))
 
 
 def confident_mean(logits: Tensor, *, fraction: float) -> tuple[Tensor, Tensor]:
@@ -71,11 +73,15 @@ def confident_vote(logits: Tensor, *, fraction: float, ties: str = "views") -> t
     return (votes + more) / (len(kept) + 1), mean_entropy(kept)
 
 
+@method("view_ensemble", EnsembleSettings, prompts="optional", baseline=3)
 def build(clip: Clip, classes: tuple[str, ...], settings: EnsembleSettings, seed: int) -> Frozen:
+    """Mean probability of the confident views; no gradient."""
     return _read(clip, classes, settings, partial(confident_mean, fraction=settings.fraction))
 
 
+@method("zero", ZeroSettings, prompts="optional")
 def build_vote(clip: Clip, classes: tuple[str, ...], settings: ZeroSettings, seed: int) -> Frozen:
+    """The vote of the confident views; no gradient."""
     rule = partial(confident_vote, fraction=settings.fraction, ties=settings.ties)
     return _read(clip, classes, settings, rule)
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from taps.adapt.losses import mean_entropy
-from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
-from taps.methods.base import MethodOutput, Snapshot
+from taps.errors import SettingsError
+from taps.methods.base import Footing, Method, MethodOutput, Snapshot
+from taps.methods.registry import method
 from taps.methods.settings import TextSettings
 from taps.prompts import Prompts
 from taps.prompts.base import Parameters
@@ -36,7 +38,7 @@ class FrozenSettings(TextSettings):
     prompts: str | Path | Prompts | None = None
 
 
-class Frozen:
+class Frozen(Method):
     """A model that never changes.
 
     Args:
@@ -70,10 +72,6 @@ class Frozen:
             with torch.no_grad():
                 self.text, self.vision = class_features(self.classifier, self.parameters)
 
-    @property
-    def asks(self) -> bool:
-        return False
-
     @torch.no_grad()
     def predict(self, views: Tensor) -> MethodOutput:
         features = self.classifier.image(self.classifier.clip.preprocess(views), self.vision)
@@ -83,8 +81,16 @@ class Frozen:
         probs, entropy = self.rule(self.classifier.logits(features, text))
         return MethodOutput(probs, float(entropy), feature=features[0])
 
-    def learn(self, id: int, label: int, item: ReplayItem) -> None:
-        """Nothing is learned."""
+    def footing(self) -> Footing:
+        if self.text is None:
+            raise SettingsError(
+                "A head needs class texts that are the same for every image; CoCoOp's are not."
+            )
+        bases = ("zero_shot",) if self.rule is view_zero else ("zero_shot", "own")
+        return Footing(self.classifier, self.text.detach(), bases)
+
+    def grow(self, old: Self) -> None:
+        """Nothing was learned, so nothing is to be taken over."""
 
     def snapshot(self) -> Snapshot:
         if self.prompts is None:
@@ -92,28 +98,29 @@ class Frozen:
         tensors = {f"anchor.{name}": value for name, value in self.parameters.items()}
         return Snapshot(tensors, {"kind": self.prompts.kind, "suffix": self.prompts.suffix})
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """There is nothing to restore: the prompts come with the settings."""
-
-    def summary(self) -> dict[str, Any]:
-        return {}
-
 
 def view_zero(logits: Tensor) -> tuple[Tensor, Tensor]:
     """The prediction of the image itself."""
     return torch.softmax(logits[0], dim=-1), mean_entropy(logits[:1])
 
 
+@method("source", FrozenSettings, prompts="any", baseline=2)
 def build_source(clip: Clip, classes: tuple[str, ...], settings: FrozenSettings, seed: int) -> Frozen:
-    """The prompts that TAPS starts from, MaPLe unless others are given."""
+    """The trained prompts TAPS starts from, not adapted."""
     return Frozen(clip, classes, view_zero, prompts=choose_prompts(clip, settings.prompts, default="maple"))
 
 
-def trained(family: str) -> Callable[[Clip, tuple[str, ...], FrozenSettings, int], Frozen]:
-    """A builder for the trained prompts of one family."""
+def build_trained(
+    clip: Clip, classes: tuple[str, ...], settings: FrozenSettings, seed: int, *, family: str
+) -> Frozen:
+    """The trained prompts of one family."""
+    return Frozen(clip, classes, view_zero, prompts=trained_prompts(clip, settings.prompts, family=family))
 
-    def build(clip: Clip, classes: tuple[str, ...], settings: FrozenSettings, seed: int) -> Frozen:
-        prompts = trained_prompts(clip, settings.prompts, family=family)
-        return Frozen(clip, classes, view_zero, prompts=prompts)
 
-    return build
+for family, line in (
+    ("coop", "CoOp: a trained text context."),
+    ("cocoop", "CoCoOp: a trained text context that follows the image."),
+    ("proda", "ProDA: a trained bank of contexts, their mean classifies."),
+    ("maple", "MaPLe: trained prompts in both towers."),
+):
+    method(family, FrozenSettings, prompts=family, line=line)(partial(build_trained, family=family))

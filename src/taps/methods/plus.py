@@ -8,9 +8,8 @@ the labels alone, whom to believe (`taps.head`).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, make_dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -20,24 +19,21 @@ from torch import Tensor
 from taps.active import SCORES, Chooser
 from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
-from taps.errors import QueryError, SettingsError
+from taps.errors import QueryError
 from taps.head.examples import LabelledExample, example_arrays, examples_from
 from taps.head.head import DOUBT, Head
 from taps.head.notes import notes_on
-from taps.methods.amend import take_back
+from taps.methods import ensemble, taps, zero_shot  # noqa: F401  (they register what heads are put on)
 from taps.methods.base import Method, MethodOutput, Snapshot
-from taps.methods.ensemble import EnsembleSettings
-from taps.methods.frozen import Frozen, view_zero
-from taps.methods.settings import AskSettings, TextSettings
-from taps.methods.tuner import Tuner
-from taps.prompts.classifier import Classifier
+from taps.methods.ranges import setting
+from taps.methods.registry import find_method, method
+from taps.methods.settings import Asking
 
 Array = NDArray[np.float64]
-Inner = Frozen | Tuner
 
 
 @dataclass(frozen=True)
-class Plus:
+class Plus(Asking):
     """What a head adds to a method's settings.
 
     Attributes:
@@ -49,43 +45,12 @@ class Plus:
     """
 
     policy: str = "paced"
-    ask_by: str = "random"
-    undo: int = 100
+    ask_by: str = setting("random", choices=tuple(SCORES))
+    undo: int = setting(100, at_least=0)
 
 
-@dataclass(frozen=True)
-class Asks:
-    """For methods that ask nobody unless they carry a head. Fields as in `AskSettings`."""
-
-    rate: float = 0.05
-    warmup: int = 30
-    tau0: float = 2.0
-    tau0_relative: float | None = None
-    switch_at: float | None = None
-    budget: str | int = "soft"
-    order: str = "predict_first"
-
-
-@dataclass(frozen=True)
-class TapsPlusSettings(Plus, AskSettings):
-    """The paper's values, and the head's."""
-
-
-@dataclass(frozen=True)
-class ZeroShotPlusSettings(Plus, Asks, TextSettings):
-    """A template, and the head's values."""
-
-
-@dataclass(frozen=True)
-class EnsemblePlusSettings(Plus, Asks, EnsembleSettings):
-    """The views that TPT keeps, and the head's values."""
-
-
-class Headed:
+class Headed(Method):
     """A method with a label head.
-
-    Attributes:
-        grows: A state of fewer classes can be restored; see `taps.methods.amend`.
 
     Args:
         inner: The method that is ridden on.
@@ -94,27 +59,19 @@ class Headed:
         seed: For random choices.
     """
 
-    grows = True
+    asks = True
 
-    def __init__(self, inner: Inner, classes: tuple[str, ...], settings: Plus, seed: int) -> None:
-        if settings.ask_by not in SCORES:
-            raise SettingsError(
-                f"The setting ask_by is {settings.ask_by!r}; it must be one of {', '.join(SCORES)}."
-            )
-        self.inner: Inner = inner
+    def __init__(self, inner: Method, classes: tuple[str, ...], settings: Plus, seed: int) -> None:
+        self.inner = inner
         self.classes = classes
         self.settings = settings
-        self.classifier, self.text = footing(inner)
-        self.bases = bases_of(inner)
+        footing = inner.footing()
+        self.classifier, self.text, self.bases = footing.classifier, footing.text, footing.bases
         dim = int(self.text.shape[1])
         self.head = Head(dim, len(classes), len(self.bases))
         self.chooser = Chooser(settings.ask_by, dim, seed)
         self.examples: OrderedDict[int, LabelledExample] = OrderedDict()
         self.paths: dict[int, Array] = {}  # of the chooser, before each of the examples
-
-    @property
-    def asks(self) -> bool:
-        return True
 
     def predict(self, views: Tensor) -> MethodOutput:
         output = self.inner.predict(views)
@@ -173,7 +130,7 @@ class Headed:
         """Take an answer back: the head and the choice of questions are as if it had never been given.
 
         The labels that came after it are judged and learned anew without it. The method inside forgets it
-        too, as far as it can: see `taps.methods.amend`.
+        too, as far as it can.
 
         Raises:
             QueryError: The answer is none of the last `undo` ones.
@@ -191,7 +148,10 @@ class Headed:
         for other, example in zip(later, again, strict=True):
             self._keep(other, example, self.chooser.path())
         if self.inner.asks:
-            take_back(self.inner, id)
+            self.inner.forget(id)
+
+    def grow(self, old: Self) -> None:
+        self.restore(old.snapshot())
 
     def summary(self) -> dict[str, Any]:
         found = self.inner.summary() | self.head.summary() | self.chooser.summary()
@@ -222,35 +182,22 @@ class Headed:
         self.paths = {id: arrays["examples.paths"][i].copy() for i, id in enumerate(self.examples)}
 
 
-def footing(inner: Inner) -> tuple[Classifier, Tensor]:
-    """What a head stands on: the class texts at the loaded prompts."""
-    text = inner.text if isinstance(inner, Frozen) else inner.anchor.text
-    if text is None:
-        raise SettingsError("A head needs class texts that are the same for every image; CoCoOp's are not.")
-    return inner.classifier, text.detach()
+def with_head(name: str, *, line: str) -> None:
+    """Register the method `name+`: the same with a head, for any method that has a `footing`."""
+    inner = find_method(name)
 
+    def build(clip: Clip, classes: tuple[str, ...], settings: Any, seed: int) -> Headed:
+        return Headed(inner.build(clip, classes, settings, seed), classes, settings, seed)
 
-def bases_of(inner: Inner) -> tuple[str, ...]:
-    """Names of the predictions a head can stand on: zero-shot (at the loaded prompts) first, its own last."""
-    if isinstance(inner, Tuner):
-        return ("zero_shot", "view_ensemble", "adapted") if inner.episodic else ("zero_shot", "adapted")
-    return ("zero_shot",) if inner.rule is view_zero else ("zero_shot", "own")
-
-
-def plus(
-    build: Callable[[Clip, tuple[str, ...], Any, int], Method],
-) -> Callable[[Clip, tuple[str, ...], Any, int], Headed]:
-    """A builder of the same method with a head; its settings must carry those of `Plus`."""
-
-    def build_headed(clip: Clip, classes: tuple[str, ...], settings: Any, seed: int) -> Headed:
-        inner = build(clip, classes, settings, seed)
-        if not isinstance(inner, Frozen | Tuner):
-            raise SettingsError(f"A head cannot ride on {type(inner).__name__}: it gives no features.")
-        return Headed(inner, classes, settings, seed)
-
-    return build_headed
+    settings = make_dataclass(f"{inner.settings.__name__}Plus", [], bases=(Plus, inner.settings), frozen=True)
+    method(f"{name}+", settings, prompts=inner.prompts, line=line)(build)
 
 
 def _kept(tensor: Tensor | None) -> Tensor:
     assert tensor is not None
     return tensor.detach().clone()
+
+
+with_head("taps", line="TAPS, and a head that learns from every answer.")
+with_head("zero_shot", line="Zero-shot CLIP, and the same head.")
+with_head("view_ensemble", line="The confident views' mean, and the same head.")

@@ -6,7 +6,6 @@ A preset is a data set's name, a variant's name, or several joined by "+", later
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from taps.errors import SettingsError
@@ -49,7 +48,7 @@ def preset(method: str, name: str) -> dict[str, Any]:
     >>> preset("taps", "imagenetv2")["buffer"], preset("tpt", "dtd"), preset("tpt", "dtd+augmix")
     (75, {}, {'augmix': True})
     """
-    known = {field.name for field in fields(find_method(method).settings)}
+    known = find_method(method).known
     values: dict[str, Any] = {}
     for part in name.split("+"):
         if part not in DATASETS and part not in VARIANTS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from taps.clip import Clip
+from taps.methods.registry import method
 from taps.methods.settings import TuneSettings
 from taps.methods.tuner import Tuner
 from taps.prompts.choose import trained_prompts
@@ -17,6 +18,8 @@ class PromptAlignSettings(TuneSettings):
     weight_coarse: float = 1.0
 
 
+@method("promptalign", PromptAlignSettings, prompts="maple")
 def build(clip: Clip, classes: tuple[str, ...], settings: PromptAlignSettings, seed: int) -> Tuner:
+    """MaPLe prompts, entropy and alignment to the source set's statistics."""
     prompts = trained_prompts(clip, settings.prompts, family="maple")
     return Tuner(clip, classes, prompts, settings, seed=seed)

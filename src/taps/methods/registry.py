@@ -1,101 +1,125 @@
-"""Every method by its name: one line each."""
+"""Every method by its name. A method registers itself where it is defined: `@method("tda", TdaSettings)`."""
 
 from __future__ import annotations
 
+import functools
+import importlib
+import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 from taps.clip import Clip
 from taps.errors import SettingsError
-from taps.methods import cocoop_tpt, ensemble, frozen, plus, promptalign, taps, tda, tpt, zero_shot
 from taps.methods.base import Method
-from taps.methods.settings import AskSettings, TextSettings, make_settings
+from taps.methods.plugins import load_plugins
+from taps.methods.settings import Asking, Settings, make_settings
 
 Build = Callable[[Clip, tuple[str, ...], Any, int], Method]
+B = TypeVar("B", bound=Build)
 
 
 @dataclass(frozen=True)
 class Registered:
-    """A method's settings, how it is built, and what `taps methods` says of it."""
+    """What is known of a method.
 
-    settings: type[TextSettings]
+    Attributes:
+        name: What users type.
+        build: Makes it: `build(clip, classes, settings, seed)`.
+        settings: Its settings.
+        line: What `taps methods` says of it.
+        prompts: Which learned prompts it starts from. None: it takes none. "hand": the words "a photo of a",
+            whatever others are given. "optional": those given, else the template's words. "any": those given,
+            else MaPLe's. Or a family's name: trained ones of that family, and no others.
+        baseline: Its place among those that stand in every table, from 1 on; 0 for none.
+    """
+
+    name: str
     build: Build
+    settings: type[Settings]
     line: str
+    prompts: str | None = None
+    baseline: int = 0
+
+    @property
+    def asks(self) -> bool:
+        return issubclass(self.settings, Asking)
+
+    @property
+    def known(self) -> set[str]:
+        """Names of its settings."""
+        return {field.name for field in fields(self.settings)}
 
 
-METHODS: dict[str, Registered] = {
-    "zero_shot": Registered(
-        TextSettings, zero_shot.build, "CLIP with 'a photo of a {}.'; nothing is learned."
-    ),
-    "view_ensemble": Registered(
-        ensemble.EnsembleSettings, ensemble.build, "Mean probability of the confident views; no gradient."
-    ),
-    "source": Registered(
-        frozen.FrozenSettings, frozen.build_source, "The trained prompts TAPS starts from, not adapted."
-    ),
-    "tpt": Registered(tpt.TptSettings, tpt.build, "One entropy step on the text context for each image."),
-    "tpt_skip": Registered(
-        tpt.SkipSettings, tpt.build_skip, "TPT without updates on the 1 % most uncertain images (Table 1)."
-    ),
-    "coop": Registered(frozen.FrozenSettings, frozen.trained("coop"), "CoOp: a trained text context."),
-    "coop+tpt": Registered(tpt.TptSettings, tpt.trained_tpt("coop"), "TPT on top of CoOp's context."),
-    "cocoop": Registered(
-        frozen.FrozenSettings,
-        frozen.trained("cocoop"),
-        "CoCoOp: a trained text context that follows the image.",
-    ),
-    "cocoop+tpt": Registered(
-        cocoop_tpt.CocoopTptSettings,
-        cocoop_tpt.build,
-        "TPT on top of the context CoCoOp writes for the image.",
-    ),
-    "proda": Registered(
-        frozen.FrozenSettings,
-        frozen.trained("proda"),
-        "ProDA: a trained bank of contexts, their mean classifies.",
-    ),
-    "maple": Registered(
-        frozen.FrozenSettings, frozen.trained("maple"), "MaPLe: trained prompts in both towers."
-    ),
-    "maple+tpt": Registered(tpt.TptSettings, tpt.trained_tpt("maple"), "TPT on top of MaPLe's prompts."),
-    "promptalign": Registered(
-        promptalign.PromptAlignSettings,
-        promptalign.build,
-        "MaPLe prompts, entropy and alignment to the source set's statistics.",
-    ),
-    "taps": Registered(
-        AskSettings, taps.build, "The paper's method: MaPLe prompts, entropy and labelled memory."
-    ),
-    "taps+": Registered(
-        plus.TapsPlusSettings, plus.plus(taps.build), "TAPS, and a head that learns from every answer."
-    ),
-    "zero_shot+": Registered(
-        plus.ZeroShotPlusSettings, plus.plus(zero_shot.build), "Zero-shot CLIP, and the same head."
-    ),
-    "view_ensemble+": Registered(
-        plus.EnsemblePlusSettings, plus.plus(ensemble.build), "The confident views' mean, and the same head."
-    ),
-    "tda": Registered(tda.TdaSettings, tda.build, "A training-free cache of confident and of unsure images."),
-    "zero": Registered(
-        ensemble.ZeroSettings, ensemble.build_vote, "The vote of the confident views; no gradient."
-    ),
-}
+_METHODS: dict[str, Registered] = {}
 
 
-def register(name: str, settings: type[TextSettings], build: Build, line: str) -> None:
-    """Add a method of your own under a new name."""
-    if name in METHODS:
-        raise SettingsError(f"There is a method named {name!r} already; choose another name.")
-    METHODS[name] = Registered(settings, build, line)
+def method(
+    name: str,
+    settings: type[Settings],
+    *,
+    prompts: str | None = None,
+    line: str | None = None,
+    baseline: int = 0,
+) -> Callable[[B], B]:
+    """Give a method its name; every command knows it from then on.
+
+    Stands above a class, or a function, that is called with the model, the class names, the settings and the
+    seed. `line` is the first line of its docstring unless given; for the others see `Registered`.
+    """
+
+    def register(build: B) -> B:
+        if name in _METHODS:
+            raise SettingsError(f"There is a method named {name!r} already; choose another name.")
+        said = line or (build.__doc__ or "").strip().partition("\n")[0]
+        _METHODS[name] = Registered(name, build, settings, said, prompts, baseline)
+        return build
+
+    return register
+
+
+@functools.cache
+def _load_own() -> None:
+    """Import every module of this package; those that are methods register themselves."""
+    import taps.methods as package
+
+    for found in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{found.name}")
+
+
+def all_methods() -> dict[str, Registered]:
+    """Every method by name: the baselines, then the others by the alphabet; plugins' too."""
+    _load_own()
+    load_plugins()
+    return dict(sorted(_METHODS.items(), key=lambda item: (item[1].baseline or 99, item[0])))
+
+
+def list_methods() -> list[str]:
+    """Names of all methods.
+
+    >>> "taps" in list_methods()
+    True
+    """
+    return list(all_methods())
 
 
 def find_method(name: str) -> Registered:
-    if name not in METHODS:
-        raise SettingsError(f"There is no method named {name!r}; use one of {', '.join(METHODS)}.")
-    return METHODS[name]
+    if name not in _METHODS:
+        known = all_methods()
+        if name not in known:
+            raise SettingsError(f"There is no method named {name!r}; use one of {', '.join(known)}.")
+    return _METHODS[name]
 
 
-def method_settings(name: str, values: Mapping[str, Any]) -> TextSettings:
+def method_settings(name: str, values: Mapping[str, Any]) -> Settings:
     """The settings of a method from keyword arguments."""
     return make_settings(find_method(name).settings, values, method=name)
+
+
+def settings(name: str) -> dict[str, Any]:
+    """A method's settings and their defaults.
+
+    >>> settings("tpt")["lr"]
+    0.005
+    """
+    return {field.name: field.default for field in fields(find_method(name).settings)}

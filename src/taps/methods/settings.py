@@ -1,22 +1,47 @@
-"""Settings that methods have in common: dataclasses that build on each other, fields only."""
+"""Settings that methods have in common: dataclasses that build on each other, each field with its range."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from taps.active.buffer import EVICTIONS
 from taps.adapt.graphs import ENGINES
 from taps.errors import SettingsError
 from taps.images.views import BACKENDS
+from taps.methods.ranges import check_ranges, setting
 from taps.prompts import Prompts
 from taps.prompts.source import SourceStats
 
 
 @dataclass(frozen=True)
-class TextSettings:
+class Settings:
+    """What the learner reads of every method's settings.
+
+    Here they are fixed; a method that leaves the choice to its user has a field of the same name.
+
+    Attributes:
+        views: How many views of an image it is given, view 0 included.
+        view_backend: "tensor" or "pillow".
+        augmix: Whether random views are also mixed with distorted copies of themselves.
+        order: "predict_first" (the tables' protocol) or "ask_first" (the expert's answer is the prediction).
+        undo: How many of the last answers can be taken back, where the method still remembers them.
+    """
+
+    views = 1
+    view_backend = "tensor"
+    augmix = False
+    order = "predict_first"
+    undo = 100
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@dataclass(frozen=True)
+class TextSettings(Settings):
     """For methods that need class texts and one view.
 
     Attributes:
@@ -37,10 +62,16 @@ class ViewSettings(TextSettings):
         view_backend: "tensor" or "pillow".
     """
 
-    views: int = 64
-    fraction: float = 0.1
+    views: int = setting(64, at_least=1)
+    fraction: float = setting(0.1, above=0, at_most=1)
     augmix: bool = False
-    view_backend: str = "tensor"
+    view_backend: str = setting("tensor", choices=BACKENDS)
+
+
+def is_reset(value: str) -> bool:
+    return value in ("sample", "never") or (
+        value.startswith("every:") and value[6:].isdecimal() and int(value[6:]) >= 1
+    )
 
 
 @dataclass(frozen=True)
@@ -64,30 +95,25 @@ class TuneSettings(ViewSettings):
     """
 
     prompts: str | Path | Prompts | None = None
-    lr: float | None = None
-    weight_decay: float = 0.01
-    weight_entropy: float = 1.0
-    weight_coarse: float = 0.0
-    align: str = "promptalign"
+    lr: float | None = setting(None, at_least=0)
+    weight_decay: float = setting(0.01, at_least=0)
+    weight_entropy: float = setting(1.0, at_least=0)
+    weight_coarse: float = setting(0.0, at_least=0)
+    align: str = setting("promptalign", choices=("promptalign", "paper"))
     align_layers: tuple[int, ...] | None = None
     source: str | Path | SourceStats | None = None
-    reset: str = "sample"
+    reset: str = setting("sample", rule=is_reset, words='"sample", "never" or "every:k" with k of at least 1')
     guard: bool = True
-    guard_window: int = 100
-    engine: str = "auto"
+    guard_window: int = setting(100, at_least=2)
+    engine: str = setting("auto", choices=ENGINES)
 
 
 @dataclass(frozen=True)
-class AskSettings(TuneSettings):
-    """For methods that ask an expert.
+class Asking(Settings):
+    """For methods that ask an expert: whom to ask about, and how often.
 
     Attributes:
-        weight_ce: α, weight of the labelled memory's cross-entropy.
-        weight_fine: γ, weight of its alignment to class statistics.
-        buffer: L, how many labelled images are kept.
-        eviction: "balanced" (Algorithm 2), "random", "oldest" or "age_uncertainty".
-        chunk: Memory entries per forward where prompts carry over; on a GPU two forwards run at once.
-        policy: "dynamic" (Algorithm 1), "quantile", "random" or "fixed".
+        policy: "dynamic" (Algorithm 1), "quantile", "random", "fixed" or "paced".
         rate: Share of images to ask about.
         warmup: T_min, images before the threshold is estimated.
         tau0: τ0, threshold until then, in nats.
@@ -98,22 +124,38 @@ class AskSettings(TuneSettings):
         order: "predict_first" (the tables' protocol) or "ask_first" (the expert's answer is the prediction).
     """
 
-    weight_ce: float = 1.0
-    weight_fine: float = 0.0
-    buffer: int = 150
-    eviction: str = "balanced"
-    chunk: int = 40
-    policy: str = "dynamic"
-    rate: float = 0.05
-    warmup: int = 30
+    policy: str = setting("dynamic", choices=("dynamic", "quantile", "random", "fixed", "paced"))
+    rate: float = setting(0.05, above=0, below=1)
+    warmup: int = setting(30, at_least=0)
     tau0: float = 2.0
     tau0_relative: float | None = None
     switch_at: float | None = None
-    budget: str | int = "soft"
-    order: str = "predict_first"
+    budget: str | int = setting(
+        "soft", at_least=0, choices=("soft", "hard"), words="soft, hard, or a number of questions"
+    )
+    order: str = setting("predict_first", choices=("predict_first", "ask_first"))
 
 
-S = TypeVar("S", bound=TextSettings)
+@dataclass(frozen=True)
+class AskSettings(Asking, TuneSettings):
+    """For methods that tune prompts on each image and on a memory of labelled ones.
+
+    Attributes:
+        weight_ce: α, weight of the labelled memory's cross-entropy.
+        weight_fine: γ, weight of its alignment to class statistics.
+        buffer: L, how many labelled images are kept.
+        eviction: "balanced" (Algorithm 2), "random", "oldest" or "age_uncertainty".
+        chunk: Memory entries per forward where prompts carry over; on a GPU two forwards run at once.
+    """
+
+    weight_ce: float = setting(1.0, at_least=0)
+    weight_fine: float = setting(0.0, at_least=0)
+    buffer: int = setting(150, at_least=0)
+    eviction: str = setting("balanced", choices=EVICTIONS)
+    chunk: int = setting(40, at_least=1)
+
+
+S = TypeVar("S", bound=Settings)
 
 
 def make_settings(kind: type[S], values: Mapping[str, Any], *, method: str) -> S:
@@ -125,51 +167,7 @@ def make_settings(kind: type[S], values: Mapping[str, Any], *, method: str) -> S
             f"The method {method!r} has no setting {', '.join(unknown)}; its settings are "
             f"{', '.join(sorted(known))}."
         )
-    settings = kind(**values)
-    check_settings(settings)
-    return settings
-
-
-def check_settings(settings: TextSettings) -> None:
-    """Refuse values out of range, naming the field and the value."""
-    values = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    rules: dict[str, tuple[Callable[[Any], bool], str]] = {
-        "views": (lambda v: isinstance(v, int) and v >= 1, "a whole number of at least 1"),
-        "fraction": (lambda v: 0 < v <= 1, "above 0 and at most 1"),
-        "view_backend": (lambda v: v in BACKENDS, f"one of {', '.join(BACKENDS)}"),
-        "lr": (lambda v: v is None or 0 <= v < math.inf, "0 or more, and finite"),
-        "weight_decay": (lambda v: v >= 0, "0 or more"),
-        "weight_entropy": (lambda v: v >= 0, "0 or more"),
-        "weight_coarse": (lambda v: v >= 0, "0 or more"),
-        "weight_ce": (lambda v: v >= 0, "0 or more"),
-        "weight_fine": (lambda v: v >= 0, "0 or more"),
-        "align": (lambda v: v in ("promptalign", "paper"), "promptalign or paper"),
-        "order": (lambda v: v in ("predict_first", "ask_first"), "predict_first or ask_first"),
-        "reset": (is_reset, '"sample", "never" or "every:k" with k of at least 1'),
-        "engine": (lambda v: v in ENGINES, f"one of {', '.join(ENGINES)}"),
-        "guard_window": (lambda v: isinstance(v, int) and v >= 2, "a whole number of at least 2"),
-        "scale": (lambda v: v is None or 0 < v < math.inf, "above 0 and finite, or None"),
-        "ties": (lambda v: v in ("views", "mean"), "views or mean"),
-        "skip": (lambda v: 0 < v < 1, "above 0 and below 1"),
-        "chunk": (lambda v: isinstance(v, int) and v >= 1, "a whole number of at least 1"),
-        "buffer": (lambda v: isinstance(v, int) and v >= 0, "a whole number of at least 0"),
-    }
-    for name, (holds, wanted) in rules.items():
-        if name in values and not _holds(holds, values[name]):
-            raise SettingsError(f"The setting {name} is {values[name]!r}; it must be {wanted}.")
-
-
-def _holds(rule: Callable[[Any], bool], value: Any) -> bool:
-    try:
-        return rule(value)
-    except (TypeError, AttributeError):  # a word where a number belongs, or the other way round
-        return False
-
-
-def is_reset(value: str) -> bool:
-    return value in ("sample", "never") or (
-        value.startswith("every:") and value[6:].isdecimal() and int(value[6:]) >= 1
-    )
+    return kind(**values)
 
 
 def reset_period(reset: str) -> int:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from taps.adapt.losses import mean_entropy
-from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
-from taps.methods.base import MethodOutput, Snapshot
+from taps.methods.base import Method, MethodOutput, Snapshot
+from taps.methods.ranges import setting
+from taps.methods.registry import method
 from taps.methods.settings import TextSettings
 from taps.prompts.classifier import Classifier, class_texts
 
@@ -34,16 +36,16 @@ class TdaSettings(TextSettings):
         mask_above: An unsure image votes against the classes it gave at least this probability.
     """
 
-    scale: float | None = 100.0
-    positive_shots: int = 3
+    scale: float | None = setting(100.0, above=0)
+    positive_shots: int = setting(3, at_least=0)
     positive_weight: float = 2.0
-    positive_sharpness: float = 3.0
-    negative_shots: int = 2
+    positive_sharpness: float = setting(3.0, at_least=0)
+    negative_shots: int = setting(2, at_least=0)
     negative_weight: float = 0.117
-    negative_sharpness: float = 1.0
-    unsure_from: float = 0.2
-    unsure_to: float = 0.5
-    mask_above: float = 0.03
+    negative_sharpness: float = setting(1.0, at_least=0)
+    unsure_from: float = setting(0.2, at_least=0)
+    unsure_to: float = setting(0.5, at_least=0)
+    mask_above: float = setting(0.03, at_least=0, below=1)
 
 
 class Cache:
@@ -64,6 +66,10 @@ class Cache:
             return 0.0
         features, values = (torch.stack(part) for part in ([k[1] for k in kept], [k[2] for k in kept]))
         return torch.exp(sharpness * (features @ feature - 1)) @ values
+
+    def widen(self, classes: int) -> None:
+        for label, kept in self.items.items():
+            self.items[label] = [(h, x, F.pad(value, (0, classes - len(value)))) for h, x, value in kept]
 
     def tensors(self, prefix: str) -> dict[str, Tensor]:
         return {
@@ -90,20 +96,17 @@ class Cache:
         }
 
 
-class Tda:
-    """Zero-shot CLIP with two caches."""
+@method("tda", TdaSettings)
+class Tda(Method):
+    """A training-free cache of confident and of unsure images."""
 
-    def __init__(self, clip: Clip, classes: tuple[str, ...], settings: TdaSettings) -> None:
+    def __init__(self, clip: Clip, classes: tuple[str, ...], settings: TdaSettings, seed: int) -> None:
         self.settings = settings
         texts = class_texts(classes, settings.template)
         self.classifier = Classifier(clip, clip.text_layout(texts), kind=None)
         with torch.no_grad():
             self.text = self.classifier.text(None)
         self.positive, self.negative = Cache(settings.positive_shots), Cache(settings.negative_shots)
-
-    @property
-    def asks(self) -> bool:
-        return False
 
     @torch.no_grad()
     def predict(self, views: Tensor) -> MethodOutput:
@@ -132,8 +135,11 @@ class Tda:
         if settings.unsure_from < entropy / math.log2(len(probs)) < settings.unsure_to:
             self.negative.add(label, entropy, feature, (probs > settings.mask_above).to(probs.dtype))
 
-    def learn(self, id: int, label: int, item: ReplayItem) -> None:
-        """Nothing is learned from labels."""
+    def grow(self, old: Self) -> None:
+        """Cached images vote neither for nor against a class that was not there."""
+        self.restore(old.snapshot())
+        for cache in (self.positive, self.negative):
+            cache.widen(len(self.text))
 
     def snapshot(self) -> Snapshot:
         tensors = self.positive.tensors("positive") | self.negative.tensors("negative")
@@ -152,7 +158,3 @@ class Tda:
             for name, cache in (("positive", self.positive), ("negative", self.negative))
         }
         return {f"cache_{name}": count for name, count in held.items()}
-
-
-def build(clip: Clip, classes: tuple[str, ...], settings: TdaSettings, seed: int) -> Tda:
-    return Tda(clip, classes, settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from taps.adapt.step import StepSettings
 from taps.clip import Clip
 from taps.errors import StateError
 from taps.methods.alignment import find_alignment
-from taps.methods.base import MethodOutput, Snapshot
+from taps.methods.base import Footing, Method, MethodOutput, Snapshot
 from taps.methods.guard import Guard
 from taps.methods.settings import AskSettings, TuneSettings, reset_period
 from taps.prompts import Parameters, Prompts
@@ -28,7 +28,7 @@ log = logging.getLogger("taps")
 EPISODIC_LR, CONTINUAL_LR = 4e-3, 5e-5
 
 
-class Tuner:
+class Tuner(Method):
     """Prompts that take one gradient step for each image.
 
     Args:
@@ -132,6 +132,21 @@ class Tuner:
         self.engine.learn(self.classifier, self.point, self.memory, id, label, item)
         if self.guard is not None:
             self.guard.labelled()
+
+    def forget(self, id: int) -> None:
+        """The sample leaves the buffer; prompts that carry over keep the steps they took because of it."""
+        assert self.memory is not None
+        self.memory.remove(id)
+
+    def remembers(self, id: int) -> bool:
+        return self.memory is not None and id in self.memory.buffer
+
+    def grow(self, old: Self) -> None:
+        self.restore(old.snapshot())
+
+    def footing(self) -> Footing:
+        ensemble = ("view_ensemble",) if self.episodic else ()
+        return Footing(self.classifier, self.anchor.text.detach(), ("zero_shot", *ensemble, "adapted"))
 
     def _start_afresh(self) -> None:
         self.point, self.moments = self.anchor, self.fresh

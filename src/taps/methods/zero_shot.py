@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from taps.clip import Clip
 from taps.methods.frozen import Frozen, view_zero
+from taps.methods.registry import method
 from taps.methods.settings import TextSettings
 
 
+@method("zero_shot", TextSettings, baseline=1)
 def build(clip: Clip, classes: tuple[str, ...], settings: TextSettings, seed: int) -> Frozen:
+    """CLIP with 'a photo of a {}.'; nothing is learned."""
     return Frozen(clip, classes, view_zero, template=settings.template)

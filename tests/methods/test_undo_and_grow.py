@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,11 @@ import pytest
 import torch
 
 from taps import Learner
+from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
 from taps.errors import ClassNameError, QueryError, SettingsError
 from taps.head.head import Head
-from taps.methods import registry
-from taps.methods.frozen import Frozen, view_zero
-from taps.methods.settings import TextSettings
+from taps.methods import Method, MethodOutput, registry
 from taps.types import PixelArray
 
 Picture = Callable[[int], PixelArray]
@@ -222,29 +221,27 @@ def test_classes_that_cannot_be_added_are_refused(
     assert learner.predict_one(picture(4)).probs.shape == (4,)
 
 
-@dataclass(frozen=True)
-class Own:
-    """A method of one's own that says nothing about growing."""
+class Own(Method):
+    """A method of one's own that says nothing about forgetting or growing."""
 
-    inner: Frozen
     asks = True
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ("forget", "grows"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)
+    def predict(self, views: torch.Tensor) -> MethodOutput:
+        feature = views[0].double().mean(dim=(1, 2))
+        return MethodOutput(torch.full((4,), 0.25), 1.0, item=ReplayItem(None, None, feature))
 
 
-def test_methods_of_ones_own_that_cannot_grow_say_so(
+def test_methods_of_ones_own_that_cannot_forget_or_grow_say_so(
     tiny: Clip, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def build(clip: Clip, classes: tuple[str, ...], settings: TextSettings, seed: int) -> Any:
-        return Own(Frozen(clip, classes, view_zero))
-
-    monkeypatch.setitem(
-        registry.METHODS, "own", registry.Registered(registry.METHODS["zero_shot+"].settings, build, "")
-    )
+    own = replace(registry.find_method("zero_shot+"), name="own", build=lambda *_: Own())
+    monkeypatch.setitem(registry._METHODS, "own", own)
     learner = Learner(tiny, CLASSES, "own", **ALWAYS)
     with pytest.raises(SettingsError, match="Own cannot take in classes added later"):
         learner.add_class("rocket")
     assert learner.classes == tuple(CLASSES)
+    stream(learner, picture, 2)
+    with pytest.raises(QueryError, match="none of the last 0"):
+        learner.undo(1)
+    with pytest.raises(QueryError, match="Own cannot take answers back"):
+        learner.method.forget(1)
