@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types contract docs parity chaos bench clean
+.PHONY: demo test lint types contract docs parity chaos mutants bench clean
 
 demo: $(STAMP)
 	$(BIN)/taps demo
@@ -31,6 +31,12 @@ parity: $(STAMP)
 chaos: $(STAMP)
 	$(BIN)/python -m pytest -m slow tests/chaos
 
+# Hours: plants small bugs one by one in the modules that [tool.mutmut] names and runs the tests that reach them.
+mutants: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,mutants]"
+	OMP_NUM_THREADS=1 $(BIN)/mutmut run --max-children 1
+	$(BIN)/python tests/mutants.py
+
 bench: $(STAMP)
 	$(BIN)/taps bench step --model pocket --classes 100 --buffer 0,150 --views 16 --quick
 
@@ -41,4 +47,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) mutants build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -153,3 +154,10 @@ def test_both_forms_of_alignment(layers: int) -> None:
     assert align_paper(features, means, variances).item() == pytest.approx(printed)
     published = 100 / 3 * sum(0.5 * total / 12 for total in mean_sums + variance_sums)
     assert align_promptalign(features, means, variances).item() == pytest.approx(published)
+
+
+@pytest.mark.parametrize("align", [align_promptalign, align_paper])
+def test_alignment_needs_statistics_of_every_block(align: Callable[..., torch.Tensor]) -> None:
+    blocks = [torch.ones(2, 3, 4), torch.ones(2, 3, 4)]
+    with pytest.raises(ValueError, match="zip"):
+        align(blocks, [torch.ones(3, 4)], [torch.ones(3, 4)])

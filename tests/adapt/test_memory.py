@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from taps.active.buffer import Buffer, choose_victim
+from taps import load_clip
+from taps.active.buffer import Buffer, Entry, choose_victim
 from taps.adapt.gradient import Gradient, Point, point_at, to_parameters
-from taps.adapt.memory import Memory, ReplayItem, replay_item_from, replay_item_tensors
+from taps.adapt.losses import ALIGN
+from taps.adapt.memory import (
+    Alignment,
+    Memory,
+    ReplayItem,
+    Target,
+    _housed,
+    make_alignment,
+    replay_item_from,
+    replay_item_tensors,
+)
 from taps.clip import Clip
 from taps.clip.tokenizer import encode
 from taps.prompts import Prompts, coop
 from taps.prompts.classifier import Classifier
 from taps.prompts.classify import prompt_classifier
+from taps.prompts.source import SourceStats
 from tests import literal
 from tests.literal import Labelled, Literal, Weights
 
@@ -145,19 +161,202 @@ def test_one_bad_gradient_does_not_stay_in_the_sum(tiny64: Clip) -> None:
     assert constant.abs().max() > 0
 
 
-@pytest.mark.parametrize("with_gradient", [True, False])
-def test_evidence_comes_back_from_its_tensors(with_gradient: bool) -> None:
-    generator = torch.Generator().manual_seed(0)
-    gradient = Gradient(torch.rand(2, generator=generator), torch.rand(3, generator=generator))
+def test_an_answer_taken_back_leaves_the_sum_of_the_others(tiny64: Clip, maple_prompts: Prompts) -> None:
+    classifier, point = setting(tiny64, maple_prompts)
+    memory = Memory(Buffer(3), anchor=point, weight_ce=0.7)
+    for id in range(4):  # image 0 is evicted for image 3: all are of one class
+        memory.insert(classifier, point, id, 1, item(classifier, point, random_pixels(id)))
+    (evicted,) = {0, 1, 2, 3} - {entry.id for entry in memory.buffer.entries()}
+    assert memory.remove(evicted) is None
+    gone, *kept = [entry.id for entry in memory.buffer.entries()]
+    removed = memory.remove(gone)
+    assert removed is not None
+    assert removed.id == gone
+    held = [Labelled(random_pixels(id), 1) for id in kept]
+    found = to_parameters(classifier, point.parameters, memory.constant())
+    for name, wanted in plain_gradient(tiny64, maple_prompts, point, held, 0.7).items():
+        assert (found[name] - wanted).abs().max() < 1e-9 * max(1.0, wanted.abs().max().item()), name
+    for id in kept:
+        memory.remove(id)
+    assert memory.total == Gradient(None, None)  # to the bit: an empty memory leaves no rounding behind
+
+
+def test_a_continual_memory_gives_answers_back_too(tiny64: Clip) -> None:
+    classifier, point = setting(tiny64, coop.initial(tiny64))
+    memory, other = (Memory(Buffer(3), anchor=None, weight_ce=0.7) for _ in range(2))
+    for id in range(3):
+        memory.insert(classifier, point, id, id, item(classifier, point, random_pixels(id)))
+    other.insert(classifier, point, 2, 2, item(classifier, point, random_pixels(2)))
+    for id in range(2):
+        memory.remove(id)
+    assert memory.total == Gradient(None, None)
+    one, two = (each.fresh(classifier, point).text for each in (memory, other))
+    assert one is not None
+    assert two is not None
+    assert torch.equal(one, two)
+
+
+def test_a_memory_names_all_that_must_be_saved(tiny64: Clip, maple_prompts: Prompts) -> None:
+    classifier, point = setting(tiny64, maple_prompts)
+    memory = Memory(Buffer(4), anchor=point, weight_ce=1.0)
+    assert dict(memory.tensors()) == {}
+    for id in range(2):
+        memory.insert(classifier, point, id, 1, item(classifier, point, random_pixels(id)))
+    named = dict(memory.tensors())
+    parts = ("feature", "gradient.text", "gradient.vision")
+    assert set(named) == {"total.text", "total.vision"} | {
+        f"entry.{i}.{part}" for i in (0, 1) for part in parts
+    }
+    for index, entry in enumerate(memory.buffer.entries()):
+        assert named[f"entry.{index}.feature"] is entry.payload.feature
+        assert named[f"entry.{index}.gradient.text"] is entry.payload.gradient.text
+    assert named["total.text"] is memory.total.text
+    assert named["total.vision"] is memory.total.vision
+
+
+@pytest.mark.parametrize("left_out", [(), ("text",), ("vision",), ("text", "vision")])
+@pytest.mark.parametrize("optional", [True, False])
+def test_a_replay_item_comes_back_from_its_tensors(left_out: tuple[str, ...], optional: bool) -> None:
+    parts = {part: None if part in left_out else torch.rand(3) for part in ("text", "vision")}
     given = ReplayItem(
-        pixels=None if with_gradient else random_pixels(0),
-        views=None,
-        feature=torch.rand(4, generator=generator),
-        gradient=gradient if with_gradient else None,
+        pixels=random_pixels(0) if optional else None,
+        views=random_pixels(1)[None] if optional else None,
+        feature=torch.rand(4),
+        gradient=None if len(left_out) == 2 else Gradient(**parts),
+        beliefs=torch.rand(2, 3) if optional else None,
     )
     tensors = dict(replay_item_tensors("pending.7", given))
-    assert all(name.startswith("pending.7.") for name in tensors)
-    back = replay_item_from("pending.7", tensors)
-    assert dict(replay_item_tensors("x", back)).keys() == dict(replay_item_tensors("x", given)).keys()
-    assert torch.equal(back.feature, given.feature)
-    assert (back.gradient is None) == (given.gradient is None)
+    names = {"pixels", "views", "beliefs"} if optional else set()
+    names |= {"feature", *(f"gradient.{part}" for part in parts if part not in left_out)}
+    assert set(tensors) == {f"pending.7.{name}" for name in names}
+    assert replay_item_from("pending.7", tensors) == given  # the very same tensors, or None
+
+
+def random_blocks(*shape: int) -> Tensor:
+    """Statistics of two blocks of three tokens and four channels."""
+    return torch.rand(*shape, 2, 3, 4, generator=torch.Generator().manual_seed(len(shape)))
+
+
+def source_of_two_blocks() -> SourceStats:
+    return SourceStats(
+        layers=(1, 5),
+        count=9,
+        mean=random_blocks(),
+        variance=random_blocks() + 0.5,
+        classes=("ship", "cat"),
+        class_counts=torch.tensor([4, 5]),
+        class_means=random_blocks(2),
+        class_variances=random_blocks(2) + 0.5,
+        model="m",
+        prompts="p",
+    )
+
+
+def model_on(device: str) -> Any:
+    config = SimpleNamespace(patches=1)
+    return SimpleNamespace(
+        clip=SimpleNamespace(device=torch.device(device), config=config), dtype=torch.float64
+    )
+
+
+def test_targets_have_the_device_and_the_precision_of_the_model() -> None:
+    far = make_alignment("paper", (5,), source_of_two_blocks(), ("cat",), model_on("meta"), True, depth=2)
+    assert far.coarse is not None
+    for target in (far.coarse, far.fine[0]):
+        for values in (target.means, target.variances):
+            assert (values.device.type, values.dtype) == ("meta", torch.float64)
+
+
+@pytest.mark.parametrize(("depth", "tokens"), [(1, (3, 3)), (2, (2, 3)), (5, (2, 3)), (6, (2, 2))])
+def test_targets_are_those_of_the_wanted_blocks_and_tokens(depth: int, tokens: tuple[int, int]) -> None:
+    source = source_of_two_blocks()
+    made = make_alignment("paper", (1, 5), source, ("cat", "ship"), model_on("cpu"), True, depth)
+    assert made.tokens == tokens
+    assert torch.equal(made.fine[0].means, source.class_means[1].double())
+    assert torch.equal(made.fine[1].variances, source.class_variances[0].double())
+    assert made.coarse is not None
+    assert torch.equal(made.coarse.means, source.mean.double())
+    assert torch.equal(made.coarse.variances, source.variance.double())
+    only = make_alignment("paper", (5,), source, ("cat",), model_on("cpu"), False, depth)
+    assert only.coarse is not None
+    assert torch.equal(only.coarse.means, source.mean[1:].double())
+    assert only.fine == {}
+
+
+def test_tokens_beyond_those_compared_count_as_equal() -> None:
+    features = [torch.rand(5, 3, 4, dtype=torch.float64) for _ in range(2)]
+    target = Target(random_blocks().double(), random_blocks().double() + 0.5)
+    expected = 0.0
+    for block, count in enumerate((2, 3)):
+        feature = features[block][:, :count]
+        own = (feature - feature.mean(dim=0)).square().mean(dim=0)
+        expected += float((feature.mean(dim=0) - target.means[block, :count]).abs().sum()) / 2
+        expected += float((own - target.variances[block, :count]).abs().sum()) / 2
+    alignment = Alignment("paper", (1, 5), (2, 3), target, {})
+    assert alignment.loss(features, target).item() == pytest.approx(expected)
+    with pytest.raises(ValueError, match="zip"):
+        alignment.loss(features[:1], target)
+
+
+def test_labels_are_sent_to_where_the_prompts_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device of shapes alone: what is not sent there cannot be computed with."""
+    text = torch.empty(3, 4, device="meta")
+    point = cast(Any, SimpleNamespace(text=text, tokens=SimpleNamespace(vision=None)))
+    classifier = cast(Any, SimpleNamespace(logits=lambda features, text: features @ text.T))
+    seen: list[str] = []
+
+    def spy(logits: Tensor, labels: Tensor) -> Tensor:
+        seen.append(labels.device.type)
+        return logits.sum(dim=1)
+
+    monkeypatch.setattr("taps.adapt.memory.cross_entropies", spy)
+    far = ReplayItem(None, None, torch.empty(4, device="meta"))
+    memory = Memory(Buffer(2), anchor=None, weight_ce=1.0)
+    memory._chunk_gradient(classifier, point, [Entry(0, 1, 0.0, 0, far)], 1)
+    with pytest.raises(RuntimeError):  # a loss of no value cannot be told to the host
+        memory.sample_gradient(classifier, point, far, 1)
+    assert seen == ["meta", "meta"]
+
+
+def test_fine_alignment_is_computed_in_the_precision_of_the_losses(
+    maple_prompts: Prompts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = load_clip("tiny", device="cpu", dtype=torch.bfloat16)
+    classifier = prompt_classifier(half, CLASSES, maple_prompts)
+    point = point_at(classifier, dict(maple_prompts.parameters))
+    seen: list[torch.dtype] = []
+
+    def spy(features: list[Tensor], means: list[Tensor], variances: list[Tensor]) -> Tensor:
+        seen.extend(feature.dtype for feature in features)
+        return features[0].sum()
+
+    monkeypatch.setitem(ALIGN, "paper", spy)
+    target = Target(torch.zeros(1), torch.zeros(1))
+    alignment = Alignment("paper", (0, 2), (5, 5), None, {1: target})
+    memory = Memory(Buffer(2), anchor=point, weight_ce=1.0, weight_fine=1.0, alignment=alignment)
+    views = torch.stack([random_pixels(1), random_pixels(2)])
+    memory.insert(classifier, point, 0, 1, replace(item(classifier, point, random_pixels(0)), views=views))
+    assert seen == [torch.float32, torch.float32]
+
+
+def test_pixels_leave_the_device_when_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("taps.adapt.memory.DEVICE_BYTES", 20)
+    sent: list[tuple[Any, ...]] = []
+
+    class Pinned:
+        def copy_(self, pixels: Any) -> str:
+            sent.append(("copied", pixels))
+            return "on the host"
+
+    def empty_like(pixels: Any, **where: Any) -> Pinned:
+        sent.append((pixels, where))
+        return Pinned()
+
+    monkeypatch.setattr(torch, "empty_like", empty_like)
+    on_device = cast(Any, SimpleNamespace(is_cuda=True, nbytes=10))
+    assert _housed(on_device, others=1) is on_device
+    assert sent == []
+    assert cast(Any, _housed(on_device, others=2)) == "on the host"
+    assert sent == [(on_device, {"device": "cpu", "pin_memory": True}), ("copied", on_device)]
+    at_home = cast(Any, SimpleNamespace(is_cuda=False, nbytes=10))
+    assert _housed(at_home, others=1000) is at_home

@@ -29,6 +29,21 @@ def test_t_quantiles_of_the_printed_tables(df: int, value: float) -> None:
     assert t_quantile(df) == pytest.approx(value, abs=5e-5)
 
 
+@pytest.mark.parametrize(("df", "level", "value"), [(1, 0.5, 1.0), (10, 0.5, 0.6998), (5, 0.99, 4.0321)])
+def test_t_quantiles_of_other_levels(df: int, level: float, value: float) -> None:
+    assert t_quantile(df, level) == pytest.approx(value, abs=5e-5)
+    values = [float(i) for i in range(df + 1)]
+    spread = math.sqrt(sum((v - df / 2) ** 2 for v in values) / df)
+    mean, half = t_interval(values, level)
+    assert mean == df / 2
+    assert half == pytest.approx(value * spread / math.sqrt(df + 1), rel=1e-4)
+
+
+def test_intervals_are_computed_in_double_precision() -> None:
+    single = [np.float32(value) for value in (0.1, 0.7, 0.3)]
+    assert t_interval(single) == t_interval([float(value) for value in single])
+
+
 @given(st.integers(1, 40), st.floats(0.01, 8.0))
 def test_t_coverage_is_the_integral_of_the_density(df: int, t: float) -> None:
     x = np.linspace(0, t, 4001)
@@ -72,6 +87,28 @@ def test_bootstrap_matches_drawing_images_one_by_one() -> None:
     low, high = bootstrap_interval(differences, np.random.default_rng(2))
     means = [rng.choice(differences, size=400).mean() for _ in range(4000)]
     assert [low, high] == pytest.approx(np.quantile(means, [0.025, 0.975]).tolist(), abs=0.006)
+
+
+@pytest.mark.parametrize(("level", "low", "high"), [(0.8, 0.4, 0.6), (0.95, 0.35, 0.65)])
+def test_bootstrap_of_a_fair_coin_is_binomial(level: float, low: float, high: float) -> None:
+    """Half of 40 images are 1: an end of the interval is where the binomial tail passes its level."""
+    coin = np.repeat([0.0, 1.0], 20)
+    tail = [sum(math.comb(40, k) for k in range(n + 1)) / 2**40 for n in range(41)]
+    assert tail[round(40 * low) - 1] < (1 - level) / 2 < tail[round(40 * low)]
+    assert bootstrap_interval(coin, np.random.default_rng(0), level) == pytest.approx((low, high))
+
+
+def test_an_image_counts_once_however_many_seeds_saw_it() -> None:
+    """Two images, each right under one seed and wrong under the other: drawn whole, nothing varies."""
+    ones, zeros = np.ones(2), np.zeros(2)
+    half = np.array([1.0, 0.0])
+    keys = ["a", "b"]
+    pair = compare([(keys, half, zeros), (keys, 1 - half, zeros)], np.random.default_rng(0))
+    assert (pair.low, pair.high) == (0.5, 0.5)
+    pair = compare([(keys, half, zeros), (keys[::-1], 1 - half, zeros)], np.random.default_rng(0))
+    assert (pair.low, pair.high) == (0.0, 1.0)
+    with pytest.raises(ValueError, match="longer"):
+        compare([(["a"], ones, zeros)], np.random.default_rng(0))
 
 
 def test_comparison_counts_gains_and_losses() -> None:

@@ -75,8 +75,6 @@ def mcnemar(gained: int, lost: int) -> float:
     0.0391
     """
     total, least = gained + lost, min(gained, lost)
-    if total == 0:
-        return 1.0
     logs = [
         math.lgamma(total + 1) - math.lgamma(k + 1) - math.lgamma(total - k + 1) - total * math.log(2)
         for k in range(least + 1)
@@ -124,10 +122,10 @@ def compare(pairs: Sequence[tuple[Sequence[str], Floats, Floats]], rng: np.rando
     mean, half = t_interval([float(d.mean()) for d in differences])
     # An image seen under several seeds is one image: it is drawn with all its results or not at all.
     total: dict[str, list[float]] = {}
-    for (keys, _, _), d in zip(pairs, differences, strict=True):
-        for key, value in zip(keys, d.tolist(), strict=True):
+    for keys, mine, theirs in pairs:
+        for key, value in zip(keys, (mine - theirs).tolist(), strict=True):
             total.setdefault(key, []).append(value)
     per_image = np.array([sum(found) / len(found) for found in total.values()])
     low, high = bootstrap_interval(per_image, rng)
-    p = max(mcnemar(g, s) for g, s in zip(gained, lost, strict=True))
+    p = max(map(mcnemar, gained, lost))
     return Paired(len(pairs), mean, half, low, high, sum(gained), sum(lost), p)
