@@ -75,7 +75,9 @@ def test_stats_that_cannot_be_made_are_refused(files):
 def test_import_and_show(tmp_path, tiny):
     torch.save({"ctx": torch.ones(4, 48)}, tmp_path / "m")
     arguments = ("import", tmp_path / "m", "--model", "tiny", "--out", tmp_path / "out")
-    call(prompts.app, *arguments, "--kind", "coop")
+    with pytest.raises(PromptsError, match="does not say where the class name stood"):
+        call(prompts.app, *arguments, "--kind", "coop")
+    call(prompts.app, *arguments, "--kind", "coop", "--position", "end")
     assert Prompts.from_pretrained(tmp_path / "out").kind == "coop"
     shown = json.loads(call(prompts.app, "show", tmp_path / "out", "--json").output)
     assert (shown["base"], shown["numbers"]) == ("tiny", 192)

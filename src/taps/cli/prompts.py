@@ -44,6 +44,14 @@ def import_(
         ..., "--model", help="The CLIP it was trained for: a name, a file or a directory."
     ),
     pretrained: str | None = typer.Option(None, "--pretrained", help="Weights of a named architecture."),
+    position: str | None = typer.Option(
+        None, "--position", help="Where CoOp's class name stood in training: end (others cannot be used)."
+    ),
+    suffix: str | None = typer.Option(
+        None,
+        "--suffix",
+        help="What follows the learned tokens, such as 'of a {}.', where it is not the usual.",
+    ),
     out: Path = typer.Option(..., "--out", help="Directory for the prompts; it must not exist yet."),
 ) -> None:
     """Import prompts that a public code has trained. Nothing in the file is executed."""
@@ -54,6 +62,7 @@ def import_(
 
     if out.exists():
         raise SettingsError(f"{out} exists already; give another --out, or remove it.")
-    prompts = import_prompts(file, kind, load_clip(model, pretrained=pretrained, device="cpu"))
+    clip = load_clip(model, pretrained=pretrained, device="cpu")
+    prompts = import_prompts(file, kind, clip, suffix=suffix, position=position)
     save_whole(prompts, out)
     print(f"{out}: {kind} prompts for {prompts.base}.")

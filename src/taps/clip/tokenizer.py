@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import gzip
+import html
 from importlib import resources
 
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+import ftfy
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 SOT = "<|startoftext|>"
 EOT = "<|endoftext|>"
@@ -57,9 +59,6 @@ def _tokenizer() -> Tokenizer:
             fuse_unk=False,
         )
     )
-    tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
-    )
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(WORDS), behavior="removed", invert=True),
@@ -69,10 +68,30 @@ def _tokenizer() -> Tokenizer:
     return tokenizer
 
 
+def decode(ids: list[int]) -> list[str]:
+    """The words that token ids stand for.
+
+    >>> decode(encode("a photo of"))
+    ['a', 'photo', 'of']
+    """
+    tokens = "".join(_tokenizer().id_to_token(id) or "" for id in ids)
+    return tokens.replace(WORD_END, " ").split()
+
+
+def clean(text: str) -> str:
+    """A text as CLIP reads it: mended by ftfy, HTML unescaped twice, single spaces, lower case.
+
+    >>> clean("The cook’s &amp;amp; ﬁre")
+    "the cook's & fire"
+    """
+    text = html.unescape(html.unescape(ftfy.fix_text(text)))
+    return " ".join(text.split()).lower()
+
+
 def encode(text: str) -> list[int]:
     """Token ids of a text, without the start and end markers.
 
     >>> encode("a photo of a cat.")
     [320, 1125, 539, 320, 2368, 269]
     """
-    return list(_tokenizer().encode(text, add_special_tokens=False).ids)
+    return list(_tokenizer().encode(clean(text), add_special_tokens=False).ids)

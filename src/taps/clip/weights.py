@@ -22,6 +22,7 @@ from torch import Tensor
 
 from taps.clip.config import ClipConfig
 from taps.clip.model import Clip
+from taps.clip.pickled import read_pickled
 from taps.errors import WeightsError
 
 State = dict[str, Tensor]
@@ -61,7 +62,7 @@ def read_file(path: Path) -> State:
     if _is_torchscript(path):
         return _read_torchscript(path)
     try:
-        loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
+        loaded = read_pickled(path)
     except Exception as error:
         raise WeightsError(
             f"{path} cannot be read as plain weights ({first_line(error)}); only files of tensors "

@@ -5,33 +5,43 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from taps.clip import Clip
+from taps.clip.pickled import read_pickled
+from taps.clip.tokenizer import decode
 from taps.errors import PromptsError
 from taps.prompts.base import Parameters, Prompts, check_shapes
 
 # Not learned: the fixed words' vectors, and the frozen CLIP that MaPLe's code saves along.
 IGNORED = re.compile(r"token_(prefix|suffix)|logit_scale|(image_encoder|text_encoder)\..*")
-SUFFIX = {"coop": "{}.", "cocoop": "{}.", "maple": "of a {}."}
+MAPLE_WORDS = "a photo of a".split()
+NEAR = 0.02  # how far a word's vector may lie from the model's own, as a share of its length: it was halved
 
 
-def import_prompts(path: str | Path, kind: str, clip: Clip) -> Prompts:
+def import_prompts(
+    path: str | Path, kind: str, clip: Clip, *, suffix: str | None = None, position: str | None = None
+) -> Prompts:
     """Read a public checkpoint.
 
     Args:
         path: A file written by `torch.save`; nothing in it is executed.
         kind: coop, cocoop or maple.
         clip: The model the prompts were trained for.
+        suffix: What follows the learned tokens, with `{}` for the class name, where it is not the usual.
+        position: Where CoOp's class name stood in training; its files do not say. Only "end" can be used.
     """
-    if kind not in SUFFIX:
-        raise PromptsError(f"There is no import of {kind!r} prompts; use one of {', '.join(SUFFIX)}.")
+    if kind not in READERS:
+        raise PromptsError(f"There is no import of {kind!r} prompts; use one of {', '.join(READERS)}.")
+    if suffix is not None and "{}" not in suffix:
+        raise PromptsError(f"The suffix {suffix!r} has no {{}} where the class name goes.")
     state = {name.removeprefix("prompt_learner."): value for name, value in read_state(Path(path)).items()}
+    fixed = state.get("token_suffix")
     state = {name: value for name, value in state.items() if not IGNORED.fullmatch(name)}
     parameters = READERS[kind](state)
+    check_position(kind, position)
     if state:  # a reader takes out what it knows
         raise PromptsError(
             f"{path} holds unknown keys, {', '.join(sorted(state)[:6])}: it is no {kind} checkpoint."
@@ -39,7 +49,7 @@ def import_prompts(path: str | Path, kind: str, clip: Clip) -> Prompts:
     prompts = Prompts(
         kind=kind,
         parameters={name: value.float() for name, value in parameters.items()},
-        suffix=SUFFIX[kind],
+        suffix=suffix or (maple_suffix(parameters, fixed, clip) if kind == "maple" else "{}."),
         base=clip.config.name,
         base_fingerprint=clip.fingerprint,
         record={"imported": Path(path).name},
@@ -51,14 +61,62 @@ def import_prompts(path: str | Path, kind: str, clip: Clip) -> Prompts:
 def read_state(path: Path) -> dict[str, Tensor]:
     """The tensors of a checkpoint, with or without the trainer's wrapping."""
     try:
-        raw: Any = torch.load(path, map_location="cpu", weights_only=True)
+        raw = read_pickled(path)
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise PromptsError(f"{path} cannot be read as a checkpoint of tensors alone ({reason}).") from error
+        raise PromptsError(f"{path} cannot be read as a checkpoint of tensors ({reason}).") from error
     state = raw.get("state_dict", raw) if isinstance(raw, dict) else raw
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise PromptsError(f"{path} holds no state dict of tensors; give the file the public code saved.")
     return state
+
+
+def check_position(kind: str, position: str | None) -> None:
+    """The name stands at the end in CoCoOp and MaPLe; CoOp's file is the same for three places."""
+    if kind == "coop" and position is None:
+        raise PromptsError(
+            "A CoOp checkpoint does not say where the class name stood; give the position it was trained "
+            "with (CLASS_TOKEN_POSITION), 'end' for a name after the context."
+        )
+    if position not in (None, "end"):
+        raise PromptsError(
+            f"The position {position!r} cannot be used: a context is read with the class name at the end."
+        )
+
+
+def maple_suffix(parameters: Parameters, fixed: Tensor | None, clip: Clip) -> str:
+    """What stays of "a photo of a" behind the learned tokens: each of them has taken a word's place.
+
+    Where the file has the vectors of the words it was trained with, they must be these.
+
+    Args:
+        parameters: The learned tensors.
+        fixed: Vectors of all that followed the context, for each class [K, tokens, width].
+        clip: The model.
+    """
+    kept = MAPLE_WORDS[len(parameters["context"]) :]
+    if fixed is not None and (words := shared_words(fixed, clip)) != kept:
+        raise PromptsError(
+            f"The checkpoint's texts begin with {' '.join(words)!r}, MaPLe's own with {' '.join(kept)!r}; "
+            "say what stood between context and class name by suffix, such as 'of a {}.'."
+        )
+    return " ".join([*kept, "{}."])
+
+
+def shared_words(fixed: Tensor, clip: Clip) -> list[str]:
+    """The words that all texts begin with, found by their vectors."""
+    table = clip.token_embedding.weight.float().cpu()
+    if fixed.ndim != 3 or fixed.shape[2] != table.shape[1]:
+        raise PromptsError(f"The checkpoint's fixed texts are not {table.shape[1]} wide: another model's.")
+    same = (fixed == fixed[:1]).all(dim=2).all(dim=0)
+    vectors = fixed[0, : int(same.long().cumprod(0).sum())].float()
+    distances, places = torch.cdist(vectors, table).min(dim=1)
+    if bool((distances > NEAR * vectors.norm(dim=1)).any()):
+        raise PromptsError(
+            f"The checkpoint's fixed texts are no words of {clip.config.name}; load the model it was trained "
+            "for, or say by suffix what stood between context and class name."
+        )
+    return decode(places.tolist())
 
 
 def take(state: dict[str, Tensor], name: str) -> Tensor:
