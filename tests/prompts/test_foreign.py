@@ -121,7 +121,7 @@ def test_maple_trained_from_other_words_is_asked_about(tiny, tmp_path):
     with pytest.raises(PromptsError, match=r"begin with 'of one', .* 'of a'; .* suffix"):
         import_prompts(path, "maple", tiny)
     assert import_prompts(path, "maple", tiny, suffix="of one {}.").suffix == "of one {}."
-    with pytest.raises(PromptsError, match="no {}"):
+    with pytest.raises(PromptsError, match=r"no {}"):
         import_prompts(path, "maple", tiny, suffix="of one")
     state["prompt_learner.token_suffix"] = torch.randn(1, 9, 48).repeat(2, 1, 1)
     with pytest.raises(PromptsError, match="no words of tiny"):
@@ -139,7 +139,7 @@ def test_coop_in_half_precision(tiny, tmp_path):
 def test_coop_is_asked_where_the_class_name_stood(tiny, tmp_path):
     """Its code trains with the name at the end, in the middle or in front, and writes the same file."""
     path = saved(tmp_path / "m", {"ctx": torch.randn(4, 48)})
-    with pytest.raises(PromptsError, match="does not say where the class name stood; .* 'end'"):
+    with pytest.raises(PromptsError, match=r"does not say where the class name stood; .* 'end'"):
         import_prompts(path, "coop", tiny)
     for position in ("middle", "front", "behind"):
         with pytest.raises(PromptsError, match="at the end"):
@@ -180,7 +180,7 @@ def test_what_cannot_be_imported_is_refused(tiny, tmp_path, capsys):
     refused([1, 2], "coop", "no state dict")
     refused({"ctx": torch.randn(4, 48)}, "proda", "no import")
     torch.save({"state_dict": {"ctx": torch.zeros(4, 48)}, "scheduler": Evil()}, tmp_path / "evil")
-    with pytest.raises(PromptsError, match="cannot be read .*print"):
+    with pytest.raises(PromptsError, match=r"cannot be read .*print"):
         import_prompts(tmp_path / "evil", "coop", tiny, position="end")
     (tmp_path / "evil").write_bytes(pickle.dumps({"state_dict": Evil()}))
     with pytest.raises(PromptsError, match="cannot be read"):

@@ -36,8 +36,8 @@ class PlainDict:
 SCHEDULERS = [
     name for name, value in vars(lr_scheduler).items() if inspect.isclass(value) and name.endswith("LR")
 ]
-# Trainers save their optimiser and scheduler beside the weights: torch's own, and those of Dassl, on which the
-# codes of CoOp, CoCoOp and MaPLe are built. A best score may be a number of numpy's.
+# Trainers save their optimiser and scheduler beside the weights: torch's own, and those of Dassl, on which
+# the codes of CoOp, CoCoOp and MaPLe are built. A best score may be a number of numpy's.
 INERT = {
     "torch.optim.lr_scheduler": SCHEDULERS,
     "torch.optim.sgd": ["SGD"],

@@ -17,7 +17,7 @@ from taps.prompts.base import Parameters, Prompts, check_shapes
 
 # Not learned: the fixed words' vectors, and the frozen CLIP that MaPLe's code saves along.
 IGNORED = re.compile(r"token_(prefix|suffix)|logit_scale|(image_encoder|text_encoder)\..*")
-MAPLE_WORDS = "a photo of a".split()
+MAPLE_WORDS = ["a", "photo", "of", "a"]
 NEAR = 0.02  # how far a word's vector may lie from the model's own, as a share of its length: it was halved
 
 
