@@ -1,4 +1,4 @@
-"""The buffer against Algorithm 2 written as sorting, and its fast eviction against the pure functions."""
+"""The buffer against Algorithm 2 written as one filter after another."""
 
 import json
 import math
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from taps.active.buffer import (
     EVICTIONS,
     Buffer,
-    ExactSum,
     choose_age_uncertainty,
     choose_oldest,
     choose_random_victim,
@@ -64,6 +63,7 @@ def test_the_victim_does_not_depend_on_the_order_of_the_samples(samples, random)
         ([0, 0, 0, 1, 1, 1], [0.1, 0.2, 0.3, 0.3, 0.2, 0.1], [1, 2, 3, 4, 5, 6], 5),  # sums that round apart
         ([0, 0, 1], [math.nan, 0.2, 0.0], [1, 2, 3], 0),  # NaN goes first
         ([0, 0, 1], [math.inf, 0.2, 0.0], [1, 2, 3], 1),
+        ([0, 0, 1, 1], [1e308, 1e308, 5.0, 6.0], [1, 2, 3, 4], 2),  # a sum beyond the largest float
     ],
 )
 def test_victims_worked_out_by_hand(labels, losses, ages, victim):
@@ -110,9 +110,9 @@ def expected_victim(eviction, entries, rng):
     """Index of the victim among `entries`, by the pure functions."""
     labels = [entry.label for entry in entries]
     losses = [entry.loss for entry in entries]
-    ages = [-entry.order for entry in entries]
+    ages = [entries[-1].order + 1 - entry.order for entry in entries]
     if eviction == "balanced":
-        return choose_victim(labels, losses, ages)
+        return algorithm_2(labels, losses, ages)
     if eviction == "age_uncertainty":
         return choose_age_uncertainty(labels, losses, ages)
     return choose_oldest(ages) if eviction == "oldest" else choose_random_victim(labels, rng)
@@ -194,37 +194,13 @@ def test_a_buffer_saved_and_loaded_goes_on_the_same(eviction, samples, capacity,
 def test_a_hundred_thousand_samples_are_evicted_as_the_pure_function_would():
     rng = np.random.default_rng(0)
     buffer = Buffer(100_000)
-    labels, values = rng.integers(50, size=105_000).tolist(), rng.integers(1000, size=105_000) / 999
+    labels, values = rng.integers(50, size=100_000).tolist(), rng.integers(1000, size=100_000) / 999
     for id, (label, loss) in enumerate(zip(labels, values.tolist(), strict=True)):
         buffer.add(id, label, loss, None)
     entries = buffer.entries()
     victim = choose_victim([e.label for e in entries], [e.loss for e in entries], [-e.order for e in entries])
     evicted = buffer.add(-1, 0, 0.5, None)
     assert evicted is entries[victim]
-
-
-@given(
-    st.lists(st.one_of(st.floats(-1e6, 1e6), st.sampled_from([0.1, 0.2, 5e-324, 1e300, -1e300]))), st.data()
-)
-def test_exact_sum_is_that_of_fsum_also_after_taking_away(terms, data):
-    total = ExactSum()
-    for term in terms:
-        total.add(term)
-    assert total.value() == math.fsum(terms)
-    gone = data.draw(st.lists(st.sampled_from(range(len(terms))), unique=True)) if terms else []
-    for i in gone:
-        total.add(terms[i], times=-1)
-    assert total.value() == math.fsum(term for i, term in enumerate(terms) if i not in gone)
-
-
-def test_infinite_and_absurd_losses_leave_no_trace_once_evicted():
-    total = ExactSum()
-    for term in (0.5, math.inf, 1e308, 1e308):
-        total.add(term)
-    assert total.value() == math.inf
-    for term in (math.inf, 1e308, 1e308):
-        total.add(term, times=-1)
-    assert total.value() == 0.5
 
 
 def test_a_sample_with_a_loss_of_nan_goes_first_and_harms_nothing():

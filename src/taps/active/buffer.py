@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
 from taps.errors import QueryError, SettingsError, StateError
-
-EVICTIONS = ("balanced", "random", "oldest", "age_uncertainty")
 
 
 def choose_victim(labels: Sequence[int], losses: Sequence[float], ages: Sequence[float]) -> int:
@@ -37,8 +33,8 @@ def choose_victim(labels: Sequence[int], losses: Sequence[float], ages: Sequence
         2
     """
     members = _members_of_largest(labels, losses, ages)
-    known = [known_loss(loss) for loss in losses]
-    means = {label: mean_loss([known[i] for i in indices]) for label, indices in members.items()}
+    known = [_known(loss) for loss in losses]
+    means = {label: _mean([known[i] for i in indices]) for label, indices in members.items()}
     candidates = [i for indices in members.values() for i in indices]
     return min(candidates, key=lambda i: (means[labels[i]], known[i], -ages[i], i))
 
@@ -51,9 +47,11 @@ def choose_age_uncertainty(labels: Sequence[int], losses: Sequence[float], ages:
     """
     members = _members_of_largest(labels, losses, ages)
     candidates = [i for indices in members.values() for i in indices]
-    return min(
-        candidates, key=lambda i: (_freshness(losses[i], len(labels)) - Fraction(ages[i]), -ages[i], i)
-    )
+
+    def staleness(i: int) -> float:
+        return ages[i] / len(labels) + math.exp(-max(_known(losses[i]), 0.0))
+
+    return max(candidates, key=lambda i: (staleness(i), ages[i], -i))
 
 
 def choose_random_victim(labels: Sequence[int], rng: np.random.Generator) -> int:
@@ -71,6 +69,14 @@ def choose_oldest(ages: Sequence[float]) -> int:
     return max(range(len(ages)), key=lambda i: (ages[i], -i))
 
 
+EVICTIONS: dict[str, Callable[..., int]] = {
+    "balanced": lambda labels, losses, ages, rng: choose_victim(labels, losses, ages),
+    "random": lambda labels, losses, ages, rng: choose_random_victim(labels, rng),
+    "oldest": lambda labels, losses, ages, rng: choose_oldest(ages),
+    "age_uncertainty": lambda labels, losses, ages, rng: choose_age_uncertainty(labels, losses, ages),
+}
+
+
 @dataclass(slots=True)
 class Entry:
     """One labelled sample. `order` counts insertions: the smaller, the older."""
@@ -85,8 +91,7 @@ class Entry:
 class Buffer:
     """Labelled samples, at most `capacity` of them, each with a payload that is its owner's business.
 
-    Evicting takes a time that grows with the number of classes and the logarithm of the samples held. The
-    victim is the one the pure functions above would choose.
+    Evicting takes one pass over it; the victim is chosen by one of the pure functions above.
 
     Args:
         capacity: L. 0 holds nothing.
@@ -116,15 +121,13 @@ class Buffer:
         self.ever_full = self.capacity == 0
         self._rng = np.random.default_rng(seed)
         self._next_order = 0
-        # Built when first evicting; None whenever a loss or a sample changed under it.
-        self._classes: dict[int, _ClassIndex] | None = None
-        self._set_entries([])
+        self._entries: dict[int, Entry] = {}  # by id, the oldest first
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __contains__(self, id: object) -> bool:
-        return id in self._orders
+        return id in self._entries
 
     @property
     def full(self) -> bool:
@@ -146,17 +149,14 @@ class Buffer:
             QueryError: A sample of this id is held already.
         """
         id, label = int(id), int(label)
-        if id in self._orders:
+        if id in self._entries:
             raise QueryError(f"Sample {id} is in the buffer already; each sample is added once.")
         if self.capacity == 0:
             return None
         evicted = self._evict() if self.full else None
         entry = Entry(id, label, float(loss), self._next_order, payload)
         self._next_order += 1
-        self._entries[entry.order] = entry
-        self._orders[id] = entry.order
-        if self._classes is not None:
-            self._classes.setdefault(label, _ClassIndex()).push(self._key(entry), entry)
+        self._entries[id] = entry
         self.ever_full = self.ever_full or self.full
         return evicted
 
@@ -166,10 +166,9 @@ class Buffer:
         Raises:
             QueryError: No sample of this id is held.
         """
-        if id not in self._orders:
+        if id not in self._entries:
             raise QueryError(f"Sample {id} is not in the buffer; it was never labelled or has been evicted.")
-        self._classes = None
-        return self._take_out(self._orders[id])
+        return self._entries.pop(id)
 
     def set_losses(self, losses: Sequence[float]) -> None:
         """Replaces the losses, in the order of `entries`; for prompts that have moved since."""
@@ -179,7 +178,6 @@ class Buffer:
             )
         for entry, loss in zip(self._entries.values(), losses, strict=True):
             entry.loss = float(loss)
-        self._classes = None
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the payloads, in plain numbers; these are in the order of `entries`."""
@@ -210,135 +208,31 @@ class Buffer:
         if len(payloads) != len(state["ids"]):
             raise StateError(f"{len(payloads)} payloads were given for {len(state['ids'])} saved samples.")
         columns = (state["ids"], state["labels"], state["losses"], state["orders"], payloads)
-        self._set_entries(Entry(*row) for row in zip(*columns, strict=True))
+        entries = (Entry(*row) for row in zip(*columns, strict=True))
+        self._entries = {entry.id: entry for entry in entries}
         self._next_order = int(state["next_order"])
         self.ever_full = bool(state["ever_full"])
         self._rng.bit_generator.state = state["rng"]
 
-    def _set_entries(self, entries: Iterable[Entry]) -> None:
-        # An OrderedDict, because taking the oldest out of a plain dict again and again is quadratic.
-        self._entries = OrderedDict((entry.order, entry) for entry in entries)
-        self._orders = {entry.id: entry.order for entry in self._entries.values()}
-        self._classes = None
-
-    def _take_out(self, order: int) -> Entry:
-        entry = self._entries.pop(order)
-        del self._orders[entry.id]
-        return entry
-
     def _evict(self) -> Entry:
-        if self.eviction == "oldest":
-            return self._take_out(next(iter(self._entries)))
-        classes = self._class_indices()
-        if self.eviction == "random":
-            label = sorted(classes)[int(self._rng.integers(len(classes)))]
-            order = classes[label].pop_at(int(self._rng.integers(len(classes[label]))))
-        else:
-            sizes = {label: len(index.heap) for label, index in classes.items()}
-            largest = max(sizes.values())
-            by_mean = self.eviction == "balanced"
-            tied = [(index.rank(by_mean), c) for c, index in classes.items() if sizes[c] == largest]
-            label = min(tied)[-1]
-            order = classes[label].pop()
-        victim = self._take_out(order)
-        classes[label].forget_loss(victim.loss)
-        if len(classes[label]) == 0:
-            del classes[label]
-        return victim
-
-    def _class_indices(self) -> dict[int, _ClassIndex]:
-        if self._classes is None:
-            classes: dict[int, _ClassIndex] = {}
-            for entry in self._entries.values():
-                classes.setdefault(entry.label, _ClassIndex()).push(self._key(entry), entry)
-            self._classes = classes
-        return self._classes
-
-    def _key(self, entry: Entry) -> float | Fraction:
-        """What decides within a class, the least first; it must not change as the sample grows older."""
-        if self.eviction == "balanced":
-            return known_loss(entry.loss)
-        if self.eviction == "random":
-            return entry.order
-        return _freshness(entry.loss, self.capacity) + entry.order
+        entries = self.entries()
+        labels, losses = [entry.label for entry in entries], [entry.loss for entry in entries]
+        ages = [self._next_order - entry.order for entry in entries]
+        victim = EVICTIONS[self.eviction](labels, losses, ages, self._rng)
+        return self._entries.pop(entries[victim].id)
 
 
-class _ClassIndex:
-    """The samples of one class: the next to go on top of a heap, and the exact sum of their losses."""
-
-    def __init__(self) -> None:
-        self.heap: list[tuple[float | Fraction, int]] = []
-        self._sum = ExactSum()
-        self._mean: float | None = None
-
-    def __len__(self) -> int:
-        return len(self.heap)
-
-    def push(self, key: float | Fraction, entry: Entry) -> None:
-        heappush(self.heap, (key, entry.order))
-        self._sum.add(known_loss(entry.loss))
-        self._mean = None
-
-    def pop(self) -> int:
-        return heappop(self.heap)[-1]
-
-    def pop_at(self, place: int) -> int:
-        # For random eviction, whose keys only grow: its heap is a sorted list, and so it remains one.
-        return self.heap.pop(place)[-1]
-
-    def forget_loss(self, loss: float) -> None:
-        self._sum.add(known_loss(loss), times=-1)
-        self._mean = None
-
-    def rank(self, by_mean: bool) -> tuple[float, float | Fraction, int]:
-        if self._mean is None:
-            self._mean = self._sum.value() / len(self.heap)
-        return (self._mean if by_mean else 0.0, *self.heap[0])
-
-
-class ExactSum:
-    """A sum of floats, as exact as `math.fsum`, from which terms can be taken away again without a trace.
-
-    Every finite float is a whole multiple of 2^-1074, so an integer holds the sum without rounding.
-    """
-
-    def __init__(self) -> None:
-        self._units = 0
-        self._infinite = 0
-
-    def add(self, value: float, times: int = 1) -> None:
-        """Adds a value, or with `times=-1` takes one away that was added before."""
-        if math.isinf(value):
-            self._infinite += times
-            return
-        numerator, denominator = value.as_integer_ratio()
-        self._units += times * (numerator << (1075 - denominator.bit_length()))
-
-    def value(self) -> float:
-        """The sum, rounded once."""
-        if self._infinite:
-            return math.inf
-        try:
-            return self._units / (1 << 1074)
-        except OverflowError:
-            return math.copysign(math.inf, self._units)
-
-
-def known_loss(loss: float) -> float:
+def _known(loss: float) -> float:
     """The loss to compare by: NaN (and −∞, which no cross-entropy can be) says nothing and counts as 0."""
     return float(loss) if loss > -math.inf else 0.0
 
 
-def mean_loss(losses: Sequence[float]) -> float:
-    """Mean that does not depend on the order of its terms."""
-    total = ExactSum()
-    for loss in losses:
-        total.add(loss)
-    return total.value() / len(losses)
-
-
-def _freshness(loss: float, held: int) -> Fraction:
-    return -Fraction(held * math.exp(-max(known_loss(loss), 0.0)))
+def _mean(losses: Sequence[float]) -> float:
+    """Mean that does not depend on the order of its terms: their sum is rounded once."""
+    try:
+        return math.fsum(losses) / len(losses)
+    except OverflowError:
+        return math.inf
 
 
 def _members_of_largest(labels: Sequence[int], *others: Sequence[float]) -> dict[int, list[int]]:
