@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
-FILES = ("test_fast", "test_views")
+FILES = ("adapt/test_graphs", "kernels/test_cuda", "images/test_views")
 # Warnings are errors in the repository; those of another version of torch say nothing about it.
 OPTIONS = ("-q", "--maxfail=8", "-k", "cuda", "-W", "ignore", "--tb=short", "-p", "no:cacheprovider")
 

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from profiling import attention_times, kernel_times, stage_times
 
 from taps.bench.measure import clock, machine, photo, summarise, wait
-from taps.bench.profile import attention_times, kernel_times, stage_times
 from taps.bench.step import (
     Case,
     cases,

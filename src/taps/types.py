@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,21 +44,3 @@ class Query:
     id: int
     source: str
     prediction: Prediction
-
-
-@dataclass(frozen=True)
-class Label:
-    """An expert's answer."""
-
-    id: int
-    index: int
-
-
-@dataclass(frozen=True)
-class StepTrace:
-    """What one step did, for logs and reports. Every field is a plain Python value."""
-
-    entropy: float
-    losses: dict[str, float]
-    updated: bool
-    extra: dict[str, Any]

@@ -1,0 +1,56 @@
+"""docs/architecture.md and the import contract name what there is: every room, in the same order."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+LAYERS = next(each for each in CONTRACTS["contracts"] if each["type"] == "layers")
+
+
+def rooms() -> set[str]:
+    """Packages and modules right under src/taps."""
+    found = [path for path in (ROOT / "src" / "taps").iterdir() if not path.name.startswith("__")]
+    return {path.stem for path in found if path.suffix == ".py" or (path / "__init__.py").is_file()}
+
+
+def layers(lines: list[str]) -> list[set[str]]:
+    """The rooms of each layer that exist; those in brackets are optional."""
+    return [there for line in lines if (there := set(re.findall(r"\w+", line)) & rooms())]
+
+
+def test_the_contract_names_every_room_and_lets_none_out() -> None:
+    assert set().union(*layers(LAYERS["layers"])) == rooms()
+    assert LAYERS["exhaustive"]
+    assert LAYERS["exhaustive_ignores"] == ["__main__"]
+
+
+def test_the_page_has_a_row_for_every_room() -> None:
+    first_cells = [line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| `")]
+    named = {name for cell in first_cells for name in re.findall(r"`(\w+)/?`", cell)}
+    assert named == rooms()
+
+
+def test_the_page_draws_the_contracts_layers() -> None:
+    drawing = re.search(r"```\n(cli\n.*?)```", PAGE, re.DOTALL)
+    assert drawing is not None
+    assert layers(drawing[1].splitlines()) == layers(LAYERS["layers"])
+
+
+def test_an_image_and_an_answer_take_at_most_ten_hops() -> None:
+    ways = re.findall(r"## The way of one \w+\n\n```\n(.*?)```", PAGE, re.DOTALL)
+    assert len(ways) == 2
+    for way in ways:
+        hops = [int(hop) for hop in re.findall(r"─(\d+)→", way)]
+        assert 0 < max(hops) <= 10
+        assert set(hops) == set(range(1, max(hops) + 1))
+
+
+def test_modules_named_on_the_page_exist() -> None:
+    for cell, text in re.findall(r"^\| `(\w+)/`[^|]*\| (.*) \|$", PAGE, re.MULTILINE):
+        for name in re.findall(r"`(\w+\.py)`", text):
+            assert (ROOT / "src" / "taps" / cell / name).is_file(), f"{cell}/{name}"
