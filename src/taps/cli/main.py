@@ -34,7 +34,7 @@ TAKE_PLUGINS = {"demo", "run", "methods", "eval", "ablate", "bench", "serve"}
 
 def load_plugins(names: list[str] | None) -> None:
     if names:
-        from taps.methods.plugins import load_plugins
+        from taps.methods.registry import load_plugins
 
         load_plugins(names)
 

@@ -203,11 +203,12 @@ def add_norm(
     Args:
         x: Tokens [..., tokens, width].
         delta: What is added to them.
-        norm: Frozen.
+        norm: The layer norm.
         fresh: Tokens [count, width] that replace those from `first` on in every sequence of the sum.
         first: Where they go.
     """
-    if x.is_cuda and x.dtype != torch.float64 and (fused := norm_kernel()) is not None:
+    frozen = not norm.weight.requires_grad  # the kernel has gradients for the tokens alone
+    if frozen and x.is_cuda and x.dtype != torch.float64 and (fused := norm_kernel()) is not None:
         return fused(x, delta, fresh, norm.weight, norm.bias, norm.eps, first)
     return plain_add_norm(x, delta, fresh, norm.weight, norm.bias, norm.eps, first)
 

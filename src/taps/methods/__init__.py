@@ -1,5 +1,6 @@
 """One file a method, and a registry they enter themselves into."""
 
+from taps.adapt.memory import ReplayItem
 from taps.methods.base import Footing, Method, MethodOutput, Snapshot
 from taps.methods.ranges import setting
 from taps.methods.registry import find_method, list_methods, method, method_settings
@@ -10,6 +11,7 @@ __all__ = [
     "Footing",
     "Method",
     "MethodOutput",
+    "ReplayItem",
     "Settings",
     "Snapshot",
     "TextSettings",

@@ -20,8 +20,7 @@ from taps.methods.settings import TextSettings
 from taps.prompts import Prompts
 from taps.prompts.base import Parameters
 from taps.prompts.choose import choose_prompts, trained_prompts
-from taps.prompts.classifier import Classifier, class_texts
-from taps.prompts.classify import class_features, placed, prompt_classifier
+from taps.prompts.classify import class_features, placed, prompt_classifier, text_classifier
 
 Rule = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Logits of the views [N, K] → probabilities [K] and the entropy of the prediction."""
@@ -62,7 +61,7 @@ class Frozen(Method):
         self.prompts = prompts
         self.parameters: Parameters = {}
         if prompts is None:
-            self.classifier = Classifier(clip, clip.text_layout(class_texts(classes, template)), kind=None)
+            self.classifier = text_classifier(clip, classes, template)
         else:
             self.classifier = prompt_classifier(clip, classes, prompts)
             self.parameters = placed(prompts, self.classifier)

@@ -22,7 +22,7 @@ GROUP, VARIABLE = "taps.methods", "TAPS_PLUGINS"
 _loaded: set[str] = set()
 
 
-def load_plugins(names: Iterable[str] = ()) -> None:
+def import_plugins(names: Iterable[str] = ()) -> None:
     """Import plugins: those named, those in TAPS_PLUGINS, and installed ones. Each is imported once.
 
     Those named are added to TAPS_PLUGINS, so that processes started from here know them too.
@@ -32,8 +32,6 @@ def load_plugins(names: Iterable[str] = ()) -> None:
     """
     given = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
     wanted = dict.fromkeys([*given, *(_lasting(name) for name in names)])
-    if wanted:
-        os.environ[VARIABLE] = ",".join(wanted)
     for entry in entry_points(group=GROUP):
         if entry.value not in _loaded:
             _loaded.add(entry.value)
@@ -42,6 +40,8 @@ def load_plugins(names: Iterable[str] = ()) -> None:
         if name not in _loaded:
             _load_named(name)
             _loaded.add(name)
+    if wanted:
+        os.environ[VARIABLE] = ",".join(wanted)
 
 
 def _lasting(name: str) -> str:

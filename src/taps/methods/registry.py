@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from taps.clip import Clip
 from taps.errors import SettingsError
 from taps.methods.base import Method
-from taps.methods.plugins import load_plugins
+from taps.methods.plugins import import_plugins
 from taps.methods.settings import Asking, Settings, make_settings
 
 Build = Callable[[Clip, tuple[str, ...], Any, int], Method]
@@ -87,9 +87,14 @@ def _load_own() -> None:
         importlib.import_module(f"{package.__name__}.{found.name}")
 
 
+def load_plugins(names: Iterable[str] = ()) -> None:
+    """Import modules with methods of one's own: those named, in TAPS_PLUGINS, and of installed packages."""
+    _load_own()  # first, so that a name which is taken is told to whoever takes it again
+    import_plugins(names)
+
+
 def all_methods() -> dict[str, Registered]:
     """Every method by name: the baselines, then the others by the alphabet; plugins' too."""
-    _load_own()
     load_plugins()
     return dict(sorted(_METHODS.items(), key=lambda item: (item[1].baseline or 99, item[0])))
 

@@ -74,6 +74,10 @@ def is_reset(value: str) -> bool:
     )
 
 
+def reset_setting(default: str) -> Any:
+    return setting(default, rule=is_reset, words='"sample", "never" or "every:k" with k of at least 1')
+
+
 @dataclass(frozen=True)
 class TuneSettings(ViewSettings):
     """For methods that tune prompts on each image.
@@ -102,7 +106,7 @@ class TuneSettings(ViewSettings):
     align: str = setting("promptalign", choices=("promptalign", "paper"))
     align_layers: tuple[int, ...] | None = None
     source: str | Path | SourceStats | None = None
-    reset: str = setting("sample", rule=is_reset, words='"sample", "never" or "every:k" with k of at least 1')
+    reset: str = reset_setting("sample")
     guard: bool = True
     guard_window: int = setting(100, at_least=2)
     engine: str = setting("auto", choices=ENGINES)

@@ -16,7 +16,7 @@ from taps.methods.base import Method, MethodOutput, Snapshot
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import TextSettings
-from taps.prompts.classifier import Classifier, class_texts
+from taps.prompts.classify import text_classifier
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,7 @@ class Tda(Method):
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: TdaSettings, seed: int) -> None:
         self.settings = settings
-        texts = class_texts(classes, settings.template)
-        self.classifier = Classifier(clip, clip.text_layout(texts), kind=None)
+        self.classifier = text_classifier(clip, classes, settings.template)
         with torch.no_grad():
             self.text = self.classifier.text(None)
         self.positive, self.negative = Cache(settings.positive_shots), Cache(settings.negative_shots)

@@ -18,6 +18,11 @@ def prompt_classifier(clip: Clip, classes: tuple[str, ...], prompts: Prompts) ->
     return Classifier(clip, layout, prompts.kind)
 
 
+def text_classifier(clip: Clip, classes: tuple[str, ...], template: str) -> Classifier:
+    """A classifier whose class texts are hand-written sentences."""
+    return Classifier(clip, clip.text_layout(class_texts(classes, template)), kind=None)
+
+
 def placed(prompts: Prompts, classifier: Classifier) -> Parameters:
     """The learned tensors where, and in the precision in which, the classifier computes."""
     device, dtype = classifier.clip.device, classifier.dtype

@@ -1,0 +1,17 @@
+"""TENT: the vision tower's layer norms take one step that makes the views' predictions surer."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from taps.adapt.losses import entropies
+from taps.methods.layer_norms import NormSettings, NormTuner
+from taps.methods.registry import method
+
+
+@method("tent", NormSettings)
+class Tent(NormTuner):
+    """Layer norms of the vision tower take one entropy step on the image's views."""
+
+    def loss(self, logits: Tensor) -> Tensor:
+        return entropies(logits).mean()

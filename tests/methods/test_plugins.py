@@ -1,0 +1,94 @@
+"""Methods of one's own: docs/own-method.md as it stands, as a file, a module, and an installed package."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from taps.errors import SettingsError
+from taps.methods import plugins
+from taps.methods.registry import load_plugins
+
+PAGE = (Path(__file__).parents[2] / "docs" / "own-method.md").read_text(encoding="utf-8")
+CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS = re.findall(r"^\$ taps (.*)$", PAGE, re.MULTILINE)
+TAPS = "import sys; from taps.cli.main import run; sys.argv[0] = 'taps'; run()"
+Call = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def call(tmp_path: Path) -> Call:
+    """`taps` in a process of its own, in a folder that holds the page's file."""
+    (tmp_path / "prototypes.py").write_text(CODE[0], encoding="utf-8")
+
+    def call(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        clean = {name: value for name, value in os.environ.items() if name != plugins.VARIABLE}
+        return subprocess.run(
+            [sys.executable, "-c", TAPS, *arguments],
+            cwd=tmp_path,
+            env={**clean, "OMP_NUM_THREADS": "1", "COLUMNS": "120", **more},
+            capture_output=True,
+            text=True,
+        )
+
+    return call
+
+
+def test_commands_of_the_page(call: Call, tmp_path: Path, pictures: Path) -> None:
+    (tmp_path / "images").symlink_to(pictures)
+    listed, ran, measured = (command.split() for command in COMMANDS)
+    assert "pull" in call(*listed).stdout
+    done = call(*ran, "--model", "tiny", "--limit", "4", "--json")
+    assert json.loads(done.stdout)["method"] == "prototypes", done.stderr
+    # Two worker processes, which start from nothing.
+    done = call(*measured, "--model", "tiny", "--limit", "3", "--seeds", "1", "--no-baselines", "--json")
+    assert {row["method"] for row in json.loads(done.stdout)} == {"prototypes", "zero_shot"}, done.stderr
+
+
+def test_a_module_by_name_before_the_command_and_in_the_environment(call: Call) -> None:
+    assert "prototypes" in json.loads(call("--plugin", "prototypes", "methods", "--json").stdout)
+    assert "prototypes" in json.loads(call("methods", "--json", TAPS_PLUGINS="prototypes").stdout)
+    assert "prototypes" not in json.loads(call("methods", "--json").stdout)
+
+
+def test_an_installed_package_needs_no_option(call: Call, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    facts = site / "taps_prototypes-1.0.dist-info"
+    facts.mkdir(parents=True)
+    (site / "prototypes.py").write_text(CODE[0], encoding="utf-8")
+    (site / "broken.py").write_text("import nothing_of_this_name\n")
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: taps-prototypes\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[taps.methods]\nprototypes = prototypes\nbroken = broken\n")
+    (tmp_path / "prototypes.py").unlink()
+    paths = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
+    done = call("methods", "--json", PYTHONPATH=paths)
+    assert "prototypes" in json.loads(done.stdout)
+    assert "The plugin broken (broken) cannot be loaded: No module named" in done.stderr
+
+
+def test_the_check_of_the_page_passes(call: Call, tmp_path: Path) -> None:
+    code = f"import prototypes\n{CODE[1]}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "12 questions, 8 checks passed\n", done.stderr
+
+
+def test_a_plugin_that_is_not_there_is_a_sentence(call: Call) -> None:
+    done = call("methods", "--plugin", "nowhere")
+    assert done.returncode == 2
+    assert done.stderr.startswith("taps: The plugin 'nowhere' cannot be loaded (ModuleNotFoundError")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_name_is_given_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(plugins.VARIABLE, raising=False)
+    (tmp_path / "again.py").write_text(CODE[0].replace('"prototypes"', '"taps"'), encoding="utf-8")
+    with pytest.raises(SettingsError, match="a method named 'taps' already"):
+        load_plugins([str(tmp_path / "again.py")])
+    assert plugins.VARIABLE not in os.environ
