@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import random
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from taps import Learner, files, load_clip
+from taps import Learner, checkpoint, files, load_clip
 from taps.clip import Clip
-from taps.errors import StateError, TapsError
+from taps.errors import DamagedError, StateError, TapsError
 from taps.prompts import Prompts
 from taps.prompts.source import SourceStats
 from taps.types import PixelArray
@@ -44,12 +47,12 @@ def test_nothing_is_pickled_and_the_model_is_not_copied(learner: Learner, tmp_pa
     assert total < 1_000_000
 
 
-def test_saving_again_and_again_keeps_one_state(learner: Learner, picture: Picture, tmp_path: Path) -> None:
+def test_saving_again_and_again_keeps_two_states(learner: Learner, picture: Picture, tmp_path: Path) -> None:
     for until in range(5, 9):
         walk(learner, picture, until)
         learner.save(tmp_path)
         learner.save(tmp_path)  # the same counts as before: nothing may be written over
-        assert len(list(tmp_path.iterdir())) == 2
+        assert len(list(tmp_path.iterdir())) == 4  # two indices, each with its tensors
     assert same_state(Learner.load(tmp_path).state_dict(), learner.state_dict())
 
 
@@ -58,7 +61,7 @@ class Crash(BaseException):
 
 
 @pytest.mark.parametrize("with_source", [False, True])
-@pytest.mark.parametrize("point", range(12))
+@pytest.mark.parametrize("point", range(14))
 def test_a_crash_anywhere_in_a_save_leaves_one_whole_state(
     tiny: Clip,
     maple_prompts: Prompts,
@@ -73,8 +76,9 @@ def test_a_crash_anywhere_in_a_save_leaves_one_whole_state(
         {"source": statistics(tiny, maple_prompts), "weight_coarse": 0.1} if with_source else {}
     )
     learner = Learner(tiny, CLASSES, seed=2, prompts=maple_prompts, **SMALL, **more)
-    walk(learner, picture, 2)
-    learner.save(tmp_path)
+    for until in (1, 2):
+        walk(learner, picture, until)
+        learner.save(tmp_path)
     old = learner.state_dict()
     walk(learner, picture, 4)
     new = learner.state_dict()
@@ -105,10 +109,10 @@ def test_a_crash_anywhere_in_a_save_leaves_one_whole_state(
             finished = False
     found = Learner.load(tmp_path, clip=tiny).state_dict()
     assert same_state(found, new) or (not finished and same_state(found, old))
-    assert finished == (point >= 7)  # seven places to crash at: the parameters above reach all of them
+    assert finished == (point >= 11)  # eleven places to crash at: the parameters above reach all of them
     # What a crash left behind is gone after the next save.
     learner.save(tmp_path)
-    assert len(list(tmp_path.iterdir())) == (3 if with_source else 2)
+    assert len(list(tmp_path.iterdir())) == (5 if with_source else 4)
     assert same_state(Learner.load(tmp_path, clip=tiny).state_dict(), new)
 
 
@@ -272,5 +276,116 @@ def change(path: Path, key: str, value: Any) -> None:
 
 def test_a_place_that_cannot_be_written_to_is_one_sentence(learner: Learner, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StateError, match="cannot be saved"):
+    with pytest.raises(StateError, match="cannot be written"):
         learner.save(tmp_path / "file" / "saved")
+
+
+def flipped(path: Path, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+
+
+def test_of_bits_flipped_anywhere_in_a_saved_learner_none_loads_silently(
+    tiny: Clip, maple_prompts: Prompts, picture: Picture, tmp_path: Path
+) -> None:
+    learner = Learner(
+        tiny,
+        CLASSES,
+        prompts=maple_prompts,
+        source=statistics(tiny, maple_prompts),
+        weight_coarse=0.5,
+        **{**SMALL, "policy": "fixed", "tau0": 0.0},
+    )
+    walk(learner, picture, 3)
+    learner.save(tmp_path)
+    rng = random.Random(0)
+    for path in sorted(tmp_path.iterdir()):
+        for bit in rng.sample(range(8 * path.stat().st_size), 40):
+            flipped(path, bit)
+            with pytest.raises(StateError, match="damaged"):
+                Learner.load(tmp_path, clip=tiny)
+            flipped(path, bit)
+    assert same_state(Learner.load(tmp_path, clip=tiny).state_dict(), learner.state_dict())
+
+
+def test_of_bits_flipped_anywhere_in_prompts_or_statistics_none_loads_silently(
+    tiny: Clip, maple_prompts: Prompts, tmp_path: Path
+) -> None:
+    maple_prompts.save_pretrained(tmp_path)
+    statistics(tiny, maple_prompts).save(tmp_path / "source.safetensors")
+    rng = random.Random(0)
+    for path in sorted(tmp_path.iterdir()):
+        for bit in rng.sample(range(8 * path.stat().st_size), 40):
+            flipped(path, bit)
+            with pytest.raises(TapsError, match="damaged"):
+                SourceStats.load(path) if path.name.startswith("source") else Prompts.from_pretrained(
+                    tmp_path
+                )
+            flipped(path, bit)
+    assert Prompts.from_pretrained(tmp_path).fingerprint == maple_prompts.fingerprint
+
+
+@pytest.mark.parametrize("pattern", ["learner.json", "state-5-*"])
+def test_where_the_newest_state_is_damaged_the_one_before_is_used_and_that_is_said(
+    learner: Learner, picture: Picture, tmp_path: Path, caplog: pytest.LogCaptureFixture, pattern: str
+) -> None:
+    before = Learner(learner.clip, CLASSES, seed=2, prompts=learner.settings.prompts, **SMALL)
+    walk(before, picture, 3)
+    before.save(tmp_path)
+    learner.save(tmp_path)
+    (damaged,) = tmp_path.glob(pattern)
+    flipped(damaged, 999)
+    found = Learner.load(tmp_path, clip=learner.clip)
+    assert same_state(found.state_dict(), before.state_dict())
+    assert f"{damaged.name} is damaged" in caplog.text
+    assert "of image 3" in caplog.text
+    # Saving goes on, and the damaged state does not take the place of the good one.
+    walk(found, picture, 4)
+    found.save(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 4
+    flipped(tmp_path / "learner.json", 999)
+    assert Learner.load(tmp_path, clip=learner.clip).seen == 3
+
+
+def test_what_is_saved_with_a_state_comes_back_with_it(learner: Learner, tmp_path: Path) -> None:
+    learner.save(tmp_path, {"position": 7})
+    assert checkpoint.load(tmp_path, learner.clip).extra == {"position": 7}
+
+    def refuse(extra: dict[str, Any]) -> None:
+        raise DamagedError(f"rows {extra['position']} are damaged")
+
+    with pytest.raises(StateError, match="rows 7 are damaged"):
+        checkpoint.load(tmp_path, learner.clip, refuse)
+
+
+def test_a_copy_goes_its_own_way_and_shares_the_model(
+    tiny: Clip, maple_prompts: Prompts, picture: Picture, tmp_path: Path
+) -> None:
+    maple_prompts.save_pretrained(tmp_path / "prompts")
+    settings = {**SMALL, "policy": "fixed", "tau0": 0.0}
+    learner = Learner(tiny, CLASSES, prompts=str(tmp_path / "prompts"), reset="never", **settings)
+    walk(learner, picture, 4)
+    shutil.rmtree(tmp_path / "prompts")
+    before = learner.state_dict()
+    twin = copy.deepcopy(learner)
+    assert twin.clip is learner.clip
+    assert same_state(twin.state_dict(), before)
+    said = walk(twin, picture, 8)
+    assert same_state(learner.state_dict(), before)
+    assert walk(learner, picture, 8) == said
+
+
+def test_a_full_disk_is_a_sentence_and_the_older_state_stays(
+    learner: Learner,
+    picture: Picture,
+    tmp_path: Path,
+    disk_room: Callable[[int], AbstractContextManager[None]],
+) -> None:
+    learner.save(tmp_path)
+    before = learner.state_dict()
+    walk(learner, picture, 6)
+    with disk_room(1 << 12), pytest.raises(StateError, match=r"cannot be written \(.*File too large"):
+        learner.save(tmp_path)
+    assert same_state(Learner.load(tmp_path, clip=learner.clip).state_dict(), before)
+    assert len(list(tmp_path.iterdir())) == 2

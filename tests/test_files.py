@@ -1,16 +1,30 @@
-"""Files are whole or not there, and no more private than others."""
+"""Files are whole or not there, no more private than others, and refused when a bit of them has changed."""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 from taps import files
-from taps.files import write_tensors, write_text
+from taps.errors import DamagedError, StateError
+from taps.files import (
+    AppendFile,
+    check_mark,
+    read_json,
+    read_tensors,
+    write_json,
+    write_tensors,
+    write_text,
+)
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
@@ -25,7 +39,7 @@ def test_tensors_are_as_readable_as_other_files_of_this_user(tmp_path: Path, mas
     assert (tmp_path / "tensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
     with safe_open(tmp_path / "tensors", framework="pt") as file:
         assert file.get_tensor("a").tolist() == [0, 1, 2]
-        assert file.metadata() == {"taps": '{"what": "numbers"}'}
+        assert json.loads(file.metadata()["taps"]) == {"format": 2, "what": "numbers"}
 
 
 def test_what_was_there_stays_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,10 +52,115 @@ def test_what_was_there_stays_when_writing_fails(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(files, "save_file", full)
     monkeypatch.setattr(files.os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(StateError, match=r"tensors cannot be written \(No space"):
         write_tensors(path, {"a": torch.ones(1)})
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(StateError, match=r"text cannot be written \(No space"):
         write_text(tmp_path / "text", "new")
     assert (tmp_path / "text").read_text() == "old"
     with safe_open(path, framework="pt") as file:
         assert file.get_tensor("a").tolist() == [0]
+
+
+def flips(path: Path) -> Iterator[int]:
+    """Every bit of a file, changed alone."""
+    whole = path.read_bytes()
+    for bit in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        yield bit
+    path.write_bytes(whole)
+
+
+def test_of_all_bits_of_a_json_none_can_change_unnoticed(tmp_path: Path) -> None:
+    path = tmp_path / "values.json"
+    write_json(path, {"losses": [0.1, 1e-5], "name": "é", "nested": {"checksum": "0" * 64}})
+    for bit in flips(path):
+        with pytest.raises(DamagedError):
+            pytest.fail(f"bit {bit}: {read_json(path)}")
+    assert read_json(path)["losses"] == [0.1, 1e-5]
+
+
+def test_of_all_bits_of_a_tensor_file_none_can_change_unnoticed(tmp_path: Path) -> None:
+    path = tmp_path / "values.safetensors"
+    write_tensors(path, {"a": torch.arange(3.0), "none": torch.zeros(0, 2)}, {"checksum": "0" * 64})
+    for bit in flips(path):
+        with pytest.raises(DamagedError):
+            pytest.fail(f"bit {bit}: {read_tensors(path)}")
+    tensors, meta = read_tensors(path)
+    assert tensors["a"].tolist() == [0, 1, 2]
+    assert tensors["none"].shape == (0, 2)
+    assert meta == {"format": 2, "checksum": "0" * 64}
+
+
+def test_of_all_bits_of_a_growing_file_none_can_change_unnoticed(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    rows = AppendFile(path)
+    rows.write(b"t,key\n0,cat.png\n")
+    mark = rows.mark
+    rows.close()
+    for _ in flips(path):
+        with pytest.raises(DamagedError):
+            check_mark(path, mark)
+        with pytest.raises(DamagedError):
+            AppendFile(path, mark)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DamagedError):
+        AppendFile(path, mark)
+
+
+def test_a_growing_file_goes_on_from_its_mark(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    rows = AppendFile(path)
+    rows.write(b"one\n")
+    mark = rows.mark
+    rows.write(b"lost in a kill")
+    rows.close()
+    again = AppendFile(path, mark)
+    again.write(b"two\n")
+    again.flush(sync=True)
+    check_mark(path, again.mark)
+    assert path.read_bytes() == b"one\ntwo\n"
+    again.close()
+    AppendFile(path).close()  # no mark: nothing of it counts
+    assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize("value", [{"format": 1, "a": 2}, {"a": 2}])
+def test_files_older_than_checksums_are_read(tmp_path: Path, value: dict[str, Any]) -> None:
+    (tmp_path / "old.json").write_text(json.dumps(value))
+    assert read_json(tmp_path / "old.json")["a"] == 2
+    for name, metadata in (("bare", None), ("old", {"taps": json.dumps(value)})):
+        save_file({"a": torch.ones(2)}, tmp_path / name, metadata=metadata)
+        assert read_tensors(tmp_path / name)[0]["a"].tolist() == [1, 1]
+
+
+def test_files_of_a_later_format_and_other_things_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "values.json"
+    write_json(path, {"format": 3})
+    with pytest.raises(StateError, match="reads formats up to 2"):
+        read_json(path)
+    write_json(path, [1, 2])  # lists are for others to read
+    with pytest.raises(DamagedError, match="no object"):
+        read_json(path)
+    path.write_bytes(b"")
+    for read in (read_json, read_tensors):
+        with pytest.raises(DamagedError):
+            read(path)
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_no_half_of_a_file(
+    tmp_path: Path, disk_room: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    """Safetensors raises an error of its own, which is no OSError."""
+    with disk_room(1 << 16), pytest.raises(StateError, match=r"tensors cannot be written .*File too large"):
+        write_tensors(tmp_path / "tensors", {"a": torch.zeros(1 << 20)})
+    assert list(tmp_path.iterdir()) == []
+    rows = AppendFile(tmp_path / "rows.csv")
+    rows.write(b"first\n")
+    with (
+        disk_room(1 << 10),
+        pytest.raises(StateError, match=r"rows.csv cannot .*\(File too large\)"),
+    ):
+        rows.write(b"0" * 100_000)
+    rows.close()

@@ -1,44 +1,70 @@
-"""A learner on disk: one JSON, one safetensors, no pickle. A crash while saving keeps the older state."""
+"""A learner on disk: one JSON, one safetensors, no pickle. The state saved before is kept beside it."""
 
 from __future__ import annotations
 
-import json
+import logging
 import uuid
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from taps.clip import Clip, load_clip
-from taps.errors import StateError
-from taps.files import write_tensors, write_text
+from taps.errors import DamagedError, StateError
+from taps.files import FORMAT, check_tensors, read_json, read_tensors, write_json, write_tensors, writing
 from taps.prompts import Prompts
 from taps.prompts.source import SourceStats
 
-FORMAT = 1
-INDEX = "learner.json"
+log = logging.getLogger("taps")
+State = tuple[dict[str, Any], dict[str, Tensor], SourceStats | None]
+STREAM = ("method", "model", "seed")  # values that two states of one stream share
+INDEX, PREVIOUS = "learner.json", "learner.previous.json"
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What `load` found: the model, the settings, the state."""
+    """What `load` found.
+
+    Attributes:
+        clip: The model.
+        settings: Of the method.
+        state: Of the learner.
+        extra: What was given to `save` to be kept with them.
+    """
 
     clip: Clip
     settings: dict[str, Any]
     state: dict[str, Any]
+    extra: dict[str, Any] = field(default_factory=dict)
 
 
-def save(directory: Path, state: dict[str, Any], settings: dict[str, Any], clip: Clip) -> None:
-    """Tensors first, under a name never used before; then the index that points to them, in one rename."""
-    try:
+def save(
+    directory: Path,
+    state: dict[str, Any],
+    settings: dict[str, Any],
+    clip: Clip,
+    extra: dict[str, Any] | None = None,
+) -> None:
+    """Tensors first, under a name never used before; then the index that points to them, in one rename.
+
+    The index so far is kept, with its tensors: should the new files be damaged one day, `load` takes them.
+
+    Args:
+        directory: Where to; made where it is not there.
+        state: Of the learner.
+        settings: Of the method.
+        clip: The model, which is named and not copied.
+        extra: Plain values that belong to this state, such as how far a run had come.
+    """
+    with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
+        older = _whole_index(directory, state["values"])
         tensors_file = _save_tensors(directory, state)
         source_file = _save_source(directory, settings.get("source"))
         index = {
-            "format": FORMAT,
             "clip": {
                 "source": clip.source,
                 "pretrained": clip.pretrained,
@@ -50,13 +76,26 @@ def save(directory: Path, state: dict[str, Any], settings: dict[str, Any], clip:
             "tensors": tensors_file,
             "source": source_file,
             "values": state["values"],
+            "extra": extra or {},
         }
-        write_text(directory / INDEX, json.dumps(index))
-        _remove_others(directory, {tensors_file, source_file})
-    except OSError as error:
-        raise StateError(
-            f"The learner cannot be saved in {directory} ({error}); choose another place."
-        ) from error
+        if older is not None:
+            write_json(directory / PREVIOUS, older, indent=None)
+        write_json(directory / INDEX, index, indent=None)
+        kept = [index] if older is None else [index, older]
+        _remove_others(directory, {each[name] for each in kept for name in ("tensors", "source")})
+
+
+def _whole_index(directory: Path, values: dict[str, Any]) -> dict[str, Any] | None:
+    """The newest state of the same stream in a directory that is not damaged; None where there is none."""
+    for name in (INDEX, PREVIOUS):
+        try:
+            index = read_json(directory / name)
+            check_tensors(directory / index["tensors"])
+        except (OSError, StateError, KeyError, TypeError):
+            continue
+        if index.get("format") == FORMAT and all(index["values"][key] == values[key] for key in STREAM):
+            return index
+    return None
 
 
 def _save_tensors(directory: Path, state: dict[str, Any]) -> str:
@@ -92,21 +131,52 @@ def _plain(name: str, value: Any) -> Any:
     return value
 
 
-def load(directory: Path, clip: Clip | None) -> Saved:
-    """Read what `save` wrote; the model is loaded again from where it came from unless given."""
+def exists(directory: Path) -> bool:
+    """Whether a state was ever saved in a directory; half of one does not count."""
+    return (directory / INDEX).is_file() or (directory / PREVIOUS).is_file()
+
+
+def load(
+    directory: Path, clip: Clip | None, check: Callable[[dict[str, Any]], None] = lambda extra: None
+) -> Saved:
+    """Read what `save` wrote: the newest state, or where its files are damaged the one before it.
+
+    Args:
+        directory: Where it was saved.
+        clip: The model; loaded again from where it came from unless given.
+        check: Given what was saved as `extra`, raises `DamagedError` where files that belong to it are
+            damaged; the state is then not taken either.
+    """
+    index, tensors, source = _read(directory, check)
+    clip = clip or _load_clip(directory, index["clip"])
+    state = {"tensors": tensors, "values": index["values"]}
+    settings = with_prompts(index["settings"], state, clip)
+    return Saved(clip, settings if source is None else {**settings, "source": source}, state, index["extra"])
+
+
+def _read(directory: Path, check: Callable[[dict[str, Any]], None]) -> State:
+    """Index, tensors and statistics of the newest state that is whole."""
     try:
-        index = json.loads((directory / INDEX).read_text())
-        tensors = load_file(directory / index["tensors"])
-    except Exception as error:
-        raise StateError(f"{directory} does not hold a saved learner ({error}).") from error
+        return _read_state(directory, INDEX, check)
+    except (DamagedError, OSError, KeyError, TypeError) as error:
+        try:
+            found = _read_state(directory, PREVIOUS, check)
+        except (StateError, OSError, KeyError, TypeError):
+            raise StateError(f"{directory} does not hold a saved learner ({error}).") from error
+        log.warning("%s; the state saved before it is used, of image %d.", error, found[0]["values"]["seen"])
+        return found
+
+
+def _read_state(directory: Path, name: str, check: Callable[[dict[str, Any]], None]) -> State:
+    index = read_json(directory / name)
     if index.get("format") != FORMAT:
         raise StateError(
             f"{directory} was saved in format {index.get('format')}; this version reads format {FORMAT}."
         )
-    clip = clip or _load_clip(directory, index["clip"])
+    check(index["extra"])
+    tensors, _ = read_tensors(directory / index["tensors"])
     source = None if index["source"] is None else SourceStats.load(directory / index["source"])
-    settings = _settings(index["settings"], index["values"]["state"], tensors, clip, source)
-    return Saved(clip, settings, {"tensors": tensors, "values": index["values"]})
+    return index, tensors, source
 
 
 def _load_clip(directory: Path, place: dict[str, Any]) -> Clip:
@@ -122,18 +192,13 @@ def _load_clip(directory: Path, place: dict[str, Any]) -> Clip:
     )
 
 
-def _settings(
-    settings: dict[str, Any],
-    values: dict[str, Any],
-    tensors: dict[str, Tensor],
-    clip: Clip,
-    source: SourceStats | None,
-) -> dict[str, Any]:
+def with_prompts(settings: dict[str, Any], state: dict[str, Any], clip: Clip) -> dict[str, Any]:
+    """Settings with the prompts that a state began with: it goes on even where their directory is gone."""
     settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
-    prefix = "method.anchor."
+    values, tensors, prefix = state["values"]["state"], state["tensors"], "method.anchor."
     anchor = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-    if anchor:  # the prompts as they were loaded: the stream goes on even where their directory is gone
+    if anchor:
         settings["prompts"] = Prompts(
             values["kind"], anchor, values["suffix"], clip.config.name, clip.fingerprint, record={}
         )
-    return settings if source is None else {**settings, "source": source}
+    return settings

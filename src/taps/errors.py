@@ -35,3 +35,7 @@ class DataError(TapsError):
 
 class StateError(TapsError):
     """A saved state that does not fit the learner it is loaded into."""
+
+
+class DamagedError(StateError):
+    """A saved file that does not hold what was written into it; whoever catches it says what to do."""

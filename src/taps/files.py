@@ -1,46 +1,220 @@
-"""Files that are there as a whole or not at all, and readable by whoever may read others beside them."""
+"""Files that are there as a whole or not at all, and that are known again when they are damaged.
+
+Every JSON object and every safetensors file holds the SHA-256 of its own bytes, taken with zeros in its
+place. A file that was changed by a single bit is refused with `DamagedError`. Files of format 1 are older and
+have no checksum; they are taken as they are.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from taps.errors import DamagedError, StateError
+
 PART = ".part"  # a file that is being written
+CHECKSUM = "checksum"
+FORMAT = 2
+_BLANK = "0" * 64
+_FIELD = re.compile(rb'"checksum": ?"([0-9a-f]{64})"')
+_CHUNK = 1 << 20
 
 
 def write_text(path: Path, text: str) -> None:
-    part = _part(path)
-    part.write_text(text, encoding="utf-8")
-    _put(part, path)
+    with _new_file(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any, *, indent: int | None = 1) -> None:
+    """An object with its checksum as first member. A list has no room for one and is written as it is."""
+    if not isinstance(value, dict):
+        return write_text(path, json.dumps(value, indent=indent) + "\n")
+    text = json.dumps({CHECKSUM: _BLANK, "format": FORMAT, **value}, indent=indent) + "\n"
+    write_text(path, text.replace(_BLANK, hashlib.sha256(text.encode()).hexdigest(), 1))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object that `write_json` wrote, and its `format`.
+
+    Raises:
+        DamagedError: It is not what was written.
+        OSError: It cannot be read at all.
+    """
+    data = path.read_bytes()
+    try:
+        value = json.loads(data)
+    except ValueError as error:
+        raise DamagedError(f"{path} is damaged ({error})") from error
+    if not isinstance(value, dict):
+        raise DamagedError(f"{path} is damaged (it holds no object)")
+    form = value.get("format", 1)
+    _compare(path, data, old=form == 1)
+    if form not in (1, FORMAT):
+        raise StateError(f"{path} has format {form}; this version of TAPS reads formats up to {FORMAT}.")
+    value.pop(CHECKSUM, None)
+    return value
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], meta: dict[str, Any] | None = None) -> None:
-    """A safetensors file; `meta` goes into its header, as JSON under "taps"."""
-    part = _part(path)
-    part.unlink(missing_ok=True)  # left by somebody who was stopped
-    part.touch()
-    mode = part.stat().st_mode  # what this user's files have here: safetensors makes its own private
-    save_file(
-        {name: value.detach().cpu().contiguous() for name, value in tensors.items()},
-        part,
-        metadata=None if meta is None else {"taps": json.dumps(meta)},
-    )
-    part.chmod(mode)
-    _put(part, path)
+    """A safetensors file; `meta` goes into its header, as JSON under "taps", beside the checksum."""
+    with _new_file(path) as part:
+        part.touch()
+        mode = part.stat().st_mode  # what this user's files have here: safetensors makes its own private
+        save_file(
+            {name: value.detach().cpu().contiguous() for name, value in tensors.items()},
+            part,
+            metadata={CHECKSUM: _BLANK, "taps": json.dumps({"format": FORMAT, **(meta or {})})},
+        )
+        part.chmod(mode)
+        with part.open("rb+") as file:
+            header = _header(part)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            file.seek(_FIELD.search(header).start(1))  # type: ignore[union-attr]
+            file.write(digest.encode())
 
 
-def _part(path: Path) -> Path:
-    return path.with_name(path.name + PART)
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and `meta` of what `write_tensors` wrote, on the CPU.
+
+    Raises:
+        DamagedError: It is not what was written.
+        OSError: It cannot be read at all.
+    """
+    check_tensors(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            meta: dict[str, Any] = json.loads((file.metadata() or {}).get("taps", "{}"))
+            # Copies: a tensor that is a view of the file would crash the process if the file changed.
+            return {name: file.get_tensor(name).clone() for name in file.keys()}, meta  # noqa: SIM118
+    except (SafetensorError, ValueError) as error:
+        raise DamagedError(f"{path} is damaged ({error})") from error
 
 
-def _put(part: Path, path: Path) -> None:
-    """Give a finished file its name, once it is really on the disk."""
-    with part.open("rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(part, path)
+def check_tensors(path: Path) -> None:
+    """Refuse a safetensors file that is not what was written, without loading it."""
+    header = _header(path)
+    old = b'\\"format\\": 2' not in header
+    with path.open("rb") as file:
+        file.seek(len(header))
+        _compare(path, header, iter(lambda: file.read(_CHUNK), b""), old=old)
+
+
+class AppendFile:
+    """A file that only grows, and a checksum of all that is in it.
+
+    Args:
+        path: Made where it is not there.
+        mark: What `mark` said once: whatever follows is cut off. Nothing is kept unless given.
+
+    Raises:
+        DamagedError: The file does not hold what it held at the mark.
+    """
+
+    def __init__(self, path: Path, mark: Mapping[str, Any] | None = None) -> None:
+        self.path = path
+        self.size = int(mark["size"]) if mark else 0
+        with writing(path):
+            self._file = path.open("ab+")
+            self._sha = _digest_of(path, self.size)
+            if mark and self._sha.hexdigest() != mark[CHECKSUM]:
+                self._file.close()
+                raise DamagedError(f"{path} is damaged (its checksum does not match)")
+            self._file.truncate(self.size)
+
+    @property
+    def mark(self) -> dict[str, Any]:
+        """Size and checksum of what has been written so far."""
+        return {"size": self.size, CHECKSUM: self._sha.hexdigest()}
+
+    def write(self, data: bytes) -> None:
+        with writing(self.path):
+            self._file.write(data)
+        self._sha.update(data)
+        self.size += len(data)
+
+    def flush(self, *, sync: bool = False) -> None:
+        """Hand what was written to the operating system; with `sync` it is on the disk afterwards."""
+        with writing(self.path):
+            self._file.flush()
+            if sync:
+                os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        with writing(self.path):
+            self._file.close()
+
+
+def check_mark(path: Path, mark: Mapping[str, Any]) -> None:
+    """Refuse a file that does not hold what it held when `AppendFile.mark` was taken."""
+    if _digest_of(path, int(mark["size"])).hexdigest() != mark[CHECKSUM]:
+        raise DamagedError(f"{path} is damaged (its checksum does not match)")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A full disk, a missing permission: whatever keeps `path` from being written is told in a sentence."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise StateError(f"{path} cannot be written ({why}); make room, or choose another place.") from error
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[Path]:
+    """A name to write under; what was written gets its own name once it is really on the disk."""
+    part = path.with_name(path.name + PART)
+    with writing(path):
+        part.unlink(missing_ok=True)  # left by somebody who was stopped
+        try:
+            yield part
+            with part.open("rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(part, path)
+        except (OSError, SafetensorError):
+            part.unlink(missing_ok=True)  # half of a file helps nobody, least of all on a full disk
+            raise
+
+
+def _compare(path: Path, head: bytes, rest: Iterable[bytes] = (), *, old: bool) -> None:
+    """Compare the checksum in `head` with that of all bytes; a file without one must be an `old` one."""
+    found = _FIELD.search(head)
+    if found is None and old:
+        return
+    if found is None:
+        raise DamagedError(f"{path} is damaged (its checksum is missing)")
+    sha = hashlib.sha256(head[: found.start(1)] + _BLANK.encode() + head[found.end(1) :])
+    for chunk in rest:
+        sha.update(chunk)
+    if sha.hexdigest().encode() != found[1]:
+        raise DamagedError(f"{path} is damaged (its checksum does not match)")
+
+
+def _header(path: Path) -> bytes:
+    """The first bytes of a safetensors file, up to its tensors."""
+    with path.open("rb") as file:
+        length = file.read(8)
+        size = int.from_bytes(length, "little")
+        if size > path.stat().st_size - 8:
+            raise DamagedError(f"{path} is damaged (it is cut off)")
+        return length + file.read(size)
+
+
+def _digest_of(path: Path, size: int) -> Any:
+    """SHA-256 of the first `size` bytes."""
+    sha = hashlib.sha256()
+    with path.open("rb") as file:
+        while size and (chunk := file.read(min(size, _CHUNK))):
+            sha.update(chunk)
+            size -= len(chunk)
+    return sha

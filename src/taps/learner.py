@@ -325,10 +325,25 @@ class Learner:
         )
         self._done = OrderedDict((id, None) for id in values["done"])
 
-    def save(self, directory: str | Path) -> None:
-        """Write the state, the settings and the name of the model; the model itself is not copied."""
-        settings = {field.name: getattr(self.settings, field.name) for field in fields(self.settings)}
-        checkpoint.save(Path(directory), self.state_dict(), settings, self.clip)
+    def save(self, directory: str | Path, extra: dict[str, Any] | None = None) -> None:
+        """Write the state, the settings and the name of the model; the model itself is not copied.
+
+        The state saved there before is kept, and taken by `load` where the newer one is damaged.
+
+        Args:
+            directory: Where to.
+            extra: Plain values to be saved in the same step; `checkpoint.load` gives them back.
+        """
+        checkpoint.save(Path(directory), self.state_dict(), self._given(), self.clip, extra)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Learner:
+        """A learner in the same state that goes its own way; both share the frozen model."""
+        state = self.state_dict()
+        settings = checkpoint.with_prompts(self._given(), state, self.clip)
+        return self._in_state(self.clip, settings, state)
+
+    def _given(self) -> dict[str, Any]:
+        return {field.name: getattr(self.settings, field.name) for field in fields(self.settings)}
 
     @classmethod
     def load(cls, directory: str | Path, clip: Clip | None = None) -> Learner:
@@ -339,19 +354,27 @@ class Learner:
             clip: The model; loaded again from where it came from when not given.
         """
         try:
-            saved = checkpoint.load(Path(directory), clip)
-            values = saved.state["values"]
-            learner = cls(
-                saved.clip,
-                values["classes"],
-                values["method"],
-                seed=values["seed"],
-                allow_duplicates=True,  # they were checked when the stream began
-                **saved.settings,
-            )
-            learner.load_state_dict(saved.state)
+            return cls.from_saved(checkpoint.load(Path(directory), clip))
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"The learner saved in {directory} is damaged ({error!r}).") from error
+
+    @classmethod
+    def from_saved(cls, saved: checkpoint.Saved) -> Learner:
+        """The learner that `checkpoint.load` found."""
+        return cls._in_state(saved.clip, saved.settings, saved.state)
+
+    @classmethod
+    def _in_state(cls, clip: Clip, settings: dict[str, Any], state: dict[str, Any]) -> Learner:
+        values = state["values"]
+        learner = cls(
+            clip,
+            values["classes"],
+            values["method"],
+            seed=values["seed"],
+            allow_duplicates=True,  # they were checked when the stream began
+            **settings,
+        )
+        learner.load_state_dict(state)
         return learner
 
     def _wait(self, id: int, item: ReplayItem) -> None:

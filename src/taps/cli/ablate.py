@@ -63,6 +63,7 @@ def ablate(
     from taps.evaluate.evaluate import evaluate
     from taps.evaluate.jobs import ModelSpec, StreamSpec
     from taps.evaluate.results import read_results
+    from taps.files import write_text
     from taps.report import ablations
     from taps.report.figure import pyplot
 
@@ -104,7 +105,7 @@ def ablate(
     if plots:
         ablations.draw_ablation(name, results, out / f"{name}.png")
         text += f"\n![{name}]({name}.png)\n"
-    (out / f"{name}.md").write_text(text, encoding="utf-8")
+    write_text(out / f"{name}.md", text)
     print(text)
     print(out / f"{name}.md")
     for run in outcome.unfinished:

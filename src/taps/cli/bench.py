@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -272,7 +271,8 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
 def write(file: Path | None, device: torch.device, values: dict[str, Any]) -> None:
     """Figures are written as they come: an interrupted run leaves what it measured."""
     from taps.bench.measure import machine
+    from taps.files import write_json
 
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"machine": machine(device), **values}, indent=1) + "\n")
+        write_json(file, {"machine": machine(device), **values})

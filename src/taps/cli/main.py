@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from typing import Any
@@ -97,6 +98,11 @@ def run() -> None:
         app()
     except TapsError as error:
         print(f"taps: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"taps: {error.filename or 'A file'} cannot be written: the disk is full.", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("taps: stopped.", file=sys.stderr)

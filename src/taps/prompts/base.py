@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from taps.clip import Clip
 from taps.clip.tokenizer import encode
 from taps.errors import PromptsError
-from taps.files import write_tensors, write_text
+from taps.files import read_json, read_tensors, write_json, write_tensors, writing
 
 Parameters = dict[str, Tensor]
-FORMAT = 1
 KINDS = ("coop", "cocoop", "maple", "proda")
 CONFIG_FILE, TENSORS_FILE = "config.json", "prompts.safetensors"
 
@@ -73,9 +70,9 @@ class Prompts:
     def save_pretrained(self, directory: str | Path) -> None:
         """Write `config.json` and `prompts.safetensors`; the base model is named, not copied."""
         path = Path(directory)
-        path.mkdir(parents=True, exist_ok=True)
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
         config = {
-            "format": FORMAT,
             "kind": self.kind,
             "suffix": self.suffix,
             "base": self.base,
@@ -83,25 +80,21 @@ class Prompts:
             "record": dict(self.record),
         }
         write_tensors(path / TENSORS_FILE, {name: value.float() for name, value in self.parameters.items()})
-        write_text(path / CONFIG_FILE, json.dumps(config, indent=1) + "\n")
+        write_json(path / CONFIG_FILE, config)
 
     @classmethod
     def from_pretrained(cls, directory: str | Path) -> Prompts:
         """Read what `save_pretrained` wrote."""
         path = Path(directory)
         try:
-            config = json.loads((path / CONFIG_FILE).read_text())
-            with safe_open(path / TENSORS_FILE, framework="pt") as file:
-                # Copies: a tensor that is a view of the file would crash the process if the file changed.
-                parameters = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            config = read_json(path / CONFIG_FILE)
+            parameters, _ = read_tensors(path / TENSORS_FILE)
         except Exception as error:
             raise PromptsError(
                 f"{path} does not hold readable prompts ({error}); give a directory made by `taps train`."
             ) from error
-        if not isinstance(config, dict) or config.get("format") != FORMAT or config.get("kind") not in KINDS:
-            raise PromptsError(
-                f"{path} holds prompts of an unknown format or kind; make them again with `taps train`."
-            )
+        if config.get("kind") not in KINDS:
+            raise PromptsError(f"{path} holds prompts of an unknown kind; make them again with `taps train`.")
         broken = [name for name, value in parameters.items() if not torch.isfinite(value).all()]
         if broken:
             raise PromptsError(

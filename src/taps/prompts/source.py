@@ -6,19 +6,15 @@ Collected in one streaming pass (Chan's parallel update), so that shards can be 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from taps.errors import SettingsError, StateError
-from taps.files import write_tensors
-
-FORMAT = 1
+from taps.files import read_tensors, write_tensors
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,6 @@ class SourceStats:
         }
         kept = {name: _stored(value, dtype) for name, value in tensors.items()}
         meta = {
-            "format": FORMAT,
             "layers": list(self.layers),
             "count": self.count,
             "classes": list(self.classes),
@@ -112,22 +107,20 @@ class SourceStats:
     @classmethod
     def load(cls, path: str | Path) -> SourceStats:
         try:
-            with safe_open(path, framework="pt") as file:
-                meta = json.loads(file.metadata()["taps"])
-                tensors = {name: _at_least_single(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+            tensors, meta = read_tensors(Path(path))
+            return cls(
+                layers=tuple(meta["layers"]),
+                count=meta["count"],
+                classes=tuple(meta["classes"]),
+                class_counts=torch.tensor(meta["class_counts"]),
+                model=meta["model"],
+                prompts=meta["prompts"],
+                **{name: _at_least_single(value) for name, value in tensors.items()},
+            )
         except Exception as error:
             raise StateError(
                 f"{path} does not hold source statistics ({error}); make them with `taps stats`."
             ) from error
-        return cls(
-            layers=tuple(meta["layers"]),
-            count=meta["count"],
-            classes=tuple(meta["classes"]),
-            class_counts=torch.tensor(meta["class_counts"]),
-            model=meta["model"],
-            prompts=meta["prompts"],
-            **tensors,
-        )
 
 
 def _stored(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
@@ -139,8 +132,7 @@ def _stored(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
 
 
 def _at_least_single(tensor: Tensor) -> Tensor:
-    """A copy, for a view of the file would crash the process if the file changed."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True)
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 class RunningMoments:

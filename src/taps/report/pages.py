@@ -10,6 +10,7 @@ from typing import Any
 
 from taps.errors import SettingsError
 from taps.evaluate.results import BASELINE, Results, read_results
+from taps.files import write_text
 from taps.report.table import Table, html_table, latex, markdown
 from taps.report.tables import accuracy_table, detail_table, difference_table
 
@@ -58,7 +59,7 @@ def write_report(
     makers: dict[str, Any] = {"md": as_markdown, "tex": as_latex, "html": as_html}
     for kind in formats:
         path = out / f"report.{kind}"
-        path.write_text(makers[kind](results, tables, pictures), encoding="utf-8")
+        write_text(path, makers[kind](results, tables, pictures))
         written.append(path)
     return written
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-
 from taps.errors import StateError
-from taps.files import write_tensors
+from taps.files import read_tensors, write_tensors
 from taps.prompts.base import Parameters
 
 
@@ -43,9 +40,7 @@ def load_progress(path: Path, identity: dict[str, Any], fresh: TrainingState) ->
     if not path.exists():
         return fresh
     try:
-        with safe_open(path, framework="pt") as file:
-            meta = json.loads(file.metadata()["taps"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tensors, meta = read_tensors(path)
     except Exception as error:
         raise StateError(
             f"{path} is no readable training state ({error}); remove it and start anew."

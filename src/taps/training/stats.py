@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -10,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from taps.clip import Clip
 from taps.errors import DataError, ImageError, SettingsError, StateError
-from taps.files import write_tensors
+from taps.files import read_tensors, write_tensors
 from taps.images.views import make_views, sample_generator
 from taps.prompts.base import Prompts, check_base, prompt_tokens
 from taps.prompts.source import RunningMoments, SourceStats, stats_from
@@ -156,9 +154,7 @@ class Pass:
         if not path.exists():
             return
         try:
-            with safe_open(path, framework="pt", device=str(self.clip.device)) as file:
-                meta = json.loads(file.metadata()["taps"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors, meta = read_tensors(path)
         except Exception as error:
             raise StateError(f"{path} is no readable state of a pass ({error}); remove it.") from error
         for name, mine in self.identity.items():
@@ -170,7 +166,8 @@ class Pass:
         self.done, self.unreadable = meta["done"], meta["unreadable"]
         for name, count in meta["counts"].items():
             running = RunningMoments()
-            running.merge(count, tensors[f"{name}|mean"], tensors[f"{name}|spread"])
+            mean, spread = (tensors[f"{name}|{part}"].to(self.clip.device) for part in ("mean", "spread"))
+            running.merge(count, mean, spread)
             if name == "whole":
                 self.whole = running
             else:
