@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from taps.adapt.gradient import NOTHING, Point, point_at
 from taps.adapt.graphs.capture import GraphCapture
+from taps.adapt.graphs.setup import StreamSetup
 from taps.adapt.graphs.side_stream import predict_on_two_streams, update_on_two_streams, view_zero
 from taps.adapt.graphs.static_buffers import Chunks, StaticMemory
 from taps.adapt.graphs.update import copy_values, make_update
-from taps.adapt.memory import Alignment, Memory
 from taps.adapt.optimiser import Moments, fresh_moments
-from taps.adapt.step import Scored, StepResult, StepSettings, nothing, score_views
-from taps.prompts.classifier import Classifier
+from taps.adapt.step import Scored, StepResult, nothing, score_views
 
 Gate = Callable[[Tensor], bool]
-
-
-@dataclass(frozen=True)
-class StreamSetup:
-    """The arguments of a step that stay the same for a whole stream."""
-
-    classifier: Classifier
-    memory: Memory | None
-    settings: StepSettings
-    alignment: Alignment | None
-    anchor: Point | None = None  # where features of labelled images are taken, when prompts carry over
+"""Decides by an image's entropy whether to learn from it."""
 
 
 class EpisodicStep:
@@ -71,18 +60,10 @@ class EpisodicStep:
         return score_views(self.setup.classifier, self.start, self.views, self.setup.settings)
 
     def _finish(self) -> tuple[Tensor, Tensor]:
-        setup = self.setup
         parameters, _, taken = update_on_two_streams(
-            self.graphs,
-            setup.classifier,
-            self.start,
-            self.moments,
-            self.scored,
-            self.static,
-            setup.settings,
-            setup.alignment,
+            self.graphs, self.setup, self.start, self.moments, self.scored, self.static
         )
-        return predict_on_two_streams(self.graphs, setup.classifier, self.scored, parameters), taken
+        return predict_on_two_streams(self.graphs, self.setup.classifier, self.scored, parameters), taken
 
 
 class ContinualStep:
@@ -107,10 +88,7 @@ class ContinualStep:
         self.score = graphs.capture(self._score)
         self.scored = self.score.result
         own = graphs.with_own_memory()
-        self.update = make_update(
-            graphs, own, setup.classifier, self.point, self.moments, self.scored, self.static,
-            setup.settings, setup.alignment,
-        )  # fmt: skip
+        self.update = make_update(graphs, own, setup, self.point, self.moments, self.scored, self.static)
         self.look = own.capture(self._look)
         self.predict = graphs.capture(self._predict)
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from taps.adapt.gradient import Point, point_at
 from taps.adapt.graphs.answer import CapturedAnswer
 from taps.adapt.graphs.capture import CudaCapture, GraphCapture
-from taps.adapt.graphs.captured import ContinualStep, EpisodicStep, Gate, StreamSetup
+from taps.adapt.graphs.captured import ContinualStep, EpisodicStep, Gate
+from taps.adapt.graphs.setup import StreamSetup
 from taps.adapt.memory import Alignment, Memory, ReplayItem
 from taps.adapt.optimiser import Moments
 from taps.adapt.step import StepResult, StepSettings, always, take_step

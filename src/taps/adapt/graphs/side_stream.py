@@ -15,10 +15,11 @@ from torch import Tensor
 
 from taps.adapt.gradient import NOTHING, Gradient, Point, to_parameters
 from taps.adapt.graphs.capture import GraphCapture
+from taps.adapt.graphs.setup import StreamSetup
 from taps.adapt.losses import mean_entropy
-from taps.adapt.memory import Alignment, Labelled
+from taps.adapt.memory import Labelled
 from taps.adapt.optimiser import Moments, adamw
-from taps.adapt.step import Scored, StepSettings, update_prompts
+from taps.adapt.step import Scored, update_prompts
 from taps.prompts.base import Parameters
 from taps.prompts.classifier import Classifier
 
@@ -44,68 +45,64 @@ class Seen:
         return torch.autograd.grad(self.features, self.vision, self.by_features, retain_graph=True)[0]
 
 
-def has_two_towers(start: Point, settings: StepSettings, alignment: Alignment | None) -> bool:
+def has_two_towers(setup: StreamSetup, start: Point) -> bool:
     """Whether there is a way back through either tower, and none from features in between (alignment)."""
     return (
         start.tokens.vision is not None
         and start.graph is not None
-        and not (settings.weight_coarse and alignment)
+        and not (setup.settings.weight_coarse and setup.alignment)
     )
 
 
-def see_views(classifier: Classifier, start: Point, scored: Scored, settings: StepSettings) -> Seen:
+def see_views(setup: StreamSetup, start: Point, scored: Scored) -> Seen:
     """The confident views, differentiated as far as the features; see `taps.adapt.step.views_gradient`."""
     assert start.tokens.vision is not None
     text = start.text.detach().requires_grad_()
     vision = start.tokens.vision.detach().requires_grad_()
     with torch.enable_grad():
-        features = classifier.image(scored.images[scored.chosen], vision)
+        features = setup.classifier.image(scored.images[scored.chosen], vision)
         seen = features.detach().requires_grad_()
-        loss = settings.weight_entropy * mean_entropy(classifier.logits(seen, text))
+        loss = setup.settings.weight_entropy * mean_entropy(setup.classifier.logits(seen, text))
     by_text, by_features = torch.autograd.grad(loss, [text, seen])
     return Seen(features, vision, by_features, by_text)
 
 
 def update_on_two_streams(
     graphs: GraphCapture,
-    classifier: Classifier,
+    setup: StreamSetup,
     start: Point,
     moments: Moments,
     scored: Scored,
     memory: Labelled | None,
-    settings: StepSettings,
-    alignment: Alignment | None,
 ) -> tuple[Parameters, Moments, Tensor]:
     """What `update_prompts` does; by it where there is one tower alone, or alignment to go back through."""
-    if not has_two_towers(start, settings, alignment):
-        return update_prompts(classifier, start, moments, scored, memory, settings, alignment)
+    if not has_two_towers(setup, start):
+        return update_prompts(
+            setup.classifier, start, moments, scored, memory, setup.settings, setup.alignment
+        )
     # What one stream made for the other keeps its name until they are joined: memory that is freed earlier
     # could be handed out again while the other stream reads it.
     with graphs.side_stream():
-        seen = see_views(classifier, start, scored, settings)
+        seen = see_views(setup, start, scored)
     graphs.join()
     with graphs.side_stream():
         by_vision = seen.pull_back()
-    recent = NOTHING if memory is None else memory.fresh(classifier, start)
+    recent = NOTHING if memory is None else memory.fresh(setup.classifier, start)
     pulled = start.pull_back(Gradient(seen.by_text, None) + Gradient(recent.text, None))
     graphs.join()
     gradient = Gradient(pulled.text, by_vision) + Gradient(None, recent.vision)
-    return move(classifier, start, moments, gradient, memory, settings)
+    return move(setup, start, moments, gradient, memory)
 
 
 def move(
-    classifier: Classifier,
-    start: Point,
-    moments: Moments,
-    gradient: Gradient,
-    memory: Labelled | None,
-    settings: StepSettings,
+    setup: StreamSetup, start: Point, moments: Moments, gradient: Gradient, memory: Labelled | None
 ) -> tuple[Parameters, Moments, Tensor]:
     """The end of `update_prompts`, from the gradient on tokens: the memory's constant part and AdamW."""
     if memory is not None:
         gradient = gradient + memory.constant()
-    by_parameter = to_parameters(classifier, start.parameters, gradient)
-    return adamw(start.parameters, by_parameter, moments, lr=settings.lr, weight_decay=settings.weight_decay)
+    by_parameter = to_parameters(setup.classifier, start.parameters, gradient)
+    lr, weight_decay = setup.settings.lr, setup.settings.weight_decay
+    return adamw(start.parameters, by_parameter, moments, lr=lr, weight_decay=weight_decay)
 
 
 @torch.no_grad()

@@ -6,15 +6,14 @@ from typing import Protocol
 
 from torch import Tensor
 
-from taps.adapt.gradient import Gradient, Point
+from taps.adapt.gradient import NOTHING, Gradient, Point
 from taps.adapt.graphs.capture import CapturedGraph, GraphCapture
+from taps.adapt.graphs.setup import StreamSetup
 from taps.adapt.graphs.side_stream import Seen, has_two_towers, move, see_views
 from taps.adapt.graphs.static_buffers import StaticMemory
-from taps.adapt.memory import Alignment
 from taps.adapt.optimiser import Moments
-from taps.adapt.step import Scored, StepSettings, update_prompts
+from taps.adapt.step import Scored, update_prompts
 from taps.prompts.base import Parameters
-from taps.prompts.classifier import Classifier
 
 
 class Update(Protocol):
@@ -36,28 +35,26 @@ class WholeUpdate:
 
     Args:
         graphs: Captures the work.
-        classifier: The frozen model and the classes.
+        setup: Of the stream.
         point: The prompts; its parameters are moved.
         moments: Moved, too.
         scored: The views.
         memory: What the labelled images add.
-        settings: Of the step.
-        alignment: Of the step.
     """
 
     def __init__(
         self,
         graphs: GraphCapture,
-        classifier: Classifier,
+        setup: StreamSetup,
         point: Point,
         moments: Moments,
         scored: Scored,
         memory: StaticMemory | None,
-        settings: StepSettings,
-        alignment: Alignment | None,
     ) -> None:
         def learn() -> Tensor:
-            new = update_prompts(classifier, point, moments, scored, memory, settings, alignment)
+            new = update_prompts(
+                setup.classifier, point, moments, scored, memory, setup.settings, setup.alignment
+            )
             return write_back(point, moments, *new)
 
         self.learn = graphs.capture(learn)
@@ -78,48 +75,37 @@ class SplitUpdate:
     tower overlaps with the one through the text tower.
 
     Args:
-        graphs: Captures the work.
+        graphs: Captures the work, like the other arguments as for `WholeUpdate`.
         own: Captures what the side stream replays; it must not have captured anything yet.
-        classifier: The frozen model and the classes.
-        point: The prompts; its parameters are moved.
-        moments: Moved, too.
-        scored: The views.
-        memory: What the labelled images add.
-        settings: Of the step.
     """
 
     def __init__(
         self,
         graphs: GraphCapture,
         own: GraphCapture,
-        classifier: Classifier,
+        setup: StreamSetup,
         point: Point,
         moments: Moments,
         scored: Scored,
         memory: StaticMemory | None,
-        settings: StepSettings,
     ) -> None:
         self.graphs = graphs
+        recent = NOTHING if memory is None else memory.recent.value
 
         def see() -> Seen:
-            return see_views(classifier, point, scored, settings)
+            return see_views(setup, point, scored)
 
         def back() -> Tensor:
             return self.see.result.pull_back()
 
         def pull() -> Tensor:
-            gradient = Gradient(self.see.result.by_text, None)
-            if memory is not None:
-                gradient = gradient + Gradient(memory.fresh(classifier, point).text, None)
-            text = point.pull_back(gradient).text
+            text = point.pull_back(Gradient(self.see.result.by_text, None) + Gradient(recent.text, None)).text
             assert text is not None
             return text
 
         def learn() -> Tensor:
-            gradient = Gradient(self.pull.result, self.back.result)
-            if memory is not None:
-                gradient = gradient + Gradient(None, memory.fresh(classifier, point).vision)
-            return write_back(point, moments, *move(classifier, point, moments, gradient, memory, settings))
+            gradient = Gradient(self.pull.result, self.back.result) + Gradient(None, recent.vision)
+            return write_back(point, moments, *move(setup, point, moments, gradient, memory))
 
         self.see = own.capture_autograd(see)
         self.see.replay()
@@ -147,18 +133,16 @@ class SplitUpdate:
 def make_update(
     graphs: GraphCapture,
     own: GraphCapture,
-    classifier: Classifier,
+    setup: StreamSetup,
     point: Point,
     moments: Moments,
     scored: Scored,
     memory: StaticMemory | None,
-    settings: StepSettings,
-    alignment: Alignment | None,
 ) -> Update:
     """A `SplitUpdate` where there are two towers to go back through, else a `WholeUpdate`."""
-    if has_two_towers(point, settings, alignment):
-        return SplitUpdate(graphs, own, classifier, point, moments, scored, memory, settings)
-    return WholeUpdate(graphs, classifier, point, moments, scored, memory, settings, alignment)
+    if has_two_towers(setup, point):
+        return SplitUpdate(graphs, own, setup, point, moments, scored, memory)
+    return WholeUpdate(graphs, setup, point, moments, scored, memory)
 
 
 def write_back(point: Point, moments: Moments, parameters: Parameters, new: Moments, taken: Tensor) -> Tensor:
