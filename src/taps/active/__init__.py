@@ -1,4 +1,4 @@
-"""Whom to ask, seen from feature space: scores, a choice among them, a pace that keeps the budget."""
+"""Which images to ask about (policies, scores) and which labelled ones to keep (the buffer). No torch."""
 
 from taps.active.chooser import SCORES, Chooser
 from taps.active.pace import Paced

@@ -1,4 +1,4 @@
-"""Which score to ask by: one, or several by turns, learning which of them pays."""
+"""Scores images by one rule, or draws the rule of each question by weights learned from the answers."""
 
 from __future__ import annotations
 

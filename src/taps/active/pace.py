@@ -1,4 +1,4 @@
-"""A pace that keeps any score to its budget, exactly."""
+"""A query policy for any score: asks about the highest scores at an exact rate."""
 
 from __future__ import annotations
 

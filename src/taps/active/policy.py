@@ -1,4 +1,4 @@
-"""Ask for this sample's label or not: Algorithm 1 of the paper, its rivals, and a budget that holds."""
+"""Query policies: Algorithm 1 of the paper, its rivals, and a hard budget around any of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores of one image: how much an answer is wanted. At most a matrix–vector product each."""
+"""Scores of one image, higher where its label is wanted more. At most a matrix–vector product each."""
 
 from __future__ import annotations
 

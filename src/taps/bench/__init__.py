@@ -1,1 +1,1 @@
-"""How fast a step is, measured."""
+"""Measurements of speed and memory for `taps bench`."""

@@ -53,7 +53,7 @@ def wait(device: torch.device) -> None:
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """What a figure must be read beside."""
+    """The device and versions that a measurement was made with."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     return {
         "device": name,

@@ -1,4 +1,4 @@
-"""The step as the public codes compute it, written afresh: the yardstick of `taps bench step`.
+"""The step as the public codes compute it, written afresh: what `taps bench step` compares with.
 
 Every class text is padded to the full 77 tokens and encoded with gradients, all views and the whole labelled
 memory go through one graph in one batch, the forward runs under fp16 autocast with a gradient scaler on CUDA,

@@ -1,4 +1,4 @@
-"""Two states compared to the bit."""
+"""Whether two states of a learner are equal, bit by bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a CLIP is made of: read from JSON or from weights, typed in nowhere else."""
+"""The sizes of a CLIP, read from JSON or from weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is this copy of a data set complete, and labelled as everybody else's? Asked before hours are spent."""
+"""Checks that a copy of a named data set is complete and labelled as published."""
 
 from __future__ import annotations
 

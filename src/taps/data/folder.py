@@ -1,4 +1,4 @@
-"""Folders of images, on disk or in a zip: which part of the path is the class?"""
+"""Folders of images, on disk or in a zip, where a part of each path is the class."""
 
 from __future__ import annotations
 

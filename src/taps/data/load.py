@@ -1,4 +1,4 @@
-"""One door to every kind of data set."""
+"""`load_dataset`: a data set of any kind from its name or path."""
 
 from __future__ import annotations
 

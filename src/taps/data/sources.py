@@ -1,4 +1,4 @@
-"""Folders and zips behind one door: list the files below a place, and read one of them."""
+"""Folders and zips by one interface: list the files below a place, and read one of them."""
 
 from __future__ import annotations
 

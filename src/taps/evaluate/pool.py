@@ -1,4 +1,4 @@
-"""Runs side by side in processes of their own. One that dies takes only its own run with it."""
+"""Runs of an evaluation in worker processes; a worker that dies fails its own run alone."""
 
 from __future__ import annotations
 

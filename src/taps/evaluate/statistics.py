@@ -1,4 +1,4 @@
-"""How sure a number is: intervals over seeds, paired comparisons over images. Numpy only."""
+"""Confidence intervals over seeds and paired comparisons over images. Numpy only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a label teaches in feature space: closed forms, and a mixture that trusts them as far as they earn it.
+"""The label head: expert predictors fitted to the labels in closed form, mixed by how well each predicts them.
 
 No torch: arrays in, arrays out, in double precision on the host.
 """

@@ -1,4 +1,4 @@
-"""The label head: several ways of reading the labels, each trusted as far as it would have predicted them."""
+"""The label head: several predictors learned from the labels, and their mixture."""
 
 from __future__ import annotations
 

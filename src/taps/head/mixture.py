@@ -1,4 +1,4 @@
-"""Whom to believe, by how well each would have predicted the labels before learning them.
+"""Weights of several predictors, by how well each predicted the labels before learning them.
 
 A Bayesian mixture of experts: the weight of each is the probability it gave to the labels so far. Old labels
 count less, by a factor for every later one, because experts that learn get better.

@@ -15,7 +15,7 @@ from PIL import Image
 
 from taps.data.dataset import Dataset
 from taps.learner import Learner
-from taps.report.palette import BLUE, COLOURS, RED
+from taps.report.palette import BLUE, COLOURS, FAINT, RED
 from taps.report.svg import Dots, Line, bars, chart
 from taps.types import PixelArray, Prediction
 
@@ -144,7 +144,7 @@ def entropy_chart(trace: Trace) -> str:
     asked = set(trace.asked)
     quiet = [step for step in range(len(steps)) if step not in asked]
     marks: list[Line | Dots] = [
-        Dots("not asked", [steps[i] for i in quiet], [trace.entropies[i] for i in quiet], "#9aa4b2"),
+        Dots("not asked", [steps[i] for i in quiet], [trace.entropies[i] for i in quiet], FAINT),
         Dots(
             "asked",
             [steps[i] for i in trace.asked],

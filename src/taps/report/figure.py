@@ -1,4 +1,4 @@
-"""What all pictures have in common: size, a legend that covers nothing, and one way to a file."""
+"""Matplotlib figures of one size and style, with the legend outside the axes."""
 
 from __future__ import annotations
 

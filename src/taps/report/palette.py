@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 # Told apart in print, on screens and by colour-blind readers (after Okabe and Ito).
 BLUE, RED, GREEN, PINK, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
-VIOLET, BROWN, BLACK, GREY, PALE = "#7F6BB0", "#8C564B", "#222222", "#666666", "#dddddd"
+VIOLET, BROWN = "#7F6BB0", "#8C564B"
+BLACK, GREY, FAINT, PALE = "#222222", "#666666", "#9bb0c0", "#dddddd"
 COLOURS = (BLUE, RED, GREEN, PINK, ORANGE, SKY, VIOLET, BROWN)
 FIXED = {
     "zero_shot": GREY,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from taps.evaluate.results import Result, Results, mean_of
 from taps.evaluate.scores import reliability
 from taps.report.figure import MARKERS, figure, pyplot, shown
-from taps.report.palette import GREY, colours
+from taps.report.palette import BLACK, BLUE, FAINT, GREY, RED, colours
 
 Floats = NDArray[np.float64]
 SETTLED = 20  # running means of fewer images than this are noise and would squeeze the rest of the picture
@@ -122,10 +122,10 @@ def entropy_and_threshold(results: Results, dataset: str, path: Path) -> bool:
     asked = run.asked > 0
     title = f"Entropy and threshold · {dataset} · {method}, seed {result.seed}"
     with figure(path, title, "images seen", "entropy (nats)") as axes:
-        axes.scatter(t[~asked], run.entropy[~asked], s=7, color="#9bb8cc", label="not asked", linewidths=0)
-        axes.scatter(t[asked], run.entropy[asked], s=18, color="#D55E00", label="asked", linewidths=0)
+        axes.scatter(t[~asked], run.entropy[~asked], s=7, color=FAINT, label="not asked", linewidths=0)
+        axes.scatter(t[asked], run.entropy[asked], s=18, color=RED, label="asked", linewidths=0)
         finite = np.where(np.isfinite(run.threshold), run.threshold, np.nan)
-        axes.plot(t, finite, color="#222222", linewidth=1.4, label="threshold")
+        axes.plot(t, finite, color=BLACK, linewidth=1.4, label="threshold")
     return True
 
 
@@ -146,7 +146,7 @@ def query_rate(results: Results, dataset: str, path: Path) -> bool:
                 )
                 wanted.add(100 * float(result.spec["settings"].get("rate", 0.05)))
         for place, rate in enumerate(sorted(wanted)):
-            axes.axhline(rate, color="#222222", linestyle=":", label="wanted" if place == 0 else None)
+            axes.axhline(rate, color=BLACK, linestyle=":", label="wanted" if place == 0 else None)
         tail = [running(r.run.asked)[len(r.run) // 10] for m in asking for r in results.of(dataset, m)]
         axes.set_ylim(0, max(1.5 * max(wanted), 110 * max(tail)))
     return True
@@ -164,7 +164,7 @@ def buffer_classes(results: Results, dataset: str, path: Path) -> bool:
     title = f"Classes in the buffer at the end · {dataset} · {method}, seed {result.seed}{part}"
     with figure(path, title, "", "labelled images kept") as axes:
         names = [name if len(name) <= 22 else name[:21] + "…" for name, _ in counts[:BARS]]
-        axes.bar(range(len(names)), [count for _, count in counts[:BARS]], color="#0072B2", width=0.75)
+        axes.bar(range(len(names)), [count for _, count in counts[:BARS]], color=BLUE, width=0.75)
         axes.set_xticks(range(len(names)), names, rotation=90, fontsize=9 if len(names) > 25 else 11)
         axes.yaxis.get_major_locator().set_params(integer=True)
         axes.grid(False, axis="x")
@@ -214,7 +214,7 @@ def accuracy_and_latency(results: Results, dataset: str, path: Path) -> bool:
     with figure(path, title, "median time of an image (ms, log scale)", "top-1 accuracy (%)") as axes:
         axes.set_xscale("log")
         front = frontier(points)
-        axes.plot([points[i][0] for i in front], [points[i][1] for i in front], color="#bbbbbb", zorder=1)
+        axes.plot([points[i][0] for i in front], [points[i][1] for i in front], color=FAINT, zorder=1)
         used: list[str] = []
         for method, (ms, accuracy) in zip(methods, points, strict=True):
             marker = MARKERS[used.count(colour[method]) % len(MARKERS)]

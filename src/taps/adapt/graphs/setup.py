@@ -1,4 +1,4 @@
-"""What a captured step is made for."""
+"""The setup of a captured step: what stays the same for a whole stream."""
 
 from __future__ import annotations
 
