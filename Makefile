@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types contract docs parity chaos mutants bench clean
+.PHONY: demo test lint types contract docs parity chaos mutants bench clean release-check
 
 demo: $(STAMP)
 	$(BIN)/taps demo
@@ -39,6 +39,9 @@ mutants: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/taps bench step --model pocket --classes 100 --buffer 0,150 --views 16 --quick
+
+release-check:
+	recipes/release_check.sh
 
 # Installed once; again only when what is to be installed has changed.
 $(STAMP): pyproject.toml constraints.txt
