@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ class Learner:
 
     Args:
         clip: The frozen model.
-        classes: Class names; their order gives the indices.
+        classes: Class names; their order gives the indices. Or an `id2label` mapping.
         method: Which system (`taps methods` lists them).
         seed: Every random choice follows from it.
         allow_duplicates: Let two classes have one name, as two pairs of ImageNet's do; answer those by index.
@@ -73,13 +73,17 @@ class Learner:
     def __init__(
         self,
         clip: Clip,
-        classes: Sequence[str],
+        classes: Sequence[str] | Mapping[int, str],
         method: str = "taps",
         *,
         seed: int = 0,
         allow_duplicates: bool = False,
         **settings: Any,
     ) -> None:
+        if not isinstance(clip, Clip):
+            raise SettingsError(
+                f"A learner is given a loaded model, not {clip!r}: write taps.load_clip({str(clip)!r})."
+            )
         self.clip = clip
         self.classes = check_classes(classes, allow_duplicates=allow_duplicates)
         self.method_name = method
@@ -141,7 +145,8 @@ class Learner:
     def learn_one(self, id: int, label: str | int) -> None:
         """Take in an expert's answer.
 
-        A second answer for the same image, of another class, takes the place of the first, which is undone.
+        A second answer for the same image, of another class, takes the place of the first, which is undone;
+        of the same class, it changes nothing.
 
         Args:
             id: Of the prediction that asked.
@@ -149,7 +154,9 @@ class Learner:
         """
         index = self.class_index(label)
         id = self._known_id(id)
-        if id in self._answers and self._answers[id].label != index:
+        if id in self._answers:
+            if self._answers[id].label == index:
+                return
             self.undo(id)
             self.undone, self.corrected = self.undone - 1, self.corrected + 1
         if id not in self._pending:
@@ -196,10 +203,12 @@ class Learner:
         Args:
             names: One name, or several.
         """
-        new = (names,) if isinstance(names, str) else tuple(names)
+        new = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Sequence) else ()
+        if not new or not all(isinstance(name, str) for name in new):
+            raise ClassNameError(f"{names!r} names no class to add; give a text, or a list of them.")
         known = {readable(name).casefold() for name in self.classes}
         for name in new:
-            if readable(str(name).strip()).casefold() in known:
+            if readable(name.strip()).casefold() in known:
                 raise ClassNameError(f"There is a class named {name!r} already; nothing needs to be added.")
         check_classes((self.classes[0], *new))  # of the classes so far, two may share a name
         classes = check_classes((*self.classes, *new), allow_duplicates=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from taps.types import PixelArray
@@ -51,6 +51,7 @@ class Dataset:
         source: Gives the bytes of a key.
         template: The sentence a class name is put into for zero-shot classification.
         skipped: Files that were left out because they are no images, or hidden.
+        skipped_kinds: The same by kind, where the layout was read from a folder or a zip.
         transform: Applied to the pixels of each sample after decoding, for example a corruption.
     """
 
@@ -60,6 +61,7 @@ class Dataset:
     source: Source
     template: str = DEFAULT_TEMPLATE
     skipped: int = 0
+    skipped_kinds: Mapping[str, int] = field(default_factory=dict)
     transform: Transform | None = None
 
     def __len__(self) -> int:

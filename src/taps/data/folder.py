@@ -48,7 +48,9 @@ def load_folder(
         layout = Layout(layout.base, 0)  # not domains: the list says that the upper folders are the classes
     if layout.level is None:
         samples = tuple(Sample("/".join(parts), None) for parts in inside)
-        return Dataset(name, given or (), samples, source, skipped=listing.skipped)
+        return Dataset(
+            name, given or (), samples, source, skipped=listing.skipped, skipped_kinds=listing.kinds
+        )
     at = len(layout.base) + layout.level
     # Pictures that lie beside the class folders belong to no class.
     labelled = [parts for parts in inside if len(parts) > at + 1]
@@ -59,8 +61,8 @@ def load_folder(
         Sample("/".join(parts), label_of[parts[at]], parts[at - 1] if layout.level == 1 else "")
         for parts in labelled
     )
-    skipped = listing.skipped + len(inside) - len(labelled)
-    return Dataset(name, class_list, samples, source, skipped=skipped)
+    kinds = listing.kinds + Counter({"beside the class folders": len(inside) - len(labelled)})
+    return Dataset(name, class_list, samples, source, skipped=kinds.total(), skipped_kinds=kinds)
 
 
 def find_layout(listing: Listing, split: str = "test") -> Layout:

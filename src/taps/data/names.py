@@ -54,14 +54,14 @@ def wnid_names(wnids: Sequence[str]) -> list[str]:
 
 
 def read_names(classes: Sequence[str] | str | Path) -> tuple[str, ...]:
-    """A list of class names, from a sequence or from a text file with one name a line."""
+    """A list of class names, from a sequence or a text file with one name a line (and # comments)."""
     if isinstance(classes, (str, Path)):
         path = Path(classes)
         try:
             lines = path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"The list of class names {path} cannot be read: {error}.") from error
-        names = [line.strip() for line in lines if line.strip()]
+        names = [name for line in lines if (name := line.strip()) and not name.startswith("#")]
     else:
         names = list(classes)
     if are_wnids(names):

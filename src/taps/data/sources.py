@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import zipfile
 import zlib
+from collections import Counter
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 from taps.errors import DataError
 
 IMAGE_SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jfif"}
+    {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jfif", ".avif"}
 )
+HEIF_SUFFIXES = frozenset({".heic", ".heif"})
+"""What phones write; images where the extra `heif` is installed."""
 
 
 @dataclass(frozen=True)
@@ -22,12 +26,18 @@ class Listing:
     Attributes:
         images: Path of every image.
         folders: Path of every folder, empty ones too.
-        skipped: How many other files there are: hidden, of the file manager's, or not images.
+        kinds: How many other files there are of each kind: an ending such as ".svg", "hidden" (those of the
+            file manager too) or "without extension".
     """
 
     images: tuple[tuple[str, ...], ...]
     folders: tuple[tuple[str, ...], ...]
-    skipped: int
+    kinds: Counter[str]
+
+    @property
+    def skipped(self) -> int:
+        """How many other files there are."""
+        return self.kinds.total()
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,7 @@ class FolderSource:
 
     def listing(self) -> Listing:
         """Everything below the folder. Links to folders are followed, each real folder once."""
-        images, folders, skipped = [], [], 0
+        images, folders, kinds = [], [], Counter[str]()
         seen: set[str] = set()
         for where, below, files in os.walk(self.base, followlinks=True):
             real = os.path.realpath(where)
@@ -58,8 +68,8 @@ class FolderSource:
             folders += [(*parts, name) for name in below]
             found = [name for name in files if is_image(name)]
             images += [(*parts, name) for name in found]
-            skipped += len(files) - len(found)
-        return Listing(tuple(sorted(images)), tuple(sorted(folders)), skipped)
+            kinds.update(kind_of(name) for name in files if not is_image(name))
+        return Listing(tuple(sorted(images)), tuple(sorted(folders)), kinds)
 
 
 @dataclass(frozen=True)
@@ -102,22 +112,22 @@ class ZipSource:
         """Everything below the prefix."""
         images: set[tuple[str, ...]] = set()
         folders: set[tuple[str, ...]] = set()
-        skipped = 0
+        kinds: Counter[str] = Counter()
         for member in self.archive().namelist():
             if not member.startswith(self.prefix) or member == self.prefix:
                 continue
             parts = PurePosixPath(member[len(self.prefix) :]).parts
             is_folder = member.endswith("/")
             if any(_hidden(part) for part in parts):
-                skipped += not is_folder
+                kinds["hidden"] += not is_folder
                 continue
             above = parts if is_folder else parts[:-1]
             folders.update(above[:depth] for depth in range(1, len(above) + 1))
             if not is_folder and is_image(parts[-1]):
                 images.add(parts)
-            else:
-                skipped += not is_folder
-        return Listing(tuple(sorted(images)), tuple(sorted(folders)), skipped)
+            elif not is_folder:
+                kinds[kind_of(parts[-1])] += 1
+        return Listing(tuple(sorted(images)), tuple(sorted(folders)), +kinds)
 
 
 def is_image(name: str) -> bool:
@@ -126,7 +136,21 @@ def is_image(name: str) -> bool:
     >>> is_image("dog.JPEG"), is_image("._dog.jpg"), is_image("labels.txt")
     (True, False, False)
     """
-    return not _hidden(name) and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
+    ending = os.path.splitext(name)[1].lower()
+    return not _hidden(name) and (ending in IMAGE_SUFFIXES or (ending in HEIF_SUFFIXES and _reads_heif()))
+
+
+def _reads_heif() -> bool:
+    return find_spec("pillow_heif") is not None
+
+
+def kind_of(name: str) -> str:
+    """What a file that is no image is counted as.
+
+    >>> kind_of("logo.SVG"), kind_of("README"), kind_of(".DS_Store")
+    ('.svg', 'without extension', 'hidden')
+    """
+    return "hidden" if _hidden(name) else os.path.splitext(name)[1].lower() or "without extension"
 
 
 def open_source(path: Path) -> FolderSource | ZipSource:

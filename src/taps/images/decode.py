@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,12 +18,16 @@ from PIL import Image, UnidentifiedImageError
 from taps.errors import ImageError
 from taps.types import PixelArray
 
-MAX_PIXELS = 50_000_000
+MAX_PIXELS = 100_000_000
 """Larger images are refused from their header, before any memory is spent on them."""
+LARGE_JPEG, MAX_JPEG = 24_000_000, 400_000_000
+"""A JPEG of more pixels than the first is decoded at 1/2, 1/4 or 1/8; of more than the second, refused."""
 
 # Formats with a signature. Left out on purpose: those that would run another program (EPS) and those
 # so loosely marked that random bytes pass for them (TGA).
-FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF", "ICO")
+FORMATS = ("HEIF", "JPEG", "MPO", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF", "ICO")
+
+HEIF_MARKS = tuple(b"ftyp" + brand for brand in (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1"))
 
 ORIENTATION_TAG = 0x0112
 UPRIGHT = {
@@ -113,25 +118,49 @@ def _from_path(path: Path, name: str, at_least: int | None) -> PixelArray:
 
 
 def _from_file(file: IO[bytes], name: str, at_least: int | None) -> PixelArray:
-    if not file.read(1):
+    start = file.read(12)
+    if not start:
         raise ImageError(f"{name}: the file is empty; replace or remove it.")
+    if start[4:12] in HEIF_MARKS and "HEIF" not in _known_formats():
+        raise ImageError(f"{name}: HEIC pictures need one more package: pip install 'taps-vlm[heif]'.")
     file.seek(0)
     with _refusing_damage(name):
         image = _open(file)
+        _shrink_jpeg(image, at_least)
         _check_size(image.height, image.width, name)
         if image.format == "PNG":
             # Pillow decodes pixel data past its checksums; `verify` reads them, but spends the image.
             image.verify()
             file.seek(0)
             image = _open(file)
-        if at_least is not None:
-            image.draft(None, (at_least, at_least))
         return _from_pillow(image, name)
 
 
-def _open(file: IO[bytes]) -> Image.Image:
+def _shrink_jpeg(image: Image.Image, at_least: int | None) -> None:
+    """Let a JPEG be decoded smaller: a large one always, others where that is allowed."""
+    pixels = image.height * image.width
+    if image.format not in ("JPEG", "MPO") or pixels > MAX_JPEG:
+        return
+    if pixels > LARGE_JPEG:  # between a quarter of so many pixels and all of them are left
+        scale = (LARGE_JPEG / pixels) ** 0.5
+        image.draft(None, (max(1, int(image.width * scale / 2)), max(1, int(image.height * scale / 2))))
+    if at_least is not None:
+        image.draft(None, (at_least, at_least))
+
+
+@functools.cache
+def _known_formats() -> list[str]:
+    """The formats that can be read here; phones' HEIC is one where `pillow-heif` is installed."""
     Image.init()
-    return Image.open(file, formats=[each for each in FORMATS if each in Image.OPEN])
+    with suppress(ImportError):
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
+    return [each for each in FORMATS if each in Image.OPEN]
+
+
+def _open(file: IO[bytes]) -> Image.Image:
+    return Image.open(file, formats=_known_formats())
 
 
 @contextmanager
