@@ -46,7 +46,7 @@ from taps.learner import Learner
 
 ORDERS = 5
 KEPT = 0.25  # of the views: with few of them a tenth would be none
-RULES = ("random", "entropy", "margin", "leverage", "coverage", "density", "learned")
+RULES = ("random", "entropy", "margin", "leverage", "coverage", "density")
 FINAL = {
     "caltech101": "caltech101-test.zip",
     **{name: f"pacs.zip/{name}" for name in ("photo", "art_painting", "cartoon", "sketch")},

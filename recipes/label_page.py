@@ -18,7 +18,6 @@ RULE_WORDS = {
     "leverage": "new direction (leverage of the ridge)",
     "coverage": "classes with few labels",
     "density": "uncertain and typical",
-    "learned": "learned mixture of the six",
 }
 
 

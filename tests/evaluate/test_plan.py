@@ -80,6 +80,9 @@ def test_each_method_starts_from_its_own_family(tmp_path: Path) -> None:
     one = str(tmp_path / "maple")
     assert plan.prompts_for("promptalign", one) == one
     assert plan.prompts_for("coop", one) is None
+    for method in ("view_ensemble", "zero", "view_ensemble+"):  # in a table they are what views alone give
+        assert plan.prompts_for(method, one) is None
+        assert plan.prompts_for(method, both) is None
 
 
 def test_streams_are_named_and_checked(pictures: Path, tmp_path: Path) -> None:

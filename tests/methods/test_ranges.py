@@ -11,7 +11,7 @@ import taps
 from taps.errors import SettingsError
 from taps.methods import Settings, setting
 from taps.methods.ranges import allowed
-from taps.methods.registry import all_methods
+from taps.methods.registry import all_methods, method_settings
 
 
 @dataclass(frozen=True)
@@ -72,3 +72,22 @@ def test_methods_and_settings_are_at_hand() -> None:
     assert taps.settings("taps")["buffer"] == 150
     with pytest.raises(SettingsError, match="no method named 'tap'"):
         taps.settings("tap")
+
+
+@pytest.mark.parametrize(
+    ("method", "wrong"),
+    [
+        ("zero_shot+", {"undo": -1}),
+        ("tda", {"positive_shots": -1}),
+        ("tda", {"negative_shots": 1.5}),
+        ("tda", {"positive_weight": -2.0}),
+        ("tda", {"negative_weight": float("nan")}),
+        ("tda", {"positive_sharpness": -1.0}),
+        ("tda", {"unsure_from": -0.1}),
+        ("tda", {"unsure_to": float("inf")}),
+        ("tda", {"mask_above": 1.0}),
+    ],
+)
+def test_settings_that_once_had_no_range(method: str, wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=f"The setting {next(iter(wrong))} is"):
+        method_settings(method, wrong)

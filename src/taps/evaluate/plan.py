@@ -62,17 +62,20 @@ def has_source(model: ModelSpec, prompts: str | None) -> bool:
 def prompts_for(method: str, prompts: str | None) -> str | None:
     """Which of the given prompts a method starts from; None for its own choice.
 
+    Baselines that can do without (`view_ensemble`, `zero`) do: in a table they say what views alone give. With
+    prompts they are variants, to be asked for as such (`--set prompts=DIR`).
+
     Args:
         method: Name of the method.
         prompts: "hand", a directory made by `taps train`, or a directory of such, one a family.
     """
     takes = find_method(method).prompts
-    if prompts is None or takes in (None, "hand"):
+    if prompts is None or takes in (None, "hand", "optional"):
         return None
-    family = "maple" if takes in ("any", "optional") else str(takes)
+    family = "maple" if takes == "any" else str(takes)
     if (Path(prompts) / "config.json").is_file():
         kind = json.loads((Path(prompts) / "config.json").read_text()).get("kind")
-        return prompts if takes in ("any", "optional", kind) else None
+        return prompts if takes in ("any", kind) else None
     inside = Path(prompts) / family
     return str(inside) if inside.is_dir() else prompts
 

@@ -39,8 +39,7 @@ class Plus(Asking):
     Attributes:
         policy: "paced" (the highest scores, at an exact rate), or one of the policies of `taps`.
         ask_by: Whom to ask about: "entropy" (H_t), "margin", "random", "leverage" (new to the labels),
-            "coverage" (classes with few labels), "density" (uncertain and typical), or "learned" (a mixture
-            of them).
+            "coverage" (classes with few labels) or "density" (uncertain and typical).
         undo: How many of the last answers can be taken back.
     """
 
@@ -71,7 +70,6 @@ class Headed(Method):
         self.head = Head(dim, len(classes), len(self.bases))
         self.chooser = Chooser(settings.ask_by, dim, seed)
         self.examples: OrderedDict[int, LabelledExample] = OrderedDict()
-        self.paths: dict[int, Array] = {}  # of the chooser, before each of the examples
 
     def predict(self, views: Tensor) -> MethodOutput:
         output = self.inner.predict(views)
@@ -101,16 +99,11 @@ class Headed(Method):
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
         feature = item.feature.double().cpu().numpy()
         beliefs = self._widened(item.feature, _kept(item.beliefs)).double().cpu().numpy()
-        path = self.chooser.path()
-        self._keep(id, self.head.learn(feature, beliefs, label), path)
+        self.examples[id] = self.head.learn(feature, beliefs, label)
         while len(self.examples) > self.settings.undo:
-            del self.paths[self.examples.popitem(last=False)[0]]
+            self.examples.popitem(last=False)
         if self.inner.asks:
             self.inner.learn(id, label, replace(item, beliefs=None))
-
-    def _keep(self, id: int, example: LabelledExample, path: Array) -> None:
-        self.chooser.learned(example.gain)
-        self.examples[id], self.paths[id] = example, path
 
     @torch.no_grad()
     def _widened(self, feature: Tensor, beliefs: Tensor) -> Tensor:
@@ -127,7 +120,7 @@ class Headed(Method):
         return torch.cat([beliefs + old, new], dim=1)
 
     def forget(self, id: int) -> None:
-        """Take an answer back: the head and the choice of questions are as if it had never been given.
+        """Take an answer back: the head is as if it had never been given.
 
         The labels that came after it are judged and learned anew without it. The method inside forgets it
         too, as far as it can.
@@ -141,12 +134,8 @@ class Headed(Method):
             )
         ids = list(self.examples)
         later = ids[ids.index(id) + 1 :]
-        again = self.head.forget(self.examples[id], [self.examples[other] for other in later])
-        self.chooser.go_back(self.paths[id])
-        for other in (id, *later):
-            del self.examples[other], self.paths[other]
-        for other, example in zip(later, again, strict=True):
-            self._keep(other, example, self.chooser.path())
+        again = self.head.forget(self.examples.pop(id), [self.examples[other] for other in later])
+        self.examples.update(zip(later, again, strict=True))
         if self.inner.asks:
             self.inner.forget(id)
 
@@ -154,15 +143,13 @@ class Headed(Method):
         self.restore(old.snapshot())
 
     def summary(self) -> dict[str, Any]:
-        found = self.inner.summary() | self.head.summary() | self.chooser.summary()
+        found = self.inner.summary() | self.head.summary()
         found["head_look_again"] = [id for id, example in self.examples.items() if example.doubt > DOUBT]
         return found | {"notes": notes_on(found, self.head.counts, self.classes)}
 
     def snapshot(self) -> Snapshot:
         inner = self.inner.snapshot()
         arrays = self.head.arrays() | example_arrays(self.examples) | self.chooser.arrays()
-        if self.paths:
-            arrays["examples.paths"] = np.stack([self.paths[id] for id in self.examples])
         tensors = {f"head.{name}": torch.from_numpy(array.copy()) for name, array in arrays.items()}
         values = {"numbers": self.head.numbers(), "bases": list(self.bases), "chooser": self.chooser.values()}
         return Snapshot(inner.tensors | tensors, inner.values | {"head": values})
@@ -179,7 +166,6 @@ class Headed(Method):
         self.head.restore(arrays, values["numbers"])
         self.chooser.restore(arrays, values["chooser"])
         self.examples = examples_from(arrays)
-        self.paths = {id: arrays["examples.paths"][i].copy() for i, id in enumerate(self.examples)}
 
 
 def with_head(name: str, *, line: str) -> None:
