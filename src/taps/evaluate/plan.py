@@ -62,8 +62,8 @@ def has_source(model: ModelSpec, prompts: str | None) -> bool:
 def prompts_for(method: str, prompts: str | None) -> str | None:
     """Which of the given prompts a method starts from; None for its own choice.
 
-    Baselines that can do without (`view_ensemble`, `zero`) do: in a table they say what views alone give. With
-    prompts they are variants, to be asked for as such (`--set prompts=DIR`).
+    Baselines that can do without (`view_ensemble`, `zero`) do: in a table they say what views alone give.
+    With prompts they are variants, to be asked for as such (`--set prompts=DIR`).
 
     Args:
         method: Name of the method.
