@@ -16,6 +16,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module with a typer `app`, one line for `taps --help`)
     "demo": ("taps.cli.demo", "See it work, offline, in minutes: a bundled stream, and a report."),
     "run": ("taps.cli.run", "Stream a folder of images: predict, ask an expert now and then, learn."),
+    "serve": ("taps.cli.serve", "Serve predictions over HTTP, and learn from the experts' answers."),
+    "token": ("taps.cli.token", "Make, list and revoke the tokens of a service."),
     "methods": ("taps.cli.methods", "List the methods with one line each, or the settings of one."),
     "train": ("taps.cli.train", "Train prompts on a few images of each class."),
     "stats": ("taps.cli.stats", "Source statistics for alignment: collect them, merge them."),

@@ -1,0 +1,68 @@
+"""`taps serve`: predictions over HTTP, and a model that learns from the answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.command()
+def serve(
+    store: Annotated[
+        str, typer.Option(help="Where everything is kept: a folder, or postgresql://… with --files.")
+    ] = "taps-store",
+    files: Annotated[
+        Path | None, typer.Option(help="Folder of images and snapshots beside a PostgreSQL store.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="pocket, ViT-B-16, a checkpoint's path, …")] = "pocket",
+    pretrained: Annotated[
+        str | None, typer.Option(help="Weights for an architecture: a file, openai, laion2b.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
+    host: Annotated[
+        str, typer.Option(help="Address; others than loopback need a token to exist.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 for any that is free.")] = 8000,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(help="A name the service is called by. May be repeated.")
+    ] = None,
+    max_body: Annotated[int, typer.Option(help="Bytes a request may have.")] = 10 << 20,
+    max_pixels: Annotated[int, typer.Option(help="Pixels an image may have.")] = 20_000_000,
+    rate: Annotated[float, typer.Option(help="Requests a second for each token.")] = 200.0,
+    queue: Annotated[int, typer.Option(help="Requests that may wait for one stream.")] = 32,
+    workers: Annotated[int, typer.Option(help="One, always: a learner has one owner.")] = 1,
+) -> None:
+    """Serve predictions over HTTP; uncertain images wait for an expert, the model learns from the answers.
+
+    Streams are made over HTTP (`docs/serve.md`). Everything acknowledged survives a crash.
+    """
+    from taps.errors import SettingsError
+
+    if workers != 1:
+        raise SettingsError(
+            "--workers must be 1: a stream's learner lives in one process, and two would learn apart. "
+            "One process serves many streams; for more, start another service with its own --store."
+        )
+    from taps.serve import logs
+    from taps.serve.limits import Limits
+    from taps.serve.store import Store
+
+    logs.set_up()
+    limits = Limits(body=max_body, pixels=max_pixels, rate=rate, queue=queue)
+    opened = Store(store, files)
+
+    from taps.clip import load_clip
+    from taps.serve.run import serve as run
+    from taps.serve.service import Service
+
+    clip = load_clip(model, pretrained=pretrained, device=device)
+    with Service(opened, clip, queue=queue) as service:
+        run(service, host=host, port=port, limits=limits, hosts=allowed_host, ready=_say)
+
+
+def _say(url: str) -> None:
+    print(f"Serving at {url}", flush=True)

@@ -1,0 +1,85 @@
+"""`taps token`: who may use a service."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from taps.serve.tokens import Tokens
+
+app = typer.Typer(
+    add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True
+)
+
+Place = Annotated[str, typer.Argument(help="The store: a folder, or postgresql://…")]
+Files = Annotated[Path | None, typer.Option(help="Folder of images beside a PostgreSQL store.")]
+
+
+@app.callback()
+def token() -> None:
+    """Make, list and revoke the tokens of a store. A running service takes notice within a second."""
+
+
+@app.command()
+def create(
+    store: Place,
+    role: Annotated[list[str], typer.Option(help="predict, label or admin. May be repeated.")],
+    name: Annotated[str, typer.Option(help="What it is for.")] = "",
+    stream: Annotated[str | None, typer.Option(help="The one stream it is for; else all.")] = None,
+    days: Annotated[float | None, typer.Option(help="How long it is good for; else until revoked.")] = None,
+    files: Files = None,
+) -> None:
+    """Make a token and print it, this once. With the first one, everybody needs one."""
+    made, secret = _tokens(store, files).create(
+        name or "/".join(role), tuple(role), stream=stream, seconds=None if days is None else days * 86400
+    )
+    print(f"Token {made.id}, shown this once:", file=sys.stderr)
+    print(secret)
+
+
+@app.command(name="list")
+def list_tokens(store: Place, files: Files = None) -> None:
+    """Show the tokens, not their secrets."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("id", "name", "roles", "stream", "made", "expires", "state")
+    for token in _tokens(store, files).list():
+        if token.parent is None:
+            over = token.expires is not None and token.expires <= time.time()
+            state = "revoked" if token.revoked else "expired" if over else "counts"
+            table.add_row(
+                token.id,
+                token.name,
+                token.roles,
+                token.stream or "all",
+                _day(token.created),
+                _day(token.expires),
+                state,
+            )
+    Console().print(table, markup=False)
+
+
+@app.command()
+def revoke(
+    store: Place, id: Annotated[str, typer.Argument(help="As `list` shows it.")], files: Files = None
+) -> None:
+    """End a token, and the browser sessions opened with it."""
+    _tokens(store, files).revoke(id)
+    print(f"Token {id} counts no more.")
+
+
+def _tokens(store: str, files: Path | None) -> Tokens:
+    from taps.serve.store import Store
+    from taps.serve.tokens import Tokens
+
+    return Tokens(Store(store, files).open())
+
+
+def _day(at: float | None) -> str:
+    return "never" if at is None else time.strftime("%Y-%m-%d", time.localtime(at))

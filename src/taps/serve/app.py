@@ -1,0 +1,87 @@
+"""The HTTP application: routes under /v1, errors as one sentence, the OpenAPI document."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPBearer
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartParser
+
+import taps
+from taps.errors import ClassNameError, ImageError, QueryError, SettingsError, StateError, TapsError
+from taps.serve.errors import ServiceError
+from taps.serve.middleware import Guard
+from taps.serve.routes import access, events, export, health, predict, queries, streams
+from taps.serve.schemas import Problem
+from taps.serve.state import State
+
+log = logging.getLogger("taps.serve")
+
+STATUS: dict[type[Exception], int] = {
+    ImageError: 422,
+    ClassNameError: 422,
+    SettingsError: 422,
+    QueryError: 409,
+    StateError: 503,
+}
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    code: {"model": Problem} for code in (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 503)
+}
+bearer = HTTPBearer(auto_error=False, description="Made by `taps token create`.")
+
+
+def make_app(state: State) -> FastAPI:
+    """The application of one service."""
+    app = FastAPI(
+        title="TAPS",
+        version=taps.__version__,
+        description="Images in, predictions out; the few uncertain ones wait for an expert.",
+        docs_url=None,  # their pages load scripts from elsewhere
+        redoc_url=None,
+        openapi_url="/v1/openapi.json",
+        responses=PROBLEMS,
+        dependencies=[Depends(bearer)],
+    )
+    app.state.taps = state
+    # A form is held in memory, as a body is; nothing is written outside the store.
+    MultiPartParser.spool_max_size = state.limits.body
+    for room in (streams, predict, queries, export, events, access, health):
+        app.include_router(room.router)
+    app.add_exception_handler(TapsError, _refuse)
+    app.add_exception_handler(RequestValidationError, _refuse_fields)
+    app.add_exception_handler(HTTPException, _refuse_http)
+    app.add_exception_handler(Exception, _break)
+    app.add_middleware(Guard, state=state)
+    return app
+
+
+async def _refuse(request: Request, error: Exception) -> JSONResponse:
+    status, headers = STATUS.get(type(error), 400), {}
+    if isinstance(error, ServiceError):
+        status = error.status
+        if error.retry_after is not None:
+            headers["Retry-After"] = str(error.retry_after)
+        if status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse({"detail": str(error)}, status_code=status, headers=headers)
+
+
+async def _refuse_fields(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    told = [f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in error.errors()]
+    return JSONResponse({"detail": "; ".join(told)[:2000]}, status_code=422)
+
+
+async def _refuse_http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"detail": str(error.detail)}, status_code=error.status_code, headers=error.headers)
+
+
+async def _break(request: Request, error: Exception) -> JSONResponse:
+    log.error(f"{type(error).__name__}: {error}", exc_info=error)
+    return JSONResponse({"detail": "Something broke here; the log says what."}, status_code=500)

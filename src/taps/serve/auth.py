@@ -1,0 +1,77 @@
+"""Who asks, and whether they may: a bearer token, or a browser's session cookie with a CSRF token."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable
+
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+
+from taps.serve.errors import ForbiddenError, SignInError
+from taps.serve.state import state_of
+from taps.serve.tokens import ANYBODY, Token, csrf_of
+
+COOKIE = "taps_session"
+CSRF_HEADER = "X-CSRF-Token"
+SAFE = ("GET", "HEAD", "OPTIONS")
+
+Caller = Callable[[Request], Awaitable[Token]]
+
+
+async def caller(request: Request) -> Token:
+    """Who asks. While no token was ever made: anybody, from this machine."""
+    tokens = state_of(request).tokens
+    token = await run_in_threadpool(_find, request)
+    if token is None:
+        if await run_in_threadpool(tokens.any):
+            raise SignInError("A token is needed; send it as `Authorization: Bearer …`.")
+        token = ANYBODY
+    request.state.who = token.id
+    state_of(request).rates.take(token.id)
+    return token
+
+
+def _find(request: Request) -> Token | None:
+    tokens = state_of(request).tokens
+    scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+    if scheme:
+        if scheme.lower() != "bearer":
+            raise SignInError("Only bearer tokens are known; send `Authorization: Bearer …`.")
+        return _of_kind(tokens.check(secret.strip()), session=False)
+    cookie = request.cookies.get(COOKIE)
+    if cookie is None:
+        return None
+    token = _of_kind(tokens.check(cookie), session=True)
+    given = request.headers.get(CSRF_HEADER, "")
+    if request.method not in SAFE and not hmac.compare_digest(given.encode(), csrf_of(cookie).encode()):
+        raise ForbiddenError(f"The header {CSRF_HEADER} of this session is missing or wrong.")
+    return token
+
+
+def _of_kind(token: Token, *, session: bool) -> Token:
+    """A session counts as a cookie alone, a token as a header alone."""
+    if (token.parent is not None) != session:
+        raise SignInError("A session is sent as a cookie and a token as a header, not the other way round.")
+    return token
+
+
+def allow(*roles: str, everywhere: bool = False) -> Caller:
+    """A dependency: the caller, who must have one of these roles for the stream in the path.
+
+    Args:
+        *roles: Any of them will do; admin always does.
+        everywhere: The token must be for all streams.
+    """
+
+    async def check(request: Request) -> Token:
+        token = await caller(request)
+        stream = None if everywhere else request.path_params.get("stream")
+        if not any(token.may(role, stream) for role in roles):
+            needed = " or ".join(dict.fromkeys((*roles, "admin")))
+            place = "every stream" if stream is None else f"stream {stream!r}"
+            raise ForbiddenError(f"This needs a token with the role {needed} for {place}.")
+        return token
+
+    check.taps_rule = (roles, everywhere)  # type: ignore[attr-defined]
+    return check

@@ -1,0 +1,158 @@
+"""A small client: `taps.Client` speaks to `taps serve`."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from taps.errors import TapsError
+
+RETRY = (429, 503)
+
+
+class ClientError(TapsError):
+    """The service refused; `status` is HTTP's, the message the service's own sentence."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Client:
+    """Speaks to one service.
+
+    Args:
+        url: Where it is.
+        token: Made by `taps token create`; none is needed on a machine where none was ever made.
+        timeout: Seconds for one answer.
+        retries: How often a request is sent again after 429, 503 or a lost connection.
+
+    Predictions carry an idempotency key, so that sending one again is safe.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8000",
+        token: str | None = None,
+        *,
+        timeout: float = 60.0,
+        retries: int = 3,
+    ) -> None:
+        try:
+            import httpx
+        except ImportError:
+            raise TapsError("The client needs httpx: pip install 'taps-vlm[serve]'.") from None
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout)
+        self._lost = httpx.TransportError
+        self.retries = retries
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def create_stream(self, name: str, classes: Sequence[str], method: str = "taps", **more: Any) -> Any:
+        """Begin a stream; `more`: settings, seed, deadline, hold."""
+        body = {"name": name, "classes": list(classes), "method": method, **more}
+        return self._ask("POST", "/v1/streams", json=body)
+
+    def streams(self) -> Any:
+        return self._ask("GET", "/v1/streams")
+
+    def delete_stream(self, name: str) -> None:
+        self._ask("DELETE", f"/v1/streams/{name}")
+
+    def predict(self, stream: str, image: bytes | str | Path, *, key: str | None = None) -> Any:
+        """Predict an image: a file's path, or its bytes."""
+        data, name = (image, "image") if isinstance(image, bytes) else (Path(image).read_bytes(), str(image))
+        headers = {"Idempotency-Key": key or uuid.uuid4().hex, "Content-Type": "application/octet-stream"}
+        return self._ask(
+            "POST", f"/v1/streams/{stream}/predict", params={"name": name}, content=data, headers=headers
+        )
+
+    def queries(self, stream: str) -> Any:
+        """The questions that wait for an answer."""
+        return self._ask("GET", f"/v1/streams/{stream}/queries")
+
+    def image(self, stream: str, id: int) -> bytes:
+        """The image of a prediction, as it was sent."""
+        found: bytes = self._send("GET", f"/v1/streams/{stream}/predictions/{id}/image").content
+        return found
+
+    def label(self, stream: str, id: int, label: str | int) -> Any:
+        """Answer a question."""
+        return self._ask("POST", f"/v1/streams/{stream}/queries/{id}/label", json={"label": label})
+
+    def skip(self, stream: str, id: int) -> Any:
+        return self._ask("POST", f"/v1/streams/{stream}/queries/{id}/skip")
+
+    def undo(self, stream: str, id: int) -> Any:
+        return self._ask("POST", f"/v1/streams/{stream}/queries/{id}/undo")
+
+    def add_classes(self, stream: str, names: Sequence[str]) -> Any:
+        return self._ask("POST", f"/v1/streams/{stream}/classes", json={"names": list(names)})
+
+    def stats(self, stream: str) -> Any:
+        return self._ask("GET", f"/v1/streams/{stream}/stats")
+
+    def export(self, stream: str, what: str = "predictions", format: str = "csv") -> bytes:
+        """Predictions or labels as csv or jsonl; the labelled images as zip."""
+        params = {"what": what, "format": format}
+        found: bytes = self._send("GET", f"/v1/streams/{stream}/export", params=params).content
+        return found
+
+    def events(self, stream: str, after: int | None = None, *, once: bool = False) -> Iterator[Any]:
+        """Events as they happen, each a dict with its `kind`; `once` ends with what is on record."""
+        params: dict[str, Any] = {"once": once} | ({} if after is None else {"after": after})
+        url = f"/v1/streams/{stream}/events"
+        with self._http.stream("GET", url, params=params, timeout=None) as response:
+            if response.status_code >= 400:
+                response.read()
+                raise _error(response)
+            kind = ""
+            for line in response.iter_lines():
+                if line.startswith("event: "):
+                    kind = line.removeprefix("event: ")
+                elif line.startswith("data: "):
+                    yield {"kind": kind, **json.loads(line.removeprefix("data: "))}
+
+    def _ask(self, method: str, path: str, **more: Any) -> Any:
+        response = self._send(method, path, **more)
+        return response.json() if response.content else None
+
+    def _send(self, method: str, path: str, **more: Any) -> Any:
+        for left in range(self.retries, -1, -1):
+            try:
+                response = self._http.request(method, path, **more)
+            except self._lost as error:
+                if not left:
+                    raise ClientError(0, f"The service does not answer ({error}).") from error
+                time.sleep(0.2)
+                continue
+            if response.status_code in RETRY and left:
+                time.sleep(float(response.headers.get("Retry-After", 1)))
+                continue
+            if response.status_code >= 400:
+                raise _error(response)
+            return response
+        raise AssertionError("unreachable")
+
+
+def _error(response: Any) -> ClientError:
+    try:
+        detail = str(response.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        detail = f"The service answered {response.status_code}."
+    return ClientError(response.status_code, detail)

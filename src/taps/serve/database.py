@@ -1,0 +1,133 @@
+"""SQLite in a folder, or PostgreSQL by URL: connections, transactions, migrations."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
+
+from taps.errors import StateError
+from taps.serve.errors import StoreDownError
+
+FILE = "store.sqlite"
+PATIENCE = 5  # seconds for a lock, a connection, a server that does not answer
+
+
+def is_url(place: str) -> bool:
+    return "://" in place
+
+
+def database_url(place: str) -> URL:
+    """Where the tables are: a URL of PostgreSQL as it is, a folder's file otherwise."""
+    if not is_url(place):
+        return URL.create("sqlite", database=str(Path(place) / FILE))
+    try:
+        url = make_url(place)
+    except ArgumentError as error:
+        raise StateError(f"The store's URL cannot be read ({error}).") from None
+    if url.get_backend_name() != "postgresql":
+        raise StateError(
+            f"A store at {url.get_backend_name()}:// is not known; give a folder or postgresql://…"
+        )
+    return url.set(drivername="postgresql+psycopg")
+
+
+class Database:
+    """Transactions on one database.
+
+    Args:
+        url: As `database_url` gives it.
+    """
+
+    def __init__(self, url: URL) -> None:
+        self.url = url
+        self.sqlite = url.get_backend_name() == "sqlite"
+        self.engine = _sqlite(url) if self.sqlite else _postgresql(url)
+        # SQLite has one writer at a time: waiting for a lock here is fairer than polling the file.
+        self._writer = threading.Lock() if self.sqlite else nullcontext()
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that is on the disk when the block ends without an error."""
+        engine = self.engine.execution_options(write=True)
+        with self._writer, _told(self.url), engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        with _told(self.url), self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    def migrate(self) -> None:
+        """Bring the tables to this version's form."""
+        from alembic import command
+        from alembic.config import Config
+
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+        with self.write() as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+@contextmanager
+def _told(url: URL) -> Iterator[None]:
+    """Whatever a driver raises when its database is out of reach → one sentence and 503."""
+    try:
+        yield
+    except IntegrityError:
+        raise  # the database is well; what was asked of it is not
+    except DBAPIError as error:
+        raise StoreDownError(_sentence(url, error.orig or error), retry_after=1) from error
+    except (SQLAlchemyError, OSError) as error:
+        raise StoreDownError(_sentence(url, error), retry_after=1) from error
+
+
+def _sentence(url: URL, error: BaseException) -> str:
+    reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return f"The store ({url.render_as_string(hide_password=True)}) cannot be used now: {reason}."
+
+
+def _sqlite(url: URL) -> Engine:
+    engine = create_engine(url, connect_args={"timeout": PATIENCE, "check_same_thread": False})
+
+    @event.listens_for(engine, "connect")
+    def _settle(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # the driver begins no transactions of its own
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("write")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _postgresql(url: URL) -> Engine:
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        raise StateError("A PostgreSQL store needs psycopg: pip install 'taps-vlm[serve]'.") from None
+    return create_engine(
+        url,
+        pool_pre_ping=True,  # a connection that died while idle is opened anew
+        pool_size=8,
+        max_overflow=8,
+        pool_timeout=PATIENCE,
+        connect_args={
+            "connect_timeout": PATIENCE,
+            "tcp_user_timeout": 1000 * PATIENCE,
+            "options": f"-c statement_timeout={1000 * PATIENCE} -c lock_timeout={1000 * PATIENCE}",
+        },
+    )

@@ -1,0 +1,90 @@
+"""How much is too much: body, pixels, formats, requests a second."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from dataclasses import dataclass
+
+from PIL import Image
+
+from taps.images.decode import FORMATS as KNOWN
+from taps.serve.errors import FormatError, TooLargeError, TooManyError
+
+MB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request, one token, one stream may take.
+
+    Attributes:
+        body: Bytes of a request; counted while they come in.
+        pixels: Of an image; read from its header, before anything is decoded.
+        formats: Of images, as Pillow calls them.
+        rate: Requests a second for each token, on average; twice as many may come at once.
+        queue: Requests that may wait for one stream.
+        uploads: Requests with an image that are under way at a time, in the whole service.
+    """
+
+    body: int = 10 * MB
+    pixels: int = 20_000_000
+    formats: tuple[str, ...] = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+    rate: float = 200.0
+    queue: int = 32
+    uploads: int = 64
+
+
+def check_image(data: bytes, limits: Limits) -> None:
+    """Look at an image's header alone: its format must be allowed, its size within the limit."""
+    if not data:
+        raise FormatError("There is no image in this request; send it as the body, or as the field `image`.")
+    formats = [each for each in limits.formats if each in KNOWN]
+    try:
+        with Image.open(io.BytesIO(data), formats=formats) as image:
+            width, height = image.size
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise TooLargeError(f"The image has more than {limits.pixels:,} pixels; make it smaller.") from None
+    except Exception:  # on damaged files decoders raise nearly anything
+        raise FormatError(
+            f"This is not an image of a format that is taken here: {', '.join(limits.formats)}."
+        ) from None
+    if width * height > limits.pixels:
+        raise TooLargeError(
+            f"The image has {width} × {height} pixels; {limits.pixels:,} are taken at most. Make it smaller."
+        )
+
+
+class Rates:
+    """A token bucket for each caller."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self._left: dict[str, tuple[float, float]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, who: str) -> None:
+        """One request of somebody's; raises where it is one too many."""
+        now = time.monotonic()
+        with self._lock:
+            left, at = self._left.get(who, (2 * self.rate, now))
+            left = min(2 * self.rate, left + (now - at) * self.rate)
+            if left < 1:
+                self._left[who] = (left, now)
+                raise TooManyError(f"More than {self.rate:g} requests a second; slow down.", retry_after=1)
+            self._left[who] = (left - 1, now)
+
+
+class Places:
+    """A number of places; whoever finds none is refused instead of waiting."""
+
+    def __init__(self, count: int) -> None:
+        self._places = threading.Semaphore(count)
+
+    def __enter__(self) -> None:
+        if not self._places.acquire(blocking=False):
+            raise TooManyError("Too many images are being taken in; try again in a moment.", retry_after=1)
+
+    def __exit__(self, *_: object) -> None:
+        self._places.release()

@@ -1,0 +1,254 @@
+"""What may happen to a stream: predict, label, skip, undo, new classes, and time passing.
+
+Everything here runs on the one thread that owns the learner. An input is applied to the learner, put on
+record, and only then answered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from taps.errors import QueryError, TapsError
+from taps.images.decode import load_image
+from taps.learner import PENDING
+from taps.serve.errors import ConflictError, GoneError, NotFoundError, StoreDownError
+from taps.serve.keeper import RETRY, SETTLE, Keeper
+from taps.serve.records import ANSWERED, EXPIRED, OPEN, SILENT, SKIPPED, Event, Row
+from taps.types import Prediction
+
+TOP = 5  # classes shown with a prediction
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a prediction.
+
+    Attributes:
+        row: The prediction; its id and its question count for nothing unless it is recorded.
+        recorded: Whether it is in the log.
+        repeated: Whether it was recorded before, under the same idempotency key.
+        hold: Seconds the caller waits for the expert's answer.
+    """
+
+    row: Row
+    recorded: bool = True
+    repeated: bool = False
+    hold: float = 0.0
+
+
+@dataclass(frozen=True)
+class Given:
+    """What came of an answer, a skip or an undo: the question as it is now, and whether anything changed."""
+
+    row: Row
+    changed: bool = True
+
+
+class Live:
+    """One stream.
+
+    Args:
+        keeper: Its learner and log.
+        helpers: Writes files while the learner computes.
+    """
+
+    def __init__(self, keeper: Keeper, helpers: Executor) -> None:
+        self.keeper, self.helpers = keeper, helpers
+        self.stream, self.store = keeper.stream, keeper.store
+
+    def predict(self, data: bytes, name: str, who: str, key: str | None = None) -> Outcome:
+        """Predict one image, and put it on record."""
+        learner = self.keeper.learner()
+        if self.keeper.trouble:
+            return self._unrecorded(data, name)
+        if key is not None and (earlier := self._earlier(key)):
+            return self._again(earlier, data)
+        pixels = load_image(data, name=name)
+        seq, writing = self.keeper.seq, self.helpers.submit(self.store.blobs.put, data)
+        try:
+            prediction = self._step(lambda: learner.predict_one(pixels))
+            row = self._row(prediction, hashlib.sha256(data).hexdigest(), name)
+            writing.result()
+            event = Event(row.seq, "predict", row.id, None, who, row.at, key, row.image)
+            self.keeper.record(event, row, new=True)
+        except StoreDownError:
+            return Outcome(row, recorded=False)
+        except OSError as error:
+            self.keeper.fail(error)
+            return Outcome(row, recorded=False)
+        finally:
+            self._release(writing, recorded=self.keeper.seq == seq + 1)
+        if row.state == OPEN:
+            self._drop_forgotten()
+        return Outcome(row, hold=self.stream.hold if learner.order == "ask_first" else 0.0)
+
+    def label(self, id: int, label: str | int, who: str, key: str | None = None) -> Given:
+        """Take in an expert's answer. The same answer again changes nothing; another one corrects it."""
+        learner, row = self.keeper.writable(), self._question(id)
+        answer = learner.classes[learner.class_index(label)]
+        if key is not None and (earlier := self._earlier(key)):
+            if (earlier.kind, earlier.prediction, earlier.value) != ("label", id, answer):
+                raise ConflictError("This idempotency key was used for something else; use a new one.")
+            return Given(row, changed=False)
+        if row.state == ANSWERED and row.answer == answer:
+            return Given(row, changed=False)
+        if row.state == SKIPPED:
+            raise ConflictError(f"Question {id} was skipped; undo that first.")
+        self._step(lambda: learner.learn_one(id, answer))
+        return self._end(row, "label", ANSWERED, who, key=key, answer=answer)
+
+    def skip(self, id: int, who: str) -> Given:
+        """Somebody does not know. The question is over; what it took of the budget is spent."""
+        self.keeper.writable()
+        row = self._question(id)
+        if row.state == SKIPPED:
+            return Given(row, changed=False)
+        if row.state != OPEN:
+            raise ConflictError(f"Question {id} was answered already; undo the answer instead.")
+        return self._end(row, "skip", SKIPPED, who)
+
+    def undo(self, id: int, who: str) -> Given:
+        """Take an answer or a skip back; the question is open again, with a new deadline."""
+        learner, row = self.keeper.writable(), self._question(id)
+        if row.state == OPEN:
+            raise ConflictError(f"Question {id} is open: there is nothing to take back.")
+        if row.state == ANSWERED:
+            self._step(lambda: learner.undo(id))
+        now = time.time()
+        changes = {"state": OPEN, "answer": None, "ended_by": None, "ended_at": None}
+        event = Event(self._next, "undo" if row.state == ANSWERED else "reopen", id, None, who, now)
+        return self._change(event, row, **changes, deadline=self._deadline(now))
+
+    def add_classes(self, names: list[str], who: str) -> list[str]:
+        """Make room for new classes; the names of all."""
+        learner = self.keeper.writable()
+        self._step(lambda: learner.add_class(names))
+        self.keeper.record(Event(self._next, "classes", None, list(names), who, time.time()))
+        return list(learner.classes)
+
+    def summary(self) -> dict[str, Any]:
+        """What the learner says of itself, its classes, and what a person should know."""
+        learner = self.keeper.learner()
+        found = learner.summary()
+        trouble = [self.keeper.trouble] if self.keeper.trouble else []
+        found["notes"] = [*found.get("notes", []), *self.keeper.notes, *trouble]
+        return {**found, "classes": list(learner.classes), "order": learner.order, "seq": self.keeper.seq}
+
+    def tick(self) -> float:
+        """Do what is due; seconds until something may be due again."""
+        if self.keeper.trouble:
+            self.keeper.learner()  # tries the store again
+            return RETRY
+        now = time.time()
+        with suppress(StoreDownError):
+            for id in [id for id, at in self.keeper.deadlines.items() if at <= now]:
+                self.keeper.writable()
+                self._end(self.store.prediction(self.stream.id, id), "expire", EXPIRED, "clock")
+        self.keeper.snapshot_if_worth()
+        return min([SETTLE, *(max(at - now, 0.01) for at in self.keeper.deadlines.values())])
+
+    @property
+    def _next(self) -> int:
+        return self.keeper.seq + 1
+
+    def _step(self, act: Callable[[], Any]) -> Any:
+        """Let the learner do something; where it fails half-way it is dropped."""
+        try:
+            return act()
+        except QueryError as error:
+            raise ConflictError(str(error)) from error
+        except TapsError:
+            raise  # refused before anything was changed
+        except BaseException:
+            self.keeper.drop()
+            raise
+
+    def _unrecorded(self, data: bytes, name: str) -> Outcome:
+        """A prediction from the state as it stands. It leaves no trace, and nobody is asked about it."""
+        learner = self.keeper.as_recorded()
+        pixels = load_image(data, name=name)
+        row = self._row(self._step(lambda: learner.predict_one(pixels)), "", name)
+        self.keeper.put_back()
+        return Outcome(row, recorded=False)
+
+    def _earlier(self, key: str) -> Event | None:
+        return self.store.by_key(self.stream.id, key)
+
+    def _again(self, earlier: Event, data: bytes) -> Outcome:
+        if earlier.kind != "predict" or earlier.prediction is None:
+            raise ConflictError("This idempotency key was used for something else; use a new one.")
+        row = self.store.prediction(self.stream.id, earlier.prediction)
+        if row.image != hashlib.sha256(data).hexdigest():
+            raise ConflictError("This idempotency key was used for another image; use a new one.")
+        return Outcome(row, repeated=True)
+
+    def _release(self, writing: Future[str], *, recorded: bool) -> None:
+        """Leave the image to the record; one that is on no record is removed."""
+        with suppress(OSError, StoreDownError):
+            image = writing.result()
+            self.store.blobs.release(image)
+            if not recorded:
+                self.store.blobs.remove(image, self.store.needs)
+
+    def _row(self, prediction: Prediction, image: str, name: str) -> Row:
+        best = (-prediction.probs).argsort(kind="stable")[:TOP].tolist()
+        classes, at = self.keeper.learner().classes, time.time()
+        return Row(
+            id=prediction.id,
+            seq=self._next,
+            at=at,
+            image=image,
+            kept=True,
+            name=name,
+            index=prediction.index,
+            label=prediction.label,
+            top=[[classes[index], float(prediction.probs[index])] for index in best],
+            entropy=prediction.entropy,
+            threshold=prediction.threshold if math.isfinite(prediction.threshold) else None,
+            seconds=prediction.seconds,
+            state=OPEN if prediction.ask else SILENT,
+            deadline=self._deadline(at) if prediction.ask else None,
+        )
+
+    def _deadline(self, at: float) -> float | None:
+        return None if self.stream.deadline is None else at + self.stream.deadline
+
+    def _question(self, id: int) -> Row:
+        """A question that may be answered, skipped or undone now."""
+        row = self.store.prediction(self.stream.id, id)
+        if row.state == SILENT:
+            raise NotFoundError(f"Nobody was asked about prediction {id}.")
+        if row.state == OPEN and row.deadline is not None and row.deadline <= time.time():
+            row = self._end(row, "expire", EXPIRED, "clock").row
+        if row.state == EXPIRED:
+            raise GoneError(f"Question {id} expired before it was answered.")
+        return row
+
+    def _drop_forgotten(self) -> None:
+        """Close the questions the learner no longer holds: it keeps the newest ones."""
+        pending = set(self.keeper.learner().pending)
+        if len(pending) < PENDING:
+            return
+        with suppress(StoreDownError):
+            for row in self.store.predictions(self.stream.id, states=[OPEN]):
+                if row.id not in pending:
+                    self._end(row, "expire", EXPIRED, "learner")
+
+    def _end(
+        self, row: Row, kind: str, state: str, who: str, *, key: str | None = None, answer: str | None = None
+    ) -> Given:
+        now = time.time()
+        event = Event(self._next, kind, row.id, answer, who, now, key)
+        return self._change(event, row, state=state, answer=answer, ended_by=who, ended_at=now)
+
+    def _change(self, event: Event, row: Row, **changes: Any) -> Given:
+        after = replace(row, **changes)
+        self.keeper.record(event, after, **changes)
+        return Given(after)

@@ -1,0 +1,1 @@
+"""How the store's tables came to their present form, step by step."""

@@ -1,0 +1,115 @@
+"""One thread owns one stream. Others send it messages and get a future; nobody else touches the learner."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from taps.serve.errors import StoreDownError, TooManyError
+from taps.serve.live import Live
+
+T = TypeVar("T")
+Message = tuple[Future[Any], Callable[[Live], Any]]
+
+log = logging.getLogger("taps.serve")
+
+IDLE = 600.0  # seconds without a message after which a learner is saved and let go
+
+
+class Owner:
+    """Runs messages one after the other, and does what is due between them.
+
+    Args:
+        live: The stream.
+        capacity: Messages that may wait; more are refused.
+        gate: Held while a message runs, so that no more learners compute at a time than there are cores.
+    """
+
+    def __init__(self, live: Live, capacity: int, gate: threading.Semaphore) -> None:
+        self.live, self.gate = live, gate
+        self._messages: queue.Queue[Message | None] = queue.Queue(capacity)
+        self._closed = threading.Event()
+        self.thread = threading.Thread(target=self._run, name=f"owner-{live.stream.name}", daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    @property
+    def waiting(self) -> int:
+        return self._messages.qsize()
+
+    def send(self, act: Callable[[Live], T]) -> Future[T]:
+        """Have something done to the stream; the future tells what came of it."""
+        if self._closed.is_set():
+            raise StoreDownError("The stream is being closed.", retry_after=5)
+        future: Future[T] = Future()
+        try:
+            self._messages.put_nowait((future, act))
+        except queue.Full:
+            raise TooManyError(
+                "Too many requests wait for this stream; send fewer at a time.", retry_after=1
+            ) from None
+        return future
+
+    def stop(self) -> None:
+        """Refuse what waits, finish what runs, then save the learner. `join` waits for it."""
+        self._closed.set()
+        while True:
+            try:
+                message = self._messages.get_nowait()
+            except queue.Empty:
+                break
+            if message is not None and message[0].set_running_or_notify_cancel():
+                message[0].set_exception(StoreDownError("The stream is being closed.", retry_after=5))
+        self._messages.put(None)
+
+    def join(self, timeout: float | None = None) -> bool:
+        self.thread.join(timeout)
+        return not self.thread.is_alive()
+
+    def _run(self) -> None:
+        wait, last = 0.0, time.monotonic()
+        while True:
+            try:
+                message = self._messages.get(timeout=max(wait, 0.001))
+            except queue.Empty:
+                message = None
+            if message is not None:
+                self._handle(*message)
+                last = time.monotonic()
+            elif self._closed.is_set() and self._messages.empty():
+                break
+            wait = self._upkeep(idle=time.monotonic() - last)
+        with self.gate:
+            self._safely(self.live.keeper.rest)
+
+    def _handle(self, future: Future[Any], act: Callable[[Live], Any]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            with self.gate:
+                result = act(self.live)
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    def _upkeep(self, idle: float) -> float:
+        """What is due; seconds until something may be due again."""
+        found: list[float] = []
+        self._safely(lambda: found.append(self.live.tick()))
+        if idle > IDLE and self.live.keeper.loaded:
+            self._safely(self.live.keeper.rest)
+        return found[0] if found else 1.0
+
+    def _safely(self, act: Callable[[], object]) -> None:
+        """The thread lives on whatever happens; the next message is told what is wrong."""
+        try:
+            act()
+        except Exception as error:
+            log.error(f"upkeep failed: {error}", extra={"stream": self.live.stream.name})

@@ -1,0 +1,83 @@
+"""What happens, as it happens: server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
+
+from taps.serve import schemas as s
+from taps.serve.auth import allow
+from taps.serve.records import Event, Row
+from taps.serve.service import Service
+from taps.serve.state import state_of
+
+router = APIRouter(prefix="/v1/streams/{stream}", tags=["events"])
+
+PAUSE = 15.0  # seconds after which a comment shows that the connection lives
+PAGE = 500
+
+
+@router.get(
+    "/events",
+    dependencies=[Depends(allow("label"))],
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}}},
+)
+async def stream_events(
+    stream: str,
+    request: Request,
+    last_event_id: Annotated[str | None, Header(max_length=20)] = None,
+    after: Annotated[int | None, Query(ge=0, le=2**31 - 1, description="Begin after this event.")] = None,
+    once: Annotated[bool, Query(description="End when all that is on record was sent.")] = False,
+) -> StreamingResponse:
+    """Events of a stream. A browser that was cut off goes on where it was (Last-Event-ID)."""
+    service = state_of(request).service
+    number = service.stream(stream).id
+    begin = int(last_event_id) if last_event_id and last_event_id.isdecimal() else after
+    if begin is None:
+        begin = 0 if once else await run_in_threadpool(service.store.last_seq, number)
+    lines = follow(service, number, begin, once)
+    return StreamingResponse(
+        lines,
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def follow(service: Service, stream: int, seen: int, once: bool) -> AsyncIterator[str]:
+    """The log after event `seen`, then what is told live; a listener that is cut off ends here."""
+    with service.hub.listen(stream) as listener:
+        while page := await run_in_threadpool(service.store.events, stream, seen, PAGE):
+            for event in page:
+                row = await run_in_threadpool(_row_of, service, stream, event)
+                yield text_of(event, row)
+                seen = event.seq
+        while not once:
+            try:
+                news = await asyncio.wait_for(listener.news.get(), PAUSE)
+            except TimeoutError:
+                yield ": \n\n"
+                continue
+            if news is None:
+                return
+            if news[0].seq > seen:
+                seen = news[0].seq
+                yield text_of(*news)
+
+
+def _row_of(service: Service, stream: int, event: Event) -> Row | None:
+    return None if event.prediction is None else service.store.prediction(stream, event.prediction)
+
+
+def text_of(event: Event, row: Row | None) -> str:
+    """One event as the protocol wants it."""
+    data: dict[str, Any] = {"seq": event.seq, "at": event.at, "who": event.who, "value": event.value}
+    if row is not None:
+        data["prediction"] = s.Prediction.of(row).model_dump()
+    return f"id: {event.seq}\nevent: {event.kind}\ndata: {json.dumps(data)}\n\n"

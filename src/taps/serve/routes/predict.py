@@ -1,0 +1,96 @@
+"""An image in, a prediction out."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from starlette.datastructures import UploadFile
+
+from taps.serve import schemas as s
+from taps.serve.auth import allow
+from taps.serve.errors import FormatError, UnusableError
+from taps.serve.hub import Listener
+from taps.serve.limits import check_image
+from taps.serve.live import Live, Outcome
+from taps.serve.records import OPEN, Row
+from taps.serve.state import state_of
+from taps.serve.tokens import Token
+
+router = APIRouter(prefix="/v1/streams/{stream}", tags=["predictions"])
+
+IMAGE: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+FORM = {
+    "schema": {"type": "object", "required": ["image"], "properties": {"image": IMAGE["schema"]}},
+}
+BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"multipart/form-data": FORM, "image/jpeg": IMAGE, "image/png": IMAGE},
+    }
+}
+
+
+@router.post("/predict", openapi_extra=BODY)
+async def predict(
+    stream: str,
+    request: Request,
+    token: Annotated[Token, Depends(allow("predict"))],
+    name: Annotated[str | None, Query(max_length=500, description="What to call the image.")] = None,
+    idempotency_key: Annotated[
+        str | None,
+        Header(min_length=1, max_length=200, description="A retry with the same key gets the same answer."),
+    ] = None,
+) -> s.Answered:
+    """Predict one image, sent as the body or as the field `image` of a form."""
+    state = state_of(request)
+    service = state.service
+    with service.hub.listen(service.stream(stream).id) as listener:
+        with state.uploads:
+            data, called = await read_image(request)
+            await run_in_threadpool(check_image, data, state.limits)
+            called = name or called
+
+            def act(live: Live) -> Outcome:
+                return live.predict(data, called, token.id, idempotency_key)
+
+            outcome = await asyncio.wrap_future(service.send(stream, act))
+        if outcome.hold and outcome.row.state == OPEN:
+            row = await wait_for_expert(listener, outcome.row, outcome.hold)
+            outcome = Outcome(row, repeated=outcome.repeated)
+    return s.Answered.of(outcome)
+
+
+async def read_image(request: Request) -> tuple[bytes, str]:
+    """The image and what it is called."""
+    kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if kind != "multipart/form-data":
+        if kind and not kind.startswith("image/") and kind != "application/octet-stream":
+            raise FormatError(
+                f"A body of type {kind!r} is not an image; send image/… or multipart/form-data."
+            )
+        return await request.body(), "image"
+    async with request.form(max_files=1, max_fields=4) as form:
+        field = form.get("image")
+        if not isinstance(field, UploadFile):
+            raise UnusableError("The form has no file in the field `image`.")
+        return await field.read(), field.filename or "image"
+
+
+async def wait_for_expert(listener: Listener, row: Row, seconds: float) -> Row:
+    """The prediction after its question has ended, or as it is when the time is over."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while (left := end - loop.time()) > 0:
+        try:
+            news = await asyncio.wait_for(listener.news.get(), left)
+        except TimeoutError:
+            break
+        if news is None:
+            break
+        _, after = news
+        if after is not None and after.id == row.id and after.state != OPEN:
+            return after
+    return row

@@ -1,0 +1,130 @@
+"""Questions and the answers to them; predictions on record and their images."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from taps.serve import schemas as s
+from taps.serve.auth import allow
+from taps.serve.errors import NotFoundError
+from taps.serve.live import Given, Live
+from taps.serve.records import OPEN, SILENT
+from taps.serve.state import state_of
+from taps.serve.tokens import Token
+
+router = APIRouter(prefix="/v1/streams/{stream}", tags=["questions"])
+
+Expert = Annotated[Token, Depends(allow("label"))]
+Id = Annotated[int, Path(ge=0, le=2**31 - 1)]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+After = Annotated[int, Query(ge=-1, le=2**31 - 1, description="Only ids above this one.")]
+Key = Annotated[str | None, Header(min_length=1, max_length=200)]
+
+
+@router.get("/queries", dependencies=[Depends(allow("label"))])
+async def list_queries(
+    stream: str, request: Request, after: After = -1, limit: Limit = 100
+) -> list[s.Prediction]:
+    """The questions that wait for an answer, the oldest first."""
+    service = state_of(request).service
+    number = service.stream(stream).id
+
+    def find() -> list[s.Prediction]:
+        rows = service.store.predictions(number, states=[OPEN], after=after, limit=limit)
+        return [s.Prediction.of(row) for row in rows]
+
+    return await run_in_threadpool(find)
+
+
+@router.get("/queries/{id}", dependencies=[Depends(allow("label"))])
+async def show_query(stream: str, id: Id, request: Request) -> s.Prediction:
+    """One question, open or not."""
+    found = await show_prediction(stream, id, request)
+    if found.state == SILENT:
+        raise NotFoundError(f"Nobody was asked about prediction {id}.")
+    return found
+
+
+@router.post("/queries/{id}/label")
+async def label(
+    stream: str, id: Id, body: s.Label, request: Request, token: Expert, idempotency_key: Key = None
+) -> s.Changed:
+    """Answer a question. The same answer again changes nothing; another one takes its place."""
+    return await _do(request, stream, lambda live: live.label(id, body.label, token.id, idempotency_key))
+
+
+@router.post("/queries/{id}/skip")
+async def skip(stream: str, id: Id, request: Request, token: Expert) -> s.Changed:
+    """Close a question without an answer."""
+    return await _do(request, stream, lambda live: live.skip(id, token.id))
+
+
+@router.post("/queries/{id}/undo")
+async def undo(stream: str, id: Id, request: Request, token: Expert) -> s.Changed:
+    """Take an answer or a skip back; the question is open again."""
+    return await _do(request, stream, lambda live: live.undo(id, token.id))
+
+
+@router.get("/predictions", dependencies=[Depends(allow("label"))])
+async def list_predictions(
+    stream: str,
+    request: Request,
+    after: After = -1,
+    limit: Limit = 100,
+    newest: Annotated[bool, Query(description="The newest first.")] = False,
+) -> list[s.Prediction]:
+    """Predictions on record."""
+    service = state_of(request).service
+    number = service.stream(stream).id
+
+    def find() -> list[s.Prediction]:
+        rows = service.store.predictions(number, after=after, limit=limit, newest=newest)
+        return [s.Prediction.of(row) for row in rows]
+
+    return await run_in_threadpool(find)
+
+
+@router.get("/predictions/{id}", dependencies=[Depends(allow("label"))])
+async def show_prediction(stream: str, id: Id, request: Request) -> s.Prediction:
+    """One prediction and what became of its question."""
+    service = state_of(request).service
+    return s.Prediction.of(await run_in_threadpool(service.store.prediction, service.stream(stream).id, id))
+
+
+@router.get(
+    "/predictions/{id}/image",
+    dependencies=[Depends(allow("label"))],
+    response_class=Response,
+    responses={200: {"content": {"image/*": {}}}},
+)
+async def show_image(stream: str, id: Id, request: Request) -> Response:
+    """The image as it was sent, while it is kept."""
+    service = state_of(request).service
+    number = service.stream(stream).id
+    row = await run_in_threadpool(service.store.prediction, number, id)
+    data = await run_in_threadpool(service.store.blobs.read, row.image)
+    return Response(data, media_type=media_type(data), headers={"Cache-Control": "private, max-age=3600"})
+
+
+def media_type(data: bytes) -> str:
+    """From the first bytes, never from what the sender said; nothing a browser would run."""
+    signatures = {
+        b"\xff\xd8\xff": "image/jpeg",
+        b"\x89PNG": "image/png",
+        b"GIF8": "image/gif",
+        b"BM": "image/bmp",
+    }
+    for begin, kind in signatures.items():
+        if data.startswith(begin):
+            return kind
+    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else "application/octet-stream"
+
+
+async def _do(request: Request, stream: str, act: Callable[[Live], Given]) -> s.Changed:
+    given = await asyncio.wrap_future(state_of(request).service.send(stream, act))
+    return s.Changed(prediction=s.Prediction.of(given.row), changed=given.changed)

@@ -1,0 +1,84 @@
+"""Streams: begin, list, look at, end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from taps.serve import schemas as s
+from taps.serve.auth import allow, caller
+from taps.serve.records import ANSWERED, EXPIRED, OPEN, SKIPPED
+from taps.serve.service import Beginning
+from taps.serve.state import state_of
+from taps.serve.tokens import ROLES, Token
+
+router = APIRouter(prefix="/v1/streams", tags=["streams"])
+
+
+@router.get("")
+async def list_streams(request: Request, token: Annotated[Token, Depends(caller)]) -> list[s.StreamInfo]:
+    """The streams this token is for."""
+    owners = state_of(request).service.owners.values()
+    found = [owner.live.stream for owner in list(owners)]
+    return [s.StreamInfo.of(each) for each in found if token.stream in (None, each.name)]
+
+
+@router.post("", status_code=201)
+async def create_stream(
+    body: s.NewStream,
+    request: Request,
+    token: Annotated[Token, Depends(allow("admin", everywhere=True))],
+) -> s.StreamInfo:
+    """Begin a stream with its own classes, method, settings and learner."""
+    beginning = Beginning(**body.model_dump())
+    made = await run_in_threadpool(state_of(request).service.create, beginning, token.id)
+    return s.StreamInfo.of(made)
+
+
+@router.get("/{stream}", dependencies=[Depends(allow(*ROLES))])
+async def show_stream(stream: str, request: Request) -> s.StreamInfo:
+    """How a stream began."""
+    return s.StreamInfo.of(state_of(request).service.stream(stream))
+
+
+@router.delete("/{stream}", status_code=204)
+async def delete_stream(
+    stream: str, request: Request, token: Annotated[Token, Depends(allow("admin"))]
+) -> Response:
+    """End a stream: its log, its learner and its images are removed."""
+    await run_in_threadpool(state_of(request).service.remove, stream, token.id)
+    return Response(status_code=204)
+
+
+@router.get("/{stream}/stats", dependencies=[Depends(allow(*ROLES))])
+async def show_stats(stream: str, request: Request) -> s.Stats:
+    """Counts so far, and what the learner says of itself."""
+    service = state_of(request).service
+    learner = await asyncio.wrap_future(service.send(stream, lambda live: live.summary()))
+    counts = await run_in_threadpool(service.store.counts, service.stream(stream).id)
+    asked = sum(counts.get(state, 0) for state in (OPEN, ANSWERED, SKIPPED, EXPIRED))
+    return s.Stats(
+        stream=stream,
+        seen=learner["seen"],
+        asked=asked,
+        open=counts.get(OPEN, 0),
+        answered=counts.get(ANSWERED, 0),
+        skipped=counts.get(SKIPPED, 0),
+        expired=counts.get(EXPIRED, 0),
+        agreed=counts["agreed"],
+        events=learner["seq"],
+        learner=learner,
+    )
+
+
+@router.post("/{stream}/classes", status_code=201)
+async def add_classes(
+    stream: str, body: s.NewClasses, request: Request, token: Annotated[Token, Depends(allow("label"))]
+) -> s.Classes:
+    """Make room for classes that were not known when the stream began; what was learnt stays."""
+    send = state_of(request).service.send
+    found = await asyncio.wrap_future(send(stream, lambda live: live.add_classes(body.names, token.id)))
+    return s.Classes(classes=found)

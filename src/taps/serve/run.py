@@ -1,0 +1,108 @@
+"""Serve over HTTP until told to stop."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from taps.errors import SettingsError
+from taps.serve.app import make_app
+from taps.serve.limits import Limits
+from taps.serve.service import Service
+from taps.serve.state import State
+from taps.serve.tokens import Tokens
+
+log = logging.getLogger("taps.serve")
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+GRACE = 3  # seconds requests under way get when the service is told to stop
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from this machine alone.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_exposure(host: str, tokens: Tokens) -> None:
+    """Refuse to be reached from other machines while nobody needs a token."""
+    if not is_loopback(host) and not tokens.any():
+        raise SettingsError(
+            f"Bound to {host} everybody who reaches this machine could use the service; make a token first "
+            "(`taps token create STORE --role admin`), or stay on 127.0.0.1."
+        )
+
+
+def allowed_hosts(host: str, named: list[str]) -> tuple[str, ...]:
+    """The names a request may call this service by; on loopback its own, so that no other site's name is."""
+    if named:
+        return (*named, *LOOPBACK_NAMES)
+    return (*LOOPBACK_NAMES, host) if is_loopback(host) else ()
+
+
+class Server(uvicorn.Server):
+    """Uvicorn, which says when it is ready and ends the live connections when it is to stop."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self.service, self.ready = service, ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for server in self.servers:
+            for each in server.sockets:
+                host, port = each.getsockname()[:2]
+                self.ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+
+    def handle_exit(self, sig: int, frame: object) -> None:
+        self.service.hub.close()  # those who listen and those who wait for an expert are let go
+        super().handle_exit(sig, frame)  # type: ignore[arg-type]
+
+
+def serve(
+    service: Service,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    limits: Limits | None = None,
+    hosts: list[str] | None = None,
+    ready: Callable[[str], None] = lambda url: None,
+) -> None:
+    """Serve an open service until SIGTERM or SIGINT; leaving the service saves every learner.
+
+    Args:
+        service: Opened with `with`.
+        host: Address to bind to; one that other machines reach needs a token to exist.
+        port: 0 for any that is free.
+        limits: What one request, token or stream may take.
+        hosts: Further names the service is called by.
+        ready: Called with the URL once requests are answered.
+    """
+    tokens = Tokens(service.store)
+    check_exposure(host, tokens)
+    state = State(service, tokens, limits or Limits(), allowed_hosts(host, hosts or []))
+    config = uvicorn.Config(
+        make_app(state),
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE,
+        limit_concurrency=1000,
+        h11_max_incomplete_event_size=64 * 1024,
+        timeout_keep_alive=30,
+    )
+    Server(config, service, ready).run()

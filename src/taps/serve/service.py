@@ -1,0 +1,183 @@
+"""The service without HTTP: a store, a model, and one owner for each stream."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from taps.clip import Clip
+from taps.errors import SettingsError, StateError
+from taps.serve.errors import ConflictError, NotFoundError, StoreDownError
+from taps.serve.hub import Hub
+from taps.serve.keeper import Keeper
+from taps.serve.live import Live
+from taps.serve.owner import Owner
+from taps.serve.records import Stream
+from taps.serve.replay import fresh
+from taps.serve.store import Store
+from taps.stream.lock import locked
+
+T = TypeVar("T")
+MODEL = "model"
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """How a new stream is to begin."""
+
+    name: str
+    classes: list[str]
+    method: str
+    settings: dict[str, Any]
+    seed: int
+    deadline: float | None
+    hold: float
+
+
+class Service:
+    """All streams of a store. `with Service(...) as service:` opens it; leaving saves every learner.
+
+    Args:
+        store: Where everything is kept; one service at a time may use it.
+        clip: The model, shared by all streams.
+        queue: Messages that may wait for one stream.
+        computing: Learners that compute at a time; the number of cores unless given.
+    """
+
+    def __init__(self, store: Store, clip: Clip, *, queue: int = 32, computing: int | None = None) -> None:
+        self.store, self.clip, self.queue = store, clip, queue
+        self.hub = Hub()
+        self.gate = threading.Semaphore(computing or os.cpu_count() or 1)
+        self.helpers = ThreadPoolExecutor(4, thread_name_prefix="files")
+        self.owners: dict[str, Owner] = {}
+        self._lock = threading.Lock()
+        self._stack = ExitStack()
+        self._probed: tuple[float, str | None] = (0.0, None)
+
+    def __enter__(self) -> Service:
+        try:
+            self._stack.enter_context(locked(self.store.files))
+        except StateError:
+            raise StateError(
+                f"Another process uses the store in {self.store.files}; stop it, or give another --store."
+            ) from None
+        try:
+            self.store.open()
+            self._check_model()
+            self.store.blobs.sweep(self.store.needs)
+            for stream in self.store.streams():
+                self._own(stream)
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self, patience: float = 4.0) -> bool:
+        """Finish what waits, save every learner; whether all came to an end in time."""
+        self.hub.close()
+        for owner in self.owners.values():
+            owner.stop()
+        end = time.monotonic() + patience
+        done = True
+        for owner in self.owners.values():
+            done &= owner.join(max(end - time.monotonic(), 0.01))
+        self.helpers.shutdown(wait=done)
+        self.store.close()
+        self._stack.close()
+        return done
+
+    def _check_model(self) -> None:
+        """A store goes on with the model it began with: other weights would replay to other states."""
+        known = self.store.note(MODEL)
+        if known is None:
+            self.store.set_note(MODEL, self.clip.fingerprint)
+        elif known != self.clip.fingerprint:
+            raise StateError(
+                f"The streams of this store began with another model ({known}, not {self.clip.fingerprint}); "
+                "start the service with that one, or give another --store."
+            )
+
+    def _own(self, stream: Stream) -> Owner:
+        keeper = Keeper(
+            stream, self.store, self.clip, lambda event, row: self.hub.tell(stream.id, event, row)
+        )
+        owner = Owner(Live(keeper, self.helpers), self.queue, self.gate)
+        self.owners[stream.name] = owner
+        owner.start()
+        if keeper.unsaved():  # it was not stopped in peace: be ready before the first image comes
+            owner.send(lambda live: live.keeper.learner())
+        else:
+            keeper.read_deadlines()
+        return owner
+
+    # Streams
+
+    def create(self, beginning: Beginning, who: str) -> Stream:
+        """Begin a stream. Its learner is made once before, so that mistakes are told at once."""
+        check_settings(beginning.settings)
+        values = {
+            name: getattr(beginning, name)
+            for name in ("method", "classes", "settings", "seed", "deadline", "hold")
+        }
+        fresh(Stream(id=0, name=beginning.name, created=0.0, **values), self.clip)
+        with self._lock:
+            stream = self.store.create_stream(beginning.name, values, who)
+            self._own(stream)
+        return stream
+
+    def remove(self, name: str, who: str) -> None:
+        """End a stream and remove all of it."""
+        with self._lock:
+            owner = self.owner(name)
+            self.store.probe()
+            owner.stop()
+            if not owner.join(10):
+                raise ConflictError("The stream is busy; try again.")
+            self.store.remove_stream(owner.live.stream, who)
+            del self.owners[name]
+
+    def owner(self, name: str) -> Owner:
+        owner = self.owners.get(name)
+        if owner is None:
+            raise NotFoundError(f"There is no stream named {name!r}.")
+        return owner
+
+    def stream(self, name: str) -> Stream:
+        return self.owner(name).live.stream
+
+    def send(self, name: str, act: Callable[[Live], T]) -> Future[T]:
+        """Have a stream's owner do something."""
+        return self.owner(name).send(act)
+
+    def troubles(self) -> list[str]:
+        """What is wrong now, in sentences; the store is tried once a second at most."""
+        at, said = self._probed
+        if time.monotonic() - at > 1.0:
+            try:
+                self.store.probe()
+                said = None
+            except (StoreDownError, OSError) as error:
+                said = str(error)
+            self._probed = (time.monotonic(), said)
+        found = [] if said is None else [said]
+        for owner in list(self.owners.values()):
+            trouble = owner.live.keeper.trouble
+            if trouble is not None and trouble not in found:
+                found.append(trouble)
+        return found
+
+
+def check_settings(settings: dict[str, Any]) -> None:
+    """Refuse settings that would make the service read files: who sends them is not the machine's user."""
+    for name, value in settings.items():
+        if isinstance(value, str) and ("/" in value or "\\" in value or os.path.lexists(value[:255])):
+            raise SettingsError(f"The setting {name} is a path; over HTTP only names are taken.")

@@ -1,0 +1,118 @@
+"""Saved learners: checksummed, atomic, the last two of each stream.
+
+A snapshot is a folder named by the number of the last event it holds. It is written under another name,
+checked off in a manifest (the SHA-256 of every file), fsynced, and renamed last. One that does not match its
+manifest is left aside, and the older one is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from taps.clip import Clip
+from taps.files import PART
+from taps.learner import Learner
+from taps.serve.disk import make_folder, sync_folder, write_durably
+
+log = logging.getLogger("taps.serve")
+
+KEPT = 2
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A learner, and the number of the last event it has seen."""
+
+    learner: Learner
+    seq: int
+
+
+class Snapshots:
+    """Those of one stream, in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, learner: Learner, seq: int) -> None:
+        """Write one; all but the newest two are removed afterwards."""
+        make_folder(self.folder)
+        place, part = self.folder / f"{seq:012d}", self.folder / f"{seq:012d}{PART}"
+        shutil.rmtree(part, ignore_errors=True)
+        learner.save(part)
+        files = sorted(path for path in part.iterdir() if path.is_file())
+        for path in files:
+            _sync(path)
+        sums = {path.name: _digest(path) for path in files}
+        write_durably(part / MANIFEST, json.dumps({"seq": seq, "files": sums}).encode())
+        shutil.rmtree(place, ignore_errors=True)
+        os.replace(part, place)
+        sync_folder(self.folder)
+        self._prune()
+
+    def _prune(self) -> None:
+        for seq in self.seqs()[:-KEPT]:
+            shutil.rmtree(self.folder / f"{seq:012d}", ignore_errors=True)
+        for part in self.folder.glob(f"*{PART}"):
+            shutil.rmtree(part, ignore_errors=True)
+
+    def seqs(self) -> list[int]:
+        """What there is, the oldest first, whole or not."""
+        return sorted(int(path.name) for path in self.folder.glob("*") if path.name.isdigit())
+
+    def check(self, seq: int) -> str | None:
+        """What is wrong with a snapshot, as a sentence; None where nothing is."""
+        place = self.folder / f"{seq:012d}"
+        try:
+            manifest = json.loads((place / MANIFEST).read_bytes())
+            if manifest["seq"] != seq:
+                return f"The snapshot {place} is not the one its name says."
+            for name, digest in manifest["files"].items():
+                if _digest(place / name) != digest:
+                    return f"The file {place / name} is damaged: its checksum does not match."
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            return f"The snapshot {place} is damaged ({error!r})."
+        return None
+
+    def newest(self, clip: Clip) -> Found | None:
+        """The newest learner that is whole; None where there is none."""
+        for found in self.whole(clip):
+            return found
+        return None
+
+    def whole(self, clip: Clip) -> Iterator[Found]:
+        """Learners that are whole, the newest first."""
+        for seq in reversed(self.seqs()):
+            wrong = self.check(seq)
+            if wrong is None:
+                yield Found(Learner.load(self.folder / f"{seq:012d}", clip), seq)
+            else:
+                log.error(wrong)
+                self._set_aside(seq)
+
+    def _set_aside(self, seq: int) -> None:
+        """A damaged snapshot is none of the two that are kept."""
+        place = self.folder / f"{seq:012d}"
+        with suppress(OSError):
+            os.replace(place, place.with_name(f"{place.name}.damaged"))
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,33 @@
+"""What the routes share: the service, the tokens, the limits. Kept on the application, found by request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fastapi import Request
+
+from taps.serve.limits import Limits, Places, Rates
+from taps.serve.metrics import Metrics
+from taps.serve.service import Service
+from taps.serve.tokens import Tokens
+
+
+@dataclass
+class State:
+    """One running application."""
+
+    service: Service
+    tokens: Tokens
+    limits: Limits
+    hosts: tuple[str, ...] = ()  # names this service is called by; empty: any
+    metrics: Metrics = field(default_factory=Metrics)
+    rates: Rates = field(init=False)
+    uploads: Places = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rates, self.uploads = Rates(self.limits.rate), Places(self.limits.uploads)
+
+
+def state_of(request: Request) -> State:
+    found: State = request.app.state.taps
+    return found

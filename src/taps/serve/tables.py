@@ -1,0 +1,100 @@
+"""The tables of the store. The event log is the truth; `predictions` is what follows from it."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData()
+
+meta = Table("meta", metadata, Column("name", String(40), primary_key=True), Column("value", Text))
+
+streams = Table(
+    "streams",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String(64), nullable=False, unique=True),
+    Column("method", String(64), nullable=False),
+    Column("classes", JSON, nullable=False),  # as it began; later ones are in the log
+    Column("settings", JSON, nullable=False),
+    Column("seed", Integer, nullable=False),
+    Column("deadline", Double),  # seconds a question waits; none: for ever
+    Column("hold", Double, nullable=False),  # seconds a caller of an ask_first stream waits for the expert
+    Column("created", Double, nullable=False),
+    sqlite_autoincrement=True,  # the number of a stream that was deleted is never given again
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("stream", Integer, ForeignKey("streams.id", ondelete="CASCADE"), primary_key=True),
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("kind", String(16), nullable=False),  # predict, label, undo, skip, reopen, expire, classes
+    Column("prediction", Integer),
+    Column("value", JSON),  # label: the class; classes: the new names
+    Column("key", String(200)),  # idempotency key
+    Column("who", String(64), nullable=False),
+    Column("at", Double, nullable=False),
+    UniqueConstraint("stream", "key", name="one_event_a_key"),
+)
+
+predictions = Table(
+    "predictions",
+    metadata,
+    Column("stream", Integer, ForeignKey("streams.id", ondelete="CASCADE"), primary_key=True),
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("seq", Integer, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("image", String(64), nullable=False),  # SHA-256 of the file as it was sent
+    Column("kept", Boolean, nullable=False),  # whether the file is still needed
+    Column("name", Text, nullable=False),
+    Column("index", Integer, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("top", JSON, nullable=False),
+    Column("entropy", Double, nullable=False),
+    Column("threshold", Double),  # none: no threshold, the method never asks
+    Column("seconds", Double, nullable=False),
+    Column("state", String(16), nullable=False),  # silent (not asked), open, answered, skipped, expired
+    Column("deadline", Double),
+    Column("answer", Text),
+    Column("ended_by", String(64)),
+    Column("ended_at", Double),
+    Index("predictions_by_state", "stream", "state"),
+    Index("predictions_by_image", "image"),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", String(16), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("hash", String(64), nullable=False, unique=True),
+    Column("roles", String(64), nullable=False),
+    Column("stream", String(64)),  # none: every stream
+    Column("parent", String(16)),  # of a browser's session: the token it was opened with
+    Column("created", Double, nullable=False),
+    Column("expires", Double),
+    Column("revoked", Double),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("at", Double, nullable=False),
+    Column("who", String(64), nullable=False),
+    Column("action", String(32), nullable=False),
+    Column("subject", Text, nullable=False),
+)

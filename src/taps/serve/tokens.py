@@ -1,0 +1,150 @@
+"""Bearer tokens: made once, shown once, stored hashed, checked at every request.
+
+A token is 256 random bits, so one SHA-256 of it cannot be turned back and no salt or stretching is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+import time
+from dataclasses import dataclass, fields
+
+from sqlalchemy import insert, select, update
+
+from taps.errors import SettingsError
+from taps.serve import tables as t
+from taps.serve.errors import NotFoundError, SignInError, StoreDownError
+from taps.serve.store import Store
+
+ROLES = ("predict", "label", "admin")
+PREFIX = "taps_"
+FRESH = 1.0  # seconds a list of tokens is good for: a revocation counts after so long, at most
+SESSION = 12 * 3600.0  # seconds a browser stays signed in
+
+
+@dataclass(frozen=True)
+class Token:
+    """What is known of a token; not the token itself.
+
+    Attributes:
+        id: Names it in lists, logs and records.
+        name: What it is for, in its owner's words.
+        roles: Out of predict, label, admin; admin may do everything.
+        stream: The one stream it is for; None for every stream.
+        parent: For a browser's session: the token it was opened with.
+    """
+
+    id: str
+    name: str
+    hash: str
+    roles: str
+    stream: str | None
+    parent: str | None
+    created: float
+    expires: float | None
+    revoked: float | None
+
+    def may(self, role: str, stream: str | None) -> bool:
+        """Whether it allows a role for a stream; None asks for what concerns all streams."""
+        allowed = role in self.roles.split(",") or "admin" in self.roles.split(",")
+        return allowed and (self.stream is None or self.stream == stream)
+
+
+ANYBODY = Token("local", "anybody on this machine", "", "admin", None, None, 0.0, None, None)
+"""Who asks while no token was ever made; the service then listens to its own machine alone."""
+
+_COLUMNS = [t.tokens.c[field.name] for field in fields(Token)]
+
+
+def digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def csrf_of(secret: str) -> str:
+    """The CSRF token of a session: follows from its secret, says nothing about it."""
+    return hashlib.sha256(b"csrf:" + secret.encode()).hexdigest()
+
+
+class Tokens:
+    """The tokens of a store. While the database is out of reach those last seen go on to count."""
+
+    def __init__(self, store: Store, fresh: float = FRESH) -> None:
+        self.store, self.fresh = store, fresh
+        self._known: dict[str, Token] = {}
+        self._read_at = -float("inf")
+        self._lock = threading.Lock()
+
+    def create(
+        self,
+        name: str,
+        roles: tuple[str, ...],
+        *,
+        stream: str | None = None,
+        seconds: float | None = None,
+        parent: str | None = None,
+        who: str = "console",
+    ) -> tuple[Token, str]:
+        """A new token and its secret, which is nowhere written down."""
+        unknown = sorted(set(roles) - set(ROLES))
+        if unknown or not roles:
+            raise SettingsError(
+                f"A token's roles are some of {', '.join(ROLES)}; not {', '.join(unknown)!r}."
+            )
+        if seconds is not None and seconds <= 0:
+            raise SettingsError("A token must be good for more than 0 seconds.")
+        secret, now = PREFIX + secrets.token_urlsafe(32), time.time()
+        ends = None if seconds is None else now + seconds
+        token = Token(
+            secrets.token_hex(6), name, digest(secret), ",".join(roles), stream, parent, now, ends, None
+        )
+        with self.store.database.write() as connection:
+            connection.execute(
+                insert(t.tokens).values({field.name: getattr(token, field.name) for field in fields(Token)})
+            )
+            self.store.audit(connection, who, "sign in" if parent else "create token", token.id)
+        self._read_at = -float("inf")
+        return token, secret
+
+    def revoke(self, id: str, who: str = "console") -> None:
+        """End a token, and the sessions that were opened with it."""
+        with self.store.database.write() as connection:
+            mine = (t.tokens.c.id == id) | (t.tokens.c.parent == id)
+            found = connection.execute(
+                update(t.tokens).where(mine, t.tokens.c.revoked.is_(None)).values(revoked=time.time())
+            )
+            if not found.rowcount:
+                raise NotFoundError(f"There is no token {id!r} that counts.")
+            self.store.audit(connection, who, "revoke token", id)
+        self._read_at = -float("inf")
+
+    def list(self) -> list[Token]:
+        with self.store.database.read() as connection:
+            return [Token(*row) for row in connection.execute(select(*_COLUMNS).order_by(t.tokens.c.created))]
+
+    def any(self) -> bool:
+        """Whether a token was ever made: then everybody needs one."""
+        self._refresh()
+        return bool(self._known)
+
+    def check(self, secret: str) -> Token:
+        """Whose secret this is; raises `SignInError` where it counts for nothing."""
+        self._refresh()
+        token = self._known.get(digest(secret))
+        if token is None or token.revoked is not None:
+            raise SignInError("This token is not known, or was revoked; ask for another.")
+        if token.expires is not None and token.expires <= time.time():
+            raise SignInError("This token has expired; ask for another.")
+        return token
+
+    def _refresh(self) -> None:
+        if time.monotonic() - self._read_at < self.fresh:
+            return
+        with self._lock:
+            try:
+                self._known = {token.hash: token for token in self.list()}
+            except StoreDownError:
+                if self._read_at == -float("inf") and not self._known:
+                    raise
+            self._read_at = time.monotonic()

@@ -1,0 +1,88 @@
+"""Services on the tiny model, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from taps.clip import Clip
+from taps.serve.app import make_app
+from taps.serve.limits import Limits
+from taps.serve.service import Beginning, Service
+from taps.serve.state import State
+from taps.serve.store import Store
+from taps.serve.tokens import Tokens
+from tests.serve import postgres
+
+CLASSES = ["cat", "dog", "ship"]
+ASKING = {"views": 2, "policy": "random", "rate": 0.5, "buffer": 6}
+
+
+def png(number: int, size: tuple[int, int] = (24, 20)) -> bytes:
+    """A small picture for each number."""
+    rng = np.random.default_rng(number)
+    data = io.BytesIO()
+    Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)).save(data, "PNG")
+    return data.getvalue()
+
+
+def beginning(name: str = "pets", **changes: Any) -> Beginning:
+    values: dict[str, Any] = {
+        "name": name, "classes": CLASSES, "method": "taps", "settings": ASKING, "seed": 1, "deadline": None,
+        "hold": 0.0,
+    }  # fmt: skip
+    return Beginning(**values | changes)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Server]:
+    if postgres.programs() is None:
+        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+    with postgres.running() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
+    """A store that does not exist yet: where its tables are to be, and its files."""
+    if request.param == "sqlite":
+        return str(tmp_path / "store"), tmp_path / "store"
+    server: postgres.Server = request.getfixturevalue("postgres_server")
+    return server.url(), tmp_path / "files"
+
+
+@pytest.fixture
+def open_service(tiny: Clip) -> Iterator[Callable[..., Service]]:
+    """Opens services, and closes them when the test is over."""
+    with ExitStack() as stack:
+
+        def make(place: str, files: Path, **options: Any) -> Service:
+            return stack.enter_context(Service(Store(place, files), tiny, **options))
+
+        yield make
+
+
+@pytest.fixture
+def service(open_service: Callable[..., Service], tmp_path: Path) -> Service:
+    """A service on SQLite."""
+    return open_service(str(tmp_path / "store"), tmp_path / "store")
+
+
+@pytest.fixture
+def http(service: Service) -> Iterator[TestClient]:
+    """Its HTTP side, without a token."""
+    yield from client_of(service)
+
+
+def client_of(service: Service, limits: Limits | None = None, **options: Any) -> Iterator[TestClient]:
+    state = State(service, Tokens(service.store, fresh=0.0), limits or Limits(), **options)
+    with TestClient(make_app(state), base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+        yield client
