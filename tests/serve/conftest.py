@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import queue
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +18,7 @@ from PIL import Image
 from taps.clip import Clip
 from taps.serve.app import make_app
 from taps.serve.limits import Limits
+from taps.serve.run import make_server
 from taps.serve.service import Beginning, Service
 from taps.serve.state import State
 from taps.serve.store import Store
@@ -86,3 +89,16 @@ def client_of(service: Service, limits: Limits | None = None, **options: Any) ->
     state = State(service, Tokens(service.store, fresh=0.0), limits or Limits(), **options)
     with TestClient(make_app(state), base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         yield client
+
+
+@pytest.fixture
+def url(service: Service) -> Iterator[str]:
+    """The service on a real port of loopback."""
+    found: queue.Queue[str] = queue.Queue()
+    server = make_server(service, port=0, ready=found.put)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    yield found.get()
+    server.should_exit = True
+    service.hub.close()
+    thread.join()

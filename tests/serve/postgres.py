@@ -43,7 +43,15 @@ class Server:
         assert self.programs is not None
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [self.programs / "postgres", "-D", self.data, "-k", str(self.folder), "-c", "listen_addresses="],
+                [
+                    self.programs / "postgres",
+                    "-D",
+                    self.data,
+                    "-k",
+                    str(self.folder),
+                    "-c",
+                    "listen_addresses=",
+                ],
                 user=self.user,
                 stdout=log,
                 stderr=log,

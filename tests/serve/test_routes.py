@@ -41,7 +41,9 @@ def test_from_the_first_image_to_the_export(http: TestClient) -> None:
     begin(http)
     said = [send(http, number) for number in range(12)]
     assert [each["id"] for each in said] == list(range(12))
-    assert all(each["recorded"] and abs(sum(g["probability"] for g in each["top"]) - 1) < 1e-5 for each in said)
+    assert all(
+        each["recorded"] and abs(sum(g["probability"] for g in each["top"]) - 1) < 1e-5 for each in said
+    )
     waiting = http.get(f"{S}/queries").json()
     asked = [each["query_id"] for each in said if each["query_id"] is not None]
     assert [each["id"] for each in waiting] == asked
@@ -116,7 +118,9 @@ def test_a_class_added_while_questions_wait(http: TestClient) -> None:
     (id,) = ask(http)
     assert http.post(f"{S}/classes", json={"names": ["bird"]}).json()["classes"] == [*CLASSES, "bird"]
     assert http.post(f"{S}/classes", json={"names": ["Bird"]}).status_code == 422
-    assert http.post(f"{S}/queries/{id}/label", json={"label": "bird"}).json()["prediction"]["answer"] == "bird"
+    assert (
+        http.post(f"{S}/queries/{id}/label", json={"label": "bird"}).json()["prediction"]["answer"] == "bird"
+    )
     assert http.post(f"{S}/queries/{id}/undo").status_code == 200
 
 

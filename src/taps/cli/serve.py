@@ -56,12 +56,12 @@ def serve(
     opened = Store(store, files)
 
     from taps.clip import load_clip
-    from taps.serve.run import serve as run
+    from taps.serve.run import make_server
     from taps.serve.service import Service
 
     clip = load_clip(model, pretrained=pretrained, device=device)
     with Service(opened, clip, queue=queue) as service:
-        run(service, host=host, port=port, limits=limits, hosts=allowed_host, ready=_say)
+        make_server(service, host=host, port=port, limits=limits, hosts=allowed_host, ready=_say).run()
 
 
 def _say(url: str) -> None:

@@ -71,7 +71,7 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)  # type: ignore[arg-type]
 
 
-def serve(
+def make_server(
     service: Service,
     *,
     host: str = "127.0.0.1",
@@ -79,8 +79,8 @@ def serve(
     limits: Limits | None = None,
     hosts: list[str] | None = None,
     ready: Callable[[str], None] = lambda url: None,
-) -> None:
-    """Serve an open service until SIGTERM or SIGINT; leaving the service saves every learner.
+) -> Server:
+    """A server for an open service; `run()` serves until SIGTERM or SIGINT.
 
     Args:
         service: Opened with `with`.
@@ -105,4 +105,4 @@ def serve(
         h11_max_incomplete_event_size=64 * 1024,
         timeout_keep_alive=30,
     )
-    Server(config, service, ready).run()
+    return Server(config, service, ready)

@@ -1,0 +1,114 @@
+"""Tokens, sessions and what a browser is protected from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+
+from taps.errors import SettingsError
+from taps.serve.run import allowed_hosts, check_exposure
+from taps.serve.service import Service
+from taps.serve.store import Store
+from taps.serve.tokens import Tokens
+from tests.serve.conftest import beginning, client_of
+
+
+@pytest.fixture
+def closed(service: Service) -> Iterator[tuple[TestClient, Tokens]]:
+    """A service that needs tokens."""
+    service.create(beginning(), "test")
+    for client in client_of(service, hosts=("127.0.0.1",)):
+        yield client, client.app.state.taps.tokens
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
+
+
+def test_with_the_first_token_everybody_needs_one(closed: tuple[TestClient, Tokens]) -> None:
+    http, tokens = closed
+    assert http.get("/v1/streams").status_code == 200
+    made, secret = tokens.create("first", ("predict",))
+    assert http.get("/v1/streams").status_code == 401
+    assert http.get("/v1/streams", headers=bearer(secret)).status_code == 200
+    assert http.get("/v1/streams", headers=bearer(secret + "x")).status_code == 401
+    assert http.get("/v1/streams", headers={"Authorization": f"Basic {secret}"}).status_code == 401
+    tokens.revoke(made.id)
+    assert http.get("/v1/streams", headers=bearer(secret)).status_code == 401
+    assert http.get("/v1/streams").status_code == 401
+
+
+def test_no_secret_is_stored(closed: tuple[TestClient, Tokens], tmp_path) -> None:
+    _, tokens = closed
+    _, secret = tokens.create("first", ("admin",))
+    for path in (tmp_path / "store").rglob("*"):
+        assert not path.is_file() or secret.encode() not in path.read_bytes()
+
+
+def test_a_browser_session(closed: tuple[TestClient, Tokens]) -> None:
+    http, tokens = closed
+    made, secret = tokens.create("expert", ("label",), stream="pets")
+    signed = http.post("/v1/session", headers=bearer(secret))
+    assert signed.status_code == 201
+    cookie = signed.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert secret not in cookie
+    assert http.get("/v1/streams/pets/queries").status_code == 200
+    assert http.get("/v1/session").json()["csrf"] == signed.json()["csrf"]
+    body = {"names": ["bird"]}
+    assert http.post("/v1/streams/pets/classes", json=body).status_code == 403
+    wrong = {"X-CSRF-Token": "0" * 64}
+    assert http.post("/v1/streams/pets/classes", json=body, headers=wrong).status_code == 403
+    right = {"X-CSRF-Token": signed.json()["csrf"]}
+    assert http.post("/v1/streams/pets/classes", json=body, headers=right).status_code == 201
+    session = http.cookies["taps_session"]
+    http.cookies.clear()
+    assert http.get("/v1/streams", headers=bearer(session)).status_code == 401
+    http.cookies.set("taps_session", session)
+    tokens.revoke(made.id)
+    assert http.get("/v1/streams/pets/queries").status_code == 401
+
+
+def test_signing_out(closed: tuple[TestClient, Tokens]) -> None:
+    http, tokens = closed
+    _, secret = tokens.create("expert", ("label",))
+    csrf = http.post("/v1/session", headers=bearer(secret)).json()["csrf"]
+    session = http.cookies["taps_session"]
+    assert http.delete("/v1/session", headers={"X-CSRF-Token": csrf}).status_code == 204
+    http.cookies.set("taps_session", session)
+    assert http.get("/v1/streams").status_code == 401
+
+
+def test_pages_of_other_sites_can_do_nothing(closed: tuple[TestClient, Tokens]) -> None:
+    http, _ = closed
+    other = {"Origin": "https://example.org"}
+    assert http.post("/v1/streams/pets/classes", json={"names": ["x"]}, headers=other).status_code == 403
+    rebound = {"Host": "example.org:8000"}
+    assert http.get("/v1/streams", headers=rebound).status_code == 421
+    own = {"Origin": "http://127.0.0.1"}
+    assert http.post("/v1/streams/pets/classes", json={"names": ["x"]}, headers=own).status_code == 201
+
+
+def test_a_wider_address_needs_a_token(tmp_path) -> None:
+    store = Store(str(tmp_path)).open()
+    tokens = Tokens(store)
+    check_exposure("127.0.0.1", tokens)
+    with pytest.raises(SettingsError, match="taps token create"):
+        check_exposure("0.0.0.0", tokens)
+    tokens.create("first", ("admin",))
+    check_exposure("0.0.0.0", tokens)
+    assert "localhost" in allowed_hosts("127.0.0.1", [])
+    assert allowed_hosts("0.0.0.0", []) == ()
+    assert allowed_hosts("0.0.0.0", ["taps.example"])[0] == "taps.example"
+    store.close()
+
+
+def test_roles_are_checked(tmp_path) -> None:
+    tokens = Tokens(Store(str(tmp_path)).open())
+    with pytest.raises(SettingsError, match="roles"):
+        tokens.create("x", ("root",))
+    with pytest.raises(SettingsError, match="0 seconds"):
+        tokens.create("x", ("label",), seconds=0)
