@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -60,6 +61,8 @@ def serve(
     from taps.serve.service import Service
 
     clip = load_clip(model, pretrained=pretrained, device=device)
+    # Uvicorn stops by itself at SIGTERM and then sends it once more: by then there are learners to save.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     with Service(opened, clip, queue=queue) as service:
         make_server(service, host=host, port=port, limits=limits, hosts=allowed_host, ready=_say).run()
 
