@@ -1,62 +1,112 @@
-"""Sum up what mutmut found: how many mutants of each module are killed, and which survive unexplained.
+"""Plant small bugs one by one and see whether the tests notice: `make mutants`, or one module by its name.
 
-A mutant is a small change to one line; it is killed where some test fails. `make mutants` runs this last.
+A mutant is a change to one place of one function, made by mutmut: another operator, number or argument. It is
+killed where a test of the module fails, and survives where all pass. Each module is tried in a folder
+of its own under mutants/, where `mutmut show` and `mutmut browse` tell more.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+MODULES = {
+    "adapt/gradient": ["adapt/test_gradient.py"],
+    "adapt/losses": ["adapt/test_losses.py"],
+    "adapt/memory": ["adapt/test_memory.py", "adapt/test_step.py"],
+    "adapt/optimiser": ["adapt/test_optimiser.py"],
+    "adapt/step": ["adapt/test_step.py"],
+    "evaluate/statistics": ["evaluate/test_statistics.py"],
+}
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "mutants" / "src" / "taps"
 REASONS = ROOT / "docs" / "mutants.md"
-ENOUGH = 0.95  # of the mutants of each module
-SURVIVED, UNTESTED = 0, 33  # exit codes of mutmut; any other means that a test noticed
+ENOUGH = 0.95  # of the mutants of each module must be killed
+ALIVE = (0, 33)  # exit codes of mutmut: every test passed, no test came by; any other is a test that noticed
 
 
-def verdicts() -> dict[str, dict[str, int | None]]:
-    """Exit code of each mutant by module; None where it has not been run."""
-    found = {}
-    for path in sorted(RESULTS.rglob("*.py.meta")):
-        module = path.relative_to(RESULTS).as_posix().removesuffix(".py.meta")
-        found[module] = json.loads(path.read_text())["exit_code_by_key"]
-    return found
+def prepare(module: str) -> Path:
+    """A folder in which mutmut finds one module to change and the tests to run."""
+    folder = ROOT / "mutants" / module.replace("/", ".")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("src", "tests"):
+        if not (folder / name).exists():
+            (folder / name).symlink_to(ROOT / name)
+    pytest = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    tables = {
+        "mutmut": {
+            "source_paths": ["src"],
+            "only_mutate": [f"src/taps/{module}.py"],
+            "pytest_add_cli_args_test_selection": [f"tests/{path}" for path in MODULES[module]],
+            "pytest_add_cli_args": ["-p", "no:cacheprovider", "--hypothesis-profile=mutants"],
+        },
+        "pytest.ini_options": pytest,
+    }
+    # What JSON writes of strings and lists of them is TOML as well.
+    lines = [
+        line
+        for name, values in tables.items()
+        for line in (f"[tool.{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items()))
+    ]
+    (folder / "pyproject.toml").write_text("\n".join(lines) + "\n")
+    return folder
 
 
-def changed_lines(mutant: str) -> tuple[str, str]:
-    """What a mutant makes of which line."""
-    shown = subprocess.run(
-        [sys.executable, "-m", "mutmut", "show", mutant], capture_output=True, text=True, check=True, cwd=ROOT
-    ).stdout.splitlines()
-    old = [line[1:].strip() for line in shown if line.startswith("-") and not line.startswith("---")]
-    new = [line[1:].strip() for line in shown if line.startswith("+") and not line.startswith("+++")]
-    return " ".join(old), " ".join(new)
+def try_again(found: Path) -> None:
+    """Forget who survived: tests may have come since. Killed mutants stay so until `make clean`."""
+    if found.is_file():
+        results = json.loads(found.read_text())
+        codes = results["exit_code_by_key"]
+        results["exit_code_by_key"] = {name: None if code in ALIVE else code for name, code in codes.items()}
+        found.write_text(json.dumps(results))
 
 
-def main() -> int:
+def changed_lines(mutant: str, folder: Path) -> tuple[str, str]:
+    """What a mutant makes of which lines."""
+    shown = mutmut(folder, "show", mutant).splitlines()
+    old, new = (
+        " ".join(line[1:].strip() for line in shown if line[0:1] == sign and line[:3] != 3 * sign)
+        for sign in "-+"
+    )
+    return old, new
+
+
+def mutmut(folder: Path, *arguments: str) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "mutmut", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE)
+    if done.returncode:
+        sys.exit(f"{done.stdout[-5000:]}\nmutmut failed in {folder}.")
+    return done.stdout
+
+
+def main(modules: list[str]) -> int:
     reasons = REASONS.read_text() if REASONS.is_file() else ""
-    missing, low = [], []
+    unexplained, low = [], []
     print("| module | mutants | killed | share |\n|---|---:|---:|---:|")
-    every = verdicts()
-    for module, codes in every.items():
-        alive = [name for name, code in codes.items() if code in (SURVIVED, UNTESTED, None)]
+    for module in modules:
+        folder = prepare(module)
+        found = folder / "mutants" / "src" / "taps" / f"{module}.py.meta"
+        try_again(found)
+        mutmut(folder, "run", "--max-children", "1")
+        codes = json.loads(found.read_text())["exit_code_by_key"]
+        alive = [name for name, code in codes.items() if code in ALIVE]
         killed = len(codes) - len(alive)
-        print(f"| {module} | {len(codes)} | {killed} | {killed / max(len(codes), 1):.1%} |", flush=True)
+        print(f"| {module} | {len(codes)} | {killed} | {killed / len(codes):.1%} |", flush=True)
         low += [module] if killed < ENOUGH * len(codes) else []
         for name in alive:
-            old, new = changed_lines(name)
+            old, new = changed_lines(name, folder)
             if f"`{new}`" not in reasons:
-                missing.append(f"{name.split('__mutmut_')[0]}:\n  - {old}\n  + {new}")
-    total = sum(map(len, every.values()))
-    print(f"{total} mutants, {len(missing)} survivors without a reason in docs/mutants.md.")
-    print("\n".join(missing))
-    for module in low:
-        print(f"{module}: fewer than {ENOUGH:.0%} are killed.")
-    return 1 if missing or low else 0
+                unexplained.append(f"{name.split('__mutmut_')[0]}\n  - {old}\n  + {new}")
+    if unexplained:
+        print("Survivors without a reason in docs/mutants.md:", *unexplained, sep="\n")
+    if low:
+        print(f"Fewer than {ENOUGH:.0%} are killed in {', '.join(low)}.")
+    return 1 if unexplained or low else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:] or list(MODULES)))
