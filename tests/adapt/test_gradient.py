@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -100,4 +102,51 @@ def test_points_can_be_made_where_gradients_are_off(tiny64: Clip, maple_prompts:
         point = point_at(classifier, doubled(maple_prompts))
         pulled = point.pull_back(Gradient(torch.ones_like(point.text), None))
         gradients = to_parameters(classifier, point.parameters, pulled)
+    assert gradients["context"].abs().max() > 0
+
+
+def test_a_missing_part_or_way_back_leaves_the_vision_part_alone(
+    tiny64: Clip, maple_prompts: Prompts
+) -> None:
+    classifier = prompt_classifier(tiny64, CLASSES, maple_prompts)
+    point = point_at(classifier, doubled(maple_prompts))
+    on_text, on_vision = torch.ones_like(point.text), torch.ones(2)
+    assert point.pull_back(Gradient(None, on_vision)) == Gradient(None, on_vision)
+    for missing in ("graph", "context"):
+        cut = replace(point, **{missing: None})
+        assert cut.pull_back(Gradient(on_text, on_vision)) == Gradient(None, on_vision)
+
+
+def test_a_point_without_graph_keeps_its_parameters(tiny64: Clip) -> None:
+    prompts = coop.initial(tiny64)
+    parameters = doubled(prompts)
+    assert (
+        point_at(prompt_classifier(tiny64, CLASSES, prompts), parameters, graph=False).parameters
+        is parameters
+    )
+
+
+def test_learned_tensors_that_a_gradient_does_not_reach_get_zeros(
+    tiny64: Clip, maple_prompts: Prompts
+) -> None:
+    """The coupling makes vision tokens of text tokens; a gradient on text tokens says nothing of it."""
+    classifier = prompt_classifier(tiny64, CLASSES, maple_prompts)
+    point = point_at(classifier, doubled(maple_prompts))
+    assert point.tokens.text is not None
+    on_text = torch.ones_like(point.tokens.text)
+    gradients = to_parameters(classifier, point.parameters, Gradient(on_text, None))
+    assert torch.equal(gradients["context"], torch.ones_like(point.parameters["context"]))
+    for name, value in point.parameters.items():
+        if name.startswith("coupling"):
+            assert torch.equal(gradients[name], torch.zeros_like(value))
+
+
+def test_a_gradient_of_double_precision_reaches_single_precision_parameters(tiny: Clip) -> None:
+    prompts = coop.initial(tiny)
+    classifier = prompt_classifier(tiny, CLASSES, prompts)
+    parameters = dict(prompts.parameters)
+    tokens = point_at(classifier, parameters).tokens.text
+    assert tokens is not None
+    gradients = to_parameters(classifier, parameters, Gradient(torch.ones_like(tokens).double(), None))
+    assert gradients["context"].dtype == torch.float32
     assert gradients["context"].abs().max() > 0

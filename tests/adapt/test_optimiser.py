@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 
-from taps.adapt.optimiser import adamw, all_finite, fresh_moments
+from taps.adapt.optimiser import Moments, _corrections, adamw, all_finite, fresh_moments
 
 
 def tensors(seed: int) -> dict[str, torch.Tensor]:
@@ -77,3 +80,65 @@ def test_all_finite_is_one_boolean() -> None:
     assert bool(all_finite(values))
     values["context"][0, 0] = math.nan
     assert not bool(all_finite(values))
+
+
+def test_what_is_not_said_is_as_in_torchs() -> None:
+    parameters, gradients = tensors(0), tensors(1)
+    leaves = {name: value.clone().requires_grad_() for name, value in parameters.items()}
+    for name, leaf in leaves.items():
+        leaf.grad = gradients[name].clone()
+    torch.optim.AdamW(leaves.values(), lr=0.1).step()
+    moved, _, _ = adamw(parameters, gradients, fresh_moments(parameters), lr=0.1)
+    for name, leaf in leaves.items():
+        assert (moved[name] - leaf).abs().max() < 1e-12
+
+
+def test_steps_counted_on_the_device_are_those_counted_on_the_host() -> None:
+    parameters = tensors(0)
+    _, moments, _ = adamw(parameters, tensors(1), fresh_moments(parameters), lr=0.1)
+    on_device = replace(moments, steps=torch.tensor(float(cast(int, moments.steps)), dtype=torch.float64))
+    expected, _, _ = adamw(parameters, tensors(2), moments, lr=0.1)
+    moved, after, _ = adamw(parameters, tensors(2), on_device, lr=0.1)
+    assert isinstance(after.steps, torch.Tensor)
+    assert after.steps.item() == 2
+    for name, wanted in expected.items():
+        assert torch.allclose(moved[name], wanted, rtol=1e-12, atol=0)
+
+
+def test_corrections_are_made_where_the_gradients_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = torch.device("meta")
+    assert _corrections(3, (0.9, 0.999), there).device == there
+    assert _corrections(3, (0.9, 0.999), torch.device("cpu")).tolist() == pytest.approx([0.271, 0.002997001])
+    seen: list[torch.device] = []
+
+    def spy(steps: int, betas: tuple[float, float], device: torch.device) -> torch.Tensor:
+        seen.append(device)
+        return torch.ones(2, device=device)
+
+    monkeypatch.setattr("taps.adapt.optimiser._corrections", spy)
+    far = {name: value.to(there) for name, value in tensors(0).items()}
+    adamw(far, far, fresh_moments(far), lr=0.1)
+    assert seen == [there]
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "dtype", "kernel", "used"),
+    [
+        (True, torch.float32, True, "kernel"),
+        (True, torch.float64, True, "plain"),
+        (False, torch.float32, True, "plain"),
+        (True, torch.float32, False, "plain"),
+    ],
+)
+def test_the_kernel_is_for_single_precision_on_a_gpu_where_it_works(
+    monkeypatch: pytest.MonkeyPatch, on_gpu: bool, dtype: torch.dtype, kernel: bool, used: str
+) -> None:
+    def named(name: str) -> Any:
+        return lambda *given, **rule: (name, name, name)
+
+    monkeypatch.setattr("taps.adapt.optimiser.adamw_kernel", lambda: named("kernel") if kernel else None)
+    monkeypatch.setattr("taps.adapt.optimiser.plain_adamw", named("plain"))
+    parameters = cast(Any, {"context": SimpleNamespace(is_cuda=on_gpu, dtype=dtype)})
+    zeros = {"context": torch.zeros(2)}
+    moved, moments, _ = adamw(parameters, zeros, Moments(zeros, zeros, 0), lr=0.1)
+    assert cast(Any, (moved, moments.first, moments.second)) == ({"context": used},) * 3

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
+from taps import load_clip
 from taps.active.buffer import Buffer
 from taps.adapt.gradient import Point, point_at
-from taps.adapt.memory import Alignment, Memory, ReplayItem, make_alignment
+from taps.adapt.losses import ALIGN
+from taps.adapt.memory import Alignment, Memory, ReplayItem, Target, make_alignment
 from taps.adapt.optimiser import fresh_moments
 from taps.adapt.step import StepSettings, take_step
 from taps.clip import Clip
@@ -267,8 +271,6 @@ def test_a_gradient_that_is_not_finite_is_skipped(tiny64: Clip, maple_prompts: P
 
 def test_half_precision_steps_are_near_the_exact_one(tiny64: Clip, maple_prompts: Prompts) -> None:
     """The frozen weights in bfloat16; prompts, optimiser and losses stay in float32."""
-    from taps import load_clip
-
     half = load_clip("tiny", device="cpu", dtype=torch.bfloat16)
     views = random_views(5)
     outcomes = []
@@ -288,3 +290,92 @@ def test_half_precision_steps_are_near_the_exact_one(tiny64: Clip, maple_prompts
             value.flatten(), rough.moments.first[name].double().flatten(), dim=0
         )
         assert cosine > 0.9, name
+
+
+def literal_views(case: Case, views: Tensor, chosen: list[int]) -> tuple[Tensor, Tensor]:
+    """Features of the views at the starting prompts, and the confident ones' mean probability."""
+    model = Literal(case.clip)
+    context, vision = literal.maple_tokens(case.start)
+    features, _ = model.image(model.pixels(views), vision)
+    probabilities = torch.softmax(model.logits(features, model.text(case.ids, context)), dim=1)
+    return features / features.norm(dim=1, keepdim=True), probabilities[chosen].mean(dim=0)
+
+
+@pytest.mark.parametrize("declined", [True, False])
+def test_a_step_tells_the_feature_and_the_mean_prediction_before_the_update(
+    tiny64: Clip, maple_prompts: Prompts, declined: bool
+) -> None:
+    case = Case(tiny64, maple_prompts, Weights())
+    start = point_at(case.classifier, case.start)
+    views = random_views(6)
+    outcome = take_step(
+        case.classifier,
+        start,
+        fresh_moments(start.parameters),
+        views,
+        None,
+        case.settings,
+        update=lambda entropy: not declined,
+    )
+    judged, _ = case.literal(case.start, views)
+    features, mean = literal_views(case, views, judged.chosen)
+    assert outcome.chosen.tolist() == judged.chosen
+    assert (outcome.feature - features[0]).abs().max() < 1e-9
+    assert (outcome.ensemble.exp() - mean).abs().max() < 1e-9
+    assert outcome.taken.tolist() is not declined
+
+
+def test_the_way_back_is_kept_only_where_the_next_step_starts_from_it(
+    tiny64: Clip, maple_prompts: Prompts
+) -> None:
+    case = Case(tiny64, maple_prompts, Weights())
+    start = point_at(case.classifier, case.start)
+    given = (case.classifier, start, fresh_moments(start.parameters), random_views(6), None, case.settings)
+    assert take_step(*given).end.graph is None
+    assert take_step(*given, keep_graph=False).end.graph is None
+    assert take_step(*given, keep_graph=True).end.graph is not None
+
+
+def test_weight_decay_is_that_of_the_settings(tiny64: Clip, maple_prompts: Prompts) -> None:
+    case = Case(tiny64, maple_prompts, Weights())
+    start = point_at(case.classifier, case.start)
+    moved = []
+    for decay in (0.0, 0.5):
+        settings = replace(case.settings, weight_decay=decay)
+        moments = fresh_moments(start.parameters)
+        moved.append(take_step(case.classifier, start, moments, random_views(6), None, settings))
+    for name, value in case.start.items():
+        plain, decayed = (outcome.end.parameters[name] for outcome in moved)
+        assert (plain - decayed - LR * 0.5 * value).abs().max() < 1e-12, name
+
+
+def test_statistics_are_left_alone_where_they_weigh_nothing(tiny64: Clip, maple_prompts: Prompts) -> None:
+    case = Case(tiny64, maple_prompts, Weights(coarse=0.0), layers=(0, 1))
+    start = point_at(case.classifier, case.start)
+    nonsense = Target(torch.zeros(2, 1, 1), torch.zeros(7))
+    broken = Alignment("promptalign", (0, 1), (1,), nonsense, {})
+    given = (case.classifier, start, fresh_moments(start.parameters), random_views(6), None)
+    with pytest.raises(ValueError, match="zip"):
+        take_step(*given, replace(case.settings, weight_coarse=0.1), alignment=broken)
+    take_step(*given, case.settings, alignment=broken)
+
+
+@pytest.mark.parametrize("form", ["paper", "promptalign"])
+def test_alignment_is_computed_in_the_precision_of_the_losses(
+    maple_prompts: Prompts, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    half = load_clip("tiny", device="cpu", dtype=torch.bfloat16)
+    case = Case(half, maple_prompts, Weights(coarse=0.1, form=form), layers=(0, 2))
+    start = point_at(case.classifier, {name: value.float() for name, value in case.start.items()})
+    seen: list[torch.dtype] = []
+
+    def spy(features: list[Tensor], means: list[Tensor], variances: list[Tensor]) -> Tensor:
+        seen.extend(feature.dtype for feature in features)
+        return features[0].sum()
+
+    monkeypatch.setitem(ALIGN, form, spy)
+    moments = fresh_moments(start.parameters)
+    take_step(
+        case.classifier, start, moments, random_views(6), None, case.settings, alignment=case.alignment()
+    )
+    assert seen == [torch.float32, torch.float32]

@@ -322,7 +322,7 @@ def labelled_logits(classifier: Classifier, inputs: Tensor, text: Tensor, vision
 def differentiate(loss: Tensor, text: Tensor, vision: Tensor | None) -> Gradient:
     if vision is None:
         return Gradient(torch.autograd.grad(loss, text)[0], None)
-    return Gradient(*torch.autograd.grad(loss, [text, vision], allow_unused=True))
+    return Gradient(*torch.autograd.grad(loss, [text, vision]))
 
 
 def _is_finite(gradient: Gradient) -> bool:

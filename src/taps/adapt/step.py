@@ -190,4 +190,4 @@ def views_gradient(
                     for layer in classifier.clip.image_layers(images, vision, aligned.layers)
                 ]
             loss = loss + settings.weight_coarse * aligned.loss(kept, aligned.coarse)
-    return Gradient(*torch.autograd.grad(loss, [text, vision], allow_unused=True))
+    return Gradient(*torch.autograd.grad(loss, [text, vision]))
