@@ -36,12 +36,12 @@ from taps.bench.step import (
 from taps.clip import Clip
 from taps.clip.load import load_clip
 from taps.data import load_dataset, stream_order
+from taps.images.prefetch import prefetch
 from taps.images.tensor import batched_views, views_kernel
 from taps.images.views import make_views, sample_crops, sample_generator
 from taps.learner import Learner
 from taps.methods.tuner import Tuner
 from taps.prompts import maple
-from taps.stream.prefetch import ahead
 from taps.types import PixelArray
 
 CUDA = torch.cuda.is_available()
@@ -178,7 +178,7 @@ def measure_accuracy(data: str, images: int, keep: Callable[[object], None]) -> 
     right: dict[str, list[bool]] = {name: [] for name in learners}
     seconds = dict.fromkeys(learners, 0.0)
     row: dict[str, object] = {}
-    for index, image in zip(order, ahead(order, dataset.image, threads=4, depth=16), strict=True):
+    for index, image in zip(order, prefetch(order, dataset.image, threads=4, depth=16), strict=True):
         label = dataset.samples[index].label
         assert label is not None
         for name, learner in learners.items():

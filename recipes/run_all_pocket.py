@@ -25,6 +25,7 @@ from table_tools import main, plan_table, printed
 from taps.evaluate.evaluate import evaluate
 from taps.evaluate.folder import read_spec, run_folders
 from taps.evaluate.jobs import Job
+from taps.evaluate.options import Execution
 from taps.evaluate.results import read_results
 from taps.report.table import markdown
 from taps.report.tables import accuracy_table, detail_table, difference_table
@@ -123,10 +124,7 @@ def run_rounds(args: argparse.Namespace, deadline: float) -> None:
         outcome = evaluate(
             share,
             args.out,
-            processes=args.jobs,
-            device=args.device,
-            resume=True,
-            deadline=deadline,
+            Execution(args.jobs, args.device, minutes=(deadline - time.time()) / 60, resume=True),
             lengths=lengths,
             watcher=printed,
         )

@@ -13,6 +13,7 @@ from typing import Any
 from taps.errors import TapsError
 from taps.evaluate.evaluate import Outcome, evaluate
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
+from taps.evaluate.options import Execution
 from taps.evaluate.plan import has_source, make_jobs, open_streams, with_baselines
 from taps.evaluate.pool import Watch
 from taps.methods.registry import find_method
@@ -122,9 +123,7 @@ def run_table(args: argparse.Namespace, streams: Sequence[StreamSpec], entries: 
     outcome = evaluate(
         jobs,
         args.out,
-        processes=args.jobs,
-        device=args.device,
-        resume=args.resume,
+        Execution(jobs=args.jobs, device=args.device, resume=args.resume),
         lengths=lengths,
         watcher=printed,
     )

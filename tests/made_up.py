@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from taps.files import write_json
 from taps.stream.record import COLUMNS
 
 SKILL = {"zero_shot": 0.45, "view_ensemble": 0.48, "source": 0.47, "tpt": 0.475, "taps": 0.50}
@@ -98,5 +99,5 @@ def _write_run(
         **{"method": method.split("[")[0], "seed": seed, "settings": settings, "label": "", "limit": None},
         **{"noise": 0.0, "delay": 0, "fingerprint": "x"},
     }
-    (folder / "row.json").write_text(json.dumps(row))
-    (folder / "run.json").write_text(json.dumps(spec))
+    write_json(folder / "row.json", row)
+    write_json(folder / "run.json", spec)

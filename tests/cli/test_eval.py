@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from taps.cli.eval import app, parse_list, parse_seeds
+from taps.cli.eval import app
+from taps.cli.options import parse_list, parse_numbers
 from taps.errors import DataError, SettingsError, TapsError
 
 runner = CliRunner()
@@ -127,7 +128,7 @@ def test_unfinished_runs_are_told(pictures: Path, tmp_path: Path) -> None:
 
 
 def test_lists() -> None:
-    assert parse_list(" a,b ,,a") == ["a", "b"]
-    assert parse_seeds("3,1") == [3, 1]
-    with pytest.raises(SettingsError):
-        parse_seeds("-1")
+    assert parse_list(" a,b ,,a") == ("a", "b")
+    assert parse_numbers("--seeds", "3,1") == (3, 1)
+    with pytest.raises(SettingsError, match="--seeds '-1'"):
+        parse_numbers("--seeds", "-1")

@@ -13,6 +13,7 @@ from taps.errors import DataError
 from taps.evaluate.evaluate import evaluate
 from taps.evaluate.folder import RESULTS, collect, to_do
 from taps.evaluate.jobs import ROW, Job, ModelSpec
+from taps.evaluate.options import Execution
 
 LENGTHS = {"pictures": 24}
 
@@ -63,7 +64,7 @@ def test_a_longer_limit_goes_on(tmp_path: Path, make_job: Callable[..., Job]) ->
     evaluate([make_job("zero_shot", limit=5)], tmp_path, lengths=LENGTHS)
     longer = make_job("zero_shot", limit=9)
     assert to_do(tmp_path, [longer], LENGTHS, resume=True) == [longer]
-    assert evaluate([longer], tmp_path, lengths=LENGTHS, resume=True).rows[0]["n"] == 9
+    assert evaluate([longer], tmp_path, lengths=LENGTHS, how=Execution(resume=True)).rows[0]["n"] == 9
 
 
 @pytest.mark.parametrize("damage", ["", "[{", "null"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import signal
 import subprocess
 import sys
@@ -14,9 +13,10 @@ from typing import Any
 import pytest
 
 from taps.errors import DataError, StateError
-from taps.evaluate.jobs import SPEC, Job, run_job, slug
-from taps.stream.protocol import Tally
-from taps.stream.record import CHECKPOINT, PREDICTIONS
+from taps.evaluate.jobs import Job, run_job, slug
+from taps.files import read_json, write_json
+from taps.stream.record import CHECKPOINT, PREDICTIONS, SPEC, Pace
+from taps.stream.tally import Tally
 
 SETTINGS = {"views": 4, "policy": "fixed", "tau0": 0.0, "buffer": 5}
 NEVER = {**SETTINGS, "reset": "never", "lr": 1e-3}
@@ -52,21 +52,21 @@ def test_a_crashed_run_resumes_to_the_same_end(
     tmp_path: Path, make_job: Callable[..., Job], settings: dict[str, Any], crashes: tuple[int, ...]
 ) -> None:
     job = make_job(settings=settings)
-    whole = run_job(job, tmp_path / "whole", every=3, pause=0)
+    whole = run_job(job, tmp_path / "whole", pace=Pace(3, 0))
     for position in crashes:
         with pytest.raises(CrashError):
-            run_job(job, tmp_path / "cut", progress=crash_at(position), every=3, pause=0)
-    again = run_job(job, tmp_path / "cut", every=3, pause=0)
+            run_job(job, tmp_path / "cut", progress=crash_at(position), pace=Pace(3, 0))
+    again = run_job(job, tmp_path / "cut", pace=Pace(3, 0))
     assert without_times(again) == without_times(whole)
     assert predictions(job.folder(tmp_path / "cut")) == predictions(job.folder(tmp_path / "whole"))
 
 
 def test_late_answers_survive_a_crash(tmp_path: Path, make_job: Callable[..., Job]) -> None:
     job = make_job(delay=5, noise=0.3)
-    whole = run_job(job, tmp_path / "whole", every=3, pause=0)
+    whole = run_job(job, tmp_path / "whole", pace=Pace(3, 0))
     with pytest.raises(CrashError):
-        run_job(job, tmp_path / "cut", progress=crash_at(11), every=3, pause=0)
-    assert without_times(run_job(job, tmp_path / "cut", every=3, pause=0)) == without_times(whole)
+        run_job(job, tmp_path / "cut", progress=crash_at(11), pace=Pace(3, 0))
+    assert without_times(run_job(job, tmp_path / "cut", pace=Pace(3, 0))) == without_times(whole)
     assert predictions(job.folder(tmp_path / "cut")) == predictions(job.folder(tmp_path / "whole"))
 
 
@@ -74,13 +74,14 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec, run_job
+from taps.stream.record import Pace
 
 def progress(tally):
     if tally.position == 13:
         os.kill(os.getpid(), signal.SIGKILL)
 
 job = Job(StreamSpec(sys.argv[1], name="pictures"), ModelSpec("tiny"), "taps", 1, {settings})
-run_job(job, Path(sys.argv[2]), progress=progress, every=5, pause=0)
+run_job(job, Path(sys.argv[2]), progress=progress, pace=Pace(5, 0))
 """
 
 
@@ -97,7 +98,7 @@ def test_kill_9_in_the_middle(tmp_path: Path, make_job: Callable[..., Job], pict
 
 def test_a_resumed_run_does_not_begin_anew(tmp_path: Path, make_job: Callable[..., Job]) -> None:
     with pytest.raises(CrashError):
-        run_job(make_job(), tmp_path, progress=crash_at(14), every=4, pause=0)
+        run_job(make_job(), tmp_path, progress=crash_at(14), pace=Pace(4, 0))
     seen: list[int] = []
     run_job(make_job(), tmp_path, progress=lambda tally: seen.append(tally.position))
     assert seen == list(range(13, 25))  # 12 were saved
@@ -130,7 +131,7 @@ def test_a_finished_run_keeps_no_state(tmp_path: Path, make_job: Callable[..., J
 def test_other_weights_are_refused(tmp_path: Path, make_job: Callable[..., Job]) -> None:
     run_job(make_job(limit=5), tmp_path)
     spec = make_job().folder(tmp_path) / SPEC
-    spec.write_text(json.dumps({**json.loads(spec.read_text()), "fingerprint": "other"}))
+    write_json(spec, {**read_json(spec), "fingerprint": "other"})
     with pytest.raises(StateError, match="other weights"):
         run_job(make_job(limit=9), tmp_path)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from taps.errors import StateError
 from taps.evaluate.evaluate import evaluate
 from taps.evaluate.folder import RESULTS, UNFINISHED
 from taps.evaluate.jobs import Job, StreamSpec
+from taps.evaluate.options import Execution
 from taps.evaluate.pool import run_jobs
 from taps.stream.lock import locked
 
@@ -36,12 +36,12 @@ def test_side_by_side_as_alone_and_a_death_is_survived(tmp_path: Path, make_job:
     jobs.insert(1, replace(jobs[0], stream=DeadlyStream("x", name="deadly")))
     said: list[tuple[str, int]] = []
     why = run_jobs(
-        jobs, tmp_path / "two", processes=2, watch=lambda what, index, value: said.append((what, index))
+        jobs, tmp_path / "two", Execution(jobs=2), watch=lambda what, index, value: said.append((what, index))
     )
     assert list(why) == [1]
     assert "died" in why[1]
     assert sorted(index for what, index in said if what == "done") == [0, 2, 3, 4]
-    run_jobs(jobs[2:], tmp_path / "one", processes=1)
+    run_jobs(jobs[2:], tmp_path / "one")
     for job in jobs[2:]:
         rows = [json.loads((job.folder(tmp_path / out) / "row.json").read_text()) for out in ("one", "two")]
         assert rows[0]["top1"] == rows[1]["top1"]
@@ -66,10 +66,10 @@ def test_a_crash_leaves_a_trace(tmp_path: Path, make_job: Callable[..., Job], mo
 
 
 def test_a_deadline_stops_and_saves(tmp_path: Path, make_job: Callable[..., Job]) -> None:
-    outcome = evaluate([make_job()], tmp_path, deadline=time.time() - 1)
+    outcome = evaluate([make_job()], tmp_path, Execution(minutes=0))
     assert "time was up" in outcome.unfinished[0]["why"]
     assert outcome.rows == []
-    assert evaluate([make_job()], tmp_path, resume=True).unfinished == []
+    assert evaluate([make_job()], tmp_path, Execution(resume=True)).unfinished == []
 
 
 def test_two_evaluations_at_a_time_are_refused(tmp_path: Path, make_job: Callable[..., Job]) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from taps.errors import DataError
 from taps.evaluate.scores import answers_at, bins_of, calibration_error, overhead, read_run, score
-from taps.stream.protocol import Tally
+from taps.stream.tally import Tally
 from tests.made_up import made_up_folder
 
 probabilities = st.floats(0.001, 1.0, allow_nan=False)
@@ -121,7 +121,7 @@ def test_odd_names_survive_the_csv(tmp_path: Path) -> None:
     with closing(Record(tmp_path)) as record:
         for t, key in enumerate(keys):
             prediction = Prediction(t, 0, "x", np.array([0.7, 0.3], np.float32), 0.6, np.inf, False, 0.01)
-            record.row(t, key, prediction, "y", False, True)
+            record.row(t, key, prediction, predicted="x", label="y", correct=False, top5=True)
     run = read_run(tmp_path)
     assert run.keys == keys
     assert np.isinf(run.threshold).all()

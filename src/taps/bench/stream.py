@@ -10,10 +10,10 @@ import torch
 from taps.bench.measure import clock, jpeg, photo, summarise
 from taps.bench.step import keep_busy
 from taps.images.decode import load_image
+from taps.images.prefetch import prefetch
 from taps.images.views import BACKENDS, make_views, sample_generator
 from taps.learner import Learner
 from taps.stream.peak import peak_memory_mb, reset_peak
-from taps.stream.prefetch import ahead
 
 WARM = 3
 
@@ -33,7 +33,7 @@ def measure_stream(
     stream = [files[index % len(files)] for index in range(images + WARM)]
     times: list[float] = []
     reset_peak(learner.clip.device)
-    sources = ahead(stream, load_image, threads=threads) if threads else None
+    sources = prefetch(stream, load_image, threads=threads) if threads else None
     last = time.perf_counter()
     for index, file in enumerate(stream):
         prediction = learner.predict_one(file if sources is None else next(sources).result())

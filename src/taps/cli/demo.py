@@ -35,13 +35,17 @@ def demo(
     """
     from rich.console import Console
 
-    from taps.cli.common import given_settings
+    from taps.cli.options import parse_list
+    from taps.cli.progress import StreamProgress
     from taps.clip import load_clip
-    from taps.data import demo_dataset, stream_order
+    from taps.data import demo_dataset
     from taps.errors import DataError
+    from taps.evaluate.plan import settings_for
+    from taps.files import write_text
     from taps.learner import Learner
     from taps.methods.registry import find_method
     from taps.report.demo import Trace, page, play
+    from taps.stream.stream import make_stream
 
     console = Console()
     try:
@@ -57,55 +61,24 @@ def demo(
         warning = "This model has random weights: the page shows how things work, not what they can do."
         console.print(warning)
     dataset = demo_dataset()
-    order = stream_order(len(dataset), seed).tolist()[:limit]
+    stream = make_stream(dataset, seed, limit=limit)
     console.print(
-        f"{len(order)} images, {len(dataset.classes)} classes, model {model}, {views} views of each image."
+        f"{len(stream)} images, {len(dataset.classes)} classes, model {model}, {views} views of each image."
     )
     learners = {}  # all made first: a mistake in the last one's settings should not cost the others' time
-    for name in methods.split(","):
-        # The paper's rule would ask about nearly all of the first 30 images: the budget is held.
-        settings = given_settings(
-            name, {"views": views, "fraction": FRACTION, "rate": rate, "budget": "hard"}, []
-        )
-        learners[name] = Learner(clip, dataset.classes, name, seed=seed, **settings)
+    # The paper's rule would ask about nearly all of the first 30 images: the budget is held.
+    values = {"views": views, "fraction": FRACTION, "rate": rate, "budget": "hard"}
+    for name in parse_list(methods):
+        learners[name] = Learner(clip, dataset.classes, name, seed=seed, **settings_for(name, values))
     traces = []
     for name, learner in learners.items():
-        with MethodBar(console, name, len(order)) as update:
-            traces.append(play(learner, dataset, order, Trace(name, find_method(name).line), update))
+        trace = Trace(name, find_method(name).line)
+        with StreamProgress(console, len(stream), title=f"{name:<10}") as bar:
+            traces.append(play(learner, stream, out / name, trace, bar.update))
     report = out / "report.html"
-    report.write_text(
-        page(traces, model=model, dataset=dataset, views=views, warning=warning), encoding="utf-8"
-    )
+    write_text(report, page(traces, model=model, dataset=dataset, views=views, warning=warning))
     _show(console, traces)
     console.print(f"Report: {report.resolve()}", soft_wrap=True)
-
-
-class MethodBar:
-    """A progress bar that is called after each image."""
-
-    def __init__(self, console: Any, name: str, total: int) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self.progress = Progress(
-            TextColumn(f"{name:<10}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(),
-            console=console,
-        )
-        self.task = self.progress.add_task(name, total=total, note="")
-
-    def __enter__(self) -> Any:
-        self.progress.start()
-        return self.update
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def update(self, prediction: Any, trace: Any) -> None:
-        note = f"accuracy {trace.accuracy:.1%}  asked {len(trace.asked)}  {1000 * prediction.seconds:.0f} ms"
-        self.progress.update(self.task, advance=1, note=note)
 
 
 def _show(console: Any, traces: Any) -> None:

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from taps.errors import TapsError
+from taps.stream.threads import sleep_while_waiting
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module with a typer `app`, one line for `taps --help`)
@@ -96,6 +97,7 @@ def root(
 
 def run() -> None:
     """Entry point. A mistake of the user's is one sentence and exit code 2, never a traceback."""
+    sleep_while_waiting()
     try:
         app()
     except TapsError as error:

@@ -1,4 +1,4 @@
-"""Progress of many runs at a time: one bar over all images, one for each run under way."""
+"""Progress bars: one over a stream, or over many runs at a time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from taps.evaluate.jobs import Job
     from taps.evaluate.pool import Watch
+    from taps.oracles import Oracle
+    from taps.stream.loop import Streamed
+    from taps.stream.tally import Tally
+    from taps.types import Query
 
 
 class RunsProgress:
@@ -69,3 +73,53 @@ def _told(job: Job, row: dict[str, Any]) -> str:
         f"{job.stream.name} · {job.title} · seed {job.seed}: "
         f"{row['top1']:.2%} of {row['n']:,}{asked}{broken}, {row['ms_p50']:.1f} ms an image"
     )
+
+
+class StreamProgress:
+    """A progress bar over a stream: running accuracy, questions asked, milliseconds an image."""
+
+    def __init__(self, console: Any, total: int, done: int = 0, title: str = "images") -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self.task = self.bar.add_task(title, total=total, completed=done, note="")
+        self.spent = 0.0
+        self.count = 0
+
+    def __enter__(self) -> StreamProgress:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def update(self, streamed: Streamed, tally: Tally) -> None:
+        if streamed.prediction is not None:
+            self.spent += streamed.prediction.seconds
+            self.count += 1
+        accuracy = "" if tally.accuracy is None else f"accuracy {tally.accuracy:.1%}  "
+        pace = 1000 * self.spent / max(self.count, 1)
+        broken = f"  broken {tally.broken}" if tally.broken else ""
+        note = f"{accuracy}asked {tally.asked}  {pace:.0f} ms/image{broken}"
+        self.bar.update(self.task, completed=tally.position, note=note)
+
+
+class Paused:
+    """An oracle that stops the progress bar while a person is being asked."""
+
+    def __init__(self, person: Oracle, bar: Any) -> None:
+        self.person, self.bar = person, bar
+
+    def answer(self, query: Query) -> int | str | None:
+        self.bar.stop()
+        try:
+            return self.person.answer(query)
+        finally:
+            self.bar.start()

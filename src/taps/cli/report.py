@@ -23,7 +23,7 @@ def report(
     Accuracies with 95 % intervals over seeds, paired differences to a baseline, the paper's numbers where the
     set and the model are the paper's, labels, times, and pictures in plots/.
     """
-    from taps.cli.eval import parse_list
+    from taps.cli.options import parse_list
     from taps.report.pages import write_report
 
     written = write_report(directory, baseline=baseline, formats=parse_list(format), plots=plots)

@@ -4,98 +4,106 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Collection
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from taps.cli.options import with_options
+from taps.stream.options import RunOptions
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+RUNS = Path("runs")
+AHEAD = 2  # images decoded beforehand
 
 
 @app.command()
+@with_options
 def run(
-    folder: Annotated[
-        str, typer.Argument(help="Folder (or zip) of images, with or without one folder a class.")
-    ],
-    classes: Annotated[
-        str | None,
-        typer.Option(help="Names separated by commas, or a file with one a line; else the folders' names."),
-    ] = None,
-    model: Annotated[str, typer.Option(help="pocket, ViT-B-16, a checkpoint's path, …")] = "pocket",
-    pretrained: Annotated[
-        str | None, typer.Option(help="Weights for an architecture: a file, openai, laion2b.")
-    ] = None,
-    method: Annotated[str, typer.Option(help="Which system; `taps methods` lists them.")] = "taps",
-    prompts: Annotated[
-        str | None, typer.Option(help="hand, coop, maple, or a directory of trained prompts.")
-    ] = None,
-    source: Annotated[str | None, typer.Option(help="Source statistics made by `taps stats`.")] = None,
-    oracle: Annotated[
-        str, typer.Option(help="Who answers: folder (its own labels), console (you), none.")
-    ] = "folder",
-    rate: Annotated[float | None, typer.Option(help="Share of images to ask about.")] = None,
-    buffer: Annotated[int | None, typer.Option(help="How many labelled images are kept.")] = None,
-    seed: Annotated[int, typer.Option(help="Every random choice follows from it.")] = 0,
-    limit: Annotated[int | None, typer.Option(help="Stop after so many images.")] = None,
-    shuffle: Annotated[
-        bool, typer.Option(help="Shuffle the stream by the seed, or take it in order of names.")
-    ] = True,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Any other setting of the method: name=value. May be repeated."),
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
+    context: typer.Context,
+    options: RunOptions,
     out: Annotated[
         Path | None, typer.Option(help="Where the record goes; a new folder under runs/ unless given.")
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Go on with a run that was stopped.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(help="Go on with a run that was stopped: that in --out, or the last one under runs/."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Stream images one at a time: predict, ask an expert now and then, learn.
 
-    Writes predictions.csv, events.jsonl and summary.json. A run that was stopped goes on with --resume.
+    Writes predictions.csv, events.jsonl and summary.json. Ctrl-C saves. A run that was stopped goes on with
+    --resume, which needs no other options: they are stored with the run.
     """
     from rich.console import Console
 
-    from taps.cli.common import dataset_for, given_settings, make_oracle, stream_progress
-    from taps.clip import load_clip
-    from taps.data.streams import stream_order
-    from taps.learner import Learner
-    from taps.stream import run as runner
+    from taps.files import write_json
+    from taps.stream.resume import SUMMARY
+    from taps.stream.run import open_run, summarise
 
     console = Console(stderr=as_json)
-    dataset, names = dataset_for(folder, classes, oracle)
-    settings = given_settings(
-        method, {"rate": rate, "buffer": buffer, "prompts": prompts, "source": source}, set_ or []
-    )
-    where = out or Path("runs") / f"{Path(folder).stem}-{method}-{time.strftime('%Y%m%d-%H%M%S')}"
-    indices = stream_order(len(dataset), seed).tolist() if shuffle else list(range(len(dataset)))
-    indices = indices[:limit]
-
-    clip = load_clip(model, pretrained=pretrained, device=device)
-    if clip.fingerprint.startswith("random"):
-        console.print("This model has random weights: it shows how things work, not what they can do.")
-    learner, tally, record = runner.open_run(
-        where, lambda: Learner(clip, names, method, seed=seed, **settings), resume=resume
-    )
-    labels = {dataset.samples[index].key: dataset.samples[index].label for index in indices}
-    try:
-        with stream_progress(console, len(indices), tally.position) as progress:
-            expert = make_oracle(oracle, learner.classes, labels, progress)
-            seconds = runner.run_stream(
-                learner, dataset, indices, expert, record, tally, progress=progress.update
-            )
-    finally:
-        record.close()
-    summary = runner.summarise(learner, tally, where, seconds)
-    (where / runner.SUMMARY).write_text(json.dumps(summary, indent=1) + "\n")
+    options, out, resume = choose_run(options, given_options(context), out, resume=resume)
+    console.print(f"{'Going on with' if resume else 'Record:'} {out}", markup=False, soft_wrap=True)
+    with open_run(options, out, resume=resume) as session:
+        if session.learner.clip.fingerprint.startswith("random"):
+            console.print("This model has random weights: it shows how things work, not what they can do.")
+        stream_through(console, session)
+        summary = summarise(session.learner, session.tally, out)
+        write_json(out / SUMMARY, summary)
     if as_json:
         print(json.dumps(summary))
     else:
-        _show(console, summary, where)
+        show(console, summary, out)
 
 
-def _show(console: Any, summary: dict[str, Any], out: Path) -> None:
+def given_options(context: typer.Context) -> set[str]:
+    """Names of the options that somebody typed."""
+    sources = {item.name: context.get_parameter_source(item.name) for item in fields(RunOptions)}
+    return {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
+
+
+def choose_run(
+    options: RunOptions, given: Collection[str], out: Path | None, *, resume: bool
+) -> tuple[RunOptions, Path, bool]:
+    """What to run and where; and whether there is something to go on with."""
+    from taps.stream.record import SPEC
+    from taps.stream.resume import last_run, resumed_options
+
+    if not resume:
+        name = f"{Path(options.folder or 'run').stem}-{options.method}-{time.strftime('%Y%m%d-%H%M%S')}"
+        return options, out or RUNS / name, False
+    where = out or last_run(RUNS, options.folder)
+    if options.folder is not None and not (where / SPEC).is_file():
+        return options, where, False  # stopped before anything was saved, or never begun
+    return resumed_options(where, options, given), where, True
+
+
+def stream_through(console: Any, session: Any) -> None:
+    """Follow the stream under a progress bar; an interrupt says what is saved and how to go on."""
+    from taps.cli.progress import Paused, StreamProgress
+    from taps.oracles import is_repeatable
+    from taps.stream.loop import follow
+
+    total, out = len(session.stream), session.record.folder
+    try:
+        with StreamProgress(console, total, session.tally.position) as progress:
+            if not is_repeatable(session.oracle):
+                session.oracle = Paused(session.oracle, progress.bar)
+            follow(session, progress=progress.update, ahead=AHEAD)
+    except KeyboardInterrupt:
+        console.print(
+            f"Stopped. {session.record.position:,} of {total:,} images and every answer are saved in {out}.\n"
+            f"Go on with: taps run --resume --out {out}",
+            markup=False,
+            soft_wrap=True,
+        )
+        raise
+
+
+def show(console: Any, summary: dict[str, Any], out: Path) -> None:
     from rich.table import Table
 
     table = Table(title=f"{summary['method']} on {summary['model']}, {summary['classes']} classes")

@@ -10,10 +10,11 @@ from typing import Any
 
 from taps.evaluate.folder import UNFINISHED, collect, to_do
 from taps.evaluate.jobs import Job
+from taps.evaluate.options import Execution
 from taps.evaluate.plan import open_streams
 from taps.evaluate.pool import Watch, run_jobs
+from taps.files import write_json
 from taps.stream.lock import locked
-from taps.stream.record import write_json
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,8 @@ class Outcome:
 def evaluate(
     jobs: Sequence[Job],
     out: Path,
+    how: Execution = Execution(),
     *,
-    processes: int = 1,
-    device: str | None = None,
-    resume: bool = False,
-    deadline: float | None = None,
     lengths: dict[str, int] | None = None,
     watcher: Callable[[Sequence[tuple[Job, int]]], Watch] = lambda left: lambda what, index, value: None,
 ) -> Outcome:
@@ -45,17 +43,14 @@ def evaluate(
     Args:
         jobs: From `make_jobs`.
         out: Folder of the evaluation.
-        processes: Runs at a time.
-        device: Where to compute.
-        resume: Whether to go on with what is in the folder.
-        deadline: Time (of `time.time`) at which runs are saved and left.
+        how: How they are carried out.
         lengths: Images of each stream by its name; counted where not given.
         watcher: Given the runs to come and the images of each, returns who is told what happens.
     """
     if lengths is None:
         streams = list(dict.fromkeys(job.stream for job in jobs))
         lengths = {stream.name: len(dataset) for stream, dataset in open_streams(streams)}
-    left = to_do(out, jobs, lengths, resume=resume)
+    left = to_do(out, jobs, lengths, resume=how.resume)
     total = {
         job.stream.name: min(job.limit or lengths[job.stream.name], lengths[job.stream.name]) for job in jobs
     }
@@ -71,7 +66,7 @@ def evaluate(
                 collect(out)
 
         try:
-            why = run_jobs(left, out, processes=processes, device=device, deadline=deadline, watch=told)
+            why = run_jobs(left, out, how, told)
         finally:
             rows = collect(out)
         unfinished = [

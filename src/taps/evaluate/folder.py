@@ -8,9 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from taps.errors import DataError
-from taps.evaluate.jobs import ROW, SPEC, Job
-from taps.stream.record import write_json
+from taps.errors import DataError, StateError
+from taps.evaluate.jobs import ROW, Job
+from taps.files import read_json, write_json
+from taps.stream.record import SPEC
 
 RESULTS, UNFINISHED = "results.json", "unfinished.json"
 SAME = ("method", "settings", "noise", "delay")
@@ -23,17 +24,16 @@ def run_folders(out: Path) -> list[Path]:
 
 def read_spec(folder: Path) -> dict[str, Any]:
     try:
-        spec: dict[str, Any] = json.loads((folder / SPEC).read_text())
-    except (OSError, ValueError) as error:
+        return read_json(folder / SPEC)
+    except (OSError, StateError) as error:
         raise DataError(f"{folder / SPEC} is damaged ({error}); remove {folder} and run again.") from error
-    return spec
 
 
 def read_row(folder: Path) -> dict[str, Any] | None:
     """The row of a finished run; None where there is none, or only half of one."""
     try:
-        row: dict[str, Any] = json.loads((folder / ROW).read_text())
-    except (OSError, ValueError):
+        row = read_json(folder / ROW)
+    except (OSError, StateError):
         return None
     return row if "top1" in row else None
 

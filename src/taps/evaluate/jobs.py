@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from contextlib import closing
@@ -12,18 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from taps.clip import Clip, load_clip
-from taps.data import Dataset, corrupt_dataset, load_dataset, stream_order
-from taps.errors import DataError, StateError
+from taps.data import Dataset, corrupt_dataset, load_dataset
+from taps.errors import DataError
 from taps.evaluate.scores import read_run, score
+from taps.files import write_json
 from taps.learner import Learner
 from taps.oracles import Delayed, Noisy, Oracle
 from taps.stream.lock import locked
+from taps.stream.loop import Session, Streamed, follow
 from taps.stream.peak import reset_peak
-from taps.stream.protocol import Session, Stream, Tally, follow
-from taps.stream.record import EVENTS, EVERY, PAUSE, Record, write_json
-from taps.types import Query
+from taps.stream.record import SPEC, Pace, Record
+from taps.stream.resume import check_identity, identity
+from taps.stream.stream import make_stream
+from taps.stream.tally import Tally
 
-SPEC, ROW = "run.json", "row.json"
+ROW = "row.json"
 PATIENCE = 10.0  # seconds to wait for a worker whose parent was killed to notice it
 
 
@@ -120,8 +122,7 @@ def run_job(
     device: str | None = None,
     stop: Callable[[], bool] = lambda: False,
     progress: Callable[[Tally], None] = lambda tally: None,
-    every: int = EVERY,
-    pause: float = PAUSE,
+    pace: Pace = Pace(),
 ) -> dict[str, Any] | None:
     """Carry one run out, from its last checkpoint where it has one.
 
@@ -131,8 +132,7 @@ def run_job(
         device: Where to compute.
         stop: Asked before every image; when it says so the run is saved and left.
         progress: Told after every image.
-        every: Images between two checkpoints, at least.
-        pause: Seconds between them, at least.
+        pace: How often the run is saved.
 
     Returns:
         The row of results, or None where the run was left before its end.
@@ -141,16 +141,21 @@ def run_job(
     clip = _clip(job.model, device)
     dataset = _dataset(job.stream)
     check_labels(dataset)
-    learner = Learner(clip, dataset.classes, job.method, seed=job.seed, **job.settings)
-    stream = Stream(dataset, stream_order(len(dataset), job.seed, job.limit).tolist())
+    stream = make_stream(dataset, job.seed, limit=job.limit)
+    fresh = Learner(clip, dataset.classes, job.method, seed=job.seed, **job.settings)
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder, patience=PATIENCE), closing(Record(folder, every=every, pause=pause)) as record:
-        _sign(folder, job, clip)
+    with locked(folder, patience=PATIENCE), closing(Record(folder, pace)) as record:
+        spec = {**asdict(job), **identity(clip, stream)}
+        check_identity(folder, spec)
+        write_json(folder / SPEC, spec)
         reset_peak(clip.device)
-        tally = Tally(**record.resume(learner))
-        session = Session(learner, stream, record, tally, wrap=lambda oracle: _expert(job, oracle, dataset))
-        _ask_again(session)
-        if not follow(session, stop=stop, progress=progress):
+        learner, tally = record.learner(clip) or fresh, record.tally()
+        session = Session(learner, stream, record, tally, lambda truth: _expert(job, truth, dataset))
+
+        def told(streamed: Streamed, tally: Tally) -> None:
+            progress(tally)
+
+        if not follow(session, stop=stop, progress=told):
             return None
         row = score(read_run(folder), tally, learner.summary(), asked=learner.asked)
         row = {"dataset": job.stream.name, "method": job.title, "seed": job.seed, **row}
@@ -175,31 +180,9 @@ def check_labels(dataset: Dataset) -> None:
         )
 
 
-def _sign(folder: Path, job: Job, clip: Clip) -> None:
-    """Write what is being run beside its files; refuse other weights than the run was begun with."""
-    spec = {**asdict(job), "fingerprint": clip.fingerprint}
-    path = folder / SPEC
-    if path.is_file() and (begun := json.loads(path.read_text()).get("fingerprint")) != clip.fingerprint:
-        raise StateError(
-            f"The run in {folder} was begun with other weights ({begun}); choose another --out, or remove it."
-        )
-    write_json(path, spec)
-
-
 def _expert(job: Job, truth: Oracle, dataset: Dataset) -> Oracle:
     spoilt = Noisy(truth, job.noise, len(dataset.classes), job.seed) if job.noise else truth
     return Delayed(spoilt, job.delay) if job.delay else spoilt
-
-
-def _ask_again(session: Session) -> None:
-    """After a stop: questions that waited for a late answer are put to the expert again."""
-    if not session.learner.pending or not isinstance(session.oracle, Delayed):
-        return
-    events = map(json.loads, (session.record.folder / EVENTS).read_text().splitlines())
-    where = {event["id"]: event["t"] for event in events if event["event"] == "predicted"}
-    for id in session.learner.pending:
-        session.positions[id] = where[id]
-        session.oracle.waiting[id] = Query(id, session.stream.key(where[id]), None)  # type: ignore[arg-type]
 
 
 def quiet_logs() -> None:

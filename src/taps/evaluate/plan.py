@@ -12,8 +12,12 @@ from typing import Any
 from taps.data import Dataset, find_set
 from taps.errors import SettingsError
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec, check_labels, slug
+from taps.evaluate.options import Setup
 from taps.methods.registry import all_methods, find_method, method_settings
 from taps.prompts.choose import SOURCE_FILE
+
+Entry = str | tuple[str, str, Mapping[str, Any]]
+"""A method by name; or (name in tables, method, settings) for variants of one method."""
 
 
 def settings_for(method: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,10 +109,41 @@ def published(method: str, stream: StreamSpec, name: str | None) -> dict[str, An
     return {} if name is None else preset(method, name)
 
 
+def plan_evaluation(setup: Setup, methods: Sequence[Entry]) -> tuple[list[Job], dict[str, int]]:
+    """All runs, whole tables of fewer seeds first should time run out; and the images of each stream by name.
+
+    Args:
+        setup: Streams, model and settings.
+        methods: As `make_jobs` takes them.
+    """
+    names = [entry if isinstance(entry, str) else entry[1] for entry in methods]
+    check_values(names, setup.settings)
+    root = None if setup.root is None else str(setup.root)
+    severity = setup.severity if setup.corrupt else 3
+    opened = open_streams([StreamSpec(name, root, setup.corrupt, severity) for name in setup.dataset])
+    jobs = []
+    for stream, dataset in opened:
+        template = dataset.template if setup.template == "own" else setup.template
+        jobs += make_jobs(
+            [stream],
+            ModelSpec(setup.model, setup.pretrained),
+            methods,
+            setup.seeds,
+            setup.values | {"template": template},
+            prompts=setup.prompts,
+            preset=setup.preset,
+            limit=setup.limit,
+            noise=setup.noise,
+            delay=setup.delay,
+        )
+    jobs.sort(key=lambda job: setup.seeds.index(job.seed))
+    return jobs, {stream.name: len(dataset) for stream, dataset in opened}
+
+
 def make_jobs(
     streams: Sequence[StreamSpec],
     model: ModelSpec,
-    methods: Sequence[str | tuple[str, str, Mapping[str, Any]]],
+    methods: Sequence[Entry],
     seeds: Sequence[int],
     values: Mapping[str, Any],
     *,
@@ -123,7 +158,7 @@ def make_jobs(
     Args:
         streams: Named streams, from `open_streams`.
         model: The model.
-        methods: Names; or (name in tables, method, settings) for variants of one method.
+        methods: What is compared.
         seeds: One run each.
         values: Settings; each method takes those it has.
         prompts: What methods with prompts start from; see `prompts_for`.

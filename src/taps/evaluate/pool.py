@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import time
 import traceback
@@ -18,7 +17,9 @@ from typing import Any
 
 from taps.errors import TapsError
 from taps.evaluate.jobs import Job, quiet_logs, run_job
-from taps.stream.protocol import Tally
+from taps.evaluate.options import Execution
+from taps.stream.tally import Tally
+from taps.stream.threads import for_children, threads_each
 
 TELL = 0.25  # seconds between two words about progress
 Watch = Callable[[str, int, Any], None]
@@ -31,10 +32,7 @@ Watch = Callable[[str, int, Any], None]
 def run_jobs(
     jobs: Sequence[Job],
     out: Path,
-    *,
-    processes: int = 1,
-    device: str | None = None,
-    deadline: float | None = None,
+    how: Execution = Execution(),
     watch: Watch = lambda what, index, value: None,
 ) -> dict[int, str]:
     """Carry out many runs.
@@ -42,17 +40,16 @@ def run_jobs(
     Args:
         jobs: In the order in which they are begun.
         out: Folder of the evaluation.
-        processes: How many at a time; one runs in this process.
-        device: Where to compute.
-        deadline: Time (of `time.time`) at which runs are saved and left.
+        how: Processes, device, time; one job at a time runs in this process.
         watch: Told what happens.
 
     Returns:
         For each job that did not reach its end, by index: why.
     """
-    if processes <= 1 or len(jobs) <= 1:
-        return _run_here(jobs, out, device, deadline, watch)
-    pool = _Pool(out, device, deadline, min(processes, len(jobs)))
+    deadline = how.deadline()
+    if how.jobs <= 1 or len(jobs) <= 1:
+        return _run_here(jobs, out, how.device, deadline, watch)
+    pool = _Pool(out, how.device, deadline, min(how.jobs, len(jobs)))
     try:
         return pool.run(jobs, watch)
     except KeyboardInterrupt:
@@ -138,18 +135,10 @@ class _Pool:
 
     def start(self) -> _Worker:
         mine, theirs = self.context.Pipe()
-        process = self.context.Process(
-            target=_serve, args=(theirs, self.out, self.device, self.deadline, self.halt), daemon=True
-        )
-        before = os.environ.get("OMP_NUM_THREADS")
-        os.environ["OMP_NUM_THREADS"] = "1"  # read when a worker imports torch; more would only fight
-        try:
+        start = (theirs, self.out, self.device, self.deadline, self.halt)
+        process = self.context.Process(target=_serve, args=start, daemon=True)
+        with for_children(threads_each(self.size)):
             process.start()
-        finally:
-            if before is None:
-                del os.environ["OMP_NUM_THREADS"]
-            else:
-                os.environ["OMP_NUM_THREADS"] = before
         theirs.close()
         worker = _Worker(process, mine)
         self.workers.append(worker)
@@ -212,10 +201,7 @@ class _Pool:
 
 def _serve(pipe: Connection, out: Path, device: str | None, deadline: float | None, halt: Event) -> None:
     """A worker: jobs in, words about them out, until the pipe is closed."""
-    import torch
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
-    torch.set_num_threads(1)
     quiet_logs()
     try:
         while True:

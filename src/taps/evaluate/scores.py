@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.errors import DataError
-from taps.stream.record import COLUMNS, EVENTS, PREDICTIONS
+from taps.stream.record import COLUMNS, PREDICTIONS, read_events
 
 if TYPE_CHECKING:
-    from taps.stream.protocol import Tally
+    from taps.stream.tally import Tally
 
 Floats = NDArray[np.float64]
 BINS = 15
+OLD_COLUMNS = ("t", "key", *COLUMNS[2:])  # as `taps eval` wrote them once
 NUMBERS = ("correct", "top5", "probability", "entropy", "threshold", "asked", "seconds")
 
 
@@ -61,12 +61,12 @@ def read_run(folder: Path) -> Run:
     """Read `predictions.csv` of one run; a line that was cut off by a kill is left out."""
     path = folder / PREDICTIONS
     try:
-        text = path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = path.read_bytes().decode("utf-8", "surrogateescape")
+    except OSError as error:
         raise DataError(f"{path} cannot be read ({error}); run the evaluation with --resume.") from error
     # Only "\n" ends a line here: names may hold other characters that `splitlines` would break at.
     rows = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline="")))
-    if not rows or tuple(rows[0]) != COLUMNS:
+    if not rows or tuple(rows[0]) not in (COLUMNS, OLD_COLUMNS):
         raise DataError(f"{path} does not begin with {','.join(COLUMNS)}; it was not made by `taps eval`.")
     try:
         columns = list(zip(*rows[1:], strict=True)) or [()] * len(COLUMNS)
@@ -74,14 +74,12 @@ def read_run(folder: Path) -> Run:
         numbers = {name: np.array(named[name], dtype=np.float64) for name in NUMBERS}
     except ValueError as error:
         raise DataError(f"{path} is damaged ({error}); remove its folder and run with --resume.") from error
-    return Run(list(named["key"]), list(named["label"]), **numbers)
+    return Run(list(named["path"]), list(named["label"]), **numbers)
 
 
 def answers_at(folder: Path) -> list[int]:
     """Places in the stream whose labels were given to the method, in the order they were given."""
-    path = folder / EVENTS
-    lines = path.read_text().splitlines() if path.is_file() else []
-    return [json.loads(line)["t"] for line in lines if line.startswith('{"event": "answered"')]
+    return [event["t"] for event in read_events(folder) if event["event"] == "answered"]
 
 
 def score(run: Run, tally: Tally, summary: dict[str, Any], asked: int) -> dict[str, Any]:

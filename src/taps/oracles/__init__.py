@@ -1,10 +1,19 @@
 """Experts: the true labels, spoilt or late ones, a person at the keyboard, people behind a queue."""
 
-from taps.oracles.base import Oracle, late_answers
+from taps.oracles.base import Oracle, is_repeatable, late_answers
 from taps.oracles.console import Console
 from taps.oracles.delayed import Delayed
 from taps.oracles.noisy import Noisy
 from taps.oracles.queue import PeopleQueue
 from taps.oracles.truth import GroundTruth
 
-__all__ = ["Console", "Delayed", "GroundTruth", "Noisy", "Oracle", "PeopleQueue", "late_answers"]
+__all__ = [
+    "Console",
+    "Delayed",
+    "GroundTruth",
+    "Noisy",
+    "Oracle",
+    "PeopleQueue",
+    "is_repeatable",
+    "late_answers",
+]

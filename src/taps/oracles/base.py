@@ -25,3 +25,11 @@ def late_answers(oracle: Oracle, seen: int) -> list[tuple[int, int | str]]:
     """
     due = getattr(oracle, "due", None)
     return [] if due is None else list(due(seen))
+
+
+def is_repeatable(oracle: Oracle | None) -> bool:
+    """Whether it would answer the same if it were asked again.
+
+    Those that do say so by an attribute `repeatable`. What others say, people above all, is saved at once.
+    """
+    return oracle is None or getattr(oracle, "repeatable", False)

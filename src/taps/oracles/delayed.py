@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from taps.errors import SettingsError
-from taps.oracles.base import Oracle
+from taps.oracles.base import Oracle, is_repeatable
 from taps.types import Query
 
 
@@ -22,6 +22,10 @@ class Delayed:
             raise SettingsError(f"A delay of {delay} images is asked for; use 0 or more.")
         self.inner, self.delay = inner, delay
         self.waiting: OrderedDict[int, Query] = OrderedDict()
+
+    @property
+    def repeatable(self) -> bool:
+        return is_repeatable(self.inner)
 
     def answer(self, query: Query) -> int | str | None:
         if self.delay == 0:

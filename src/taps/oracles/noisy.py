@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from taps.errors import SettingsError
-from taps.oracles.base import Answer, Oracle
+from taps.oracles.base import Answer, Oracle, is_repeatable
 from taps.types import Query
 
 
@@ -28,6 +28,10 @@ class Noisy:
         if classes < 2:
             raise SettingsError(f"An expert can err among two classes at least, not among {classes}.")
         self.inner, self.rate, self.classes, self.seed = inner, rate, classes, seed
+
+    @property
+    def repeatable(self) -> bool:
+        return is_repeatable(self.inner)
 
     def answer(self, query: Query) -> Answer:
         answer = self.inner.answer(query)

@@ -19,6 +19,8 @@ class GroundTruth:
     4
     """
 
+    repeatable = True
+
     def __init__(self, labels: Callable[[int], int | None]) -> None:
         self.labels = labels
 

@@ -6,8 +6,10 @@ import base64
 import html
 import io
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,11 @@ from taps.data.dataset import Dataset
 from taps.learner import Learner
 from taps.report.palette import BLUE, COLOURS, FAINT, RED
 from taps.report.svg import Dots, Line, bars, chart
-from taps.types import PixelArray, Prediction
+from taps.stream.loop import Session, Streamed, follow
+from taps.stream.record import Pace, Record
+from taps.stream.stream import Stream
+from taps.stream.tally import Tally
+from taps.types import PixelArray
 
 
 @dataclass
@@ -57,30 +63,39 @@ class Trace:
 
 def play(
     learner: Learner,
-    dataset: Dataset,
-    order: Sequence[int],
+    stream: Stream,
+    folder: Path,
     trace: Trace,
-    progress: Callable[[Prediction, Trace], None],
+    progress: Callable[[Streamed, Tally], None],
 ) -> Trace:
-    """Stream the images; the folder's own labels answer, each after its prediction is committed."""
-    for step, index in enumerate(order):
-        sample = dataset.samples[index]
-        pixels = dataset.image(index)
-        prediction = learner.predict_one(pixels)
-        trace.correct.append(prediction.index == sample.label)  # committed: what follows cannot change it
-        trace.entropies.append(prediction.entropy)
-        trace.thresholds.append(prediction.threshold)
-        trace.seconds.append(prediction.seconds)
-        if prediction.ask and sample.label is not None:
-            learner.learn_one(prediction.id, sample.label)
-            trace.asked.append(step)
-            answer = learner.classes[sample.label]
-            trace.questions.append(
-                Question(step, thumbnail(pixels), prediction.label, answer, prediction.entropy, sample.note)
-            )
-        progress(prediction, trace)
+    """Stream the images; the folder's own labels answer. Predictions and events are written to `folder`."""
+
+    def told(streamed: Streamed, tally: Tally) -> None:
+        note_down(trace, streamed, learner.classes, stream)
+        progress(streamed, tally)
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with closing(Record(folder, Pace(every=0))) as record:
+        follow(Session(learner, stream, record, Tally()), progress=told)
     trace.summary = learner.summary()
     return trace
+
+
+def note_down(trace: Trace, streamed: Streamed, classes: Sequence[str], stream: Stream) -> None:
+    """What the page needs of one image."""
+    prediction = streamed.prediction
+    if prediction is None or streamed.pixels is None:
+        return
+    step = len(trace.correct)
+    trace.correct.append(bool(streamed.correct))
+    trace.entropies.append(prediction.entropy)
+    trace.thresholds.append(prediction.threshold)
+    trace.seconds.append(prediction.seconds)
+    if streamed.answer is not None:
+        trace.asked.append(step)
+        answer, note = classes[streamed.answer], stream.note(streamed.t)
+        picture = thumbnail(streamed.pixels)
+        trace.questions.append(Question(step, picture, prediction.label, answer, prediction.entropy, note))
 
 
 def thumbnail(pixels: PixelArray, side: int = 96) -> str:

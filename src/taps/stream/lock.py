@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+
+from filelock import FileLock, Timeout
 
 from taps.errors import StateError
 
@@ -19,23 +19,11 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[None]:
         folder: Must exist.
         patience: Seconds to wait for another process to let go.
     """
-    with (folder / ".lock").open("w") as file:
-        give_up = time.monotonic() + patience
-        while not _take(file):
-            if time.monotonic() >= give_up:
-                raise StateError(
-                    f"Another process is writing to {folder}; wait for it, or choose another --out."
-                )
-            time.sleep(0.05)
+    try:
+        lock = FileLock(folder / ".lock").acquire(timeout=patience)
+    except Timeout:
+        raise StateError(
+            f"Another process is writing to {folder}; wait for it, or choose another --out."
+        ) from None
+    with lock:
         yield
-
-
-def _take(file: IO[str]) -> bool:
-    with suppress(ImportError):  # systems without flock go unprotected
-        import fcntl
-
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-    return True

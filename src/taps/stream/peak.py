@@ -24,6 +24,11 @@ def peak_memory_mb(device: torch.device) -> float:
     """Highest memory since `reset_peak`: the accelerator's own, or the process's resident memory."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
+    return peak_rss_mb()
+
+
+def peak_rss_mb() -> float:
+    """Highest resident memory of this process since `reset_peak`."""
     with suppress(OSError, ValueError, IndexError, StopIteration):
         line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 1024

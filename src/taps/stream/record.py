@@ -8,24 +8,23 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from taps import checkpoint
+from taps.clip import Clip
 from taps.errors import StateError
+from taps.files import read_json, write_json
 from taps.learner import Learner
 from taps.stream.peak import peak_memory_mb
+from taps.stream.tally import Tally
 from taps.types import Prediction
 
-if TYPE_CHECKING:
-    from taps.stream.protocol import Tally
-
-PREDICTIONS, EVENTS, CHECKPOINT = "predictions.csv", "events.jsonl", "checkpoint.json"
+PREDICTIONS, EVENTS, CHECKPOINT, SPEC = "predictions.csv", "events.jsonl", "checkpoint.json", "run.json"
 COLUMNS = (
     "t",
-    "key",
+    "path",
     "predicted",
     "label",
     "correct",
@@ -36,9 +35,21 @@ COLUMNS = (
     "seconds",
     "top5",
 )
-EVERY = 100  # images between two checkpoints, at least
-PAUSE = 2.0  # and seconds
-WORTH = 50  # and so many times the time a checkpoint takes: saving then costs 2 % at most
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often a run is saved.
+
+    Attributes:
+        every: Images between two checkpoints, at least; 0 for no checkpoints.
+        pause: Seconds between them, at least; 0 to look at images alone.
+        worth: And so many times the time a checkpoint takes: with 50, saving costs 2 % at most.
+    """
+
+    every: int = 1
+    pause: float = 2.0
+    worth: float = 50.0
 
 
 class Record:
@@ -49,12 +60,11 @@ class Record:
 
     Args:
         folder: Of this run alone.
-        every: Images between two checkpoints, at least.
-        pause: Seconds between them, at least, and more where saving takes long; 0 to look at images alone.
+        pace: How often it is saved.
     """
 
-    def __init__(self, folder: Path, *, every: int = EVERY, pause: float = PAUSE) -> None:
-        self.folder, self.every, self.pause = folder, every, pause
+    def __init__(self, folder: Path, pace: Pace = Pace()) -> None:
+        self.folder, self.pace = folder, pace
         self.saved = _read_checkpoint(folder)
         for file in (PREDICTIONS, EVENTS):
             if (folder / file).exists():
@@ -63,88 +73,114 @@ class Record:
         self.events = (folder / EVENTS).open("ab")
         if self.predictions.tell() == 0:
             self.predictions.write(_line(COLUMNS))
-        self.last = self.saved["tally"]["position"] if self.saved else 0
         self.last_time, self.cost = time.perf_counter(), 0.0
 
-    def resume(self, learner: Learner) -> dict[str, Any]:
-        """Bring the learner to the last checkpoint, if there is one; the tally saved with it."""
-        if self.saved is None:
-            return {}
-        learner.load_state_dict(checkpoint.load(self.folder / self.saved["state"], learner.clip).state)
-        tally: dict[str, Any] = self.saved["tally"]
-        return tally
+    @property
+    def position(self) -> int:
+        """Images up to the last checkpoint: what a resumed run will not do again."""
+        return 0 if self.saved is None else int(self.saved["tally"]["position"])
+
+    def learner(self, clip: Clip) -> Learner | None:
+        """The learner of the last checkpoint; None where there is none."""
+        return None if self.saved is None else Learner.load(self.folder / self.saved["state"], clip=clip)
+
+    def tally(self) -> Tally:
+        """The counts of the last checkpoint; zeros where there is none."""
+        return Tally(**self.saved["tally"]) if self.saved else Tally()
 
     def event(self, kind: str, **values: Any) -> None:
         """Append an event, and hand it to the operating system before going on."""
         self.events.write((json.dumps({"event": kind, **values}) + "\n").encode())
         self.events.flush()
 
-    def commit(self, t: int, key: str, prediction: Prediction, best: list[int]) -> None:
+    def commit(self, t: int, path: str, prediction: Prediction, best: list[int]) -> None:
         """Put a prediction on record. Whoever reads a label reads it after this."""
-        self.event("predicted", t=t, id=prediction.id, key=key, top5=best, asked=prediction.ask)
+        self.event(
+            "predicted",
+            t=t,
+            id=prediction.id,
+            path=path,
+            predicted=prediction.label,
+            top5=best,
+            entropy=prediction.entropy,
+            threshold=prediction.threshold,
+            asked=prediction.ask,
+            seconds=prediction.seconds,
+        )
 
-    def row(self, t: int, key: str, prediction: Prediction, label: str, correct: bool, hit: bool) -> None:
-        """Append the scored prediction to the CSV."""
+    def row(
+        self,
+        t: int,
+        path: str,
+        prediction: Prediction,
+        *,
+        predicted: str,
+        label: str = "",
+        correct: bool | None = None,
+        top5: bool | None = None,
+    ) -> None:
+        """Append a prediction to the CSV; cells that nobody knows stay empty."""
         values = (
             t,
-            key,
-            prediction.label,
+            path,
+            predicted,
             label,
-            int(correct),
+            "" if correct is None else int(correct),
             f"{prediction.probs[prediction.index]:.6g}",
             f"{prediction.entropy:.6g}",
             f"{prediction.threshold:.6g}",
             int(prediction.ask),
             f"{prediction.seconds:.6f}",
-            int(hit),
+            "" if top5 is None else int(top5),
         )
         self.predictions.write(_line(values))
 
-    def checkpoint_if_worth(self, learner: Learner, tally: Tally) -> None:
+    def checkpoint_if_due(self, learner: Learner, tally: Tally) -> None:
         """Save when enough images and enough time have passed since the last time."""
-        if tally.position - self.last < self.every:
-            return
         waited = time.perf_counter() - self.last_time
-        if not self.pause or waited >= max(self.pause, WORTH * self.cost):
+        rested = not self.pace.pause or waited >= max(self.pace.pause, self.pace.worth * self.cost)
+        if rested and tally.position - self.position >= self.pace.every:
             self.checkpoint(learner, tally)
 
     def checkpoint(self, learner: Learner, tally: Tally) -> None:
         """Save everything as one step: the small file that names the state is renamed into place last."""
+        if not self.pace.every:
+            return
         began = time.perf_counter()
         tally.peak_mem_mb = max(tally.peak_mem_mb, peak_memory_mb(learner.clip.device))
-        state = f"state-{tally.position}"
+        state = f"state-{tally.position}-{tally.answered}"
         learner.save(self.folder / state)
-        self.predictions.flush()  # a file must not be shorter than the checkpoint says
-        self.events.flush()
-        self.saved = {
-            "state": state,
-            "tally": asdict(tally),
-            PREDICTIONS: self.predictions.tell(),
-            EVENTS: self.events.tell(),
-        }
+        for file in (self.predictions, self.events):  # no file is shorter than the checkpoint says
+            file.flush()
+            os.fsync(file.fileno())
+        sizes = {PREDICTIONS: self.predictions.tell(), EVENTS: self.events.tell()}
+        self.saved = {"state": state, "tally": asdict(tally), **sizes}
         write_json(self.folder / CHECKPOINT, self.saved)
-        for old in self.folder.glob("state-*"):
-            if old.name != state:
-                shutil.rmtree(old, ignore_errors=True)
-        self.last, self.last_time = tally.position, time.perf_counter()
+        self._remove_states(kept=state)
+        self.last_time = time.perf_counter()
         self.cost = self.last_time - began
 
     def forget(self) -> None:
         """Remove the checkpoints of a run that is over."""
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
-        for state in self.folder.glob("state-*"):
-            shutil.rmtree(state, ignore_errors=True)
+        self._remove_states()
 
     def close(self) -> None:
         self.predictions.close()
         self.events.close()
 
+    def _remove_states(self, kept: str = "") -> None:
+        for old in self.folder.glob("state-*"):
+            if old.name != kept:
+                shutil.rmtree(old, ignore_errors=True)
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a file that is either the old one or the new one, never half of it."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text(json.dumps(value, indent=1) + "\n")
-    os.replace(part, path)
+
+def read_events(folder: Path) -> Iterator[dict[str, Any]]:
+    """The events of a run, in order; a line that was cut off by a kill is left out."""
+    path = folder / EVENTS
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    for line in text[: text.rfind("\n") + 1].split("\n")[:-1]:
+        yield json.loads(line)
 
 
 def _read_checkpoint(folder: Path) -> dict[str, Any] | None:
@@ -153,11 +189,11 @@ def _read_checkpoint(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        saved: dict[str, Any] = json.loads(path.read_text())
+        saved = read_json(path)
         whole = (folder / saved["state"]).is_dir() and all(
             (folder / file).stat().st_size >= saved[file] for file in (PREDICTIONS, EVENTS)
         )
-    except (ValueError, KeyError, OSError) as error:
+    except (StateError, KeyError, OSError) as error:
         raise StateError(f"{path} is damaged ({error}); remove {folder} to do this run again.") from error
     if not whole:
         raise StateError(f"Files of the run in {folder} are missing or cut; remove it to do this run again.")
@@ -171,4 +207,4 @@ def _line(values: Sequence[Any]) -> bytes:
         csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL).writerow(values)
     else:
         csv.writer(text, lineterminator="\n").writerow(values)
-    return text.getvalue().encode()
+    return text.getvalue().encode("utf-8", "surrogateescape")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice
 from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from taps.images.prefetch import prefetch
 from taps.images.views import make_views, sample_generator
 from taps.types import PixelArray
 
@@ -48,14 +50,10 @@ def crop_batches(
 
 def loaded_ahead(batches: Sequence[Sequence[int]], load: Callable[[int], T]) -> Iterator[list[T]]:
     """What `load` makes of each batch's indices, by threads, one batch ahead."""
-    with ThreadPoolExecutor(WORKERS) as pool:
-        waiting: list[Future[T]] = []
-        for batch in batches:
-            ready, waiting = waiting, [pool.submit(load, index) for index in batch]
-            if ready:
-                yield [future.result() for future in ready]
-        if waiting:
-            yield [future.result() for future in waiting]
+    depth = 2 * max(map(len, batches), default=1)
+    items = prefetch(chain.from_iterable(batches), load, threads=WORKERS, depth=depth)
+    for batch in batches:
+        yield [future.result() for future in islice(items, len(batch))]
 
 
 def check_images(images: Images, indices: Sequence[int]) -> None:

@@ -106,7 +106,7 @@ class Pass:
         """The image itself, as it is classified; None if it cannot be read."""
         try:
             pixels = self.images.image(index)
-        except ImageError:
+        except (ImageError, DataError):
             return None
         return make_views(
             pixels, views=1, size=self.clip.config.image_size, generator=sample_generator(0, index)

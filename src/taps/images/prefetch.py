@@ -1,4 +1,4 @@
-"""Decoding ahead: while one image is being classified, the next ones are decoded in threads."""
+"""Prefetch: while one image is being classified, the next ones are read and decoded in threads."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
-def ahead(
+def prefetch(
     items: Iterable[A], work: Callable[[A], B], *, threads: int = 2, depth: int = 4
 ) -> Iterator[Future[B]]:
     """Results in order, at most `depth` of them prepared beforehand.
 
     Futures come back, so that an image that cannot be decoded raises where it is used and the stream goes on.
 
-    >>> [each.result() for each in ahead([1, 2, 3], lambda x: x * x)]
+    >>> [each.result() for each in prefetch([1, 2, 3], lambda x: x * x)]
     [1, 4, 9]
     """
     rest = iter(items)

@@ -15,8 +15,10 @@ from taps.clip import Clip
 from taps.data import load_dataset, stream_order
 from taps.errors import DataError
 from taps.evaluate.jobs import Job, run_job
-from taps.stream.protocol import Session, Stream, Tally, follow
+from taps.stream.loop import Session, follow
 from taps.stream.record import EVENTS, PREDICTIONS, Record
+from taps.stream.stream import Stream
+from taps.stream.tally import Tally
 
 
 class Spy(Stream):
@@ -25,7 +27,7 @@ class Spy(Stream):
     folder: Path
     reads: list[int]
 
-    def label(self, t: int) -> int:
+    def label(self, t: int) -> int | None:
         events = [json.loads(line) for line in (self.folder / EVENTS).read_text().splitlines()]
         committed = [event["t"] for event in events if event["event"] == "predicted"]
         assert t in committed, f"label {t} was read before its prediction was committed"

@@ -1,0 +1,127 @@
+"""Options of commands from dataclasses: one option a field, with the help that its docstring has."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import wraps
+from typing import Annotated, Any, get_origin, get_type_hints
+
+import typer
+
+from taps.errors import SettingsError
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take dataclasses of options: typer sees the fields of each in its place.
+
+    A field may say more in its metadata: `flags` (names of the option), `envvar`, or `argument` where it is
+    none. Fields of type `tuple[str, ...]` and `tuple[int, ...]` are typed separated by commas, a `dict` as
+    repeated name=value.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in groups:
+            parameters += _parameters(groups[name])
+        else:
+            parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @wraps(command)
+    def flat(**values: Any) -> None:
+        for name, kind in groups.items():
+            types = get_type_hints(kind)
+            own = {item.name: values.pop(item.name) for item in fields(kind)}
+            values[name] = kind(**{key: _parsed(key, value, types[key]) for key, value in own.items()})
+        command(**values)
+
+    del flat.__wrapped__  # type: ignore[attr-defined]
+    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return flat
+
+
+def _parameters(group: Any) -> list[inspect.Parameter]:
+    types, helps = get_type_hints(group), attribute_docs(group)
+    return [_parameter(item, types[item.name], helps[item.name]) for item in fields(group)]
+
+
+def _parameter(item: Field[Any], kind: Any, help: str) -> inspect.Parameter:
+    default: Any = inspect.Parameter.empty
+    if item.default is not MISSING:
+        default = item.default
+    elif item.default_factory is not MISSING:
+        default = item.default_factory()
+    if get_origin(kind) is dict:
+        kind, default = list[str], []
+    elif get_origin(kind) is tuple:
+        kind = str
+        default = ",".join(map(str, default)) if isinstance(default, tuple) else default
+    made: Any = (
+        typer.Argument(help=help)
+        if item.metadata.get("argument")
+        else typer.Option(*item.metadata.get("flags", ()), help=help, envvar=item.metadata.get("envvar"))
+    )
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(item.name, keyword, default=default, annotation=Annotated[kind, made])
+
+
+def _parsed(name: str, value: Any, kind: Any) -> Any:
+    if get_origin(kind) is dict:
+        return parse_settings(value)
+    if get_origin(kind) is tuple:
+        return parse_numbers(f"--{name}", value) if int in kind.__args__ else parse_list(value)
+    return value
+
+
+def attribute_docs(group: Any) -> dict[str, str]:
+    """What the section "Attributes" of a dataclass's docstring says of each field."""
+    text = inspect.cleandoc(group.__doc__ or "").partition("Attributes:\n")[2]
+    found = re.findall(r"^ {4}(\w+): (.*(?:\n {8,}.*)*)", text, re.MULTILINE)
+    docs = {name: " ".join(said.split()) for name, said in found}
+    return {item.name: docs[item.name] for item in dataclasses.fields(group)}
+
+
+def parse_value(text: str) -> Any:
+    """A setting's value as typed: a number, a Python literal, or else the text itself.
+
+    >>> parse_value("0.05"), parse_value("never"), parse_value("(0, 1)")
+    (0.05, 'never', (0, 1))
+    """
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
+    """`name=value` pairs."""
+    values = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise SettingsError(f"--set {pair!r} is not of the form name=value.")
+        values[name.strip().replace("-", "_")] = parse_value(text.strip())
+    return values
+
+
+def parse_list(text: str) -> tuple[str, ...]:
+    """Things separated by commas.
+
+    >>> parse_list("taps, tpt,taps")
+    ('taps', 'tpt')
+    """
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def parse_numbers(flag: str, text: str) -> tuple[int, ...]:
+    """Whole numbers of 0 or more, separated by commas."""
+    parts = parse_list(text)
+    if not parts or not all(part.isdigit() for part in parts):
+        raise SettingsError(f"{flag} {text!r} is not a list of whole numbers such as 1,2,3.")
+    return tuple(map(int, parts))

@@ -1,0 +1,77 @@
+"""What an evaluation is told: what is measured, and how the runs are carried out."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The streams, the model and the settings that all methods share.
+
+    Attributes:
+        dataset: Names (`taps data list`) or paths, separated by commas.
+        model: pocket, ViT-B-16, a checkpoint's path, …
+        pretrained: Weights for an architecture: a file, openai, laion2b.
+        prompts: Trained prompts: a directory, or a directory with one a family.
+        source: Source statistics made by `taps stats`.
+        root: Folder that holds the named data sets.
+        seeds: One run each: order of the stream and everything random.
+        rate: Share of images to ask about.
+        buffer: How many labelled images are kept.
+        limit: Only the first so many images of each order.
+        preset: Published settings: auto (each data set's own), or a name such as dtd.
+        settings: Any other setting: name=value; methods without it ignore it.
+        template: Zero-shot sentence, such as 'a photo of a {}.'; own for the data set's.
+        corrupt: See every image through a corruption, or `mix`.
+        severity: Of the corruption, 1 to 5.
+        noise: Share of the expert's answers that are wrong.
+        delay: Images that pass before an answer comes.
+    """
+
+    dataset: tuple[str, ...] = field(metadata={"flags": ("--dataset", "--data")})
+    model: str = "pocket"
+    pretrained: str | None = None
+    prompts: str | None = None
+    source: str | None = None
+    root: Path | None = field(default=None, metadata={"envvar": "TAPS_DATA"})
+    seeds: tuple[int, ...] = (1, 2, 3)
+    rate: float | None = None
+    buffer: int | None = None
+    limit: int | None = None
+    preset: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict, metadata={"flags": ("--set",)})
+    template: str | None = None
+    corrupt: str | None = None
+    severity: int = 3
+    noise: float = 0.0
+    delay: int = 0
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The settings of methods, those with an option of their own too."""
+        return {"rate": self.rate, "buffer": self.buffer, "source": self.source, **self.settings}
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How runs are carried out; none of it changes a result.
+
+    Attributes:
+        jobs: Runs side by side, each a process; they share the cores.
+        device: cpu or cuda.
+        minutes: Save and stop after so long.
+        resume: Go on with what is in the folder.
+    """
+
+    jobs: int = 1
+    device: str | None = None
+    minutes: float | None = None
+    resume: bool = False
+
+    def deadline(self) -> float | None:
+        """Time (of `time.time`) at which runs are saved and left, counted from now."""
+        return None if self.minutes is None else time.time() + 60 * self.minutes

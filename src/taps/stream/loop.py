@@ -1,0 +1,215 @@
+"""The one loop: predict, commit the prediction, ask, learn; only then may anybody else read the label."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from taps.errors import DataError, ImageError
+from taps.images.prefetch import prefetch
+from taps.learner import Learner
+from taps.oracles import GroundTruth, Oracle, is_repeatable, late_answers
+from taps.stream.interrupt import Interrupt
+from taps.stream.record import Record, read_events
+from taps.stream.stream import Stream
+from taps.stream.tally import Tally
+from taps.types import PixelArray, Prediction, Query
+
+TOP = 5
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """One image of a stream, and what came of it.
+
+    Attributes:
+        t: Its place in the stream.
+        path: Its path.
+        pixels: The decoded image; None where it could not be read.
+        prediction: What was predicted; None where it could not be read.
+        label: Its class, where the data set or an answer says; else None.
+        answer: The class an expert answered at once; else None.
+        correct: Whether the prediction was right; None where the class is not known.
+    """
+
+    t: int
+    path: str
+    pixels: PixelArray | None = None
+    prediction: Prediction | None = None
+    label: int | None = None
+    answer: int | None = None
+    correct: bool | None = None
+
+
+@dataclass
+class Session:
+    """One learner on one stream, and the expert it asks.
+
+    `predict` and `learn` are the two halves of a step, for whoever gets images and answers one by one;
+    `follow` goes through a whole stream with them.
+
+    Attributes:
+        learner: Predicts and learns.
+        stream: What comes.
+        record: Where everything is written down.
+        tally: Counts so far.
+        wrap: Makes the expert from the one who knows the truth: spoilt, late, a person instead, or nobody.
+        positions: Place in the stream of each image that is being asked about, by the learner's id.
+    """
+
+    learner: Learner
+    stream: Stream
+    record: Record
+    tally: Tally
+    wrap: Callable[[Oracle], Oracle | None] = lambda oracle: oracle
+    positions: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.oracle = self.wrap(GroundTruth(lambda id: self.stream.label(self.positions[id])))
+        self.interrupt = Interrupt()
+        self._ask_again()
+
+    def predict(self, t: int, path: str, pixels: PixelArray) -> Prediction:
+        """Predict one image and put the prediction on record: from here on it cannot be changed."""
+        began = time.perf_counter()
+        prediction = self.learner.predict_one(pixels)
+        self.tally.method_s += time.perf_counter() - began
+        self.record.commit(t, path, prediction, most_likely(prediction))
+        if prediction.ask:
+            self.tally.asked += 1
+            self.positions[prediction.id] = t
+        return prediction
+
+    def learn(self, id: int, answer: int | str) -> int:
+        """Take an expert's answer in, now or later; its index."""
+        index = self.learner.class_index(answer)
+        began = time.perf_counter()
+        self.learner.learn_one(id, index)
+        self.tally.method_s += time.perf_counter() - began
+        self.tally.answered += 1
+        label = self.learner.classes[index]
+        self.record.event("answered", id=id, t=self.positions.pop(id, None), answer=index, label=label)
+        return index
+
+    def ask(self, t: int, prediction: Prediction) -> int | None:
+        """Put a question to the expert and learn from the answer, if it comes at once."""
+        if self.oracle is None:
+            return None
+        query = Query(prediction.id, self.stream.path(t), prediction)
+        if is_repeatable(self.oracle):
+            answer = self.oracle.answer(query)
+        else:
+            with self.interrupt.at_once():
+                answer = self.oracle.answer(query)
+        return None if answer is None else self.learn(prediction.id, answer)
+
+    def take_late_answers(self) -> int:
+        """Learn from answers to earlier questions that have arrived meanwhile; how many."""
+        late = [] if self.oracle is None else late_answers(self.oracle, self.learner.seen)
+        for id, answer in late:
+            self.learn(id, answer)
+        return len(late)
+
+    def _ask_again(self) -> None:
+        """After a stop: questions that waited for a late answer are put to the expert again."""
+        if not self.learner.pending or not hasattr(self.oracle, "due"):
+            return
+        where = {event["id"]: event["t"] for event in read_events(self.record.folder) if "id" in event}
+        for id in self.learner.pending:
+            self.positions[id] = where[id]
+            self.oracle.answer(Query(id, self.stream.path(where[id]), None))  # type: ignore[union-attr, arg-type]
+
+
+def follow(
+    session: Session,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    progress: Callable[[Streamed, Tally], None] = lambda streamed, tally: None,
+    ahead: int = 0,
+) -> bool:
+    """Go through the stream from where the tally stands.
+
+    Ctrl-C saves after the image under way and is raised then; while a person is asked it is raised at once,
+    and the question will be put again.
+
+    Args:
+        session: What to run.
+        stop: Asked before every image; the run is saved and left when it says so.
+        progress: Told after every image.
+        ahead: Images to decode beforehand; 0 to decode each in its turn, where times are to be measured.
+
+    Returns:
+        Whether the end of the stream was reached.
+    """
+    learner, record, tally, stream = session.learner, session.record, session.tally, session.stream
+    with session.interrupt as interrupt:
+        for t, decode in _images(stream, tally.position, ahead):
+            if stop() or interrupt.wanted:
+                break
+            began = time.perf_counter()
+            asked_before = tally.asked
+            streamed = _one_image(session, t, decode)
+            late = session.take_late_answers()
+            tally.position = t + 1
+            # What a person said is on the disk before the next question is put.
+            if (late or tally.asked > asked_before) and not is_repeatable(session.oracle):
+                record.checkpoint(learner, tally)
+            else:
+                record.checkpoint_if_due(learner, tally)
+            tally.wall_s += time.perf_counter() - began
+            progress(streamed, tally)
+        if tally.position > record.position or record.saved is None:
+            record.checkpoint(learner, tally)
+        if interrupt.wanted:
+            raise KeyboardInterrupt
+    return tally.position >= len(stream)
+
+
+def _images(stream: Stream, begin: int, ahead: int) -> Iterator[tuple[int, Callable[[], PixelArray]]]:
+    """Each place with a function that gives its pixels."""
+    places = range(begin, len(stream))
+    if not ahead:
+        for t in places:
+            yield t, lambda t=t: stream.image(t)  # type: ignore[misc]
+        return
+    futures: Iterator[Future[PixelArray]] = prefetch(places, stream.image, threads=1, depth=ahead)
+    for t, future in zip(places, futures, strict=True):
+        yield t, future.result
+
+
+def _one_image(session: Session, t: int, decode: Callable[[], PixelArray]) -> Streamed:
+    stream, tally, record, learner = session.stream, session.tally, session.record, session.learner
+    path = stream.path(t)
+    began = time.perf_counter()
+    try:
+        pixels = decode()
+        tally.decode_s += time.perf_counter() - began
+        prediction = session.predict(t, path, pixels)
+    except (ImageError, DataError) as error:  # not an image, or no file that can be read
+        tally.broken += 1
+        record.event("broken", t=t, path=path, error=str(error))
+        return Streamed(t, path)
+    answer = session.ask(t, prediction) if prediction.ask else None
+    label = stream.label(t)
+    label = answer if label is None else label
+    # Where experts are asked first, their answer is the prediction.
+    final = answer if answer is not None and learner.order == "ask_first" else prediction.index
+    correct = hit = None
+    if label is not None:
+        correct, hit = final == label, label in (final, *most_likely(prediction))
+        tally.known += 1
+        tally.correct += correct
+        tally.hits += hit
+    name = "" if label is None else learner.classes[label]
+    record.row(t, path, prediction, predicted=learner.classes[final], label=name, correct=correct, top5=hit)
+    return Streamed(t, path, pixels, prediction, label, answer, correct)
+
+
+def most_likely(prediction: Prediction) -> list[int]:
+    """Indices of the five likeliest classes, the predicted one first."""
+    best: list[int] = np.argsort(-prediction.probs, kind="stable")[:TOP].tolist()
+    return best

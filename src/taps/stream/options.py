@@ -1,0 +1,72 @@
+"""What `taps run` is told. Nothing here imports torch: a mistyped option is told at once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from taps.errors import SettingsError
+
+ORACLES = ("folder", "console", "none")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """One run over a folder of images. Plain values only: they are stored with the run.
+
+    Attributes:
+        folder: Folder (or zip) of images, with or without one folder a class.
+        classes: Names separated by commas, or a file with one a line; else the folders' names.
+        model: pocket, ViT-B-16, a checkpoint's path, …
+        pretrained: Weights for an architecture: a file, openai, laion2b.
+        method: Which system; `taps methods` lists them.
+        prompts: hand, coop, maple, or a directory of trained prompts.
+        source: Source statistics made by `taps stats`.
+        oracle: Who answers: folder (its own labels), console (you), none.
+        rate: Share of images to ask about.
+        buffer: How many labelled images are kept.
+        seed: Every random choice follows from it.
+        limit: Stop after so many images.
+        shuffle: Shuffle the stream by the seed, or take it in order of names.
+        settings: Any other setting of the method: name=value. May be repeated.
+        device: cpu or cuda.
+    """
+
+    folder: str | None = field(default=None, metadata={"argument": True})
+    classes: str | None = None
+    model: str = "pocket"
+    pretrained: str | None = None
+    method: str = "taps"
+    prompts: str | None = None
+    source: str | None = None
+    oracle: str = "folder"
+    rate: float | None = None
+    buffer: int | None = None
+    seed: int = 0
+    limit: int | None = None
+    shuffle: bool = True
+    settings: dict[str, Any] = field(default_factory=dict, metadata={"flags": ("--set",)})
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.oracle not in ORACLES:
+            raise SettingsError(f"--oracle {self.oracle!r} is unknown; use folder, console or none.")
+
+    def plain(self) -> dict[str, Any]:
+        """As it is stored: paths in full, so that the run can be taken up from anywhere."""
+        values = asdict(self)
+        for name in ("folder", "classes", "model", "pretrained", "prompts", "source"):
+            if values[name] is not None and _is_path(values[name]):
+                values[name] = str(Path(values[name]).expanduser().resolve())
+        stored: dict[str, Any] = json.loads(json.dumps(values))
+        return stored
+
+
+def _is_path(text: str) -> bool:
+    """Whether it leads to something, if only to a zip on its way, and is no plain name."""
+    place = Path(text).expanduser()
+    return (place.is_dir() or bool(place.suffix) or "/" in text) and any(
+        step.exists() for step in (place, *place.parents[:-1])
+    )

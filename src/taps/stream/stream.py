@@ -1,0 +1,61 @@
+"""The images of a data set in the order in which they come."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from taps.data.dataset import Dataset
+from taps.data.streams import stream_order
+from taps.errors import DataError
+from taps.types import PixelArray
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A data set in an order; every label that is read is read through it.
+
+    Attributes:
+        dataset: The images.
+        order: Indices into it.
+        limit: Only the first so many of the order.
+    """
+
+    dataset: Dataset
+    order: Sequence[int]
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise DataError(f"A stream of {self.limit} images is asked for: one at least is needed.")
+
+    def __len__(self) -> int:
+        return len(self.order) if self.limit is None else min(self.limit, len(self.order))
+
+    def path(self, t: int) -> str:
+        """Path of image `t` inside the folder, the zip or the manifest's folder."""
+        return self.dataset.samples[self.order[t]].key
+
+    def image(self, t: int) -> PixelArray:
+        return self.dataset.image(self.order[t])
+
+    def label(self, t: int) -> int | None:
+        """Class of image `t`; None where nobody has said."""
+        return self.dataset.samples[self.order[t]].label
+
+    def note(self, t: int) -> str:
+        """Anything a reader should know of image `t`, such as the corruption applied to it."""
+        return self.dataset.samples[self.order[t]].note
+
+    def digest(self) -> str:
+        """Stands for all images, their labels and their order, whatever the limit."""
+        samples = (self.dataset.samples[index] for index in self.order)
+        text = "\n".join(f"{sample.key}\t{sample.label}" for sample in samples)
+        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def make_stream(dataset: Dataset, seed: int, *, shuffle: bool = True, limit: int | None = None) -> Stream:
+    """A data set shuffled by a seed, or in its own order."""
+    order = stream_order(len(dataset), seed).tolist() if shuffle else list(range(len(dataset)))
+    return Stream(dataset, order, limit)
