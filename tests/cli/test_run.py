@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from PIL import Image
 
 from taps.cli import main
@@ -114,6 +116,134 @@ def test_console_oracle_asks_a_person(folder, tmp_path):
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "o/summary.json").read_text())
     assert (summary["asked"], summary["answered"]) == (2, 1)
+
+
+def spoil(folder):
+    """Files that cannot be read, of several kinds; how many."""
+    (folder / "cat" / "lost.png").symlink_to(folder / "nowhere.png")
+    (folder / "dog" / "loop.jpg").symlink_to(folder / "dog" / "loop.jpg")
+    (folder / "dog" / "locked.png").write_bytes((folder / "dog" / "0.png").read_bytes())
+    (folder / "dog" / "locked.png").chmod(0)
+    return 2 + (not os.access(folder / "dog" / "locked.png", os.R_OK))
+
+
+def test_files_that_cannot_be_read_are_counted_and_skipped(folder, tmp_path, here):
+    broken = spoil(folder)
+    code, out, err = here("run", folder, *FAST, "--out", "out", "--json")
+    assert code == 0, err
+    assert json.loads(out)["broken"] == broken
+    assert json.loads(out)["n"] == 27 - broken
+    events = map(json.loads, (tmp_path / "out/events.jsonl").read_text().splitlines())
+    assert {"cat/lost.png", "dog/loop.jpg"} <= {e["path"] for e in events if e["event"] == "broken"}
+
+
+def test_a_damaged_member_of_a_zip_is_counted_and_skipped(folder, tmp_path, here):
+    with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
+        for path in sorted(folder.rglob("*.png")):
+            archive.write(path, path.relative_to(folder).as_posix())
+        place = archive.getinfo("dog/3.png").header_offset + 80
+    data = bytearray((tmp_path / "images.zip").read_bytes())
+    data[place] ^= 255  # stored as it is: its checksum does not fit any more
+    (tmp_path / "images.zip").write_bytes(data)
+    code, out, err = here("run", "images.zip", *FAST, "--out", "out", "--json")
+    assert code == 0, err
+    assert (json.loads(out)["n"], json.loads(out)["broken"]) == (23, 1)
+
+
+def test_resume_needs_no_options_and_takes_the_last_run(folder, tmp_path, here):
+    assert here("run", folder, *FAST, "--out", "whole", "--seed", "3", "--rate", "0.4")[0] == 0
+    assert here("run", folder, *FAST, "--seed", "3", "--rate", "0.4", "--limit", "9")[0] == 0
+    [begun] = (tmp_path / "runs").iterdir()
+    fill(tmp_path / "others")
+    code, out, err = here("run", "--resume", "--limit", "24")
+    assert code == 0, err
+    assert str(begun.relative_to(tmp_path)) in out.replace("\n", "")
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [begun.name]
+    assert said(begun) == said(tmp_path / "whole")
+    assert here("run", folder, "--resume")[0] == 0  # it has come to its end; nothing is done again
+    assert said(begun) == said(tmp_path / "whole")
+    code, _, err = here("run", "others", "--resume")
+    assert code == 2
+    assert "no run over others" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (["--no-shuffle"], "--shuffle True, not --shuffle False"),
+        (["--oracle", "none"], "--oracle folder, not --oracle none"),
+        (["--seed", "5"], "--seed 0, not --seed 5"),
+        (["--rate", "0.3"], "no --rate, not --rate 0.3"),
+        (["--set", "views=3"], "--set views=4 tau0=0.5, not --set views=3"),
+        (["--limit", "2"], "is at image 5 already"),
+    ],
+)
+def test_what_contradicts_a_run_is_refused(folder, tmp_path, here, change, told):
+    assert here("run", folder, *FAST, "--limit", "5", "--out", "o")[0] == 0
+    before = (tmp_path / "o/predictions.csv").read_bytes()
+    code, _, err = here("run", folder, "--out", "o", "--resume", *change)
+    assert code == 2
+    assert told in err
+    assert (tmp_path / "o/predictions.csv").read_bytes() == before
+
+
+def test_other_images_are_refused(folder, tmp_path, here):
+    assert here("run", folder, *FAST, "--limit", "5", "--out", "o")[0] == 0
+    (folder / "cat" / "0.png").rename(folder / "cat" / "99.png")
+    code, _, err = here("run", folder, *FAST, "--limit", "9", "--out", "o", "--resume")
+    assert code == 2
+    assert "other images" in err
+
+
+def test_a_run_under_way_is_left_alone(folder, tmp_path, here):
+    assert here("run", folder, *FAST, "--limit", "5", "--out", "o")[0] == 0
+    with FileLock(tmp_path / "o" / ".lock"):
+        code, _, err = here("run", folder, *FAST, "--limit", "9", "--out", "o", "--resume")
+    assert code == 2
+    assert "Another process" in err
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, here):
+    folder = fill(tmp_path / "many", per_class=100)
+    process = subprocess.Popen(
+        [*TAPS, "run", str(folder), *FAST, "--out", "part"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    events = tmp_path / "part/events.jsonl"
+    while not (events.is_file() and len(events.read_text().splitlines()) > 7):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    told = process.communicate()[0].replace("\n", " ")
+    done = len(said(tmp_path / "part"))
+    assert process.returncode == 130
+    assert 0 < done < 300
+    assert f"{done} of 300 images" in told
+    assert "taps run --resume --out part" in told
+    code, _, err = here("run", "--resume", "--out", "part")
+    assert code == 0, err
+    assert here("run", folder, *FAST, "--out", "whole")[0] == 0
+    assert said(tmp_path / "part") == said(tmp_path / "whole")
+
+
+def test_answers_of_a_person_survive_a_kill_at_the_next_question(folder, tmp_path):
+    command = [*TAPS, "run", str(folder), *FAST, "--oracle", "console", "--out", "o", "--limit", "3"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process.stdin.write(b"dog\n")
+    process.stdin.flush()
+    events = tmp_path / "o/events.jsonl"
+    while not (events.is_file() and events.read_text().count('"predicted", ') > 1):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    done = taps("run", "--resume", "--out", "o", cwd=tmp_path, stdin="bird\ncat\nhorse\n")
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in (tmp_path / "o/events.jsonl").read_text().splitlines()]
+    assert [event["label"] for event in events if event["event"] == "answered"] == ["dog", "bird", "cat"]
 
 
 @pytest.mark.parametrize(

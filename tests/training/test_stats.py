@@ -1,5 +1,6 @@
 """Source statistics against sums written out; merged, resumed, refused."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from taps import Learner
+from taps.data import load_dataset
 from taps.errors import DataError, ImageError, SettingsError, StateError
 from taps.prompts.source import SourceStats, merge_stats
 from taps.training import stats as module
@@ -183,3 +185,12 @@ def test_statistics_serve_promptalign_and_refuse_other_prompts(
     )
     with pytest.raises(StateError, match="made with prompts"):
         Learner(tiny, NAMES, "promptalign", prompts=other, **settings)
+
+
+def test_files_that_cannot_be_read_are_left_out_too(tiny, maple_prompts, pictures, tmp_path, caplog):
+    folder = tmp_path / "pictures"
+    shutil.copytree(pictures, folder)
+    (folder / "ant" / "lost.png").symlink_to(folder / "nowhere.png")
+    found = collect_stats(tiny, maple_prompts, load_dataset(folder))
+    assert found.count == 24
+    assert "1 images" in caplog.text
