@@ -64,7 +64,7 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
 
 def make_learner(options: RunOptions, clip: Clip, names: Sequence[str]) -> Learner:
     """A fresh learner. Options that its method has no setting for are left out; --set must be its own."""
-    known = {item.name for item in fields(find_method(options.method).settings)}
+    known = find_method(options.method).known
     shared = {name: getattr(options, name) for name in ("rate", "buffer", "prompts", "source")}
     taken = {name: value for name, value in shared.items() if value is not None and name in known}
     return Learner(clip, names, options.method, seed=options.seed, **taken | options.settings)
