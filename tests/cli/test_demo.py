@@ -29,7 +29,7 @@ def test_demo_writes_a_page_that_needs_nothing_else(tmp_path):
 
 
 def test_a_mistake_is_told_before_anything_is_streamed(tmp_path):
-    for wrong, told in ((("--rate", "2"), "rate=2.0 is not a rate"), (("--limit", "0"), "--limit")):
+    for wrong, told in ((("--rate", "2"), "The setting rate is 2.0"), (("--limit", "0"), "--limit")):
         done = subprocess.run(
             [sys.executable, "-m", "taps.cli", "demo", "--model", "tiny", "--out", str(tmp_path), *wrong],
             capture_output=True,
