@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import math
 from collections.abc import Callable
@@ -15,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import taps.learner
-from taps import Learner
+from taps import Learner, load_clip
 from taps.clip import Clip
 from taps.errors import ClassNameError, ImageError, QueryError, SettingsError, StateError
-from taps.prompts import Prompts
+from taps.prompts import Prompts, maple
 from taps.prompts.source import SourceStats
 from taps.types import PixelArray
 from tests.streams import CLASSES, Bits, answer_for, bits, same_state, walk
@@ -526,3 +527,41 @@ def test_predictions_are_plain_values(tiny: Clip, picture: Picture) -> None:
     assert kinds == {"id": int, "index": int, "entropy": float, "threshold": float, "ask": bool}
     assert prediction.probs.dtype == np.float32
     assert bits(prediction)[0] == 0
+
+
+def waiting_with_views(clip: Clip, prompts: Prompts) -> Learner:
+    """Every image is asked about, and all of its views are kept until the answer comes."""
+    return make(clip, prompts, "aligned_continual", policy="fixed", tau0=0.0)
+
+
+def test_views_that_wait_for_an_answer_are_bounded(
+    tiny: Clip, maple_prompts: Prompts, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = waiting_with_views(tiny, maple_prompts)
+    one = learner.settings.views * 3 * tiny.config.image_size**2
+    monkeypatch.setattr(taps.learner, "PENDING_BYTES", 3 * one)
+    for number in range(5):
+        learner.predict_one(picture(number))
+    assert learner.pending == (2, 3, 4)
+    for id in learner.pending:
+        learner.learn_one(id, 0)
+    monkeypatch.setattr(taps.learner, "PENDING_BYTES", one - 1)
+    learner.predict_one(picture(5))
+    assert learner.pending == (5,)  # one question can always wait
+    learner.learn_one(5, 0)
+    with pytest.raises(QueryError):
+        learner.undo(5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_views_wait_in_host_memory(picture: Picture) -> None:
+    clip = load_clip("tiny", device="cuda")
+    learner = waiting_with_views(clip, maple.initial(clip, torch.Generator().manual_seed(11)))
+    for number in range(3):
+        learner.predict_one(picture(number))
+    twin = copy.deepcopy(learner)
+    for each in (learner, twin):
+        assert {item.views.device.type for item in each._pending.values()} == {"cpu"}  # type: ignore[union-attr]
+        for id in each.pending:
+            each.learn_one(id, id % 3)
+    assert learner.predict_one(picture(9)).probs.tolist() == twin.predict_one(picture(9)).probs.tolist()

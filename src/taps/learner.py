@@ -15,7 +15,7 @@ import torch
 from taps import checkpoint
 from taps.active.decision import Decision, Policy
 from taps.active.policy import make_policy
-from taps.adapt.memory import ReplayItem, replay_item_from, replay_item_tensors
+from taps.adapt.memory import ReplayItem, on_host, replay_item_from, replay_item_tensors, views_bytes
 from taps.clip import Clip
 from taps.errors import ClassNameError, QueryError, SettingsError, StateError
 from taps.images.decode import load_image
@@ -27,6 +27,7 @@ from taps.prompts.classifier import check_classes, readable
 from taps.types import Prediction
 
 PENDING = 1000  # questions that may wait for an answer at one time
+PENDING_BYTES = 1 << 30  # of the views they hold, for methods that need them: about 110 questions of 64 views
 POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget")
 
 
@@ -167,8 +168,9 @@ class Learner:
         self._answers[id] = Answer(index, self._pending.pop(id))
         for old in [old for old in self._answers if not self.method.remembers(old)]:
             del self._answers[old]  # it left the buffer: nothing is left to be taken back
-        while len(self._answers) > self.settings.undo:
-            self._answers.popitem(last=False)
+        held = sum(views_bytes(answer.item) for answer in self._answers.values())
+        while len(self._answers) > self.settings.undo or held > PENDING_BYTES:
+            held -= views_bytes(self._answers.popitem(last=False)[1].item)
         while len(self._done) > PENDING:
             self._done.popitem(last=False)
 
@@ -308,7 +310,15 @@ class Learner:
                     f"The saved state has another {name} than this learner; "
                     "make the learner with `Learner.load`."
                 )
-        device = self.clip.device
+        kept = {
+            name: value.cpu() if name.endswith(".views") else value.to(self.clip.device)
+            for name, value in tensors.items()
+            if name.startswith(("pending.", "answers."))
+        }
+        pending = OrderedDict((id, replay_item_from(f"pending.{id}", kept)) for id in values["pending"])
+        answers = OrderedDict(
+            (id, Answer(label, replay_item_from(f"answers.{id}", kept))) for id, label in values["answers"]
+        )
         under = "method."
         own = {name.removeprefix(under): value for name, value in tensors.items() if name.startswith(under)}
         before = self.method.snapshot()
@@ -321,17 +331,7 @@ class Learner:
             raise
         self.seed, self.seen, self.answered = values["seed"], values["seen"], values["answered"]
         self.undone, self.corrected = values["undone"], values["corrected"]
-        moved = {
-            name: value.to(device)
-            for name, value in tensors.items()
-            if name.startswith(("pending.", "answers."))
-        }
-        self._pending = OrderedDict(
-            (id, replay_item_from(f"pending.{id}", moved)) for id in values["pending"]
-        )
-        self._answers = OrderedDict(
-            (id, Answer(label, replay_item_from(f"answers.{id}", moved))) for id, label in values["answers"]
-        )
+        self._pending, self._answers = pending, answers
         self._done = OrderedDict((id, None) for id in values["done"])
 
     def save(self, directory: str | Path, extra: dict[str, Any] | None = None) -> None:
@@ -387,9 +387,11 @@ class Learner:
         return learner
 
     def _wait(self, id: int, item: ReplayItem) -> None:
-        self._pending[id] = item
-        while len(self._pending) > PENDING:  # memory does not grow with questions nobody answers
-            self._pending.popitem(last=False)
+        """Keep a question; of those that nobody answers the oldest lapse, so that memory does not grow."""
+        self._pending[id] = on_host(item)
+        held = sum(map(views_bytes, self._pending.values()))
+        while len(self._pending) > PENDING or (held > PENDING_BYTES and len(self._pending) > 1):
+            held -= views_bytes(self._pending.popitem(last=False)[1])
 
     def _make_policy(self, classes: int) -> Policy | None:
         if not self.method.asks:

@@ -177,7 +177,9 @@ class Memory:
         if self.anchor is not None:
             item = ReplayItem(pixels=None, views=None, feature=item.feature, gradient=gradient)
         elif item.pixels is not None:
-            item = replace(item, pixels=_housed(item.pixels, len(self.buffer)))
+            others, device = len(self.buffer), point.text.device
+            views = None if item.views is None else _housed(item.views.to(device), others)
+            item = replace(item, pixels=_housed(item.pixels, others), views=views)
         evicted = self.buffer.add(id, label, loss, item)
         if self.anchor is not None:
             if self.buffer.capacity > 0:
@@ -260,7 +262,7 @@ class Memory:
     ) -> Tensor:
         """L_fine: statistics over the sample's own views against those of its class in the source set."""
         assert self.alignment is not None
-        images = classifier.clip.preprocess(_present(item.views))
+        images = classifier.clip.preprocess(_present(item.views).to(classifier.clip.device))
         kept = classifier.clip.image_layers(images, vision, self.alignment.layers)
         return self.alignment.loss([layer.to(classifier.dtype) for layer in kept], self.alignment.fine[label])
 
@@ -331,6 +333,15 @@ def _is_finite(gradient: Gradient) -> bool:
 
 def _each(gradient: Gradient, function: Callable[[Tensor], Tensor]) -> Gradient:
     return Gradient(*(None if part is None else function(part) for part in (gradient.text, gradient.vision)))
+
+
+def on_host(item: ReplayItem) -> ReplayItem:
+    """The same with its views in host memory: a question may wait for long, and views are many."""
+    return item if item.views is None else replace(item, views=item.views.cpu())
+
+
+def views_bytes(item: ReplayItem) -> int:
+    return 0 if item.views is None else item.views.nbytes
 
 
 def _housed(pixels: Tensor, others: int) -> Tensor:
