@@ -189,8 +189,9 @@ class Learner:
         id = self._known_id(id)
         if id not in self._answers:
             raise QueryError(self._why_not_undone(id))
-        self.method.forget(id)
-        answer = self._answers.pop(id)
+        answer = self._answers[id]
+        self.method.forget(id, answer.label, answer.item)
+        del self._answers[id]
         self._done.pop(id, None)
         self._wait(id, answer.item)
         self.answered, self.undone = self.answered - 1, self.undone + 1

@@ -79,7 +79,6 @@ def test_every_registered_method_keeps_the_contract(tiny: Clip, maple_prompts: P
 )
 def test_taps_keeps_it_in_all_its_forms(tiny: Clip, maple_prompts: Prompts, more: dict[str, Any]) -> None:
     chosen = {"prompts": maple_prompts, **SMALL, **more}
-    del chosen["undo"]  # of methods with a head alone
     if "weight_fine" in more:
         chosen["source"] = statistics(tiny, maple_prompts)
     report = check_method(lambda seed: Learner(tiny, CLASSES, seed=seed, **chosen), length=6)

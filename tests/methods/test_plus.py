@@ -74,8 +74,8 @@ def test_saved_and_resumed_to_the_bit(clip, images, tmp_path, method, ask_by):
         assert one[1:] == other[1:]
     assert whole.summary() == resumed.summary()
     some = next(iter(whole.method.examples))
-    whole.method.forget(some)
-    resumed.method.forget(some)
+    whole.undo(some)
+    resumed.undo(some)
     assert whole.summary() == resumed.summary()
 
 
@@ -142,9 +142,9 @@ def test_taken_back_answers_and_those_too_old(clip, images):
     stream(learner, images, 0, 20)
     assert len(learner.method.examples) == 3
     with pytest.raises(QueryError):
-        learner.method.forget(0)
+        learner.undo(0)
     before = learner.summary()["head_labels"]
-    learner.method.forget(next(iter(learner.method.examples)))
+    learner.undo(next(iter(learner.method.examples)))
     assert learner.summary()["head_labels"] == before - 1
 
 

@@ -243,4 +243,4 @@ def test_methods_of_ones_own_that_cannot_forget_or_grow_say_so(
     with pytest.raises(QueryError, match="none of the last 0"):
         learner.undo(1)
     with pytest.raises(QueryError, match="Own cannot take answers back"):
-        learner.method.forget(1)
+        learner.method.forget(1, 0, ReplayItem(None, None, torch.zeros(3)))

@@ -74,8 +74,8 @@ class Method:
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
         """Take in the label of an image predicted before; `item` is what its output kept."""
 
-    def forget(self, id: int) -> None:
-        """Take an answer back: from now on it is no part of anything."""
+    def forget(self, id: int, label: int, item: ReplayItem) -> None:
+        """Take an answer back, given as it was to `learn`: from now on it is no part of anything."""
         raise QueryError(f"{type(self).__name__} cannot take answers back; it has no `forget`.")
 
     def remembers(self, id: int) -> bool:

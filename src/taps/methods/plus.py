@@ -40,12 +40,10 @@ class Plus(Asking):
         policy: "paced" (the highest scores, at an exact rate), or one of the policies of `taps`.
         ask_by: Whom to ask about: "entropy" (H_t), "margin", "random", "leverage" (new to the labels),
             "coverage" (classes with few labels) or "density" (uncertain and typical).
-        undo: How many of the last answers can be taken back.
     """
 
     policy: str = "paced"
     ask_by: str = setting("random", choices=tuple(SCORES))
-    undo: int = setting(100, at_least=0)
 
 
 class Headed(Method):
@@ -119,7 +117,7 @@ class Headed(Method):
         old, new = said[:-missing].logsumexp(dim=0), said[-missing:].expand(len(beliefs), missing)
         return torch.cat([beliefs + old, new], dim=1)
 
-    def forget(self, id: int) -> None:
+    def forget(self, id: int, label: int, item: ReplayItem) -> None:
         """Take an answer back: the head is as if it had never been given.
 
         The labels that came after it are judged and learned anew without it. The method inside forgets it
@@ -137,7 +135,7 @@ class Headed(Method):
         again = self.head.forget(self.examples.pop(id), [self.examples[other] for other in later])
         self.examples.update(zip(later, again, strict=True))
         if self.inner.asks:
-            self.inner.forget(id)
+            self.inner.forget(id, label, replace(item, beliefs=None))
 
     def grow(self, old: Self) -> None:
         self.restore(old.snapshot())

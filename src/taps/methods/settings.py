@@ -126,6 +126,7 @@ class Asking(Settings):
         budget: "soft" (the paper: steered, not guaranteed), "hard" (never above the rate), or a number of
             questions.
         order: "predict_first" (the tables' protocol) or "ask_first" (the expert's answer is the prediction).
+        undo: How many of the last answers can be taken back, where the method still remembers them.
     """
 
     policy: str = setting("dynamic", choices=("dynamic", "quantile", "random", "fixed", "paced"))
@@ -138,6 +139,7 @@ class Asking(Settings):
         "soft", at_least=0, choices=("soft", "hard"), words="soft, hard, or a number of questions"
     )
     order: str = setting("predict_first", choices=("predict_first", "ask_first"))
+    undo: int = setting(100, at_least=0)
 
 
 @dataclass(frozen=True)

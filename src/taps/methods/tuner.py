@@ -133,7 +133,7 @@ class Tuner(Method):
         if self.guard is not None:
             self.guard.labelled()
 
-    def forget(self, id: int) -> None:
+    def forget(self, id: int, label: int, item: ReplayItem) -> None:
         """The sample leaves the buffer; prompts that carry over keep the steps they took because of it."""
         assert self.memory is not None
         self.memory.remove(id)

@@ -1,0 +1,126 @@
+"""What methods in feature space share: features of views and class texts in, log-probabilities out, a state.
+
+The model is run once on the views of an image; all the rest happens on its features. A state is a dict of
+tensors, so that it is saved, restored and given room for added classes without a word from the method.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from taps.adapt.losses import mean_entropy, mean_log_probs, select_confident
+from taps.adapt.memory import ReplayItem
+from taps.clip import Clip
+from taps.methods.base import Footing, Method, MethodOutput, Snapshot
+from taps.methods.settings import TextSettings, ViewSettings
+from taps.prompts.classify import text_classifier
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One image as the frozen model sees it.
+
+    Attributes:
+        features: Normalised features of the views [n, d], view 0 first.
+        logits: Zero-shot logits of the views [n, K].
+        chosen: Indices of the confident views, the surest first.
+        entropy: H_t of these.
+    """
+
+    features: Tensor
+    logits: Tensor
+    chosen: Tensor
+    entropy: float
+
+    @property
+    def feature(self) -> Tensor:
+        """Of view 0 [d]."""
+        return self.features[0]
+
+    @property
+    def probs(self) -> Tensor:
+        """Zero-shot probabilities of view 0 [K]."""
+        return torch.softmax(self.logits[0], dim=-1)
+
+
+class FeatureMethod(Method):
+    """A subclass says how the state starts (`start`) and what one image does (`adapt`).
+
+    Args:
+        clip: The frozen model.
+        classes: Class names.
+        settings: With several views where they are `ViewSettings`.
+        seed: For random choices.
+    """
+
+    def __init__(self, clip: Clip, classes: tuple[str, ...], settings: TextSettings, seed: int) -> None:
+        self.settings: Any = settings
+        self.classifier = text_classifier(clip, classes, settings.template)
+        with torch.no_grad():
+            self.text = self.classifier.text(None)
+        self.state = self.start()
+
+    def start(self) -> State:
+        """The state before the first image; tensors that have a row for each class have it first."""
+        return {}
+
+    def adapt(self, seen: Seen) -> Tensor:
+        """Take one image into the state, and predict it: log-probabilities, or logits [K]."""
+        raise NotImplementedError
+
+    def item(self, seen: Seen) -> ReplayItem | None:
+        """What is kept of an image in case its label comes."""
+        return ReplayItem(None, None, seen.feature.clone()) if self.asks else None
+
+    @torch.no_grad()
+    def predict(self, views: Tensor) -> MethodOutput:
+        seen = self.see(views)
+        if not bool(torch.isfinite(seen.logits).all()):  # nothing is learned from an image without numbers
+            return MethodOutput(seen.probs, float("nan"))
+        item = self.item(seen)
+        probs = torch.softmax(self.adapt(seen), dim=-1)
+        ensemble = mean_log_probs(seen.logits[seen.chosen])
+        return MethodOutput(probs, seen.entropy, item, feature=seen.feature, ensemble=ensemble)
+
+    def see(self, views: Tensor) -> Seen:
+        features = self.classifier.image(self.classifier.clip.preprocess(views), None)
+        logits = self.classifier.logits(features, self.text)
+        fraction = self.settings.fraction if isinstance(self.settings, ViewSettings) else 1.0
+        chosen = select_confident(logits, fraction)
+        return Seen(features, logits, chosen, float(mean_entropy(logits[chosen])))
+
+    def footing(self) -> Footing:
+        return Footing(self.classifier, self.text, ("zero_shot", "own"))
+
+    def grow(self, old: Self) -> None:
+        """Rows of classes that were there are kept; those added are as at the start."""
+        for name, before in old.state.items():
+            self.state[name][tuple(slice(0, size) for size in before.shape)] = before
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(dict(self.state))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        device = self.text.device
+        self.state = {name: snapshot.tensors[name].to(device, copy=True) for name in self.state}
+
+
+def keep_surest(features: Tensor, entropies: Tensor, label: int, entropy: float, feature: Tensor) -> None:
+    """Put an image into a class's memory in the place of its least sure one, if it is surer.
+
+    Args:
+        features: Of the memory [K, shots, d]; written to.
+        entropies: Theirs [K, shots], infinite where a place is empty; written to.
+        label: The class.
+        entropy: Of the image.
+        feature: Of the image [d].
+    """
+    slot = int(entropies[label].argmax())
+    if entropy < float(entropies[label, slot]):
+        features[label, slot], entropies[label, slot] = feature, entropy

@@ -1,0 +1,139 @@
+"""Methods in feature space, written out again in float64 on the features of a short stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from taps import Learner
+from taps.clip import Clip
+from taps.methods.registry import find_method, method_settings
+from taps.types import PixelArray
+
+Array = NDArray[np.float64]
+NAMES = ("cat", "dog", "bird", "fire truck")
+IMAGES, VIEWS, KEPT = 12, 6, 3
+Picture = Callable[[int], PixelArray]
+
+
+def softmax(logits: Array) -> Array:
+    e = np.exp(logits - logits.max(-1, keepdims=True))
+    return np.asarray(e / e.sum(-1, keepdims=True))
+
+
+def entropy(probs: Array) -> Array:
+    return np.asarray(-(probs * np.log(probs)).sum(-1))
+
+
+class Stream:
+    """Images of several views, their features, and the class texts, by CLIP's own encoders."""
+
+    def __init__(self, clip: Clip, picture: Picture) -> None:
+        self.clip = clip
+        blocks = [torch.from_numpy(picture(i)[:32, :32].copy()) for i in range(IMAGES * VIEWS)]
+        self.views = torch.stack(blocks).permute(0, 3, 1, 2).reshape(IMAGES, VIEWS, 3, 32, 32)
+        texts = clip.encode_text([f"a photo of a {name}." for name in NAMES])
+        features = clip.encode_image(clip.preprocess(self.views.flatten(0, 1)))
+        self.scale = float(clip.scale)
+        self.text: Array = F.normalize(texts, dim=-1).numpy()
+        self.x: Array = F.normalize(features, dim=-1).numpy().reshape(IMAGES, VIEWS, -1)
+        self.logits: Array = self.scale * self.x @ self.text.T
+        self.probs = softmax(self.logits)
+
+    def confident(self, image: int) -> list[int]:
+        return sorted(range(VIEWS), key=lambda view: float(entropy(self.probs[image, view])))[:KEPT]
+
+    def run(self, name: str, views: int = 1, **settings: Any) -> list[Array]:
+        """What the method says of each image."""
+        given = settings if views == 1 else {"views": views, "fraction": 0.5, **settings}
+        method = find_method(name).build(self.clip, NAMES, method_settings(name, given), 0)
+        return [method.predict(each[:views]).probs.numpy() for each in self.views]
+
+
+@pytest.fixture(scope="module")
+def stream(tiny64: Clip, picture: Picture) -> Stream:
+    return Stream(tiny64, picture)
+
+
+def same(mine: list[Array], theirs: list[Array]) -> None:
+    assert len(mine) == len(theirs)
+    np.testing.assert_allclose(np.stack(mine), np.stack(theirs), atol=1e-9, rtol=0)
+
+
+def dota(s: Stream, *, begin: str, labels: dict[int, int]) -> list[Array]:
+    """Means and the pooled covariance from all weighted views so far, anew for every image."""
+    said: list[Array] = []
+    dim, classes = s.x.shape[-1], len(NAMES)
+    xs: list[Array] = []
+    ys: list[Array] = []
+    for i in range(IMAGES):
+        kept = s.confident(i)
+        sums = np.zeros((classes, dim)) + (s.text if begin == "text" else 0.0)
+        counts = np.ones(classes)
+        for x, y in zip(xs, ys, strict=True):
+            sums, counts = sums + np.outer(y, x), counts + y
+        means = sums / counts[:, None]
+        first = s.text if begin == "text" else np.zeros((classes, dim))
+        scatter = sum(0.5 * np.eye(dim) + np.outer(f - m, f - m) for f, m in zip(first, means, strict=True))
+        for x, y in zip(xs, ys, strict=True):
+            for k in range(classes):
+                scatter = scatter + y[k] * np.outer(x - means[k], x - means[k])
+        inverse = np.linalg.inv(0.9 * scatter / counts.sum() + 0.1 * np.eye(dim))
+        feature = s.x[i, kept].mean(0)
+        score = np.array([feature @ inverse @ m - 0.5 * m @ inverse @ m for m in means])
+        weight = min(0.3 * counts.mean() / KEPT, 0.4)
+        said.append(softmax(s.logits[i, kept].mean(0) + weight * score))
+        xs += list(s.x[i, kept])
+        ys += [np.eye(classes)[labels[i]] if i in labels else s.probs[i, view] for view in kept]
+    return said
+
+
+DOTA: dict[str, Any] = {"variance": 0.5, "shrink": 0.1, "weight_growth": 0.3, "weight_most": 0.4}
+
+
+@pytest.mark.parametrize("begin", ["zero", "text"])
+def test_dota(stream: Stream, begin: str) -> None:
+    same(stream.run("dota", VIEWS, begin=begin, **DOTA), dota(stream, begin=begin, labels={}))
+
+
+def test_dota_with_labels_that_are_taken_back_too(stream: Stream) -> None:
+    """An answer is a one-hot belief; a wrong one that is taken back was never there."""
+    labels = {0: 2, 3: 1, 4: 2, 7: 0}
+    given = method_settings("dota_labels", {"views": VIEWS, "fraction": 0.5, **DOTA})
+    method = find_method("dota_labels").build(stream.clip, NAMES, given, 0)
+    said = []
+    for i, views in enumerate(stream.views):
+        output = method.predict(views)
+        said.append(output.probs.numpy())
+        assert output.item is not None
+        assert output.score is not None
+        top = stream.probs[i, stream.confident(i)].mean(0).max()
+        assert abs(output.score - (1 - top)) < 1e-9  # DOTA asks about images of low top probability
+        method.learn(i, 3, output.item)
+        method.forget(i, 3, output.item)
+        if i in labels:
+            method.learn(i, labels[i], output.item)
+    same(said, dota(stream, begin="zero", labels=labels))
+    assert not np.allclose(said[-1], stream.run("dota", VIEWS, **DOTA)[-1], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["dota_labels"])
+def test_answers_classes_added_and_undo_as_a_user_does_them(tiny: Clip, picture: Picture, name: str) -> None:
+    learner = Learner(tiny, NAMES, name, policy="fixed", tau0=-1.0)
+    first = learner.predict_one(picture(0))
+    learner.add_class("ship")
+    learner.learn_one(first.id, "ship")  # asked before there was such a class
+    before = learner.method.snapshot().tensors
+    second = learner.predict_one(picture(1))
+    learner.learn_one(second.id, "dog")
+    assert learner.undo(second.id) == "dog"
+    learner.learn_one(second.id, "dog")
+    assert learner.undo(first.id) == "ship"
+    assert before.keys() == learner.method.snapshot().tensors.keys()
+    assert learner.predict_one(picture(2)).probs.shape == (5,)
