@@ -58,7 +58,7 @@ def check_labels(harness: Harness, first: list[Prediction]) -> None:
 
 
 def check_answers(harness: Harness, first: list[Prediction]) -> None:
-    """Answers to questions never asked are refused, and change nothing."""
+    """Answers to questions never asked are refused; these, and an answer given again, change nothing."""
     learner = harness.fresh()
     harness.walk(learner, answer, 0, 3)
     before = learner.state_dict()
@@ -71,7 +71,9 @@ def check_answers(harness: Harness, first: list[Prediction]) -> None:
                     f"An answer to question {id} was refused, but changed the state."
                 ) from None
         else:
-            raise ContractError(f"An answer was taken for question {id}, which was not open.")
+            again = id == first[0].id and same_state(learner.state_dict(), before)
+            if not again:
+                raise ContractError(f"An answer was taken for question {id}, which was not open.")
 
 
 def check_bad_images(harness: Harness, first: list[Prediction]) -> None:
