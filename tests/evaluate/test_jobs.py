@@ -150,7 +150,17 @@ def test_cut_predictions_are_noticed(tmp_path: Path, make_job: Callable[..., Job
     run_job(make_job(limit=5), tmp_path)
     path = make_job().folder(tmp_path) / PREDICTIONS
     path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(StateError, match="missing or cut"):
+    with pytest.raises(StateError, match=r"predictions\.csv is damaged.*do this run again"):
+        run_job(make_job(limit=9), tmp_path)
+
+
+def test_a_changed_state_is_noticed(tmp_path: Path, make_job: Callable[..., Job]) -> None:
+    run_job(make_job(limit=5), tmp_path)
+    [path] = make_job().folder(tmp_path).glob("state-*/*.safetensors")
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StateError, match="do this run again"):
         run_job(make_job(limit=9), tmp_path)
 
 

@@ -30,8 +30,7 @@ def import_plugins(names: Iterable[str] = ()) -> None:
     Args:
         names: Of modules, also in the working directory; or paths of files that end in .py.
     """
-    given = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
-    wanted = dict.fromkeys([*given, *(_lasting(name) for name in names)])
+    wanted = dict.fromkeys([*named_plugins(), *(_lasting(name) for name in names)])
     for entry in entry_points(group=GROUP):
         if entry.value not in _loaded:
             _loaded.add(entry.value)
@@ -42,6 +41,11 @@ def import_plugins(names: Iterable[str] = ()) -> None:
             _loaded.add(name)
     if wanted:
         os.environ[VARIABLE] = ",".join(wanted)
+
+
+def named_plugins() -> list[str]:
+    """Those that were named so far, by whichever process."""
+    return [name for name in os.environ.get(VARIABLE, "").split(",") if name]
 
 
 def _lasting(name: str) -> str:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from taps.clip import Clip
-from taps.errors import StateError
-from taps.files import read_json, write_json
+from taps.errors import DamagedError, StateError
+from taps.files import AppendFile, read_json, write_json
 from taps.learner import Learner
 from taps.stream.peak import peak_memory_mb
 from taps.stream.tally import Tally
@@ -55,8 +55,9 @@ class Pace:
 class Record:
     """Writes one run down, into a folder that exists.
 
-    A checkpoint is a saved learner plus the sizes the files had then. After a kill the files are cut back to
-    these sizes and the images after them are done again, from the same state and so with the same result.
+    A checkpoint is a saved learner plus marks: size and checksum of the files then. After a kill the files
+    are cut back to these marks and the images after them are done again, from the same state and so with the
+    same result.
 
     Args:
         folder: Of this run alone.
@@ -66,12 +67,11 @@ class Record:
     def __init__(self, folder: Path, pace: Pace = Pace()) -> None:
         self.folder, self.pace = folder, pace
         self.saved = _read_checkpoint(folder)
-        for file in (PREDICTIONS, EVENTS):
-            if (folder / file).exists():
-                os.truncate(folder / file, self.saved[file] if self.saved else 0)
-        self.predictions = (folder / PREDICTIONS).open("ab")
-        self.events = (folder / EVENTS).open("ab")
-        if self.predictions.tell() == 0:
+        marks = self.saved or {PREDICTIONS: None, EVENTS: None}
+        with _advice(folder):
+            self.predictions = AppendFile(folder / PREDICTIONS, marks[PREDICTIONS])
+            self.events = AppendFile(folder / EVENTS, marks[EVENTS])
+        if self.predictions.size == 0:
             self.predictions.write(_line(COLUMNS))
         self.last_time, self.cost = time.perf_counter(), 0.0
 
@@ -82,7 +82,10 @@ class Record:
 
     def learner(self, clip: Clip) -> Learner | None:
         """The learner of the last checkpoint; None where there is none."""
-        return None if self.saved is None else Learner.load(self.folder / self.saved["state"], clip=clip)
+        if self.saved is None:
+            return None
+        with _advice(self.folder, StateError):
+            return Learner.load(self.folder / self.saved["state"], clip=clip)
 
     def tally(self) -> Tally:
         """The counts of the last checkpoint; zeros where there is none."""
@@ -150,11 +153,10 @@ class Record:
         tally.peak_mem_mb = max(tally.peak_mem_mb, peak_memory_mb(learner.clip.device))
         state = f"state-{tally.position}-{tally.answered}"
         learner.save(self.folder / state)
-        for file in (self.predictions, self.events):  # no file is shorter than the checkpoint says
-            file.flush()
-            os.fsync(file.fileno())
-        sizes = {PREDICTIONS: self.predictions.tell(), EVENTS: self.events.tell()}
-        self.saved = {"state": state, "tally": asdict(tally), **sizes}
+        self.predictions.flush(sync=True)  # no file is shorter than the checkpoint says
+        self.events.flush(sync=True)
+        marks = {PREDICTIONS: self.predictions.mark, EVENTS: self.events.mark}
+        self.saved = {"state": state, "tally": asdict(tally), **marks}
         write_json(self.folder / CHECKPOINT, self.saved)
         self._remove_states(kept=state)
         self.last_time = time.perf_counter()
@@ -184,20 +186,27 @@ def read_events(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _read_checkpoint(folder: Path) -> dict[str, Any] | None:
-    """The last checkpoint whose state is there and whose files are at least as long as it says."""
+    """The last checkpoint; None where there is none."""
     path = folder / CHECKPOINT
     if not path.is_file():
         return None
-    try:
+    with _advice(folder):
         saved = read_json(path)
-        whole = (folder / saved["state"]).is_dir() and all(
-            (folder / file).stat().st_size >= saved[file] for file in (PREDICTIONS, EVENTS)
-        )
-    except (StateError, KeyError, OSError) as error:
-        raise StateError(f"{path} is damaged ({error}); remove {folder} to do this run again.") from error
-    if not whole:
-        raise StateError(f"Files of the run in {folder} are missing or cut; remove it to do this run again.")
+        if not {"state", "tally", PREDICTIONS, EVENTS} <= saved.keys():
+            raise DamagedError(f"{path} is damaged (it says too little)")
+        if not (folder / saved["state"]).is_dir():
+            raise DamagedError(f"{folder / saved['state']} is missing")
     return saved
+
+
+@contextmanager
+def _advice(folder: Path, damage: type[StateError] = DamagedError) -> Iterator[None]:
+    """Say what to do about a damaged run."""
+    try:
+        yield
+    except damage as error:
+        told = str(error).rstrip(".")
+        raise StateError(f"{told}; remove {folder} to do this run again.") from error
 
 
 def _line(values: Sequence[Any]) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any
 from taps.clip import Clip
 from taps.errors import SettingsError, StateError
 from taps.files import read_json
+from taps.methods.registry import load_plugins
 from taps.stream.options import RunOptions
 from taps.stream.record import EVENTS, SPEC
 from taps.stream.stream import Stream
@@ -35,8 +36,9 @@ def check_identity(folder: Path, now: dict[str, Any]) -> None:
 
 
 def stored_options(out: Path) -> RunOptions:
-    """The options of the run in a folder."""
+    """The options of the run in a folder; methods of the user's own are made known again."""
     spec = read_json(out / SPEC)
+    load_plugins(spec.get("plugins", ()))
     known = {item.name for item in fields(RunOptions)}
     try:
         return RunOptions(**{name: value for name, value in spec["options"].items() if name in known})

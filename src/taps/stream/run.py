@@ -17,6 +17,7 @@ from taps.data.names import read_names
 from taps.errors import DataError, SettingsError
 from taps.files import write_json
 from taps.learner import Learner
+from taps.methods.plugins import named_plugins
 from taps.methods.registry import find_method
 from taps.oracles import Console, Oracle
 from taps.prompts.classifier import check_classes
@@ -48,7 +49,7 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
             raise DataError(
                 f"{out} holds a run already; add --resume to go on with it, or choose another directory."
             )
-        spec = {"options": options.plain(), **identity(clip, stream)}
+        spec = {"options": options.plain(), "plugins": named_plugins(), **identity(clip, stream)}
         check_identity(out, spec)
         with closing(Record(out)) as record:
             if len(stream) < record.position:
