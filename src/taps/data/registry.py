@@ -30,7 +30,6 @@ class NamedSet:
         per_class: How many test images each class has, where all have the same.
         class_folders: Whether the folders in the root are classes.
         ignored: Folders in the root that are rightly not used.
-        learning_rate: The paper's learning rate on this set.
         buffer: The paper's buffer size on this set.
         aliases: Other names it goes by.
     """
@@ -48,7 +47,6 @@ class NamedSet:
     per_class: int | None = None
     class_folders: bool = False
     ignored: tuple[str, ...] = ()
-    learning_rate: float | None = None
     buffer: int | None = None
     aliases: tuple[str, ...] = ()
 

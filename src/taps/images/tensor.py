@@ -80,7 +80,7 @@ def same_picture(mine: Tensor, theirs: Tensor) -> bool:
 
 
 def view_plan(image: PixelArray, boxes: Tensor, flips: Tensor, size: int) -> NDArray[np.float64]:
-    """Where each view lies, for the kernel: view 0 first [1 + count, 9].
+    """Where each view lies, view 0 first [1 + count, 9].
 
     The columns are begin, scale, lowest and highest pixel across, the same down, and whether it is mirrored.
     """
@@ -114,7 +114,7 @@ def batched_views(
         dtype: Number type of the products; half precision costs a few hundredths of a grey level.
     """
     height, width = image.shape[:2]
-    plan = _send(torch.from_numpy(_plan(height, width, boxes, flips, size)), device)
+    plan = _send(torch.from_numpy(_filter_plan(image, boxes, flips, size)), device)
     # Flipping the top bit of a byte and reading it as signed takes 128 off.
     centred = _send(torch.from_numpy((image ^ MIDDLE).view(np.int8)), device)
     tall = _padded(height)
@@ -141,26 +141,20 @@ def _send(tensor: Tensor, device: torch.device) -> Tensor:
     return torch.empty_like(tensor, pin_memory=True).copy_(tensor).to(device, non_blocking=True)
 
 
-def _plan(height: int, width: int, boxes: Tensor, flips: Tensor, size: int) -> FloatArray:
+def _filter_plan(image: PixelArray, boxes: Tensor, flips: Tensor, size: int) -> FloatArray:
     """Where each output pixel looks, [2 axes, 1 + count, 3 + size], float32: all the device has to be told.
 
     The first three columns are the first pixel a view may read, how many, and one over the filter's width;
     then come the centres of the output pixels, counted from that first pixel in units of the filter's width.
     Made by numpy, whose small operations cost the least.
     """
-    left, top, right, bottom = centre_box(height, width, size)
-    crops = boxes.numpy().astype(np.float64)
-    low, extent, start = np.zeros((3, 2, len(crops) + 1))
-    low[0, 1:], low[1, 1:] = crops[:, 1], crops[:, 0]
-    extent[0, 1:], extent[1, 1:] = crops[:, 3], crops[:, 2]
-    scale = extent / size
-    extent[:, 0] = width, height
-    start[:, 0] = left, top
-    scale[:, 0] = (right - left) / size, (bottom - top) / size
-    centre = start[:, :, None] + (np.arange(size) + 0.5) * scale[:, :, None]
-    centre[0, 1:][flips.numpy()] = centre[0, 1:][flips.numpy()][:, ::-1]
+    plan = view_plan(image, boxes, flips, size)
+    begin, scale, low, high = plan[:, :8].reshape(-1, 2, 4).transpose(2, 1, 0).copy()  # each [2, 1 + count]
+    centre = (begin - low)[:, :, None] + (np.arange(size) + 0.5) * scale[:, :, None]
+    mirrored = plan[:, 8] > 0
+    centre[0, mirrored] = centre[0, mirrored, ::-1]
     shrink = 1 / np.maximum(scale, 1)
-    columns = np.stack([low, extent, shrink], axis=2)
+    columns = np.stack([low, high - low, shrink], axis=2)
     return np.concatenate([columns, centre * shrink[:, :, None]], axis=2, dtype=np.float32)
 
 
