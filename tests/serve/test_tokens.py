@@ -107,8 +107,9 @@ def test_a_wider_address_needs_a_token(tmp_path) -> None:
 
 
 def test_roles_are_checked(tmp_path) -> None:
-    tokens = Tokens(Store(str(tmp_path)).open())
-    with pytest.raises(SettingsError, match="roles"):
-        tokens.create("x", ("root",))
-    with pytest.raises(SettingsError, match="0 seconds"):
-        tokens.create("x", ("label",), seconds=0)
+    with Store(str(tmp_path)).open() as store:
+        tokens = Tokens(store)
+        with pytest.raises(SettingsError, match="roles"):
+            tokens.create("x", ("root",))
+        with pytest.raises(SettingsError, match="0 seconds"):
+            tokens.create("x", ("label",), seconds=0)

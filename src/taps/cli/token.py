@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,9 +37,9 @@ def create(
     files: Files = None,
 ) -> None:
     """Make a token and print it, this once. With the first one, everybody needs one."""
-    made, secret = _tokens(store, files).create(
-        name or "/".join(role), tuple(role), stream=stream, seconds=None if days is None else days * 86400
-    )
+    seconds = None if days is None else days * 86400
+    with _tokens(store, files) as tokens:
+        made, secret = tokens.create(name or "/".join(role), tuple(role), stream=stream, seconds=seconds)
     print(f"Token {made.id}, shown this once:", file=sys.stderr)
     print(secret)
 
@@ -49,7 +51,9 @@ def list_tokens(store: Place, files: Files = None) -> None:
     from rich.table import Table
 
     table = Table("id", "name", "roles", "stream", "made", "expires", "state")
-    for token in _tokens(store, files).list():
+    with _tokens(store, files) as tokens:
+        found = tokens.list()
+    for token in found:
         if token.parent is None:
             over = token.expires is not None and token.expires <= time.time()
             state = "revoked" if token.revoked else "expired" if over else "counts"
@@ -70,15 +74,19 @@ def revoke(
     store: Place, id: Annotated[str, typer.Argument(help="As `list` shows it.")], files: Files = None
 ) -> None:
     """End a token, and the browser sessions opened with it."""
-    _tokens(store, files).revoke(id)
+    with _tokens(store, files) as tokens:
+        tokens.revoke(id)
     print(f"Token {id} counts no more.")
 
 
-def _tokens(store: str, files: Path | None) -> Tokens:
+@contextmanager
+def _tokens(store: str, files: Path | None) -> Iterator[Tokens]:
+    """The tokens of a store; the first ones may be made before a service is started."""
     from taps.serve.store import Store
     from taps.serve.tokens import Tokens
 
-    return Tokens(Store(store, files).open())
+    with Store(store, files) as opened:
+        yield Tokens(opened.open())
 
 
 def _day(at: float | None) -> str:

@@ -84,13 +84,16 @@ class Keeper:
     def _load(self) -> None:
         began = time.monotonic()
         try:
-            self._tail = self.store.events(self.stream.id, self._older())
+            found = self.snapshots.newest(self.clip, self.store.last_seq(self.stream.id))
+            first = min(self._older(), found.seq if found else 0)
+            self._tail = self.store.events(self.stream.id, first)
             self.read_deadlines()
         except StoreDownError as error:
             if self._tail is None:
                 raise
             self.fail(error)
-        self._take(restore(self.stream, self.clip, self.snapshots, self.store.blobs, self._tail))
+            found = self.snapshots.newest(self.clip, self.seq)
+        self._take(restore(self.stream, self.clip, found, self.store.blobs, self._tail))
         seconds = round(time.monotonic() - began, 3)
         log.info("loaded", extra={"stream": self.stream.name, "replayed": self.replayed, "seconds": seconds})
 

@@ -13,7 +13,7 @@ from taps.learner import Learner
 from taps.serve.blobs import Blobs
 from taps.serve.errors import GoneError
 from taps.serve.records import Event, Stream
-from taps.serve.snapshots import Found, Snapshots
+from taps.serve.snapshots import Found
 
 LOST = "lost"  # the value `taps recover` gives to a predict event whose image is gone
 STAND_IN = np.full((32, 32, 3), 128, np.uint8)  # is predicted in its place, so that ids stay right
@@ -44,26 +44,23 @@ def fresh(stream: Stream, clip: Clip) -> Learner:
     return Learner(clip, stream.classes, stream.method, seed=stream.seed, **stream.settings)
 
 
-def restore(stream: Stream, clip: Clip, snapshots: Snapshots, blobs: Blobs, log: Sequence[Event]) -> Replayed:
+def restore(stream: Stream, clip: Clip, found: Found | None, blobs: Blobs, log: Sequence[Event]) -> Replayed:
     """Bring a stream's learner to the end of its log, or to the last event before one that is damaged.
 
     Args:
         stream: How it began.
         clip: The model.
-        snapshots: Of this stream.
+        found: The newest whole snapshot; None where the learner begins anew.
         blobs: The images.
-        log: At least the events after the newest whole snapshot.
+        log: At least the events after the snapshot.
     """
-    found = snapshots.newest(clip) or Found(fresh(stream, clip), 0)
+    found = found or Found(fresh(stream, clip), 0)
     replayed = Replayed(found.learner, found.seq)
     for event in log:
         if event.seq <= replayed.seq:
             continue
         if event.seq != replayed.seq + 1:
-            raise StateError(
-                f"No snapshot of stream {stream.name!r} is whole and the events up to {event.seq - 1} cannot "
-                "be replayed; put the snapshots back from a backup."
-            )
+            raise StateError(f"Events of stream {stream.name!r} are missing before {event.seq}.")
         try:
             apply(replayed, event, blobs)
         except (StateError, GoneError) as error:

@@ -38,7 +38,8 @@ def is_loopback(host: str) -> bool:
 
 def check_exposure(host: str, tokens: Tokens) -> None:
     """Refuse to be reached from other machines while nobody needs a token."""
-    if not is_loopback(host) and not tokens.any():
+    closed = tokens.any()
+    if not closed and not is_loopback(host):
         raise SettingsError(
             f"Bound to {host} everybody who reaches this machine could use the service; make a token first "
             "(`taps token create STORE --role admin`), or stay on 127.0.0.1."

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -61,12 +61,7 @@ class Service:
         self._probed: tuple[float, str | None] = (0.0, None)
 
     def __enter__(self) -> Service:
-        try:
-            self._stack.enter_context(locked(self.store.files))
-        except StateError:
-            raise StateError(
-                f"Another process uses the store in {self.store.files}; stop it, or give another --store."
-            ) from None
+        self._stack.enter_context(hold(self.store))
         try:
             self.store.open()
             self._check_model()
@@ -174,6 +169,22 @@ class Service:
             if trouble is not None and trouble not in found:
                 found.append(trouble)
         return found
+
+
+@contextmanager
+def hold(store: Store) -> Iterator[None]:
+    """Be the one process that writes to a store."""
+    try:
+        lock = locked(store.files)
+        lock.__enter__()
+    except StateError:
+        raise StateError(
+            f"Another process uses the store in {store.files}; stop it, or give another --store."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.__exit__(None, None, None)
 
 
 def check_settings(settings: dict[str, Any]) -> None:

@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,23 +81,17 @@ class Snapshots:
             return f"The snapshot {place} is damaged ({error!r})."
         return None
 
-    def newest(self, clip: Clip) -> Found | None:
-        """The newest learner that is whole; None where there is none."""
-        for found in self.whole(clip):
-            return found
-        return None
-
-    def whole(self, clip: Clip) -> Iterator[Found]:
-        """Learners that are whole, the newest first."""
+    def newest(self, clip: Clip, last: int) -> Found | None:
+        """The newest learner that is whole and has seen no event after `last`; damaged ones are set aside."""
         for seq in reversed(self.seqs()):
             wrong = self.check(seq)
-            if wrong is None:
-                yield Found(Learner.load(self.folder / f"{seq:012d}", clip), seq)
-            else:
-                log.error(wrong)
-                self._set_aside(seq)
+            if wrong is None and seq <= last:
+                return Found(Learner.load(self.folder / f"{seq:012d}", clip), seq)
+            log.error(wrong or f"The snapshot {self.folder / f'{seq:012d}'} is newer than the log.")
+            self.set_aside(seq)
+        return None
 
-    def _set_aside(self, seq: int) -> None:
+    def set_aside(self, seq: int) -> None:
         """A damaged snapshot is none of the two that are kept."""
         place = self.folder / f"{seq:012d}"
         with suppress(OSError):

@@ -65,8 +65,22 @@ class Store:
             raise StateError(f"The folder {self.files} belongs to another database; give its own.")
         return self
 
+    @classmethod
+    def existing(cls, place: str, files: Path | None = None) -> Store:
+        """One that is there already; a mistyped name makes no new one."""
+        folder = Path(place) if files is None else files
+        if not (folder / IDENTITY).is_file():
+            raise StateError(f"There is no store in {folder}; check its name.")
+        return cls(place, files)
+
     def close(self) -> None:
         self.database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def snapshots(self, stream: int) -> Snapshots:
         return Snapshots(self.files / "snapshots" / str(stream))

@@ -1,0 +1,135 @@
+"""Is everything as it should be? Looks at a whole store, changes nothing, says in sentences what is wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import Text, cast, func, select, text
+
+from taps.errors import StateError
+from taps.files import PART
+from taps.serve import tables as t
+from taps.serve.errors import GoneError, StoreDownError
+from taps.serve.records import Stream
+from taps.serve.replay import LOST, image_of
+from taps.serve.store import IDENTITY, Store
+
+LITTLE = 500 << 20  # bytes of free disk that are few
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something worth saying.
+
+    Attributes:
+        sentence: What is wrong, and what to do.
+        bad: Whether anything acknowledged is lost or in danger; otherwise it is good to know.
+    """
+
+    sentence: str
+    bad: bool = True
+
+
+def examine(store: Store) -> Iterator[Finding]:
+    """Everything that is not as it should be."""
+    try:
+        yield from _database(store)
+        for stream in store.streams():
+            yield from _log(store, stream)
+            yield from _snapshots(store, stream)
+        yield from _images(store)
+    except StoreDownError as error:
+        yield Finding(f"{error} Start the database, or check its address.")
+    yield from _disk(store)
+
+
+def _database(store: Store) -> Iterator[Finding]:
+    with store.database.read() as connection:
+        if store.database.sqlite:
+            said = connection.execute(text("PRAGMA integrity_check")).scalars().all()
+            if said != ["ok"]:
+                yield Finding(f"SQLite finds the database damaged ({said[0]}); put a backup in its place.")
+    file = store.files / IDENTITY
+    if not file.is_file() or file.read_text().strip() != store.note(IDENTITY):
+        yield Finding(f"{store.files} is not the folder of this database; give the one it began with.")
+
+
+def _log(store: Store, stream: Stream) -> Iterator[Finding]:
+    """Events without gaps, and one prediction for each predict event."""
+    name, e, p = stream.name, t.events.c, t.predictions.c
+    with store.database.read() as connection:
+        count, last = connection.execute(
+            select(func.count(), func.max(e.seq)).where(e.stream == stream.id)
+        ).one()
+        asked = select(func.count()).where(e.stream == stream.id, e.kind == "predict")
+        predicted = connection.scalar(asked)
+        rows, newest = connection.execute(
+            select(func.count(), func.max(p.id)).where(p.stream == stream.id)
+        ).one()
+        lost = connection.scalar(asked.where(cast(e.value, Text) == json.dumps(LOST)))
+    if count != (last or 0):
+        yield Finding(
+            f"Stream {name!r}: {(last or 0) - count} events of the log are missing; put a backup back."
+        )
+    if not predicted == rows == (0 if newest is None else newest + 1):
+        yield Finding(
+            f"Stream {name!r}: {predicted} predict events, but {rows} predictions; put a backup back."
+        )
+    if lost:
+        yield Finding(f"Stream {name!r}: {lost} images were lost; grey ones stand in for them.", bad=False)
+
+
+def _snapshots(store: Store, stream: Stream) -> Iterator[Finding]:
+    """Snapshots that match their checksums, and all it takes to replay what came after."""
+    snapshots, whole = store.snapshots(stream.id), 0
+    last = store.last_seq(stream.id)
+    for seq in snapshots.seqs():
+        wrong = snapshots.check(seq)
+        if wrong is None and seq > last:
+            wrong = f"The snapshot {seq} of stream {stream.name!r} is newer than the log."
+        if wrong is None:
+            whole = seq
+        else:
+            yield Finding(f"{wrong} The older one will be used; `taps recover` sets this one aside.")
+    for place in snapshots.folder.glob("*.damaged"):
+        yield Finding(
+            f"{place} was found damaged and set aside; remove it when you have looked at it.", bad=False
+        )
+    for event in store.events(stream.id, whole):
+        if event.kind != "predict" or event.value == LOST:
+            continue
+        try:
+            image_of(event, store.blobs)
+        except (StateError, GoneError) as error:
+            yield Finding(
+                f"Stream {stream.name!r} cannot be replayed beyond event {event.seq - 1}: {error} Put the "
+                "file back from a backup, or run `taps recover`, which goes on without it."
+            )
+
+
+def _images(store: Store) -> Iterator[Finding]:
+    """Every image that is to be kept is there and whole; none is there for nothing."""
+    with store.database.read() as connection:
+        kept = set(connection.scalars(select(t.predictions.c.image).distinct().where(t.predictions.c.kept)))
+    for image in sorted(kept):
+        try:
+            store.blobs.read(image)
+        except (StateError, GoneError) as error:
+            yield Finding(f"{error} It is still wanted: {store.blobs.path(image)}.")
+    extra = sum(name not in kept for name in store.blobs.names())
+    if extra:
+        yield Finding(f"{extra} images belong to no record; the next start removes them.", bad=False)
+
+
+def _disk(store: Store) -> Iterator[Finding]:
+    parts = list(store.files.rglob(f"*{PART}"))
+    if parts:
+        yield Finding(
+            f"{len(parts)} files are half written, by a running service or one that was killed.", bad=False
+        )
+    free = shutil.disk_usage(store.files).free
+    if free < LITTLE:
+        yield Finding(f"Only {free >> 20} MB are free in {store.files}; make room soon.")

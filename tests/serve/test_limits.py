@@ -1,0 +1,112 @@
+"""Too much is refused early, with the right status and a sentence."""
+
+from __future__ import annotations
+
+import io
+import struct
+import threading
+import zlib
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from taps.serve.errors import TooManyError
+from taps.serve.limits import Limits, Rates, check_image
+from taps.serve.service import Service
+from tests.serve.conftest import beginning, client_of, png
+
+PREDICT = "/v1/streams/pets/predict"
+
+
+@pytest.fixture
+def http(service: Service) -> Iterator[TestClient]:
+    service.create(beginning(), "test")
+    yield from client_of(service, Limits(body=50_000, pixels=10_000, queue=1))
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG whose header promises more than its few bytes hold."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b""))
+        + chunk(b"IEND", b"")
+    )
+
+
+def test_a_body_is_counted_while_it_comes_in(http: TestClient) -> None:
+    sent = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal sent
+        while sent < 10_000_000:
+            sent += 10_000
+            yield b"x" * 10_000
+
+    assert http.post(PREDICT, content=endless()).status_code == 413
+    assert http.post(PREDICT, content=b"x" * 50_001).status_code == 413
+    assert http.post(PREDICT, files={"image": b"x" * 60_000}).status_code == 413
+
+
+@pytest.mark.parametrize(("width", "height"), [(101, 100), (20_000, 20_000), (60_000, 60_000)])
+def test_pixels_are_counted_before_decoding(http: TestClient, width: int, height: int) -> None:
+    refused = http.post(PREDICT, content=bomb(width, height))
+    assert refused.status_code == 413
+    assert "pixels" in refused.json()["detail"]
+
+
+def test_formats_are_a_list(http: TestClient) -> None:
+    data = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(data, "PPM")
+    for body in (data.getvalue(), b"", b"GIF89a", b"<svg/>", b"%!PS-Adobe"):
+        assert http.post(PREDICT, content=body).status_code == 415
+    assert http.post(PREDICT, json={"image": 1}).status_code == 415
+    assert http.post(PREDICT, data={"other": "x"}, files={"file": png(1)}).status_code == 422
+    check_image(png(1), Limits())
+
+
+def test_an_image_broken_inside_is_refused_and_leaves_nothing(http: TestClient, service: Service) -> None:
+    whole = png(3)
+    for broken in (whole[:-20], whole[:60] + b"\0" + whole[61:]):
+        assert http.post(PREDICT, content=broken).status_code in (415, 422)
+    assert http.get("/v1/streams/pets/stats").json()["seen"] == 0
+    assert list(service.store.blobs.names()) == []
+
+
+def test_a_full_queue_is_told_at_once(service: Service) -> None:
+    service.create(beginning(), "test")
+    owner = service.owner("pets")
+    busy, go = threading.Event(), threading.Event()
+    owner.send(lambda live: (busy.set(), go.wait()))
+    busy.wait()
+    for _ in range(service.queue):
+        owner.send(lambda live: None)
+    for client in client_of(service):
+        refused = client.post(PREDICT, content=png(1))
+        assert refused.status_code == 429
+        assert refused.headers["Retry-After"] == "1"
+        go.set()
+
+
+def test_a_rate_for_each_caller() -> None:
+    rates = Rates(rate=1e-9 + 2.0)
+    for _ in range(4):
+        rates.take("a")
+    with pytest.raises(TooManyError, match="slow down"):
+        rates.take("a")
+    rates.take("b")
+
+
+def test_the_headers_a_browser_needs(http: TestClient) -> None:
+    headers = http.get("/healthz").headers
+    assert "unsafe-inline" not in headers["content-security-policy"]
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "DENY"
