@@ -15,6 +15,13 @@ import tomllib
 from pathlib import Path
 
 MODULES = {
+    "active/buffer": ["active/test_buffer.py"],
+    "active/chooser": ["active/test_selection.py"],
+    "active/decision": ["active/test_policy.py"],
+    "active/pace": ["active/test_selection.py"],
+    "active/policy": ["active/test_policy.py"],
+    "active/quantiles": ["active/test_quantiles.py"],
+    "active/scores": ["active/test_selection.py"],
     "adapt/gradient": ["adapt/test_gradient.py"],
     "adapt/losses": ["adapt/test_losses.py"],
     "adapt/memory": ["adapt/test_memory.py", "adapt/test_step.py"],

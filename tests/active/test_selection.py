@@ -80,6 +80,12 @@ def test_scores_of_a_prediction():
     assert scarcity(np.array([0.0, 1.0, 0.0, 0.0]), counts) == 1.0
 
 
+def test_narrowness_is_between_the_two_likeliest_of_many():
+    for probs in np.random.default_rng(0).dirichlet(np.ones(9), size=50):
+        *_, second, first = sorted(probs)
+        assert narrowness(probs) == pytest.approx(1 - (first - second))
+
+
 def test_density_is_the_mean_likeness_to_the_nearest_of_the_last():
     rng = np.random.default_rng(0)
     features = rng.normal(size=(50, 6))
@@ -126,3 +132,147 @@ def test_rounding_buys_no_question_of_an_exact_pace(rate, images, asked):
     """0.07 · 100 is a hair above 7 in binary. Scores rise, so that each is asked about where it may be."""
     policy = Paced(rate)
     assert sum(policy.decide(float(score)).ask for score in range(images)) == asked
+
+
+def reference_pace(scores, allowed, rate, window, horizon):
+    """The rule read off its description, with a sorted list of the last scores."""
+    asked = seen = 0
+    recent, threshold, decisions = [], math.inf, []
+    for score, may in zip(scores, allowed, strict=True):
+        if not abs(score) < 1e100:
+            decisions.append((False, threshold))
+            continue
+        seen += 1
+        recent = [*recent, score][-window:]
+        due = rate * seen
+        if asked >= math.ceil(due - 1e-9):
+            decisions.append((False, math.inf))
+            continue
+        share = min(1.0, max(0.0, rate + (due - asked - 0.5) / horizon))
+        above = math.floor(share * len(recent) + 1e-9)
+        everything = due - asked >= 2 or above >= len(recent)
+        threshold = -math.inf if everything else sorted(recent)[len(recent) - above - 1]
+        ask = may and score > threshold
+        asked += ask
+        decisions.append((ask, threshold))
+    return decisions, asked, seen
+
+
+@pytest.mark.parametrize(
+    ("rate", "window", "horizon"),
+    [(0.05, 200, None), (0.3, 7, None), (0.5, 2, None), (0.1, 50, 3.0), (0.1, 10, 200.0)],
+)
+@pytest.mark.parametrize("name", ["normal", "two values", "falling"])
+def test_pace_is_the_rule_as_described(name, rate, window, horizon):
+    rng = np.random.default_rng(7)
+    scores = STREAMS[name](rng, 500).tolist()
+    scores[100], scores[101], scores[250] = math.nan, -math.inf, 1e100
+    allowed = (rng.random(500) < 0.8).tolist()
+    policy = Paced(rate, window, horizon)
+    decisions = [policy.decide(score, may) for score, may in zip(scores, allowed, strict=True)]
+    expected, asked, seen = reference_pace(scores, allowed, rate, window, horizon or 1 / rate)
+    assert [(decision.ask, decision.threshold) for decision in decisions] == expected
+    assert (policy.asked, policy.seen, policy.skipped) == (asked, seen, 3)
+
+
+def test_pace_takes_a_twentieth_of_the_last_two_hundred_unless_told():
+    state = Paced().state_dict()
+    assert (state["asked"], state["seen"], state["skipped"]) == (0, 0, 0)
+    plain, told = Paced(), Paced(rate=0.05, window=200, horizon=20.0)
+    for score in np.random.default_rng(2).normal(size=450):
+        assert plain.decide(score) == told.decide(score)
+    assert (told.asked, told.seen) == (plain.asked, 450)
+
+
+def test_a_window_must_hold_one_of_the_top():
+    Paced(0.1, window=10)
+    with pytest.raises(SettingsError, match=r"window=9 is too short to have a top 0\.1; use at least 10"):
+        Paced(0.1, window=9)
+    with pytest.raises(SettingsError, match="window"):
+        Paced(0.1, window=-1)
+
+
+def test_pace_is_saved_before_and_after_its_first_threshold():
+    for images in (0, 1, 30):
+        one, other = Paced(0.1), Paced(0.1)
+        for score in range(images):
+            one.decide(float(score % 7))
+        state = json.loads(json.dumps(one.state_dict(), allow_nan=False))
+        other.decide(5.0)
+        other.load_state_dict(state)
+        assert other.state_dict() == one.state_dict()
+        assert one.decide(math.nan) == other.decide(math.nan)
+
+
+def test_rules_are_what_their_names_say():
+    """Each rule on two images, against its own formula."""
+    rng = np.random.default_rng(3)
+    features, probs = rng.normal(size=(4, 5)), rng.dirichlet(np.ones(3), size=4)
+    counts = np.array([0.0, 2.0, 5.0])
+    told = [
+        (f, p, 0.1 * i, counts, lambda x: float(x[0]))
+        for i, (f, p) in enumerate(zip(features, probs, strict=True))
+    ]
+    expected = {
+        "random": [np.random.default_rng([9, i]).random() for i in range(4)],
+        "entropy": [0.0, 0.1, 0.2, 0.3],
+        "margin": [1 - (sorted(p)[2] - sorted(p)[1]) for p in probs],
+        "leverage": features[:, 0].tolist(),
+        "coverage": [p[0] + p[1] / 3 + p[2] / 6 for p in probs],
+    }
+    for rule, wanted in expected.items():
+        chooser = Chooser(rule, 5, seed=9)
+        assert [chooser.score(*each) for each in told] == pytest.approx(wanted), rule
+        assert chooser.arrays() == {}
+        assert chooser.values() == {"rule": rule, "seed": 9, "images": 4, "remembered": 0}
+
+
+def test_density_weighs_entropy_by_how_typical_an_image_is():
+    rng = np.random.default_rng(4)
+    features, probs = rng.normal(size=(30, 5)), rng.dirichlet(np.ones(3), size=30)
+    chooser, seen = Chooser("density", 5, seed=0), Recent(5)
+    scores = []
+    for feature, prob in zip(features, probs, strict=True):
+        scores.append(chooser.score(feature, prob, 0.0, np.zeros(3), lambda x: 0.0))
+        typical = max(0.0, seen.density(feature))
+        assert scores[-1] == pytest.approx(typical * -sum(p * math.log(p) for p in prob))
+        seen.add(feature)
+    assert scores[0] == 0.0
+    assert 0.0 in scores[1:]  # an outlier is not wanted at all, and not less than that
+    assert chooser.values()["remembered"] == 30
+    np.testing.assert_array_equal(chooser.arrays()["chooser.recent"][:30], features)
+
+
+def test_what_a_chooser_was_restored_from_stays_as_it_was():
+    one, other = Chooser("density", 2, seed=0), Chooser("density", 2, seed=0)
+    arrays = {name: array.copy() for name, array in one.arrays().items()}
+    other.restore(arrays, one.values())
+    other.score(np.ones(2), np.array([0.5, 0.5]), 0.0, np.zeros(2), lambda x: 0.0)
+    assert not arrays["chooser.recent"].any()
+    with pytest.raises(StateError, match="asks by 'density', this one by 'margin'"):
+        Chooser("margin", 2, seed=0).restore(arrays, one.values())
+
+
+def test_the_last_256_images_and_the_ten_nearest_are_looked_at_unless_told():
+    rng = np.random.default_rng(5)
+    features = 0.01 * rng.normal(size=(300, 3))  # of any length: directions are compared
+    recent = Recent(3)
+    for feature in features:
+        recent.add(feature)
+    assert len(recent.held) == 256
+    probe = rng.normal(size=3)
+    held = features[44:] - features[44:].mean(axis=0)
+    away = probe - features[44:].mean(axis=0)
+    cosines = held @ away / np.linalg.norm(held, axis=1) / np.linalg.norm(away)
+    assert recent.density(probe) == pytest.approx(np.sort(cosines)[-10:].mean())
+
+
+def test_images_at_their_own_centre_are_like_nothing_and_no_division_by_zero():
+    recent = Recent(2, size=4, neighbours=3)
+    recent.add(np.array([1.0, 2.0]))
+    assert recent.density(np.array([3.0, 4.0])) == 0.0  # one image is its own centre
+    recent.add(np.array([3.0, 2.0]))
+    assert recent.density(np.array([4.0, 2.0])) == pytest.approx(0.0)  # one ahead, one behind: +1 and −1
+    for wrong in ({"size": -1}, {"neighbours": -1}, {"size": 1.5}):
+        with pytest.raises(SettingsError, match=f"^{next(iter(wrong))}="):
+            Recent(2, **wrong)
