@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import statistics
 
 import numpy as np
@@ -259,33 +260,52 @@ def test_numpy_entropies_leave_plain_numbers_in_the_state():
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "sentence"),
     [
-        {"name": "oracle"},
-        {"name": "dynamic", "rate": 0.0},
-        {"name": "dynamic", "rate": 1.0},
-        {"name": "fixed", "rate": -0.1},
-        {"name": "dynamic", "rate": math.nan},
-        {"name": "dynamic", "switch_at": 7.5},
-        {"name": "dynamic", "warmup": -1},
-        {"name": "dynamic", "warmup": 2.5},
-        {"name": "dynamic", "tau0": math.nan},
-        {"name": "dynamic", "tau0_relative": 0.5},
-        {"name": "quantile", "window": 10},
-        {"name": "dynamic", "budget": "harsh"},
-        {"name": "dynamic", "budget": -1},
-        {"name": "dynamic", "budget": True},
+        ({"name": "oracle"}, "policy='oracle' is unknown; choose dynamic, quantile, random, fixed or paced."),
+        ({"name": "dynamic", "rate": 0.0}, "rate=0.0 is not a rate;"),
+        ({"name": "dynamic", "rate": 1.0}, "rate=1.0 is not a rate;"),
+        ({"name": "fixed", "rate": -0.1}, "rate=-0.1 is not a rate;"),
+        ({"name": "dynamic", "rate": math.nan}, "rate=nan is not a rate;"),
+        ({"name": "dynamic", "switch_at": 7.5}, "switch_at=7.5 is not a rate;"),
+        ({"name": "dynamic", "warmup": -1}, "warmup=-1 is not a count;"),
+        ({"name": "dynamic", "warmup": 2.5}, "warmup=2.5 is not a count;"),
+        ({"name": "quantile", "warmup": -1}, "warmup=-1 is not a count;"),
+        ({"name": "dynamic", "tau0": math.nan}, "tau0=nan is not a threshold;"),
+        ({"name": "fixed", "tau0": math.inf}, "tau0=inf is not a threshold;"),
+        ({"name": "dynamic", "tau0_relative": 0.5}, "tau0_relative=0.5 needs the number of classes;"),
+        ({"name": "fixed", "tau0_relative": 0.5, "classes": 0}, "tau0_relative=0.5 needs the number"),
+        ({"name": "fixed", "tau0_relative": math.nan, "classes": 2}, "tau0_relative=nan is not a threshold;"),
+        ({"name": "quantile", "window": 19}, "window=19 is too short to have a top 0.05; use at least 20."),
+        ({"name": "quantile", "window": -1}, "window=-1 is not a count;"),
+        ({"name": "dynamic", "budget": "harsh"}, "budget='harsh' is not a budget;"),
+        ({"name": "dynamic", "budget": -1}, "budget=-1 is not a budget;"),
+        ({"name": "dynamic", "budget": True}, "budget=True is not a budget;"),
     ],
 )
-def test_bad_settings_are_refused(settings):
-    name = settings.pop("name")
-    with pytest.raises(SettingsError):
-        make_policy(name, **settings)
+def test_bad_settings_are_refused(settings, sentence):
+    with pytest.raises(SettingsError, match=f"^{re.escape(sentence)}"):
+        make_policy(**settings)
 
 
-def test_a_cap_without_a_limit_is_refused():
-    with pytest.raises(SettingsError):
-        Capped(Fixed(1.0))
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({}, "A hard budget needs a rate or a total number of questions; give one of them."),
+        ({"rate": 2.0}, "rate=2.0 is not a rate;"),
+        ({"rate": 0.1, "slack": -1}, "slack=-1 is not a count;"),
+        ({"total": -1}, "total=-1 is not a count;"),
+    ],
+)
+def test_a_cap_needs_a_limit_that_can_be(settings, sentence):
+    with pytest.raises(SettingsError, match=f"^{re.escape(sentence)}"):
+        Capped(Fixed(1.0), **settings)
+
+
+def test_fixed_thresholds_are_numbers_and_2_unless_told():
+    assert Fixed().decide(2.0) == Decision(False, 2.0)
+    with pytest.raises(SettingsError, match=r"^threshold=nan is not a threshold;"):
+        Fixed(math.nan)
 
 
 @pytest.mark.parametrize(("budget", "kind"), [("soft", Dynamic), ("hard", Capped), (10, Capped), (0, Capped)])
@@ -300,9 +320,12 @@ def test_make_policy_knows_the_names(name, kind):
     assert isinstance(make_policy(name), kind)
 
 
-def test_a_state_of_another_policy_is_refused():
-    with pytest.raises(StateError):
-        Dynamic().load_state_dict(Fixed(2.0).state_dict())
+@pytest.mark.parametrize("name", ["dynamic", "quantile", "random", "fixed"])
+def test_a_state_of_another_policy_is_refused(name):
+    saved = {"kind": "another"}
+    with pytest.raises(StateError, match=f"^The saved policy is 'another', not '{name}';"):
+        make_policy(name).load_state_dict(saved)
+    assert make_policy(name).state_dict()["kind"] == name
 
 
 @pytest.mark.parametrize(("rate", "samples", "asked"), [(0.07, 100, 7), (0.07, 101, 8), (0.29, 200, 58)])

@@ -188,7 +188,7 @@ def test_a_window_must_hold_one_of_the_top():
     Paced(0.1, window=10)
     with pytest.raises(SettingsError, match=r"window=9 is too short to have a top 0\.1; use at least 10"):
         Paced(0.1, window=9)
-    with pytest.raises(SettingsError, match="^window=-1 "):
+    with pytest.raises(SettingsError, match=r"^window=-1 "):
         Paced(0.1, window=-1)
 
 
