@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ from taps.clip import Clip
 from taps.data import load_dataset
 from taps.oracles import Delayed, GroundTruth, Noisy, PeopleQueue, is_repeatable
 from taps.stream.loop import Session, Streamed, follow
-from taps.stream.record import Pace, Record, read_events
+from taps.stream.record import EVENTS, PREDICTIONS, Pace, Record, read_events
 from taps.stream.stream import make_stream
 from taps.stream.tally import Tally
 from taps.types import Query
@@ -90,6 +91,36 @@ def test_an_answer_is_saved_before_the_next_question(tmp_path: Path, pictures: P
     run_through(tmp_path / "run", pictures, tiny, Watching())
     assert saved == list(range(len(saved)))
     assert len(saved) > 5
+
+
+def test_an_answer_is_on_the_disk_before_the_next_question(
+    tmp_path: Path, pictures: Path, tiny: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only with the operating system: a power cut must not cost a person's work."""
+    sizes: dict[int, int] = {}  # of each file, by its inode, when it was last synced
+    fsync = os.fsync
+
+    def spy(file: int) -> None:
+        fsync(file)
+        status = os.fstat(file)
+        sizes[status.st_ino] = status.st_size
+
+    def on_disk(name: str) -> str:
+        path = tmp_path / name
+        return path.read_bytes()[: sizes.get(path.stat().st_ino, 0)].decode()
+
+    class Watching(Person):
+        def answer(self, query: Query) -> str | None:
+            events = [json.loads(line) for line in on_disk(EVENTS).splitlines()]
+            answered = sum(event["event"] == "answered" for event in events)
+            assert answered == len(self.asked) - len(self.asked) // 3  # every third was skipped
+            assert all(f",{path}," in on_disk(PREDICTIONS) for path in self.asked)
+            return super().answer(query)
+
+    monkeypatch.setattr(os, "fsync", spy)
+    person = Watching()
+    run_through(tmp_path, pictures, tiny, person)
+    assert len(person.asked) > 5
 
 
 def test_ctrl_c_finishes_the_image_and_saves(tmp_path: Path, pictures: Path, tiny: Clip) -> None:
