@@ -107,9 +107,7 @@ def plain_adamw(
 def _corrections(steps: int | Tensor, betas: tuple[float, float], device: torch.device) -> Tensor:
     if isinstance(steps, Tensor):
         return torch.stack([1 - beta**steps for beta in betas])
-    values = (
-        1 - beta**steps for beta in betas
-    )  # filled in, not sent: a captured graph cannot wait for the host
+    values = (1 - beta**steps for beta in betas)  # filled in on the device: a graph cannot wait for the host
     return torch.stack([torch.full((), value, dtype=torch.float64, device=device) for value in values])
 
 

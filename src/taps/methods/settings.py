@@ -95,7 +95,7 @@ class TuneSettings(ViewSettings):
         reset: When prompts go back to the loaded ones: "sample", "never", or "every:k".
         guard: Whether prompts that carry over are restored when they collapse to few classes.
         guard_window: How many of the last images the guard looks at.
-        engine: "auto" (recorded as CUDA graphs where there is a GPU), "eager" or "graph"; same numbers.
+        engine: "auto" (captured as CUDA graphs where there is a GPU), "eager" or "graph"; same numbers.
     """
 
     prompts: str | Path | Prompts | None = None
