@@ -123,6 +123,135 @@ def test_dota_with_labels_that_are_taken_back_too(stream: Stream) -> None:
     assert not np.allclose(said[-1], stream.run("dota", VIEWS, **DOTA)[-1], atol=1e-6)
 
 
+def test_mta(stream: Stream) -> None:
+    said = []
+    for x, p in zip(stream.x, stream.probs, strict=True):
+        apart = np.array([[np.sum((a - b) ** 2) for b in x] for a in x])
+        nearest = np.sort(apart, axis=1)[:, 1 : 1 + int(0.3 * (VIEWS - 1))]
+        width = 0.5 * nearest.mean(1)
+        y, mode = np.full(VIEWS, 1 / VIEWS), x[0]
+        for _ in range(5):
+            density = np.array(
+                [np.exp(-np.sum((v - mode) ** 2) / (2 * h)) for v, h in zip(x, width, strict=True)]
+            )
+            for _ in range(5):
+                y = softmax(
+                    (
+                        density
+                        + 4.0
+                        * np.array([sum(p[i] @ p[j] * y[j] for j in range(VIEWS)) for i in range(VIEWS)])
+                    )
+                    / 0.2
+                )
+            for _ in range(5):
+                weight = [y[i] * np.exp(-np.sum((x[i] - mode) ** 2) / (2 * width[i])) for i in range(VIEWS)]
+                mode = sum(w * v for w, v in zip(weight, x, strict=True))
+                mode = mode / np.linalg.norm(mode)
+        said.append(softmax(stream.scale * stream.text @ mode))
+    same(stream.run("mta", VIEWS), said)
+
+
+def surest(s: Stream, upto: int, label: int, shots: int, *, labels: Array, uncertain: Array) -> list[int]:
+    """Images so far that were given a class, the surest ones; of equals the first."""
+    mine = [j for j in range(upto + 1) if labels[j] == label]
+    return sorted(mine, key=lambda j: uncertain[j])[:shots]
+
+
+def test_oga(stream: Stream) -> None:
+    s, dim = stream, stream.x.shape[-1]
+    said = []
+    for i in range(IMAGES):
+        means, apart, most = s.text.copy(), [], 0
+        for k in range(len(NAMES)):
+            held = surest(s, i, k, 4, labels=s.probs[:, 0].argmax(1), uncertain=entropy(s.probs[:, 0]))
+            most = max(most, len(held))
+            if len(held) >= 2:
+                means[k] = s.x[held, 0].mean(0)
+            apart += [s.x[j, 0] - means[k] for j in held]
+        precision = dim * np.eye(dim)
+        if most > 2:
+            covariance = np.cov(np.stack(apart).T)
+            precision = dim * np.linalg.inv(
+                (len(apart) - 1) * covariance + np.trace(covariance) * np.eye(dim)
+            )
+        density = [-0.5 * (s.x[i, 0] - m) @ precision @ (s.x[i, 0] - m) for m in means]
+        said.append(softmax(np.log(s.probs[i, 0]) + 0.3 * np.array(density)))
+    same(stream.run("oga", shots=4, power=0.3), said)
+
+
+def test_bca(stream: Stream) -> None:
+    s, classes = stream, len(NAMES)
+    mu, table = s.text.copy(), np.eye(classes)
+    counts, rows = np.full(classes, 3.0), np.full(classes, 2.0)
+    said = []
+    for x in s.x[:, 0]:
+        p = softmax(s.scale * mu @ x) @ table
+        said.append(p)
+        k = int(p.argmax())
+        if p[k] > 0.3:
+            mu[k] = (counts[k] * mu[k] + x) / (counts[k] + 1)
+            mu[k] /= np.linalg.norm(mu[k])
+            counts[k] += 1
+        if p[k] > 0.4:
+            table[k] = (rows[k] * table[k] + p) / (rows[k] + 1)
+            rows[k] += 1
+    assert rows.sum() > 2.0 * classes
+    settings = {"feature_above": 0.3, "feature_count": 3.0, "table_above": 0.4, "table_count": 2.0}
+    same(stream.run("bca", **settings), said)
+
+
+def test_onzeta(stream: Stream) -> None:
+    s, classes = stream, len(NAMES)
+    w, rho = s.text.copy(), np.zeros(classes)
+    said = []
+    for t, x in enumerate(s.x[:, 0], start=1):
+        q = s.probs[t - 1, 0] * np.exp(rho)
+        q /= q.sum()
+        rho = np.maximum(0, rho - 20 / np.sqrt(t) * (q - 1 / classes))
+        vision = softmax(w @ x / 0.04)
+        beta = 0.8 * np.sqrt(min(1, t / 8))
+        said.append(beta * vision + (1 - beta) * q)
+        w = w - 0.5 / (np.sqrt(t) * 0.04) * np.outer(vision - q, x)
+        w /= np.linalg.norm(w, axis=1, keepdims=True)
+    assert rho.max() > 0
+    same(stream.run("onzeta", expected=8), said)
+
+
+@pytest.mark.parametrize(("name", "views"), [("dmn_weak", 1), ("dmn", VIEWS)])
+def test_dmn(stream: Stream, name: str, views: int) -> None:
+    s = stream
+    kept = [s.confident(i) if views > 1 else [0] for i in range(IMAGES)]
+    mean = np.stack([s.probs[i, kept[i]].mean(0) for i in range(IMAGES)])
+    said = []
+    for i in range(IMAGES):
+        read = []
+        for k in range(len(NAMES)):
+            held = surest(s, i, k, 2, labels=mean.argmax(1), uncertain=entropy(mean))
+            rows = [*s.x[held, 0], s.text[k]]
+            vector = sum(np.exp(-5.5 * (1 - s.x[i, 0] @ row)) * row for row in rows)
+            read.append(vector / np.linalg.norm(vector))
+        p = s.probs[i, 0] + 0.7 * softmax(s.scale * np.stack(read) @ s.x[i, 0])
+        said.append(p / p.sum())
+    same(stream.run(name, views, shots=2, weight=0.7), said)
+
+
+def test_boostadapter(stream: Stream) -> None:
+    s = stream
+    label, uncertain = s.probs.argmax(-1), entropy(s.probs)
+    said = []
+    for i in range(IMAGES):
+        out = s.logits[i, 0].copy()
+        for k in range(len(NAMES)):
+            cached = surest(s, i, k, 2, labels=label[:, 0], uncertain=uncertain[:, 0])
+            pool = [(uncertain[j, 0], s.x[j, 0]) for j in cached]
+            pool += [(uncertain[i, v], s.x[i, v]) for v in s.confident(i) if label[i, v] == k]
+            for _, x in sorted(pool, key=lambda each: each[0])[:3]:
+                out[k] += 2.0 * np.exp(-3.0 * (1 - x @ s.x[i, 0]))
+        said.append(softmax(out))
+    settings = {"scale": s.scale, "positive_shots": 2, "more": 1, "unsure_from": 9.0, "unsure_to": 9.0}
+    same(stream.run("boostadapter", VIEWS, **settings), said)
+
+
 @pytest.mark.parametrize("name", ["dota_labels"])
 def test_answers_classes_added_and_undo_as_a_user_does_them(tiny: Clip, picture: Picture, name: str) -> None:
     learner = Learner(tiny, NAMES, name, policy="fixed", tau0=-1.0)

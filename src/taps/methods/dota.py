@@ -52,6 +52,8 @@ class DotaLabelSettings(Asking, DotaSettings):
 class Dota(FeatureMethod):
     """A Gaussian for each class, estimated from all images so far."""
 
+    settings: DotaSettings
+
     def start(self) -> State:
         """Each class begins as one image of the variance given."""
         first = self.text.clone() if self.settings.begin == "text" else torch.zeros_like(self.text)
@@ -77,9 +79,8 @@ class Dota(FeatureMethod):
         means = sums / counts[:, None]
         covariance = (1 - shrink) * (self.state["outer"] - sums.T @ means) / counts.sum()
         covariance.diagonal().add_(shrink)
-        projected = torch.linalg.solve(covariance, means.T)
-        told: Tensor = feature @ projected - 0.5 * (means.T * projected).sum(dim=0)
-        return told
+        projected: Tensor = torch.linalg.solve(covariance, means.T)
+        return feature @ projected - 0.5 * (means.T * projected).sum(dim=0)
 
     def take(self, features: Tensor, weights: Tensor) -> None:
         """Add views [n, d] to the classes' sums, with the weights given [n, K]."""

@@ -7,7 +7,7 @@ tensors, so that it is saved, restored and given room for added classes without 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from taps.methods.settings import TextSettings, ViewSettings
 from taps.prompts.classify import text_classifier
 
 State = dict[str, Tensor]
+EMPTY = 1e9  # entropy of a place in a memory that holds no image
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,10 @@ class FeatureMethod(Method):
         seed: For random choices.
     """
 
+    settings: TextSettings
+
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: TextSettings, seed: int) -> None:
-        self.settings: Any = settings
+        self.settings = settings
         self.classifier = text_classifier(clip, classes, settings.template)
         with torch.no_grad():
             self.text = self.classifier.text(None)
@@ -90,10 +93,14 @@ class FeatureMethod(Method):
 
     def see(self, views: Tensor) -> Seen:
         features = self.classifier.image(self.classifier.clip.preprocess(views), None)
-        logits = self.classifier.logits(features, self.text)
+        logits = self.logits(features)
         fraction = self.settings.fraction if isinstance(self.settings, ViewSettings) else 1.0
         chosen = select_confident(logits, fraction)
         return Seen(features, logits, chosen, float(mean_entropy(logits[chosen])))
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Zero-shot logits [n, K]."""
+        return self.classifier.logits(features, self.text)
 
     def footing(self) -> Footing:
         return Footing(self.classifier, self.text, ("zero_shot", "own"))
@@ -111,16 +118,23 @@ class FeatureMethod(Method):
         self.state = {name: snapshot.tensors[name].to(device, copy=True) for name in self.state}
 
 
-def keep_surest(features: Tensor, entropies: Tensor, label: int, entropy: float, feature: Tensor) -> None:
+def keep_surest(
+    features: Tensor, entropies: Tensor, label: int, entropy: float, feature: Tensor
+) -> int | None:
     """Put an image into a class's memory in the place of its least sure one, if it is surer.
 
     Args:
         features: Of the memory [K, shots, d]; written to.
-        entropies: Theirs [K, shots], infinite where a place is empty; written to.
+        entropies: Theirs [K, shots], `EMPTY` where there is no image; written to.
         label: The class.
         entropy: Of the image.
         feature: Of the image [d].
+
+    Returns:
+        Its place, or None where it was not put in.
     """
     slot = int(entropies[label].argmax())
-    if entropy < float(entropies[label, slot]):
-        features[label, slot], entropies[label, slot] = feature, entropy
+    if entropy >= float(entropies[label, slot]):
+        return None
+    features[label, slot], entropies[label, slot] = feature, entropy
+    return slot

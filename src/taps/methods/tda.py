@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from taps.adapt.losses import mean_entropy
-from taps.clip import Clip
-from taps.methods.base import Method, MethodOutput, Snapshot
+from taps.methods.features import EMPTY, FeatureMethod, Seen, State, keep_surest
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import TextSettings
-from taps.prompts.classify import text_classifier
 
 
 @dataclass(frozen=True)
@@ -37,123 +33,81 @@ class TdaSettings(TextSettings):
     """
 
     scale: float | None = setting(100.0, above=0)
-    positive_shots: int = setting(3, at_least=0)
-    positive_weight: float = setting(2.0, at_least=0)
+    positive_shots: int = setting(3, at_least=1)
+    positive_weight: float = 2.0
     positive_sharpness: float = setting(3.0, at_least=0)
-    negative_shots: int = setting(2, at_least=0)
-    negative_weight: float = setting(0.117, at_least=0)
+    negative_shots: int = setting(2, at_least=1)
+    negative_weight: float = 0.117
     negative_sharpness: float = setting(1.0, at_least=0)
     unsure_from: float = setting(0.2, at_least=0)
     unsure_to: float = setting(0.5, at_least=0)
     mask_above: float = setting(0.03, at_least=0, below=1)
 
 
-class Cache:
-    """For each class its `shots` images of lowest entropy: features, values [K], entropies."""
-
-    def __init__(self, shots: int) -> None:
-        self.shots = shots
-        self.items: dict[int, list[tuple[float, Tensor, Tensor]]] = {}
-
-    def add(self, label: int, entropy: float, feature: Tensor, value: Tensor) -> None:
-        kept = [*self.items.get(label, []), (entropy, feature, value)]
-        self.items[label] = sorted(kept, key=lambda item: item[0])[: self.shots]
-
-    def votes(self, feature: Tensor, sharpness: float) -> Tensor | float:
-        """Σ_i exp(−sharpness · (1 − cos_i)) · value_i; 0 while nothing is kept."""
-        kept = [item for label in sorted(self.items) for item in self.items[label]]
-        if not kept:
-            return 0.0
-        features, values = (torch.stack(part) for part in ([k[1] for k in kept], [k[2] for k in kept]))
-        return torch.exp(sharpness * (features @ feature - 1)) @ values
-
-    def widen(self, classes: int) -> None:
-        for label, kept in self.items.items():
-            self.items[label] = [(h, x, F.pad(value, (0, classes - len(value)))) for h, x, value in kept]
-
-    def tensors(self, prefix: str) -> dict[str, Tensor]:
-        return {
-            f"{prefix}.{label}.{place}.{name}": tensor
-            for label, kept in self.items.items()
-            for place, (_, feature, value) in enumerate(kept)
-            for name, tensor in (("feature", feature), ("value", value))
-        }
-
-    def entropies(self) -> dict[str, list[float]]:
-        return {str(label): [entropy for entropy, _, _ in kept] for label, kept in self.items.items()}
-
-    def restore(self, prefix: str, entropies: dict[str, list[float]], tensors: dict[str, Tensor]) -> None:
-        self.items = {
-            int(label): [
-                (
-                    entropy,
-                    tensors[f"{prefix}.{label}.{place}.feature"],
-                    tensors[f"{prefix}.{label}.{place}.value"],
-                )
-                for place, entropy in enumerate(kept)
-            ]
-            for label, kept in entropies.items()
-        }
-
-
 @method("tda", TdaSettings)
-class Tda(Method):
+class Tda(FeatureMethod):
     """A training-free cache of confident and of unsure images."""
 
-    def __init__(self, clip: Clip, classes: tuple[str, ...], settings: TdaSettings, seed: int) -> None:
-        self.settings = settings
-        self.classifier = text_classifier(clip, classes, settings.template)
-        with torch.no_grad():
-            self.text = self.classifier.text(None)
-        self.positive, self.negative = Cache(settings.positive_shots), Cache(settings.negative_shots)
+    settings: TdaSettings
 
-    @torch.no_grad()
-    def predict(self, views: Tensor) -> MethodOutput:
-        settings = self.settings
-        feature = self.classifier.image(self.classifier.clip.preprocess(views[:1]), None)
-        logits = self._logits(feature)
-        probs = torch.softmax(logits, dim=-1)
-        entropy = float(mean_entropy(logits[None]))
-        if math.isfinite(entropy):
-            self._keep(feature[0], probs, entropy)
-        for_it = self.positive.votes(feature[0], settings.positive_sharpness)
-        against = self.negative.votes(feature[0], settings.negative_sharpness)
-        logits = logits + settings.positive_weight * for_it - settings.negative_weight * against
-        return MethodOutput(torch.softmax(logits, dim=-1), entropy)
+    def start(self) -> State:
+        classes, dim = self.text.shape
+        state = {}
+        for name in ("positive", "negative"):
+            shots = getattr(self.settings, f"{name}_shots")
+            state[name] = self.text.new_zeros(classes, shots, dim)
+            state[f"{name}_entropies"] = self.text.new_full((classes, shots), EMPTY)
+        # For each unsure image the classes it votes against.
+        shots = self.settings.negative_shots
+        return state | {"masks": self.text.new_zeros(classes, shots, classes)}
 
-    def _logits(self, feature: Tensor) -> Tensor:
+    def logits(self, features: Tensor) -> Tensor:
         if self.settings.scale is None:
-            return self.classifier.logits(feature, self.text)[0]
-        return self.settings.scale * self.text @ feature[0]
+            return super().logits(features)
+        return self.settings.scale * features @ self.text.T
 
-    def _keep(self, feature: Tensor, probs: Tensor, entropy: float) -> None:
-        settings, label = self.settings, int(probs.argmax())
-        self.positive.add(
-            label, entropy, feature, torch.eye(len(probs), device=probs.device, dtype=probs.dtype)[label]
+    def adapt(self, seen: Seen) -> Tensor:
+        entropy, label = self.entropy(seen.logits[0]), int(seen.logits[0].argmax())
+        self.keep("positive", label, entropy, seen.feature)
+        settings, classes = self.settings, len(self.text)
+        if settings.unsure_from < entropy / math.log2(classes) < settings.unsure_to:
+            slot = self.keep("negative", label, entropy, seen.feature)
+            if slot is not None:
+                self.state["masks"][label, slot] = (seen.probs > settings.mask_above).to(self.text)
+        return seen.logits[0] + self.votes_for(seen) - self.votes_against(seen.feature)
+
+    def entropy(self, logits: Tensor) -> float:
+        return float(torch.special.entr(torch.softmax(logits, dim=-1)).sum())
+
+    def keep(self, name: str, label: int, entropy: float, feature: Tensor) -> int | None:
+        return keep_surest(self.state[name], self.state[f"{name}_entropies"], label, entropy, feature)
+
+    def votes_for(self, seen: Seen) -> Tensor:
+        """weight · Σ_i exp(−sharpness · (1 − cos_i)) over the confident images of each class [K]."""
+        close = closeness(
+            self.state["positive"],
+            self.state["positive_entropies"],
+            seen.feature,
+            self.settings.positive_sharpness,
         )
-        if settings.unsure_from < entropy / math.log2(len(probs)) < settings.unsure_to:
-            self.negative.add(label, entropy, feature, (probs > settings.mask_above).to(probs.dtype))
+        return self.settings.positive_weight * close.sum(dim=1)
 
-    def grow(self, old: Self) -> None:
-        """Cached images vote neither for nor against a class that was not there."""
-        self.restore(old.snapshot())
-        for cache in (self.positive, self.negative):
-            cache.widen(len(self.text))
-
-    def snapshot(self) -> Snapshot:
-        tensors = self.positive.tensors("positive") | self.negative.tensors("negative")
-        return Snapshot(
-            tensors, {"positive": self.positive.entropies(), "negative": self.negative.entropies()}
+    def votes_against(self, feature: Tensor) -> Tensor:
+        close = closeness(
+            self.state["negative"],
+            self.state["negative_entropies"],
+            feature,
+            self.settings.negative_sharpness,
         )
-
-    def restore(self, snapshot: Snapshot) -> None:
-        tensors = {name: value.to(self.text.device) for name, value in snapshot.tensors.items()}
-        self.positive.restore("positive", snapshot.values["positive"], tensors)
-        self.negative.restore("negative", snapshot.values["negative"], tensors)
+        return self.settings.negative_weight * (close.flatten() @ self.state["masks"].flatten(0, 1))
 
     def summary(self) -> dict[str, Any]:
-        held = {
-            name: sum(map(len, cache.items.values()))
-            for name, cache in (("positive", self.positive), ("negative", self.negative))
+        return {
+            f"cache_{name}": int((self.state[f"{name}_entropies"] < EMPTY).sum())
+            for name in ("positive", "negative")
         }
-        return {f"cache_{name}": count for name, count in held.items()}
+
+
+def closeness(features: Tensor, entropies: Tensor, feature: Tensor, sharpness: float) -> Tensor:
+    """exp(−sharpness · (1 − cos)) of an image to those of a memory [K, shots]; 0 where a place is empty."""
+    return torch.exp(sharpness * (features @ feature - 1)) * (entropies < EMPTY)

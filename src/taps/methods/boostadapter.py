@@ -1,0 +1,43 @@
+"""BoostAdapter: TDA, whose cache also holds the confident views of the image that is being predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from taps.methods.features import EMPTY, Seen, keep_surest
+from taps.methods.ranges import setting
+from taps.methods.registry import method
+from taps.methods.settings import ViewSettings
+from taps.methods.tda import Tda, TdaSettings, closeness
+
+
+@dataclass(frozen=True)
+class BoostSettings(TdaSettings, ViewSettings):
+    """TDA's values.
+
+    Attributes:
+        more: δ, further places of each class while an image is predicted.
+    """
+
+    more: int = setting(1, at_least=0)
+
+
+@method("boostadapter", BoostSettings)
+class BoostAdapter(Tda):
+    """TDA, with the image's own confident views in its cache."""
+
+    settings: BoostSettings
+
+    def votes_for(self, seen: Seen) -> Tensor:
+        features = F.pad(self.state["positive"], (0, 0, 0, self.settings.more))
+        entropies = F.pad(self.state["positive_entropies"], (0, self.settings.more), value=EMPTY)
+        features, entropies = features.clone(), entropies.clone()
+        for view in seen.chosen.tolist():
+            logits = seen.logits[view]
+            keep_surest(features, entropies, int(logits.argmax()), self.entropy(logits), seen.features[view])
+        close = closeness(features, entropies, seen.feature, self.settings.positive_sharpness)
+        return self.settings.positive_weight * torch.sum(close, dim=1)

@@ -1,0 +1,64 @@
+"""DMN: a class is read out of a memory of its surest images, those most like the present one first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from taps.methods.features import EMPTY, FeatureMethod, Seen, State, keep_surest
+from taps.methods.ranges import setting
+from taps.methods.registry import method
+from taps.methods.settings import TextSettings, ViewSettings
+
+
+@dataclass(frozen=True)
+class WeakSettings(TextSettings):
+    """DMN's published values, without those searched for each data set.
+
+    Attributes:
+        shots: Surest images kept of each predicted class.
+        sharpness: β, how fast an image's part in its class fades with distance.
+        weight: α, of the memory beside zero-shot.
+    """
+
+    shots: int = setting(50, at_least=1)
+    sharpness: float = setting(5.5, at_least=0)
+    weight: float = setting(1.0, at_least=0)
+
+
+@dataclass(frozen=True)
+class DmnSettings(WeakSettings, ViewSettings):
+    """The same, and the views whose mean prediction is kept with an image."""
+
+
+@method("dmn_weak", WeakSettings)
+class DmnWeak(FeatureMethod):
+    """A memory of sure images, from which each class is read anew for each image; one view."""
+
+    settings: WeakSettings
+
+    def start(self) -> State:
+        classes, dim = self.text.shape
+        return {
+            "memory": self.text.new_zeros(classes, self.settings.shots, dim),
+            "entropies": self.text.new_full((classes, self.settings.shots), EMPTY),
+        }
+
+    def adapt(self, seen: Seen) -> Tensor:
+        label = int(torch.softmax(seen.logits[seen.chosen], dim=-1).mean(dim=0).argmax())
+        keep_surest(self.state["memory"], self.state["entropies"], label, seen.entropy, seen.feature)
+        keys = torch.cat([self.state["memory"], self.text[:, None]], dim=1)
+        weights = torch.exp(
+            self.settings.sharpness * (keys @ seen.feature - 1)
+        )  # an empty place adds nothing
+        read = F.normalize((weights[:, None] @ keys)[:, 0], dim=-1)
+        recalled = torch.softmax(self.classifier.logits(seen.features[:1], read)[0], dim=-1)
+        return torch.log(seen.probs + self.settings.weight * recalled)
+
+
+@method("dmn", DmnSettings)
+class Dmn(DmnWeak):
+    """The same; the mean prediction of the confident views says where an image is kept."""

@@ -1,0 +1,66 @@
+"""OGA: Gaussians over the surest images of each class, times the zero-shot probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from taps.methods.features import EMPTY, FeatureMethod, Seen, State, keep_surest
+from taps.methods.ranges import setting
+from taps.methods.registry import method
+from taps.methods.settings import TextSettings
+
+
+@dataclass(frozen=True)
+class OgaSettings(TextSettings):
+    """OGA's published values, the same for all data sets.
+
+    Attributes:
+        shots: Surest images kept of each predicted class.
+        power: τ, to which the Gaussians' densities are raised.
+    """
+
+    shots: int = setting(8, at_least=2)
+    power: float = setting(0.05, at_least=0)
+
+
+@method("oga", OgaSettings)
+class Oga(FeatureMethod):
+    """Gaussians over the surest images of each class, times zero-shot."""
+
+    settings: OgaSettings
+
+    def start(self) -> State:
+        classes, dim = self.text.shape
+        return {
+            "memory": self.text.new_zeros(classes, self.settings.shots, dim),
+            "entropies": self.text.new_full((classes, self.settings.shots), EMPTY),
+        }
+
+    def adapt(self, seen: Seen) -> Tensor:
+        label = int(seen.logits[0].argmax())
+        keep_surest(self.state["memory"], self.state["entropies"], label, seen.entropy, seen.feature)
+        means, precision = self.gaussians()
+        # Terms that are the same for every class are left out.
+        projected = means @ precision
+        density = projected @ seen.feature - 0.5 * (projected * means).sum(dim=1)
+        return torch.log_softmax(seen.logits[0], dim=-1) + self.settings.power * density
+
+    def gaussians(self) -> tuple[Tensor, Tensor]:
+        """A mean for each class [K, d], its text until it has two images; the shared precision [d, d]."""
+        memory, held = self.state["memory"], self.state["entropies"] < EMPTY
+        counts = held.sum(dim=1)
+        own = memory.sum(dim=1) / counts.clamp_min(1)[:, None]
+        means = torch.where(counts[:, None] >= 2, own, self.text)
+        dim = self.text.shape[1]
+        if int(counts.max()) <= 2:
+            return means, dim * torch.eye(dim).to(self.text)
+        apart = (memory - means[:, None])[held]
+        apart = apart - apart.mean(dim=0)
+        scatter = apart.T @ apart
+        if len(apart) > 4 * dim:
+            return means, torch.linalg.pinv(scatter / (len(apart) - 1))
+        ridge = scatter.trace() / (len(apart) - 1) * torch.eye(dim).to(scatter)
+        return means, dim * torch.linalg.inv(scatter + ridge)

@@ -1,0 +1,66 @@
+"""OnZeta: zero-shot beliefs, evened out over the stream, teach a vision classifier that gains weight."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from taps.methods.features import FeatureMethod, Seen, State
+from taps.methods.ranges import setting
+from taps.methods.registry import method
+from taps.methods.settings import TextSettings
+
+
+@dataclass(frozen=True)
+class OnzetaSettings(TextSettings):
+    """OnZeta's published values.
+
+    Attributes:
+        expected: Images after which the vision classifier has its full weight. OnZeta takes the length of the
+            stream, which is not known here.
+        share: α, times 1/K: the share of the stream that every class is helped to.
+        share_rate: How fast it is helped.
+        rate: Learning rate of the vision classifier.
+        temperature: Of the vision classifier.
+        weight_most: β, the vision classifier's weight at the end.
+    """
+
+    expected: int = setting(1000, at_least=1)
+    share: float = setting(1.0, at_least=0)
+    share_rate: float = setting(20.0, at_least=0)
+    rate: float = setting(0.5, at_least=0)
+    temperature: float = setting(0.04, above=0)
+    weight_most: float = setting(0.8, at_least=0, at_most=1)
+
+
+@method("onzeta", OnzetaSettings)
+class Onzeta(FeatureMethod):
+    """Zero-shot beliefs, evened out over the stream, teach a vision classifier."""
+
+    settings: OnzetaSettings
+
+    def start(self) -> State:
+        return {
+            "classifier": self.text.clone(),
+            "help": self.text.new_zeros(len(self.text)),
+            "seen": self.text.new_zeros(()),
+        }
+
+    def adapt(self, seen: Seen) -> Tensor:
+        settings, state, feature = self.settings, self.state, seen.feature
+        state["seen"] += 1
+        time = float(state["seen"])
+        belief = torch.softmax(seen.logits[0] + state["help"], dim=-1)
+        missing = belief - settings.share / len(belief)
+        state["help"] = (state["help"] - settings.share_rate / math.sqrt(time) * missing).clamp_min(0)
+        vision = torch.softmax(state["classifier"] @ feature / settings.temperature, dim=-1)
+        step = settings.rate / (math.sqrt(time) * settings.temperature)
+        moved = state["classifier"] - step * torch.outer(vision - belief, feature)
+        state["classifier"] = F.normalize(moved, dim=-1)
+        weight = settings.weight_most * math.sqrt(min(1.0, time / settings.expected))
+        told = weight * vision + (1 - weight) * belief
+        return torch.log(told.clamp_min(torch.finfo(told.dtype).tiny))
