@@ -27,7 +27,10 @@ MODULES = {
     "adapt/memory": ["adapt/test_memory.py", "adapt/test_step.py"],
     "adapt/optimiser": ["adapt/test_optimiser.py"],
     "adapt/step": ["adapt/test_step.py"],
+    "checkpoint": ["test_checkpoint.py"],
     "evaluate/statistics": ["evaluate/test_statistics.py"],
+    "stream/loop": ["stream/test_loop.py", "stream/test_person.py"],
+    "stream/record": ["stream/test_loop.py", "stream/test_person.py"],
 }
 ROOT = Path(__file__).parents[1]
 REASONS = ROOT / "docs" / "mutants.md"

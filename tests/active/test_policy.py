@@ -342,3 +342,10 @@ def test_rounding_takes_no_sample_from_the_top():
     for entropy in [*(order + 1.0), 0.0]:
         decision = policy.decide(entropy)
     assert decision.threshold == 70.0  # of 0, 1, … 99, those from 71 on are above it
+
+
+def test_the_ends_of_what_is_taken():
+    assert make_policy("fixed", tau0_relative=0.5, classes=1).decide(0.1) == Decision(True, 0.0)  # ln 1 is 0
+    policy = Fixed(1.0)
+    assert [policy.decide(value).ask for value in (1e100, 9.9e99, -1e100)] == [False, True, False]
+    assert (policy.seen, policy.skipped) == (1, 2)

@@ -81,7 +81,7 @@ def test_scores_of_a_prediction():
 
 
 def test_narrowness_is_between_the_two_likeliest_of_many():
-    for probs in np.random.default_rng(0).dirichlet(np.ones(9), size=50):
+    for probs in np.random.default_rng(0).dirichlet(np.ones(3000), size=5):  # few numpy would sort whole
         *_, second, first = sorted(probs)
         assert narrowness(probs) == pytest.approx(1 - (first - second))
 
