@@ -261,3 +261,59 @@ def test_whether_it_was_ever_full_is_saved_and_not_whether_it_is(added, removed,
         buffer.remove(id)
     other.load_state_dict(json.loads(json.dumps(buffer.state_dict())), [None] * len(buffer))
     assert other.ever_full is buffer.ever_full is ever_full
+
+
+@pytest.mark.parametrize("choose", [choose_victim, choose_age_uncertainty])
+@pytest.mark.parametrize(
+    "ragged", [([0, 1], [0.5, 0.5], [1]), ([0, 1], [0.5], [1, 2]), ([0], [0.5, 0.5], [1, 2])]
+)
+def test_one_of_each_is_needed_for_every_sample(choose, ragged):
+    with pytest.raises(SettingsError, match=r"^Labels, losses and ages differ in length;"):
+        choose(*ragged)
+    with pytest.raises(SettingsError, match=r"^There is no sample to evict;"):
+        choose([], [], [])
+
+
+def test_of_samples_alike_in_everything_the_first_goes():
+    for choose in (choose_victim, choose_age_uncertainty):
+        assert choose([0, 0, 0], [0.5, 0.5, 0.5], [2, 2, 2]) == 0
+
+
+def test_a_loss_that_cannot_be_counts_as_nothing():
+    assert choose_victim([0, 0, 0], [-math.inf, 0.2, -1.0], [1, 2, 3]) == 2
+    assert choose_victim([0, 0, 0], [math.nan, 0.2, -1.0], [1, 2, 3]) == 2
+
+
+def test_orders_count_insertions_and_go_on_after_evictions():
+    buffer = Buffer(3)
+    for id in range(10):
+        buffer.add(id, 0, 1.0 - 0.1 * id, None)
+    assert [(entry.id, entry.order) for entry in buffer.entries()] == [(0, 0), (1, 1), (9, 9)]
+    assert buffer.state_dict()["next_order"] == 10
+    assert 9 in buffer
+    assert 8 not in buffer
+
+
+def test_refusals_say_which_sample_and_how_many():
+    buffer = Buffer(2)
+    buffer.add(7, 0, 0.5, "image")
+    with pytest.raises(QueryError, match=r"^Sample 7 is in the buffer already;"):
+        buffer.add(7, 0, 0.5, "image")
+    with pytest.raises(QueryError, match=r"^Sample 8 is not in the buffer;"):
+        buffer.remove(8)
+    with pytest.raises(SettingsError, match=r"^2 losses were given for 1 samples;"):
+        buffer.set_losses([0.1, 0.2])
+    with pytest.raises(
+        StateError, match=r"^The saved buffer holds 2 samples with eviction 'balanced', this one 3"
+    ):
+        Buffer(3).load_state_dict(buffer.state_dict(), ["image"])
+    with pytest.raises(StateError, match=r"^0 payloads were given for 1 saved samples"):
+        Buffer(2).load_state_dict(buffer.state_dict(), [])
+    with pytest.raises(ValueError, match="zip"):  # a column that was cut
+        Buffer(2).load_state_dict(buffer.state_dict() | {"orders": []}, ["image"])
+    for capacity, eviction, told in (
+        (-1, "oldest", "A buffer of -1 samples"),
+        (1, "newest", "eviction='newest'"),
+    ):
+        with pytest.raises(SettingsError, match=f"^{told}"):
+            Buffer(capacity, eviction)

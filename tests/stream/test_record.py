@@ -1,0 +1,203 @@
+"""What a run writes down, cell by cell; when it saves; what a second opening finds."""
+
+from __future__ import annotations
+
+import csv
+import json
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from taps import Learner
+from taps.clip import Clip
+from taps.stream.record import COLUMNS, EVENTS, PREDICTIONS, Pace, Record, read_events
+from taps.stream.tally import Tally
+from taps.types import PixelArray, Prediction
+from tests.streams import same_state
+
+CLASSES = ("ant", "bee", "cat")
+
+
+def prediction(ask: bool = True) -> Prediction:
+    probs = np.array([0.125, 0.6251234567, 0.25], np.float32)
+    return Prediction(41, 1, "bee", probs, 1.23456789, 0.987654321, ask, 0.0123456789)
+
+
+def test_every_cell_of_a_row(tmp_path: Path) -> None:
+    with closing(Record(tmp_path)) as record:
+        record.row(7, "a/b.png", prediction(), predicted="cat", label="bee", correct=False, top5=True)
+        record.row(8, 'c,"d".png', prediction(False), predicted="bee", label="bee", correct=True, top5=False)
+        record.row(9, "e.png", prediction(False), predicted="bee")
+    assert (tmp_path / PREDICTIONS).read_text().splitlines() == [
+        "t,path,predicted,label,correct,probability,entropy,threshold,asked,seconds,top5",
+        "7,a/b.png,cat,bee,0,0.625123,1.23457,0.987654,1,0.012346,1",
+        '8,"c,""d"".png",bee,bee,1,0.625123,1.23457,0.987654,0,0.012346,0',
+        "9,e.png,bee,,,0.625123,1.23457,0.987654,0,0.012346,",
+    ]
+    assert ",".join(COLUMNS) == (tmp_path / PREDICTIONS).read_text().splitlines()[0]
+
+
+@pytest.mark.parametrize("name", ["a\rb.png", "a\nb.png", "ä\udcff.png", " x ,.png"])
+def test_any_name_comes_back_from_its_row(tmp_path: Path, name: str) -> None:
+    with closing(Record(tmp_path)) as record:
+        record.row(0, name, prediction(), predicted="bee")
+        record.row(1, "plain.png", prediction(), predicted="bee")
+    with (tmp_path / PREDICTIONS).open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        assert [row["path"] for row in csv.DictReader(file)] == [name, "plain.png"]
+
+
+def test_a_committed_prediction_is_told_whole_and_at_once(tmp_path: Path) -> None:
+    with closing(Record(tmp_path)) as record:
+        record.commit(5, "ä.png", prediction(), [1, 2, 0])
+        record.event("broken", t=6, error="no image")
+        events = [json.loads(line) for line in (tmp_path / EVENTS).read_text().splitlines()]
+    assert events == [
+        {
+            "event": "predicted",
+            "t": 5,
+            "id": 41,
+            "path": "ä.png",
+            "predicted": "bee",
+            "top5": [1, 2, 0],
+            "entropy": 1.23456789,
+            "threshold": 0.987654321,
+            "asked": True,
+            "seconds": 0.0123456789,
+        },
+        {"event": "broken", "t": 6, "error": "no image"},
+    ]
+    assert list(read_events(tmp_path)) == events
+
+
+def test_a_line_that_was_cut_off_is_no_event(tmp_path: Path) -> None:
+    assert list(read_events(tmp_path)) == []
+    (tmp_path / EVENTS).write_text('{"t": 1}\n{"t": "ä\\u2028"}\n{"t": 3', encoding="utf-8")
+    assert list(read_events(tmp_path)) == [{"t": 1}, {"t": "ä\u2028"}]
+    (tmp_path / EVENTS).write_text('{"t": 1}\n')
+    assert list(read_events(tmp_path)) == [{"t": 1}]
+
+
+class Clock:
+    """Seconds that pass when told."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Slow:
+    """A learner that takes its time to be saved."""
+
+    def __init__(self, inner: Learner, clock: Clock, seconds: float) -> None:
+        self.inner, self.clock, self.seconds, self.clip, self.saves = inner, clock, seconds, inner.clip, 0
+
+    def save(self, *given: Any) -> None:
+        self.inner.save(*given)
+        self.clock.now += self.seconds
+        self.saves += 1
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("taps.stream.record.time.perf_counter", clock)
+    return clock
+
+
+def saved_after(record: Record, learner: Any, steps: list[tuple[int, float]], clock: Clock) -> list[int]:
+    """Positions at which the record saved, of images that come so many seconds apart."""
+    saved, tally = [], Tally()
+    for images, seconds in steps:
+        tally.position += images
+        clock.now += seconds
+        before = learner.saves
+        record.checkpoint_if_due(learner, tally)
+        if learner.saves > before:
+            saved.append(tally.position)
+    return saved
+
+
+@pytest.mark.parametrize(
+    ("pace", "cost", "steps", "saved"),
+    [
+        (Pace(every=3, pause=0.0), 9.0, [(1, 0.0)] * 9, [3, 6, 9]),  # images alone, whatever it costs
+        (Pace(every=1, pause=2.0), 0.0, [(1, 1.0)] * 6, [2, 4, 6]),  # two seconds apart
+        (Pace(), 0.0, [(1, 1.0)] * 6, [2, 4, 6]),
+        (Pace(every=1, pause=2.0, worth=10.0), 1.0, [(1, 2.0)] * 12, [1, 6, 11]),  # ten times its own time
+        (Pace(), 0.25, [(1, 2.5)] * 12, [1, 6, 11]),  # fifty times
+        (Pace(every=4, pause=2.0), 0.0, [(1, 1.0)] * 9, [4, 8]),
+        (Pace(every=0), 0.0, [(1, 9.0)] * 4, []),
+    ],
+)
+def test_checkpoints_are_as_far_apart_as_the_pace_says(
+    tmp_path: Path,
+    tiny: Clip,
+    clock: Clock,
+    pace: Pace,
+    cost: float,
+    steps: list[tuple[int, float]],
+    saved: list[int],
+) -> None:
+    learner = Slow(Learner(tiny, CLASSES, "zero_shot"), clock, cost)
+    with closing(Record(tmp_path, pace)) as record:
+        assert saved_after(record, learner, steps, clock) == saved
+        assert record.position == (saved[-1] if saved else 0)
+
+
+def test_the_highest_memory_is_kept(tmp_path: Path, tiny: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    peaks = iter([5.0, 9.0, 7.0])
+    asked: list[Any] = []
+
+    def peak(device: Any) -> float:
+        asked.append(device)
+        return next(peaks)
+
+    monkeypatch.setattr("taps.stream.record.peak_memory_mb", peak)
+    learner, tally, seen = Learner(tiny, CLASSES, "zero_shot"), Tally(), []
+    with closing(Record(tmp_path)) as record:
+        for _ in range(3):
+            record.checkpoint(learner, tally)
+            seen.append((tally.peak_mem_mb, record.tally().peak_mem_mb))
+    assert seen == [(5.0, 5.0), (9.0, 9.0), (9.0, 9.0)]
+    assert asked == [tiny.device] * 3
+
+
+def test_what_a_second_opening_finds(
+    tmp_path: Path, tiny: Clip, picture: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = Learner(tiny, CLASSES, "taps", views=4, policy="fixed", tau0=0.0, buffer=3)
+    image: PixelArray = picture(0)
+    learner.learn_one(learner.predict_one(image).id, 1)
+    tally = Tally(position=3, broken=1, known=2, correct=1, hits=2, asked=1, answered=1, decode_s=0.5)
+    with closing(Record(tmp_path)) as record:
+        assert record.learner(tiny) is None
+        assert record.saved is None
+        assert record.tally() == Tally()
+        assert record.position == 0
+        record.row(0, "0.png", prediction(), predicted="bee")
+        record.event("answered", id=0)
+        record.checkpoint(learner, tally)
+        record.row(1, "1.png", prediction(), predicted="bee")  # after the checkpoint: done again
+        record.event("predicted", id=1)
+    with closing(Record(tmp_path)) as again:
+        assert again.position == 3
+        assert asdict(again.tally()) == asdict(tally)
+        found = again.learner(tiny)
+        assert found is not None
+        assert same_state(found.state_dict(), learner.state_dict())
+        assert found.clip is tiny
+        assert [event["event"] for event in read_events(tmp_path)] == ["answered"]
+        assert len((tmp_path / PREDICTIONS).read_text().splitlines()) == 2
+        again.row(1, "1.png", prediction(), predicted="bee")
+        again.forget()
+    lines = (tmp_path / PREDICTIONS).read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["t", "0", "1"]
+    assert {path.name for path in tmp_path.iterdir()} == {PREDICTIONS, EVENTS}
+    with closing(Record(tmp_path)) as fresh:  # no checkpoint: begun anew
+        assert fresh.position == 0
+        assert list(read_events(tmp_path)) == []
