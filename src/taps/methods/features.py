@@ -61,6 +61,7 @@ class FeatureMethod(Method):
     """
 
     settings: TextSettings
+    updated = False  # whether a step was taken for the present image
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: TextSettings, seed: int) -> None:
         self.settings = settings
@@ -89,7 +90,7 @@ class FeatureMethod(Method):
         item = self.item(seen)
         probs = torch.softmax(self.adapt(seen), dim=-1)
         ensemble = mean_log_probs(seen.logits[seen.chosen])
-        return MethodOutput(probs, seen.entropy, item, feature=seen.feature, ensemble=ensemble)
+        return MethodOutput(probs, seen.entropy, item, self.updated, feature=seen.feature, ensemble=ensemble)
 
     def see(self, views: Tensor) -> Seen:
         features = self.classifier.image(self.classifier.clip.preprocess(views), None)

@@ -1,0 +1,104 @@
+"""What methods share that tune the text context alone: images keep their features, so a step is cheap.
+
+Every image starts from the loaded context. A subclass has the loss, and perhaps another answer than view 0's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from taps.adapt.gradient import Gradient, Point, point_at, to_parameters
+from taps.adapt.losses import mean_entropy
+from taps.adapt.optimiser import adamw, fresh_moments
+from taps.clip import Clip
+from taps.errors import PromptsError
+from taps.methods.base import Snapshot
+from taps.methods.features import FeatureMethod, Seen
+from taps.methods.ranges import setting
+from taps.methods.settings import ViewSettings
+from taps.prompts import Prompts
+from taps.prompts.choose import choose_prompts
+from taps.prompts.classify import placed, prompt_classifier
+
+
+@dataclass(frozen=True)
+class ContextSettings(ViewSettings):
+    """TPT's published values.
+
+    Attributes:
+        prompts: A text context: "hand" ("a photo of a"), "coop", a directory, a `Prompts`; None for "hand".
+        lr: Learning rate.
+        weight_decay: Of AdamW.
+        steps: Steps for each image.
+    """
+
+    prompts: str | Path | Prompts | None = None
+    lr: float = setting(5e-3, at_least=0)
+    weight_decay: float = setting(0.01, at_least=0)
+    steps: int = setting(1, at_least=1)
+
+
+class ContextTuner(FeatureMethod):
+    """A context that takes a few steps for each image and is then forgotten."""
+
+    settings: ContextSettings
+
+    def __init__(self, clip: Clip, classes: tuple[str, ...], settings: ContextSettings, seed: int) -> None:
+        self.settings = settings
+        self.prompts = choose_prompts(clip, settings.prompts, default="hand")
+        if self.prompts.kind != "coop":
+            raise PromptsError(
+                f"This method tunes a text context alone (coop), but {self.prompts.kind} prompts were given."
+            )
+        self.classifier = prompt_classifier(clip, classes, self.prompts)
+        self.anchor = point_at(self.classifier, placed(self.prompts, self.classifier))
+        self.text = self.anchor.text
+        self.state = self.start()
+        self.skipped_updates = 0
+
+    def loss(self, seen: Seen, text: Tensor) -> Tensor:
+        """What is minimised, at text features [K, d]; TPT's loss unless said otherwise."""
+        return mean_entropy(self.classifier.logits(seen.features[seen.chosen], text))
+
+    def answer(self, seen: Seen, text: Tensor) -> Tensor:
+        """The prediction at the tuned text features: logits [K]."""
+        return self.classifier.logits(seen.features[:1], text)[0]
+
+    def adapt(self, seen: Seen) -> Tensor:
+        point, self.updated = self.tune(seen, self.anchor)
+        self.skipped_updates += not self.updated
+        return self.answer(seen, point.text)
+
+    def tune(self, seen: Seen, point: Point) -> tuple[Point, bool]:
+        """The steps from a point; where they end, and whether they were taken."""
+        moments, settings = fresh_moments(point.parameters), self.settings
+        for step in range(settings.steps):
+            with torch.enable_grad():
+                text = point.text.detach().requires_grad_()
+                (by_text,) = torch.autograd.grad(self.loss(seen, text), text)
+            pulled = point.pull_back(Gradient(by_text, None))
+            gradients = to_parameters(self.classifier, point.parameters, pulled)
+            parameters, moments, taken = adamw(
+                point.parameters, gradients, moments, lr=settings.lr, weight_decay=settings.weight_decay
+            )
+            if not bool(taken):
+                return point, False
+            point = point_at(self.classifier, parameters, graph=step + 1 < settings.steps)
+        return point, True
+
+    def summary(self) -> dict[str, Any]:
+        return {"skipped_updates": self.skipped_updates}
+
+    def snapshot(self) -> Snapshot:
+        tensors = {f"anchor.{name}": value for name, value in self.anchor.parameters.items()}
+        identity = {"kind": self.prompts.kind, "suffix": self.prompts.suffix}
+        return Snapshot(tensors | self.state, identity | {"skipped_updates": self.skipped_updates})
+
+    def restore(self, snapshot: Snapshot) -> None:
+        super().restore(snapshot)
+        self.skipped_updates = snapshot.values["skipped_updates"]

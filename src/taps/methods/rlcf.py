@@ -1,0 +1,70 @@
+"""RLCF: a second CLIP says which of the likeliest classes fit a view; the context is tuned towards those."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from taps.clip import Clip, load_clip
+from taps.methods.base import MethodOutput
+from taps.methods.contexts import ContextSettings, ContextTuner
+from taps.methods.features import Seen
+from taps.methods.ranges import setting
+from taps.methods.registry import method
+from taps.prompts.classify import text_classifier
+
+SHARPNESS = 2.5  # of CLIPScore
+
+
+@dataclass(frozen=True)
+class RlcfSettings(ContextSettings):
+    """RLCF's published values.
+
+    Attributes:
+        reward: The model that judges, as `load_clip` takes it; None for the tuned model itself.
+        likeliest: How many classes of each view are judged.
+    """
+
+    lr: float = 7e-3
+    weight_decay: float = 5e-4
+    steps: int = 3
+    reward: str | None = None
+    likeliest: int = setting(3, at_least=2)
+
+
+@method("rlcf", RlcfSettings, prompts="hand")
+class Rlcf(ContextTuner):
+    """Steps towards those of the likeliest classes that a second CLIP finds fitting."""
+
+    settings: RlcfSettings
+
+    def __init__(self, clip: Clip, classes: tuple[str, ...], settings: RlcfSettings, seed: int) -> None:
+        super().__init__(clip, classes, settings, seed)
+        judge = clip if settings.reward is None else load_clip(settings.reward, device=str(clip.device))
+        self.judge = text_classifier(judge, classes, settings.template)
+        with torch.no_grad():
+            self.judge_text = self.judge.text(None)
+        self.rewards = self.text  # of the views of the present image [n, K]
+
+    @torch.no_grad()
+    def predict(self, views: Tensor) -> MethodOutput:
+        size = self.judge.clip.config.image_size
+        if size != views.shape[-1]:
+            views_of_judge = F.interpolate(views.float(), (size, size), mode="bicubic", antialias=True)
+            views_of_judge = views_of_judge.clamp(0, 255)
+        else:
+            views_of_judge = views
+        features = self.judge.image(self.judge.clip.preprocess(views_of_judge), None)
+        self.rewards = (SHARPNESS * features @ self.judge_text.T).clamp_min(0)
+        return super().predict(views)
+
+    def loss(self, seen: Seen, text: Tensor) -> Tensor:
+        """Mean over confident views and their likeliest classes of (reward − its mean) · cross-entropy."""
+        logs = torch.log_softmax(self.classifier.logits(seen.features[seen.chosen], text), dim=-1)
+        likeliest = logs.topk(min(self.settings.likeliest, logs.shape[1]), dim=1).indices
+        rewards = self.rewards[seen.chosen].gather(1, likeliest).to(logs)
+        better = rewards - rewards.mean(dim=1, keepdim=True)
+        return -(better * logs.gather(1, likeliest)).mean()

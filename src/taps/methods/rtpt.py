@@ -1,0 +1,48 @@
+"""R-TPT: every view is made surer by itself, and views that have many like them count for more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from taps.adapt.losses import entropies
+from taps.methods.contexts import ContextSettings, ContextTuner
+from taps.methods.features import Seen
+from taps.methods.ranges import setting
+from taps.methods.registry import method
+
+
+@dataclass(frozen=True)
+class RtptSettings(ContextSettings):
+    """R-TPT's published values.
+
+    Attributes:
+        neighbours: How many of the most alike views say how reliable a view is.
+        temperature: Of the views' weights.
+    """
+
+    neighbours: int = setting(20, at_least=1)
+    temperature: float = setting(0.01, above=0)
+
+
+@method("rtpt", RtptSettings, prompts="hand")
+class Rtpt(ContextTuner):
+    """TPT on each confident view's own entropy; views like many others weigh more in the prediction."""
+
+    settings: RtptSettings
+
+    def loss(self, seen: Seen, text: Tensor) -> Tensor:
+        return entropies(self.classifier.logits(seen.features[seen.chosen], text)).mean()
+
+    def answer(self, seen: Seen, text: Tensor) -> Tensor:
+        return self.weights(seen.features) @ self.classifier.logits(seen.features, text)
+
+    def weights(self, features: Tensor) -> Tensor:
+        """Of the views, by their mean cosine to the most alike of the others [n]."""
+        if len(features) == 1:
+            return features.new_ones(1)
+        alike = (features @ features.T).fill_diagonal_(-torch.inf)
+        nearest = alike.topk(min(self.settings.neighbours, len(features) - 1), dim=1).values
+        return torch.softmax(nearest.mean(dim=1) / self.settings.temperature, dim=0)
