@@ -157,7 +157,7 @@ def pack(out: Path, archive: Path) -> None:
     """Everything a report needs; the learners' states stay behind."""
 
     def kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        return None if any(part.startswith("state-") for part in Path(member.name).parts) else member
+        return None if any(part == "state" for part in Path(member.name).parts) else member
 
     with tarfile.open(archive, "w:gz", compresslevel=6) as tar:
         tar.add(out, arcname=out.name, filter=kept)

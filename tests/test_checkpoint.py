@@ -350,13 +350,13 @@ def test_where_the_newest_state_is_damaged_the_one_before_is_used_and_that_is_sa
 
 def test_what_is_saved_with_a_state_comes_back_with_it(learner: Learner, tmp_path: Path) -> None:
     learner.save(tmp_path, {"position": 7})
-    assert checkpoint.load(tmp_path, learner.clip).extra == {"position": 7}
+    assert checkpoint.read(tmp_path).extra == {"position": 7}
 
     def refuse(extra: dict[str, Any]) -> None:
         raise DamagedError(f"rows {extra['position']} are damaged")
 
     with pytest.raises(StateError, match="rows 7 are damaged"):
-        checkpoint.load(tmp_path, learner.clip, refuse)
+        checkpoint.read(tmp_path, refuse)
 
 
 def test_a_copy_goes_its_own_way_and_shares_the_model(

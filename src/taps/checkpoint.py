@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +19,48 @@ from taps.prompts import Prompts
 from taps.prompts.source import SourceStats
 
 log = logging.getLogger("taps")
-State = tuple[dict[str, Any], dict[str, Tensor], SourceStats | None]
 STREAM = ("method", "model", "seed")  # values that two states of one stream share
 INDEX, PREVIOUS = "learner.json", "learner.previous.json"
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What `load` found.
+    """What a directory holds, as `read` found it: all of it is whole."""
 
-    Attributes:
-        clip: The model.
-        settings: Of the method.
-        state: Of the learner.
-        extra: What was given to `save` to be kept with them.
-    """
+    directory: Path
+    index: dict[str, Any]
+    tensors: dict[str, Tensor]
+    source: SourceStats | None
 
-    clip: Clip
-    settings: dict[str, Any]
-    state: dict[str, Any]
-    extra: dict[str, Any] = field(default_factory=dict)
+    @property
+    def state(self) -> dict[str, Any]:
+        """Of the learner."""
+        return {"tensors": self.tensors, "values": self.index["values"]}
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """What was given to `save` to be kept with the state."""
+        extra: dict[str, Any] = self.index["extra"]
+        return extra
+
+    def load_clip(self) -> Clip:
+        """The model, from where it came from."""
+        place = self.index["clip"]
+        if place["source"] is None:
+            name = place["name"]
+            raise StateError(f"The model {name!r} of {self.directory} was not loaded by name; give clip=.")
+        return load_clip(
+            place["source"],
+            pretrained=place["pretrained"],
+            # What ran on the CPU goes on there, to the same bits.
+            device="cpu" if place["device"] == "cpu" else None,
+            dtype=getattr(torch, place["dtype"]),
+        )
+
+    def settings(self, clip: Clip) -> dict[str, Any]:
+        """Of the method."""
+        settings = with_prompts(self.index["settings"], self.state, clip)
+        return settings if self.source is None else {**settings, "source": self.source}
 
 
 def save(
@@ -136,60 +158,37 @@ def exists(directory: Path) -> bool:
     return (directory / INDEX).is_file() or (directory / PREVIOUS).is_file()
 
 
-def load(
-    directory: Path, clip: Clip | None, check: Callable[[dict[str, Any]], None] = lambda extra: None
-) -> Saved:
+def read(directory: Path, check: Callable[[dict[str, Any]], None] = lambda extra: None) -> Saved:
     """Read what `save` wrote: the newest state, or where its files are damaged the one before it.
 
     Args:
         directory: Where it was saved.
-        clip: The model; loaded again from where it came from unless given.
         check: Given what was saved as `extra`, raises `DamagedError` where files that belong to it are
             damaged; the state is then not taken either.
     """
-    index, tensors, source = _read(directory, check)
-    clip = clip or _load_clip(directory, index["clip"])
-    state = {"tensors": tensors, "values": index["values"]}
-    settings = with_prompts(index["settings"], state, clip)
-    return Saved(clip, settings if source is None else {**settings, "source": source}, state, index["extra"])
-
-
-def _read(directory: Path, check: Callable[[dict[str, Any]], None]) -> State:
-    """Index, tensors and statistics of the newest state that is whole."""
     try:
-        return _read_state(directory, INDEX, check)
+        return _read(directory, INDEX, check)
     except (DamagedError, OSError, KeyError, TypeError) as error:
         try:
-            found = _read_state(directory, PREVIOUS, check)
+            found = _read(directory, PREVIOUS, check)
         except (StateError, OSError, KeyError, TypeError):
             raise StateError(f"{directory} does not hold a saved learner ({error}).") from error
-        log.warning("%s; the state saved before it is used, of image %d.", error, found[0]["values"]["seen"])
+        log.warning(
+            "%s; the state saved before it is used, of image %d.", error, found.index["values"]["seen"]
+        )
         return found
 
 
-def _read_state(directory: Path, name: str, check: Callable[[dict[str, Any]], None]) -> State:
+def _read(directory: Path, name: str, check: Callable[[dict[str, Any]], None]) -> Saved:
     index = read_json(directory / name)
-    if index.get("format") != FORMAT:
+    if index["format"] != FORMAT:
         raise StateError(
-            f"{directory} was saved in format {index.get('format')}; this version reads format {FORMAT}."
+            f"{directory} was saved in format {index['format']}; this version reads format {FORMAT}."
         )
     check(index["extra"])
     tensors, _ = read_tensors(directory / index["tensors"])
     source = None if index["source"] is None else SourceStats.load(directory / index["source"])
-    return index, tensors, source
-
-
-def _load_clip(directory: Path, place: dict[str, Any]) -> Clip:
-    if place["source"] is None:
-        raise StateError(f"The model {place['name']!r} of {directory} was not loaded by name; give clip=.")
-    return load_clip(
-        place["source"],
-        pretrained=place["pretrained"],
-        device="cpu"
-        if place["device"] == "cpu"
-        else None,  # what ran on the CPU goes on there, to the same bits
-        dtype=getattr(torch, place["dtype"]),
-    )
+    return Saved(directory, index, tensors, source)
 
 
 def with_prompts(settings: dict[str, Any], state: dict[str, Any], clip: Clip) -> dict[str, Any]:

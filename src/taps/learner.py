@@ -342,7 +342,7 @@ class Learner:
 
         Args:
             directory: Where to.
-            extra: Plain values to be saved in the same step; `checkpoint.load` gives them back.
+            extra: Plain values to be saved in the same step; `checkpoint.read` gives them back.
         """
         checkpoint.save(Path(directory), self.state_dict(), self._given(), self.clip, extra)
 
@@ -364,14 +364,15 @@ class Learner:
             clip: The model; loaded again from where it came from when not given.
         """
         try:
-            return cls.from_saved(checkpoint.load(Path(directory), clip))
+            return cls.from_saved(checkpoint.read(Path(directory)), clip)
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"The learner saved in {directory} is damaged ({error!r}).") from error
 
     @classmethod
-    def from_saved(cls, saved: checkpoint.Saved) -> Learner:
-        """The learner that `checkpoint.load` found."""
-        return cls._in_state(saved.clip, saved.settings, saved.state)
+    def from_saved(cls, saved: checkpoint.Saved, clip: Clip | None = None) -> Learner:
+        """The learner that `checkpoint.read` found."""
+        clip = clip or saved.load_clip()
+        return cls._in_state(clip, saved.settings(clip), saved.state)
 
     @classmethod
     def _in_state(cls, clip: Clip, settings: dict[str, Any], state: dict[str, Any]) -> Learner:

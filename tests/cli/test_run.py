@@ -282,3 +282,15 @@ def test_a_used_directory_is_refused(folder, tmp_path, here):
     assert code == 2
     assert "seed" in err
     assert (tmp_path / "o/predictions.csv").read_bytes() == before
+
+
+def test_a_full_disk_is_a_sentence_and_the_run_can_go_on(folder, tmp_path, here, disk_room):
+    with disk_room(1 << 12):
+        code, _, err = here("run", folder, *FAST, "--out", "out")
+    assert code == 2
+    assert err.startswith("taps: ")
+    assert "cannot be written" in err
+    assert "File too large" in err
+    code, _, err = here("run", folder, *FAST, "--out", "out", "--resume")
+    assert code == 0, err
+    assert json.loads((tmp_path / "out/summary.json").read_text())["n"] == 24

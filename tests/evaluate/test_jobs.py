@@ -14,8 +14,9 @@ import pytest
 
 from taps.errors import DataError, StateError
 from taps.evaluate.jobs import Job, run_job, slug
+from taps.evaluate.results import read_results
 from taps.files import read_json, write_json
-from taps.stream.record import CHECKPOINT, PREDICTIONS, SPEC, Pace
+from taps.stream.record import EVENTS, PREDICTIONS, SPEC, STATE, Pace
 from taps.stream.tally import Tally
 
 SETTINGS = {"views": 4, "policy": "fixed", "tau0": 0.0, "buffer": 5}
@@ -124,8 +125,7 @@ def test_a_longer_run_goes_on_from_a_shorter_one(tmp_path: Path, make_job: Calla
 def test_a_finished_run_keeps_no_state(tmp_path: Path, make_job: Callable[..., Job]) -> None:
     run_job(make_job(), tmp_path)
     left = {path.name for path in make_job().folder(tmp_path).iterdir()}
-    assert not any(name.startswith("state") for name in left)
-    assert CHECKPOINT not in left
+    assert STATE not in left
 
 
 def test_other_weights_are_refused(tmp_path: Path, make_job: Callable[..., Job]) -> None:
@@ -136,32 +136,64 @@ def test_other_weights_are_refused(tmp_path: Path, make_job: Callable[..., Job])
         run_job(make_job(limit=9), tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["{", '{"state": "state-5"}'])
+@pytest.mark.parametrize("damage", ["{", '{"format": 2}'])
 def test_a_damaged_checkpoint_is_a_sentence(
     tmp_path: Path, make_job: Callable[..., Job], damage: str
 ) -> None:
     run_job(make_job(limit=5), tmp_path)
-    (make_job().folder(tmp_path) / CHECKPOINT).write_text(damage)
+    (make_job().folder(tmp_path) / STATE / "learner.json").write_text(damage)
     with pytest.raises(StateError, match="damaged"):
         run_job(make_job(limit=9), tmp_path)
 
 
-def test_cut_predictions_are_noticed(tmp_path: Path, make_job: Callable[..., Job]) -> None:
+@pytest.mark.parametrize("file", [PREDICTIONS, EVENTS])
+@pytest.mark.parametrize("damage", [lambda data: data[:50], lambda data: data[:50] + b"#" + data[51:]])
+def test_predictions_and_events_that_were_changed_are_noticed(
+    tmp_path: Path, make_job: Callable[..., Job], file: str, damage: Callable[[bytes], bytes]
+) -> None:
     run_job(make_job(limit=5), tmp_path)
-    path = make_job().folder(tmp_path) / PREDICTIONS
-    path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(StateError, match=r"predictions\.csv is damaged.*do this run again"):
+    path = make_job().folder(tmp_path) / file
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(StateError, match=f"{file} is damaged"):
         run_job(make_job(limit=9), tmp_path)
 
 
-def test_a_changed_state_is_noticed(tmp_path: Path, make_job: Callable[..., Job]) -> None:
-    run_job(make_job(limit=5), tmp_path)
-    [path] = make_job().folder(tmp_path).glob("state-*/*.safetensors")
-    data = bytearray(path.read_bytes())
-    data[-3] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(StateError, match="do this run again"):
-        run_job(make_job(limit=9), tmp_path)
+@pytest.mark.parametrize("where", ["learner.json", "state-8-*.safetensors", f"../{PREDICTIONS}"])
+def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(
+    tmp_path: Path, make_job: Callable[..., Job], where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(CrashError):
+        run_job(make_job(), tmp_path, progress=crash_at(9), pace=Pace(every=4, pause=0))
+    damaged = next((make_job().folder(tmp_path) / STATE).glob(where))
+    data = bytearray(damaged.read_bytes())
+    committed = read_json(make_job().folder(tmp_path) / STATE / "learner.json")["extra"][PREDICTIONS]
+    data[committed["size"] - 2 if damaged.name == PREDICTIONS else -2] ^= 1
+    damaged.write_bytes(data)
+    seen: list[int] = []
+    row = run_job(make_job(), tmp_path, progress=lambda tally: seen.append(tally.position))
+    assert seen[0] == 5
+    assert f"{damaged.name} is damaged" in caplog.text
+    assert "the state saved before it is used" in caplog.text
+    assert without_times(row) == without_times(run_job(make_job(), tmp_path / "whole"))
+
+
+def test_the_files_of_a_finished_run_are_those_its_row_was_made_from(
+    tmp_path: Path, make_job: Callable[..., Job], caplog: pytest.LogCaptureFixture
+) -> None:
+    job = make_job(method="zero_shot")
+    run_job(job, tmp_path)
+    assert read_results(tmp_path).datasets
+    path = job.folder(tmp_path) / PREDICTIONS
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b",0.", b",1.", 1))  # a number that could as well be right
+    with pytest.raises(DataError, match=r"predictions.csv is damaged .* remove .* and run again"):
+        read_results(tmp_path)
+    path.write_bytes(whole)
+    row = job.folder(tmp_path) / "row.json"
+    row.write_text(row.read_text().replace('"n": ', '"n": 1'))
+    with pytest.raises(DataError, match=r"No run in .* is finished"):
+        read_results(tmp_path)
+    assert "row.json is damaged" in caplog.text
 
 
 def test_images_without_labels_are_refused(

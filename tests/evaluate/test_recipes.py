@@ -78,7 +78,7 @@ def test_all_tables_within_a_time_limit(data: Path, tmp_path: Path) -> None:
     with tarfile.open(archive) as tar:
         names = tar.getnames()
     assert any(name.endswith("predictions.csv") for name in names)
-    assert not any("state-" in name for name in names)
+    assert not any("/state/" in name for name in names)
     again = run("recipes/run_all_pocket.py", "--out", out, "--page", tmp_path / "page.md")
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "page.md").read_text() == page

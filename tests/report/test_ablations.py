@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
 
 from taps.errors import SettingsError
 from taps.evaluate.results import Results, read_results
+from taps.files import read_json, write_json
 from taps.methods.registry import method_settings
 from taps.report.ablations import (
     ABLATIONS,
@@ -30,9 +29,9 @@ def made_up(
     labels = list(ABLATIONS[name].variants)
     made_up_folder(out, methods=("zero_shot", *labels), seeds=(1, 2), n=n)
     for path in out.glob("runs/*/*/*/row.json"):
-        row: dict[str, Any] = json.loads(path.read_text())
+        row = read_json(path)
         row |= {"buffer_full": row["method"] in (full or ()), "answered": answered, "buffer_fill": answered}
-        path.write_text(json.dumps(row))
+        write_json(path, row)
     return read_results(out)
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from taps.errors import DataError, StateError
+from taps.errors import DamagedError, DataError, StateError
 from taps.evaluate.jobs import ROW, Job
-from taps.files import read_json, write_json
+from taps.files import check_mark, read_json, write_json
 from taps.stream.record import SPEC
 
+log = logging.getLogger("taps")
 RESULTS, UNFINISHED = "results.json", "unfinished.json"
 SAME = ("method", "settings", "noise", "delay")
 
@@ -26,21 +28,34 @@ def read_spec(folder: Path) -> dict[str, Any]:
     try:
         return read_json(folder / SPEC)
     except (OSError, StateError) as error:
-        raise DataError(f"{folder / SPEC} is damaged ({error}); remove {folder} and run again.") from error
+        raise DataError(f"{error}; remove {folder} and run again.") from error
 
 
 def read_row(folder: Path) -> dict[str, Any] | None:
-    """The row of a finished run; None where there is none, or only half of one."""
+    """The row of a finished run; None where there is none, or a damaged one: the run is then done again."""
+    if not (folder / ROW).is_file():
+        return None
     try:
         row = read_json(folder / ROW)
-    except (OSError, StateError):
+    except (OSError, StateError) as error:
+        log.warning("%s; the run in %s counts as unfinished.", error, folder)
         return None
     return row if "top1" in row else None
 
 
+def check_files(folder: Path, row: dict[str, Any]) -> None:
+    """Refuse a finished run whose files are not those that its row was made from."""
+    for name, mark in row.get("files", {}).items():
+        try:
+            check_mark(folder / name, mark)
+        except (OSError, DamagedError) as error:
+            raise DataError(f"{error}; remove {folder} and run again.") from error
+
+
 def collect(out: Path) -> list[dict[str, Any]]:
     """The rows of all finished runs; `results.json` is written anew from them, whatever state it was in."""
-    rows = [row for folder in run_folders(out) if (row := read_row(folder)) is not None]
+    found = [row for folder in run_folders(out) if (row := read_row(folder)) is not None]
+    rows = [{name: row[name] for name in row if name not in ("files", "format")} for row in found]
     rows.sort(key=lambda row: (row["dataset"], row["method"], row["seed"]))
     write_json(out / RESULTS, rows)
     return rows

@@ -159,7 +159,7 @@ def run_job(
             return None
         row = score(read_run(folder), tally, learner.summary(), asked=learner.asked)
         row = {"dataset": job.stream.name, "method": job.title, "seed": job.seed, **row}
-        write_json(folder / ROW, row)
+        write_json(folder / ROW, {**row, "files": record.marks})
         if len(stream) == len(dataset):
             record.forget()  # nothing can follow, so the state need not be kept
     return row

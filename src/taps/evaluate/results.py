@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from taps.errors import DataError, SettingsError
-from taps.evaluate.folder import UNFINISHED, read_row, read_spec, run_folders
+from taps.evaluate.folder import UNFINISHED, check_files, read_row, read_spec, run_folders
 from taps.evaluate.scores import Run, answers_at, calibration_error, read_run
 from taps.evaluate.statistics import Paired, compare
 
@@ -156,6 +156,7 @@ def read_results(out: Path, *, baseline: str = "zero_shot") -> Results:
     for folder in folders:
         spec, row = read_spec(folder), read_row(folder)
         if row is not None:
+            check_files(folder, row)
             found.setdefault((row["dataset"], row["method"]), []).append(
                 (folder, spec, row, read_run(folder))
             )

@@ -8,20 +8,21 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from taps import checkpoint
+from taps.checkpoint import Saved
 from taps.clip import Clip
-from taps.errors import DamagedError, StateError
-from taps.files import AppendFile, read_json, write_json
+from taps.errors import StateError
+from taps.files import AppendFile, check_mark
 from taps.learner import Learner
 from taps.stream.peak import peak_memory_mb
 from taps.stream.tally import Tally
 from taps.types import Prediction
 
-PREDICTIONS, EVENTS, CHECKPOINT, SPEC = "predictions.csv", "events.jsonl", "checkpoint.json", "run.json"
+PREDICTIONS, EVENTS, STATE, SPEC = "predictions.csv", "events.jsonl", "state", "run.json"
 COLUMNS = (
     "t",
     "path",
@@ -55,9 +56,9 @@ class Pace:
 class Record:
     """Writes one run down, into a folder that exists.
 
-    A checkpoint is a saved learner plus marks: size and checksum of the files then. After a kill the files
-    are cut back to these marks and the images after them are done again, from the same state and so with the
-    same result.
+    A checkpoint is a saved learner, and with it size and checksum of what the files held then. After a kill
+    the files are cut back and the images after them are done again, from the same state and so with the same
+    result. Where a state or a file is damaged, the checkpoint before is used.
 
     Args:
         folder: Of this run alone.
@@ -66,26 +67,43 @@ class Record:
 
     def __init__(self, folder: Path, pace: Pace = Pace()) -> None:
         self.folder, self.pace = folder, pace
-        self.saved = _read_checkpoint(folder)
-        marks = self.saved or {PREDICTIONS: None, EVENTS: None}
-        with _advice(folder):
-            self.predictions = AppendFile(folder / PREDICTIONS, marks[PREDICTIONS])
-            self.events = AppendFile(folder / EVENTS, marks[EVENTS])
+        self._found = self._read_checkpoint()
+        self.saved = None if self._found is None else self._found.extra
+        marks = self.saved or {}
+        self.predictions = AppendFile(folder / PREDICTIONS, marks.get(PREDICTIONS))
+        self.events = AppendFile(folder / EVENTS, marks.get(EVENTS))
         if self.predictions.size == 0:
             self.predictions.write(_line(COLUMNS))
         self.last_time, self.cost = time.perf_counter(), 0.0
+
+    def _read_checkpoint(self) -> Saved | None:
+        """The last checkpoint whose state and files are whole."""
+        if not checkpoint.exists(self.folder / STATE):
+            return None
+        try:
+            return checkpoint.read(self.folder / STATE, self._check)
+        except StateError as error:
+            why = str(error).rstrip(".")
+            raise StateError(f"{why}; remove {self.folder} to do this run again.") from error
+
+    def _check(self, saved: dict[str, Any]) -> None:
+        for name in (PREDICTIONS, EVENTS):
+            check_mark(self.folder / name, saved[name])
 
     @property
     def position(self) -> int:
         """Images up to the last checkpoint: what a resumed run will not do again."""
         return 0 if self.saved is None else int(self.saved["tally"]["position"])
 
+    @property
+    def marks(self) -> dict[str, Any]:
+        """Size and checksum of the files so far."""
+        return {PREDICTIONS: self.predictions.mark, EVENTS: self.events.mark}
+
     def learner(self, clip: Clip) -> Learner | None:
-        """The learner of the last checkpoint; None where there is none."""
-        if self.saved is None:
-            return None
-        with _advice(self.folder, StateError):
-            return Learner.load(self.folder / self.saved["state"], clip=clip)
+        """The learner that was found when the record was opened, once; None where there was none."""
+        found, self._found = self._found, None
+        return None if found is None else Learner.from_saved(found, clip)
 
     def tally(self) -> Tally:
         """The counts of the last checkpoint; zeros where there is none."""
@@ -146,35 +164,26 @@ class Record:
             self.checkpoint(learner, tally)
 
     def checkpoint(self, learner: Learner, tally: Tally) -> None:
-        """Save everything as one step: the small file that names the state is renamed into place last."""
+        """Save everything as one step: the learner's index, which holds the rest, comes last."""
         if not self.pace.every:
             return
         began = time.perf_counter()
         tally.peak_mem_mb = max(tally.peak_mem_mb, peak_memory_mb(learner.clip.device))
-        state = f"state-{tally.position}-{tally.answered}"
-        learner.save(self.folder / state)
-        self.predictions.flush(sync=True)  # no file is shorter than the checkpoint says
-        self.events.flush(sync=True)
-        marks = {PREDICTIONS: self.predictions.mark, EVENTS: self.events.mark}
-        self.saved = {"state": state, "tally": asdict(tally), **marks}
-        write_json(self.folder / CHECKPOINT, self.saved)
-        self._remove_states(kept=state)
+        for file in (self.predictions, self.events):  # no file is shorter than the checkpoint says
+            file.flush(sync=True)
+        saved = {"tally": asdict(tally), **self.marks}
+        learner.save(self.folder / STATE, saved)
+        self.saved = saved
         self.last_time = time.perf_counter()
         self.cost = self.last_time - began
 
     def forget(self) -> None:
         """Remove the checkpoints of a run that is over."""
-        (self.folder / CHECKPOINT).unlink(missing_ok=True)
-        self._remove_states()
+        shutil.rmtree(self.folder / STATE, ignore_errors=True)
 
     def close(self) -> None:
         self.predictions.close()
         self.events.close()
-
-    def _remove_states(self, kept: str = "") -> None:
-        for old in self.folder.glob("state-*"):
-            if old.name != kept:
-                shutil.rmtree(old, ignore_errors=True)
 
 
 def read_events(folder: Path) -> Iterator[dict[str, Any]]:
@@ -183,30 +192,6 @@ def read_events(folder: Path) -> Iterator[dict[str, Any]]:
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     for line in text[: text.rfind("\n") + 1].split("\n")[:-1]:
         yield json.loads(line)
-
-
-def _read_checkpoint(folder: Path) -> dict[str, Any] | None:
-    """The last checkpoint; None where there is none."""
-    path = folder / CHECKPOINT
-    if not path.is_file():
-        return None
-    with _advice(folder):
-        saved = read_json(path)
-        if not {"state", "tally", PREDICTIONS, EVENTS} <= saved.keys():
-            raise DamagedError(f"{path} is damaged (it says too little)")
-        if not (folder / saved["state"]).is_dir():
-            raise DamagedError(f"{folder / saved['state']} is missing")
-    return saved
-
-
-@contextmanager
-def _advice(folder: Path, damage: type[StateError] = DamagedError) -> Iterator[None]:
-    """Say what to do about a damaged run."""
-    try:
-        yield
-    except damage as error:
-        told = str(error).rstrip(".")
-        raise StateError(f"{told}; remove {folder} to do this run again.") from error
 
 
 def _line(values: Sequence[Any]) -> bytes:
