@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taps.active import SCORES, Chooser, Paced, Recent, entropy, narrowness, scarcity
+from taps.active import SCORES, Chooser, Paced, narrowness, scarcity
+from taps.active.chooser import ANYWAY
 from taps.active.policy import Capped, make_policy
 from taps.errors import SettingsError, StateError
 
@@ -72,8 +74,6 @@ def test_pace_by_name_and_under_a_cap():
 
 def test_scores_of_a_prediction():
     even, sure = np.full(4, 0.25), np.array([1.0, 0.0, 0.0, 0.0])
-    assert entropy(even) == pytest.approx(math.log(4))
-    assert entropy(sure) == 0
     assert (narrowness(even), narrowness(sure)) == (1.0, 0.0)
     counts = np.array([9.0, 0.0, 0.0, 0.0])
     assert scarcity(sure, counts) == pytest.approx(0.1)
@@ -86,25 +86,12 @@ def test_narrowness_is_between_the_two_likeliest_of_many():
         assert narrowness(probs) == pytest.approx(1 - (first - second))
 
 
-def test_density_is_the_mean_likeness_to_the_nearest_of_the_last():
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(50, 6))
-    recent = Recent(6, size=20, neighbours=5)
-    assert recent.density(features[0]) == 0.0
-    for feature in features:
-        recent.add(feature)
-    probe = rng.normal(size=6)
-    held = features[30:] - features[30:].mean(axis=0)
-    away = probe - features[30:].mean(axis=0)
-    cosines = held @ away / np.linalg.norm(held, axis=1) / np.linalg.norm(away)
-    assert recent.density(probe) == pytest.approx(np.sort(cosines)[-5:].mean())
-
-
 def run(chooser, features, probs, start, stop):
     counts = np.zeros(3)
     scores = []
     for i in range(start, stop):
-        scores.append(chooser.score(features[i], probs[i], float(i % 7), counts, lambda x: float(abs(x[0]))))
+        leverage = partial(abs, float(features[i, 0]))
+        scores.append(chooser.score(probs[i], float(i % 7), counts, float(features[i, 1]), leverage))
     return scores
 
 
@@ -112,18 +99,18 @@ def run(chooser, features, probs, start, stop):
 def test_every_rule_goes_on_where_it_was_saved(rule):
     rng = np.random.default_rng(0)
     features, probs = rng.normal(size=(80, 4)), rng.dirichlet(np.ones(3), size=80)
-    one, other = Chooser(rule, 4, seed=3), Chooser(rule, 4, seed=3)
+    one, other = Chooser(rule, seed=3, explore=0.1), Chooser(rule, seed=3, explore=0.1)
     run(one, features, probs, 0, 40)
-    other.restore({k: v.copy() for k, v in one.arrays().items()}, json.loads(json.dumps(one.values())))
+    other.restore(json.loads(json.dumps(one.values())))
     assert run(one, features, probs, 40, 80) == run(other, features, probs, 40, 80)
     with pytest.raises(StateError):
-        Chooser("random" if rule != "random" else "margin", 4, seed=3).restore(one.arrays(), one.values())
+        Chooser("random" if rule != "random" else "margin", seed=3).restore(one.values())
 
 
 def test_chance_follows_the_seed_a_state_was_begun_with():
-    one, other = Chooser("random", 4, seed=3), Chooser("random", 4, seed=8)
-    other.restore(one.arrays(), one.values())
-    nothing = (np.zeros(4), np.ones(3) / 3, 0.0, np.zeros(3), lambda x: 0.0)
+    one, other = Chooser("random", seed=3), Chooser("random", seed=8)
+    other.restore(one.values())
+    nothing = (np.ones(3) / 3, 0.0, np.zeros(3), 1.0, lambda: 0.0)
     assert [one.score(*nothing) for _ in range(5)] == [other.score(*nothing) for _ in range(5)]
 
 
@@ -210,7 +197,7 @@ def test_rules_are_what_their_names_say():
     features, probs = rng.normal(size=(4, 5)), rng.dirichlet(np.ones(3), size=4)
     counts = np.array([0.0, 2.0, 5.0])
     told = [
-        (f, p, 0.1 * i, counts, lambda x: float(x[0]))
+        (p, 0.1 * i, counts, 0.7, partial(float, f[0]))
         for i, (f, p) in enumerate(zip(features, probs, strict=True))
     ]
     expected = {
@@ -219,60 +206,24 @@ def test_rules_are_what_their_names_say():
         "margin": [1 - (sorted(p)[2] - sorted(p)[1]) for p in probs],
         "leverage": features[:, 0].tolist(),
         "coverage": [p[0] + p[1] / 3 + p[2] / 6 for p in probs],
+        "density": [0.7 * (1 - (sorted(p)[2] - sorted(p)[1])) for p in probs],
     }
     for rule, wanted in expected.items():
-        chooser = Chooser(rule, 5, seed=9)
+        chooser = Chooser(rule, seed=9)
         assert [chooser.score(*each) for each in told] == pytest.approx(wanted), rule
-        assert chooser.arrays() == {}
-        assert chooser.values() == {"rule": rule, "seed": 9, "images": 4, "remembered": 0}
+        assert chooser.values() == {"rule": rule, "seed": 9, "images": 4}
 
 
-def test_density_weighs_entropy_by_how_typical_an_image_is():
-    rng = np.random.default_rng(4)
-    features, probs = rng.normal(size=(30, 5)), rng.dirichlet(np.ones(3), size=30)
-    chooser, seen = Chooser("density", 5, seed=0), Recent(5)
-    scores = []
-    for feature, prob in zip(features, probs, strict=True):
-        scores.append(chooser.score(feature, prob, 0.0, np.zeros(3), lambda x: 0.0))
-        typical = max(0.0, seen.density(feature))
-        assert scores[-1] == pytest.approx(typical * -sum(p * math.log(p) for p in prob))
-        seen.add(feature)
-    assert scores[0] == 0.0
-    assert 0.0 in scores[1:]  # an outlier is not wanted at all, and not less than that
-    assert chooser.values()["remembered"] == 30
-    np.testing.assert_array_equal(chooser.arrays()["chooser.recent"][:30], features)
+def test_a_share_of_the_images_is_wanted_whatever_the_rule_says():
+    probs, counts = np.array([0.9, 0.1]), np.zeros(2)
+    chooser = Chooser("margin", seed=1, explore=0.1)
+    scores = [chooser.score(probs, 0.0, counts, 1.0, lambda: 0.0) for _ in range(2000)]
+    assert set(scores) == {ANYWAY, narrowness(probs)}
+    assert 150 < scores.count(ANYWAY) < 250
 
 
-def test_what_a_chooser_was_restored_from_stays_as_it_was():
-    one, other = Chooser("density", 2, seed=0), Chooser("density", 2, seed=0)
-    arrays = {name: array.copy() for name, array in one.arrays().items()}
-    other.restore(arrays, one.values())
-    other.score(np.ones(2), np.array([0.5, 0.5]), 0.0, np.zeros(2), lambda x: 0.0)
-    assert not arrays["chooser.recent"].any()
-    with pytest.raises(StateError, match="asks by 'density', this one by 'margin'"):
-        Chooser("margin", 2, seed=0).restore(arrays, one.values())
-
-
-def test_the_last_256_images_and_the_ten_nearest_are_looked_at_unless_told():
-    rng = np.random.default_rng(5)
-    features = 0.01 * rng.normal(size=(300, 3))  # of any length: directions are compared
-    recent = Recent(3)
-    for feature in features:
-        recent.add(feature)
-    assert len(recent.held) == 256
-    probe = rng.normal(size=3)
-    held = features[44:] - features[44:].mean(axis=0)
-    away = probe - features[44:].mean(axis=0)
-    cosines = held @ away / np.linalg.norm(held, axis=1) / np.linalg.norm(away)
-    assert recent.density(probe) == pytest.approx(np.sort(cosines)[-10:].mean())
-
-
-def test_images_at_their_own_centre_are_like_nothing_and_no_division_by_zero():
-    recent = Recent(2, size=4, neighbours=3)
-    recent.add(np.array([1.0, 2.0]))
-    assert recent.density(np.array([3.0, 4.0])) == 0.0  # one image is its own centre
-    recent.add(np.array([3.0, 2.0]))
-    assert recent.density(np.array([4.0, 2.0])) == pytest.approx(0.0)  # one ahead, one behind: +1 and −1
-    for wrong in ({"size": -1}, {"neighbours": -1}, {"size": 1.5}):
-        with pytest.raises(SettingsError, match=f"^{next(iter(wrong))}="):
-            Recent(2, **wrong)
+def test_density_asks_about_narrow_margins_among_many():
+    probs, counts = np.array([0.6, 0.4]), np.zeros(2)
+    chooser = Chooser("density", seed=1)
+    found = [chooser.score(probs, 0.0, counts, density, lambda: 0.0) for density in (0.5, 1.0, -0.2)]
+    assert found == pytest.approx([0.4, 0.8, 0.0])

@@ -2,6 +2,6 @@
 
 from taps.active.chooser import SCORES, Chooser
 from taps.active.pace import Paced
-from taps.active.scores import Recent, entropy, narrowness, scarcity
+from taps.active.scores import narrowness, scarcity
 
-__all__ = ["SCORES", "Chooser", "Paced", "Recent", "entropy", "narrowness", "scarcity"]
+__all__ = ["SCORES", "Chooser", "Paced", "narrowness", "scarcity"]

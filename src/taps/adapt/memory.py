@@ -32,7 +32,7 @@ class ReplayItem:
         views: The views whose statistics are aligned to their class, where fine alignment is on.
         feature: Normalised image feature at the loaded prompts [d].
         gradient: Its constant share of the memory's gradient (episodic).
-        beliefs: What several predictors said of it before its label came [E, K], for whoever weighs them.
+        beliefs: What was known of it before its label came, in rows, for whoever learns from that.
     """
 
     pixels: Tensor | None

@@ -44,6 +44,7 @@ class StepResult:
         end: The prompts after the update.
         moments: The optimiser's memory after the update.
         ensemble: Mean log-probability of the confident views before the update [K].
+        features: Normalised features of all views before the update [N, d].
         anchored: Normalised feature of view 0 at the loaded prompts, where the step came by it.
         note: Waits for the device and notes what the host must know of the step; to be called once.
     """
@@ -56,6 +57,7 @@ class StepResult:
     end: Point
     moments: Moments
     ensemble: Tensor
+    features: Tensor
     anchored: Tensor | None = None
     note: Callable[[], None] = nothing
 
@@ -115,14 +117,22 @@ def take_step(
     if not update(entropy):
         skipped = torch.tensor(False)
         return StepResult(
-            scored.logits[0], entropy, skipped, chosen, feature, start, moments, scored.ensemble
+            scored.logits[0],
+            entropy,
+            skipped,
+            chosen,
+            feature,
+            start,
+            moments,
+            scored.ensemble,
+            scored.features,
         )
     parameters, moments, taken = update_prompts(
         classifier, start, moments, scored, memory, settings, alignment
     )  # 7
     end = point_at(classifier, parameters, graph=keep_graph)
     logits = predict_view(classifier, scored, end)  # 8
-    return StepResult(logits, entropy, taken, chosen, feature, end, moments, scored.ensemble)
+    return StepResult(logits, entropy, taken, chosen, feature, end, moments, scored.ensemble, scored.features)
 
 
 @torch.no_grad()  # scoring needs no graph: only the confident views are differentiated

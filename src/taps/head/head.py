@@ -2,91 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taps.errors import QueryError, SettingsError, StateError
-from taps.head.examples import LabelledExample
-from taps.head.mixture import Mixture
-from taps.head.ridge import Ridge
+from taps.errors import SettingsError, StateError
+from taps.head.lens import Lens
+from taps.head.logistic import softmax
+from taps.head.mixture import SMALLEST, Mixture
+from taps.head.neighbours import Look, Ring, vote
+from taps.head.readings import HeadSettings, Readings
 
 Array = NDArray[np.float64]
+State = dict[str, Array]
 DOUBT = 0.5  # an answer more likely wrong than this is worth a second look
 PAIRS, POWER = 10, 4  # of `Head.fairness`: pairs of answers taken for fair beforehand; how steeply it falls
+HEARD = 0.01  # a reading trusted less than this is left out of a prediction
 
 
 @dataclass(frozen=True)
-class HeadSettings:
-    """The grid of experts: every combination of a reading (below) and a share of wrong answers.
-
-    Nothing here is tuned to a stream: the mixture finds out which combination its labels favour.
+class LabelledExample:
+    """One label as the head learned it.
 
     Attributes:
-        penalties: λ of the ridges.
-        strengths: How many nats a ridge's score of 1 adds to a class.
-        sharpness: Factors on the logits of the bases; 1 leaves a base as it is.
-        wrong: Shares ε of answers that are a class drawn at random, whatever the image shows. Without them a
-            confident base pays more for a wrong answer than a flat one, and flat bases, which the ridges can
-            overrule, would be believed for no better reason.
-        alone: Prior trust in the bases alone; what is left goes to the ridges, half as much to each strength
-            as to the one below it: before there is evidence a loud voice is less likely right than a low one.
-        discount: How much a label counts in the trust when one more has come.
+        look: What was known of the image when it was predicted.
+        label: Its class.
+        importance: How much it stood for in the trust.
+        alike: How likely two images of the stream were of one class when it came (`Head.alike`).
+        usual: What zero-shot said of the stream until then [K].
+        gain: By how many nats the mixture predicted it better than the bases did.
+        doubt: How likely the answer was wrong, by what was known before it came.
     """
 
-    penalties: tuple[float, ...] = (0.3, 1.0, 3.0)
-    strengths: tuple[float, ...] = (1.0, 2.5, 6.0, 16.0)
-    sharpness: tuple[float, ...] = (0.5, 1.0, 2.0)
-    wrong: tuple[float, ...] = (0.0, 0.1, 0.3)
-    alone: float = 0.7
-    discount: float = 1.0
+    look: Look
+    label: int
+    importance: float
+    alike: float
+    usual: Array
+    gain: float = 0.0
+    doubt: float = 0.0
 
 
 class Head:
-    """Learns from labelled features on top of given predictions.
+    """Learns from labelled features on top of given predictions, and from the images most like each other.
 
-    A ridge learns the residuals one-hot − p of the first base's p: with no labels it adds nothing, so the
-    bases' own predictions are where it starts, and a class nobody asked about only loses what it was wrongly
-    given on labelled images like this one. A reading is a base, sharpened or not, with or without a ridge's
-    scores on top; an expert is a reading together with a share ε of wrong answers, and gives to an answer
-    (1 − ε)·p + ε/K. The experts' mixture predicts the answers (`taps.head.mixture` has what that promises);
-    the prediction is the same mixture with the wrong answers left out.
+    A reading is a base with or without what was learned on top (`taps.head.readings`); an expert is a reading
+    together with a share ε of wrong answers, and gives to an answer (1 − ε)·p + ε/K. The experts' mixture
+    predicts the answers (`taps.head.mixture` has what that promises). The prediction is that mixture with the
+    wrong answers left out, and a second mixture of it with what the image's neighbours are believed to show,
+    weighted by τ.
 
     Args:
         dim: Length of a feature.
         classes: K.
         bases: How many predictions come with each image, the zero-shot one first.
+        several: Whether images come with several views.
         settings: The grid of experts.
 
     Example:
         >>> head = Head(dim=2, classes=2, bases=1)
         >>> even = np.log([[0.5, 0.5]])
-        >>> for _ in range(10):
-        ...     example = head.learn(np.array([1.0, 0.0]), even, label=1)
-        >>> bool(head.predict(np.array([1.0, 0.0]), even)[1] > 0.7)
+        >>> for label in (0, 1) * 5:
+        ...     example = head.learn(head.see(np.eye(2)[[label]], even), label)
+        >>> bool(head.predict(head.see(np.eye(2)[[1]], even))[1] > 0.7)
         True
     """
 
-    def __init__(self, dim: int, classes: int, bases: int, settings: HeadSettings | None = None) -> None:
+    def __init__(
+        self,
+        dim: int,
+        classes: int,
+        bases: int,
+        several: bool = False,
+        settings: HeadSettings | None = None,
+    ) -> None:
         if bases < 1:
             raise SettingsError("A head stands on one prediction at least; give the zero-shot one.")
         self.settings = settings or HeadSettings()
-        self.ridges = [Ridge(dim, classes, penalty) for penalty in self.settings.penalties]
-        self.counts: Array = np.zeros(classes)
+        features = (1 + several, dim)
+        self.lens = Lens(dim, several)
+        self.ring = Ring(features, (bases, classes))
         self.stream: Array = np.zeros(classes)  # what the first base says of all images seen, summed
-        self.bases = bases
-        self.gain = 0.0
-        self.doubted = 0
-        grid = self.settings
-        self.alone = bases * len(grid.sharpness)  # readings that ignore the labels; they come first
-        louder = np.repeat(0.5 ** np.arange(len(grid.strengths)), len(grid.penalties))
-        helped = np.tile(louder / louder.sum(), self.alone)
-        readings = np.concatenate([np.full(self.alone, grid.alone), (1 - grid.alone) * helped]) / self.alone
-        even = np.full(len(grid.wrong), 1 / len(grid.wrong))
-        self.mixture = Mixture(np.outer(readings, even).ravel(), grid.discount)
+        self.readings = Readings(features, bases, classes, self.settings)
+        self.counts: Array = np.zeros(classes)
+        self.gain = self.doubted = 0.0
+        prior = np.array([one.prior for one in self.readings.all])
+        even = np.full(len(self.settings.wrong), 1 / len(self.settings.wrong))
+        self.mixture = Mixture(np.outer(prior, even).ravel())
+        self.votes = Mixture(np.array([len(self.settings.votes), *np.ones(len(self.settings.votes))]))
 
     @property
     def labels(self) -> int:
@@ -96,7 +101,7 @@ class Head:
     @property
     def trust(self) -> float:
         """Share of the prediction that the labels have a say in."""
-        return float(self._weights().sum(axis=1)[self.alone :].sum())
+        return float(self._weights().sum(axis=1)[self.readings.alone :].sum())
 
     @property
     def noise(self) -> float:
@@ -107,22 +112,33 @@ class Head:
         """How much each reading is believed together with each share of wrong answers [readings, shares]."""
         return self.mixture.weights().reshape(-1, len(self.settings.wrong))
 
-    def see(self, beliefs: Array) -> None:
-        """Take note of an image of the stream: what classes there are to answer."""
-        self.stream += np.exp(beliefs[0])
+    def see(self, views: Array, logs: Array) -> Look:
+        """Take note of an image of the stream.
+
+        Args:
+            views: Features of its views, of length 1, view 0 first [V, d].
+            logs: Log-probabilities of the bases [B, K].
+        """
+        self.stream = self.stream + np.exp(logs[0])
+        return self.ring.look(self.lens.see(views), logs)
+
+    @property
+    def usual(self) -> Array:
+        """Mean of what the first base says of the stream [K]; even where none was seen."""
+        total = float(self.stream.sum())
+        return self.stream / total if total else np.full(len(self.stream), 1 / len(self.stream))
 
     @property
     def alike(self) -> float:
         """How likely two images of the stream are of one class, by the first base; 1 where none was seen."""
-        total = float(self.stream.sum())
-        return float((self.stream**2).sum()) / total**2 if total else 1.0
+        return float((self.usual**2).sum()) if self.stream.any() else 1.0
 
     def fairness(self, alike: float | None = None) -> float:
         """How far the answers name as many classes as the stream shows: 1 for a fair sample, 0 for one class.
 
-        Features of one model point much the same way, so a ridge that knows few classes pulls every image
-        to them, and its answers, all of these classes, speak for it. Two answers of a fair sample differ as
-        often as two images do; where they differ less often, the ridges' scores shrink.
+        Features of one model point much the same way, so what knows few classes pulls every image to them,
+        and the answers, all of these classes, speak for it. Two answers of a fair sample differ as often as
+        two images do; where they differ less often, what was learned shrinks.
         """
         differ = 1 - (self.alike if alike is None else alike)
         if differ < 1e-9:
@@ -132,160 +148,115 @@ class Head:
         different = pairs - float((self.counts * (self.counts - 1)).sum()) / 2
         return float(min(1.0, (different + PAIRS * differ) / ((pairs + PAIRS) * differ)) ** POWER)
 
-    def predict(self, feature: Array, beliefs: Array) -> Array:
-        """Probability of each class.
-
-        Args:
-            feature: Of the image, length 1 [d].
-            beliefs: Log-probabilities of the bases [B, K].
-        """
-        blended: Array = self._weights().sum(axis=1) @ self.readings(feature, beliefs)
+    def predict(self, look: Look) -> Array:
+        """Probability of each class for an image that was seen."""
+        blended: Array = self.votes.weights() @ self._ballots(look, self.alike, self.usual)
         return blended
 
-    def readings(self, feature: Array, beliefs: Array, alike: float | None = None) -> Array:
-        """What every reading says [N, K]: the bases alone first, those with a ridge on top after them."""
-        floor = np.maximum(beliefs, -50.0)  # a base may say "impossible"; the labels must be able to object
-        sharp = (np.array(self.settings.sharpness)[:, None, None] * floor).reshape(-1, floor.shape[1])
-        scores = np.stack([ridge.scores(feature)[: floor.shape[1]] for ridge in self.ridges])
-        strengths = self.fairness(alike) * np.array(self.settings.strengths)
-        added = (strengths[:, None, None] * scores).reshape(-1, floor.shape[1])
-        logits = np.concatenate([sharp, (sharp[:, None] + added[None]).reshape(-1, floor.shape[1])])
-        raised = np.exp(logits - logits.max(axis=1, keepdims=True))
-        probs: Array = raised / raised.sum(axis=1, keepdims=True)
-        return probs
+    def _ballots(self, look: Look, alike: float, usual: Array) -> Array:
+        """The readings' prediction without votes, then with each τ [1 + votes, K]."""
+        trust = self._weights().sum(axis=1)
+        heard = np.flatnonzero(trust >= min(HEARD, trust.max())).tolist()
+        logs = look.logs.astype(np.float64)
+        probs = self.readings.probs(look.features.astype(np.float64), logs, self.fairness(alike), heard)
+        beliefs = np.tensordot(trust[heard] / trust[heard].sum(), probs, axes=1)
+        odds = vote(beliefs[1:], look.cosines, usual)
+        taus = np.array([0.0, *self.settings.votes])[:, None]
+        return softmax(np.log(np.maximum(beliefs[0], 1e-12)) + taus * odds)
 
-    def learn(
-        self,
-        feature: Array,
-        beliefs: Array,
-        label: int,
-        importance: float = 1.0,
-        alike: float | None = None,
-    ) -> LabelledExample:
-        """Judge the experts by the label, then let the ridges learn it.
+    def learn(self, look: Look, label: int, importance: float = 1.0) -> LabelledExample:
+        """Judge the experts by a label, then learn it.
 
         Args:
-            feature: Of the labelled image [d].
-            beliefs: Log-probabilities of the bases when it was predicted [B, K], of fewer classes where some
-                were added later.
+            look: What `see` returned for its image.
             label: Its class.
             importance: How much it stands for in the trust, at most 1.
-            alike: Of the stream, as it was when the label first came; now unless given.
         """
-        alike = self.alike if alike is None else alike
-        said = self.readings(feature, beliefs, alike)[:, label]
+        return self.learn_again(LabelledExample(look, int(label), importance, self.alike, self.usual))
+
+    def learn_again(self, example: LabelledExample) -> LabelledExample:
+        """The same for an example as it once came, when another one was taken back."""
+        look, label, classes = example.look, example.label, example.look.logs.shape[2]
+        features, logs = look.features.astype(np.float64), look.logs.astype(np.float64)
+        everyone = range(len(self.readings.all))
+        fairness = self.fairness(example.alike)
+        said = self.readings.probs(features[:1], logs[:1], fairness, everyone)[:, 0, label]
         wrong = np.array(self.settings.wrong)
-        given = said[:, None] * (1 - wrong) + wrong / beliefs.shape[1]
-        gain, doubt = self._compare(said, given)
-        before = self.mixture.losses.copy()
-        example = LabelledExample(
-            feature.copy(), beliefs.copy(), int(label), importance, alike, before, gain, doubt
-        )
-        self.mixture.learn(given.ravel(), importance)
-        for ridge in self.ridges:
-            ridge.add(feature, example.residual(len(self.counts)))
-        self._count(example, 1)
-        return example
+        given = np.maximum(said[:, None] * (1 - wrong) + wrong / classes, SMALLEST)
+        weights = self._weights()
+        mixed = float((weights * given).sum())
+        alone = slice(None, self.readings.alone)
+        bases = float((weights[alone] * given[alone]).sum()) / float(weights[alone].sum())
+        right = float((weights * (1 - wrong)).sum(axis=1) @ said)
+        ballots = (1 - self.noise) * self._ballots(look, example.alike, example.usual)[:, label]
+        ballots = ballots + self.noise / classes
+        ballots[0] = mixed  # no votes: the first mixture itself, so that its promise is kept
+        self.votes.learn(ballots, example.importance)
+        self.mixture.learn(given.ravel(), example.importance)
+        self.readings.learn(features[0], logs[0], label)
+        gain, doubt = float(np.log(mixed / bases)), max(0.0, 1.0 - right / mixed)
+        self.counts = self.counts + np.eye(len(self.counts))[label]
+        self.gain, self.doubted = self.gain + gain, self.doubted + (doubt > DOUBT)
+        return LabelledExample(look, label, example.importance, example.alike, example.usual, gain, doubt)
 
-    def _compare(self, said: Array, given: Array) -> tuple[float, float]:
-        """By how many nats the mixture foresaw an answer better than the bases; how likely it is wrong."""
-        weights, alone = self._weights(), slice(None, self.alone)
-        mixed = max(float((weights * given).sum()), 1e-12)
-        bases = max(float((weights[alone] * given[alone]).sum()) / float(weights[alone].sum()), 1e-12)
-        right = float((weights * (1 - np.array(self.settings.wrong))).sum(axis=1) @ said)
-        return float(np.log(mixed / bases)), max(0.0, 1.0 - right / mixed)
-
-    def _count(self, example: LabelledExample, sign: int) -> None:
-        self.counts[example.label] += sign
-        self.gain += sign * example.gain
-        self.doubted += sign * (example.doubt > DOUBT)
-
-    def forget(
-        self, example: LabelledExample, later: Sequence[LabelledExample] = ()
-    ) -> list[LabelledExample]:
-        """Take a label back: everything is as if it had never come.
-
-        The trust rests on what was predicted of each later label, with the one in question known. So these
-        are taken back too, the newest first, and learned again.
-
-        Args:
-            example: What `learn` returned for it.
-            later: The examples that came after it, all of them, the oldest first.
-
-        Returns:
-            The later examples, as they are now.
-        """
-        gone = [example, *later]
-        if (np.bincount([each.label for each in gone], minlength=len(self.counts)) > self.counts).any():
-            raise QueryError(f"No label of class {example.label} is held; it cannot be taken back.")
-        for each in reversed(gone):
-            for ridge in self.ridges:
-                ridge.remove(each.feature, each.residual(len(self.counts)))
-            self._count(each, -1)
-        self.mixture.restore(example.losses, self.mixture.labels - len(gone))
-        return [
-            self.learn(each.feature, each.beliefs, each.label, each.importance, each.alike) for each in later
-        ]
-
-    def grow(self, classes: int) -> None:
-        """Make room for classes added later; labels so far say nothing about them."""
-        for ridge in self.ridges:
-            ridge.grow(classes)
-        missing = classes - len(self.counts)
-        self.counts, self.stream = np.pad(self.counts, (0, missing)), np.pad(self.stream, (0, missing))
-
-    def leverage(self, feature: Array) -> float:
+    def leverage(self, look: Look) -> float:
         """How new an image is to the labels: 1 before any, near 0 where many like it were answered."""
-        ridge = self.ridges[0]
-        return ridge.penalty * ridge.leverage(feature)
+        feature, ridge = look.features[0, 0].astype(np.float64), self.readings.ridge
+        return ridge.penalty * ridge.leverage(feature) / max(float(feature @ feature), 1e-12)
 
     def summary(self) -> dict[str, Any]:
         """What the labels were worth, as plain values.
 
         `head_gain` is by how many nats a label the mixture beat the bases alone *before* learning each label:
         near 0 or below, the answers (wrong, or contradicting each other) taught nothing so far. `head_trust`
-        says how much they are believed, `head_noise` what share of them seems wrong, `head_fairness` whether
-        they name as many classes as the images show, `head_doubted` how many were more likely wrong than
-        right when they came.
+        says how much they are believed, `head_votes` how much the neighbours are, `head_noise` what share of
+        the answers seems wrong, `head_fairness` whether they name as many classes as the images show,
+        `head_doubted` how many were more likely wrong than right when they came.
         """
         held = self.labels
         return {
             "head_labels": held,
             "head_classes": int((self.counts > 0).sum()),
             "head_trust": round(self.trust, 4),
+            "head_votes": round(1 - float(self.votes.weights()[0]), 4),
             "head_gain": round(self.gain / held, 4) if held else 0.0,
             "head_noise": round(self.noise, 4),
             "head_fairness": round(self.fairness(), 4),
-            "head_doubted": self.doubted,
+            "head_doubted": int(self.doubted),
         }
 
-    def arrays(self) -> dict[str, Array]:
-        """Everything that changes while learning, but for the numbers in `numbers`."""
-        arrays = {"counts": self.counts, "stream": self.stream, "losses": self.mixture.losses}
-        for place, ridge in enumerate(self.ridges):
-            arrays |= {f"ridge.{place}.{name}": value for name, value in ridge.arrays().items()}
-        return arrays
+    def state(self) -> State:
+        """Everything that labels change; none of these arrays is ever changed in place."""
+        own = {
+            "counts": self.counts,
+            "losses": self.mixture.losses,
+            "vote_losses": self.votes.losses,
+            "numbers": np.array([self.gain, self.doubted]),
+        }
+        return own | self.readings.arrays()
 
-    def numbers(self) -> dict[str, float]:
-        """The plain numbers that change while learning."""
-        return {"labels": self.mixture.labels, "gain": self.gain, "doubted": self.doubted}
-
-    def restore(self, arrays: dict[str, Array], numbers: dict[str, float]) -> None:
-        """Go on from where `arrays` and `numbers` were taken: the same bits follow.
-
-        A head of fewer classes is taken in, too: the others were added since.
-        """
-        missing = len(self.counts) - len(arrays["counts"])
-        if missing < 0:
+    def go_to(self, state: State) -> None:
+        """Be as when `state` was taken, but for the images seen since; classes may have been added."""
+        classes = len(self.counts)
+        if len(state["counts"]) > classes:
             raise StateError(
-                f"The saved head has {len(arrays['counts'])} classes, this one {len(self.counts)}; "
+                f"The saved head has {len(state['counts'])} classes, this one {classes}; "
                 "use the saved classes."
             )
-        self.mixture.restore(arrays["losses"], int(numbers["labels"]))
-        self.gain, self.doubted = float(numbers["gain"]), int(numbers["doubted"])
-        self.counts = np.pad(arrays["counts"], (0, missing))
-        self.stream = np.pad(arrays["stream"], (0, missing))
-        for place, ridge in enumerate(self.ridges):
-            inverse, weights = (arrays[f"ridge.{place}.{name}"] for name in ("inverse", "weights"))
-            wider = np.pad(weights, ((0, 0), (0, missing)))
-            ridge.restore({"inverse": inverse, "weights": wider}, self.labels)
+        self.counts = np.pad(state["counts"], (0, classes - len(state["counts"])))
+        self.mixture.restore(state["losses"])
+        self.votes.restore(state["vote_losses"])
+        self.gain, self.doubted = (float(number) for number in state["numbers"])
+        self.readings.restore(state)
+        self.readings.grow(classes)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything to be saved: what images changed, and what labels did."""
+        return {**self.lens.arrays(), **self.ring.arrays(), "stream": self.stream, **self.state()}
+
+    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+        """Go on from where `arrays` was taken: the same bits follow."""
+        self.lens.restore(arrays)
+        self.go_to({name: arrays[name] for name in self.state()})
+        self.ring.restore(arrays)
+        self.stream = np.pad(arrays["stream"], (0, len(self.counts) - len(arrays["stream"])))

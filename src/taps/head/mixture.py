@@ -46,7 +46,6 @@ class Mixture:
         self.log_prior: Array = np.log(prior / prior.sum())
         self.discount = float(discount)
         self.losses: Array = np.zeros(len(prior))
-        self.labels = 0
 
     def weights(self) -> Array:
         """How much each expert is believed; they sum to 1."""
@@ -71,13 +70,12 @@ class Mixture:
             raise SettingsError(f"An importance of {importance} cannot be; use a number from 0 to 1.")
         losses: Array = -importance * np.log(np.clip(np.nan_to_num(given), SMALLEST, 1.0))
         self.losses = self.discount * self.losses + losses
-        self.labels += 1
 
-    def restore(self, losses: Array, labels: int) -> None:
-        """Go on from `losses` and `labels` as they were: after a stop, or before a label taken back."""
+    def restore(self, losses: Array) -> None:
+        """Go on from `losses` as they were: after a stop, or before a label taken back."""
         if losses.shape != self.losses.shape:
             raise StateError(
                 f"The saved head has {len(losses)} experts, this one {len(self.losses)}; make it with the "
                 "saved settings."
             )
-        self.losses, self.labels = losses.copy(), int(labels)
+        self.losses = losses.copy()

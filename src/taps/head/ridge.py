@@ -1,19 +1,17 @@
-"""A linear map learned in closed form, one pair at a time, that can forget any pair again."""
+"""A linear map learned in closed form, one pair at a time."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taps.errors import QueryError, SettingsError, StateError
+from taps.errors import SettingsError
 
 Array = NDArray[np.float64]
 
 
 class Ridge:
     """W = (λI + Σ x xᵀ)⁻¹ Σ x rᵀ, kept by rank-one steps: O(d² + dK) a pair, however many there were.
-
-    Everything is in double precision, so that adding and removing thousands of pairs leaves next to no trace.
 
     Args:
         dim: d, length of an input x.
@@ -33,10 +31,9 @@ class Ridge:
         self.penalty = float(penalty)
         self.inverse: Array = np.eye(dim) / self.penalty
         self.weights: Array = np.zeros((dim, outputs))
-        self.count = 0
 
     def scores(self, x: Array) -> Array:
-        """xW: what the pairs say about x; 0 where they say nothing."""
+        """xW: what the pairs say about x [..., d]; 0 where they say nothing."""
         return x @ self.weights
 
     def leverage(self, x: Array) -> float:
@@ -44,49 +41,20 @@ class Ridge:
         return float(x @ self.inverse @ x)
 
     def add(self, x: Array, target: Array) -> None:
-        """Learn one pair."""
-        self._rank_one(x, target, sign=1.0)
-        self.count += 1
-
-    def remove(self, x: Array, target: Array) -> None:
-        """Forget a pair that was added before, as if it had never been.
-
-        Raises:
-            QueryError: Such a pair cannot be among those added.
-        """
-        # Of an input that was added, xᵀA⁻¹x is below 1; at 1 what remains would have no inverse.
-        if self.count == 0 or self.leverage(x) >= 1.0:
-            raise QueryError("This pair was never learned; only what was added can be removed.")
-        self._rank_one(x, target, sign=-1.0)
-        self.count -= 1
+        """Learn one pair: Sherman–Morrison for A + x xᵀ, and the weights that follow from it."""
+        direction = self.inverse @ x
+        gain = direction / (1.0 + float(x @ direction))
+        self.weights = self.weights + np.outer(gain, target - x @ self.weights)
+        self.inverse = self.inverse - np.outer(gain, direction)
 
     def grow(self, outputs: int) -> None:
         """Make room for outputs added later; what was learned says nothing about them."""
-        missing = outputs - self.weights.shape[1]
-        if missing < 0:
-            raise SettingsError(
-                f"There are {self.weights.shape[1]} outputs already; {outputs} would be fewer."
-            )
-        self.weights = np.pad(self.weights, ((0, 0), (0, missing)))
-
-    def _rank_one(self, x: Array, target: Array, sign: float) -> None:
-        """Sherman–Morrison for A ± x xᵀ, and the weights that follow from it."""
-        direction = self.inverse @ x
-        gain = direction / (1.0 + sign * float(x @ direction))
-        self.weights += sign * np.outer(gain, target - x @ self.weights)
-        self.inverse -= sign * np.outer(gain, direction)
+        self.weights = np.pad(self.weights, ((0, 0), (0, outputs - self.weights.shape[1])))
 
     def arrays(self) -> dict[str, Array]:
-        """Everything that changes while learning, but for the count."""
+        """Everything that changes while learning; neither array is ever changed in place."""
         return {"inverse": self.inverse, "weights": self.weights}
 
-    def restore(self, arrays: dict[str, Array], count: int) -> None:
+    def restore(self, arrays: dict[str, Array]) -> None:
         """Go on from where `arrays` was taken."""
-        for name, mine in self.arrays().items():
-            if arrays[name].shape != mine.shape:
-                raise StateError(
-                    f"The saved head has {name} of shape {arrays[name].shape}, this one {mine.shape}; "
-                    "use the saved model and classes."
-                )
-        self.inverse, self.weights = arrays["inverse"].copy(), arrays["weights"].copy()
-        self.count = int(count)
+        self.inverse, self.weights = arrays["inverse"], arrays["weights"]

@@ -23,6 +23,7 @@ class MethodOutput:
         updated: Whether the prompts were moved for this image.
         score: What the query decision is made on where that is not the entropy.
         feature: Normalised feature of view 0 at the loaded prompts [d], where the method has one.
+        features: Those of all views, where the method looks at several [V, d].
         ensemble: Mean log-probability of the confident views at the loaded prompts [K], where it has views.
     """
 
@@ -32,6 +33,7 @@ class MethodOutput:
     updated: bool = False
     score: float | None = None
     feature: Tensor | None = None
+    features: Tensor | None = None
     ensemble: Tensor | None = None
 
 
@@ -52,11 +54,13 @@ class Footing:
         text: Features of the class texts, the same for every image [K, d].
         bases: Names of the predictions beside each other in every output: "zero_shot" first; "view_ensemble"
             where the output has one; last, under a name of its own, the method's, where it is another.
+        several: Whether outputs have the features of several views.
     """
 
     classifier: Classifier
     text: Tensor
     bases: tuple[str, ...]
+    several: bool = False
 
 
 class Method:

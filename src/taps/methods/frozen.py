@@ -78,15 +78,16 @@ class Frozen(Method):
         if text is None:  # the context follows the image, whatever its views show
             text, _ = class_features(self.classifier, self.parameters, features[0])
         probs, entropy = self.rule(self.classifier.logits(features, text))
-        return MethodOutput(probs, float(entropy), feature=features[0])
+        return MethodOutput(probs, float(entropy), feature=features[0], features=features)
 
     def footing(self) -> Footing:
         if self.text is None:
             raise SettingsError(
                 "A head needs class texts that are the same for every image; CoCoOp's are not."
             )
-        bases = ("zero_shot",) if self.rule is view_zero else ("zero_shot", "own")
-        return Footing(self.classifier, self.text.detach(), bases)
+        several = self.rule is not view_zero
+        bases = ("zero_shot", "own") if several else ("zero_shot",)
+        return Footing(self.classifier, self.text.detach(), bases, several)
 
     def grow(self, old: Self) -> None:
         """Nothing was learned, so nothing is to be taken over."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, make_dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -20,8 +21,9 @@ from taps.active import SCORES, Chooser
 from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
 from taps.errors import QueryError
-from taps.head.examples import LabelledExample, example_arrays, examples_from
-from taps.head.head import DOUBT, Head
+from taps.head.head import DOUBT, Head, LabelledExample
+from taps.head.history import History
+from taps.head.neighbours import Look
 from taps.head.notes import notes_on
 from taps.methods import ensemble, taps, zero_shot  # noqa: F401  (they register what heads are put on)
 from taps.methods.base import Method, MethodOutput, Snapshot
@@ -39,11 +41,13 @@ class Plus(Asking):
     Attributes:
         policy: "paced" (the highest scores, at an exact rate), or one of the policies of `taps`.
         ask_by: Whom to ask about: "entropy" (H_t), "margin", "random", "leverage" (new to the labels),
-            "coverage" (classes with few labels) or "density" (uncertain and typical).
+            "coverage" (classes with few labels) or "density" (narrow margin, and like many others).
+        explore: Share of the questions that are put at random, whatever `ask_by` says.
     """
 
     policy: str = "paced"
-    ask_by: str = setting("random", choices=tuple(SCORES))
+    ask_by: str = setting("density", choices=tuple(SCORES))
+    explore: float = setting(0.1, at_least=0, at_most=1)
 
 
 class Headed(Method):
@@ -62,60 +66,79 @@ class Headed(Method):
         self.inner = inner
         self.classes = classes
         self.settings = settings
-        footing = inner.footing()
-        self.classifier, self.text, self.bases = footing.classifier, footing.text, footing.bases
-        dim = int(self.text.shape[1])
-        self.head = Head(dim, len(classes), len(self.bases))
-        self.chooser = Chooser(settings.ask_by, dim, seed)
-        self.examples: OrderedDict[int, LabelledExample] = OrderedDict()
+        self.ground = inner.footing()
+        self.bases = self.ground.bases
+        dim = int(self.ground.text.shape[1])
+        self.head = Head(dim, len(classes), len(self.bases), self.ground.several)
+        self.chooser = Chooser(settings.ask_by, seed, settings.explore * settings.rate)
+        self.history = History(self.head, settings.undo)
+
+    @property
+    def examples(self) -> OrderedDict[int, LabelledExample]:
+        """The last answers by the id of their image."""
+        return self.history.examples
 
     def predict(self, views: Tensor) -> MethodOutput:
         output = self.inner.predict(views)
-        feature, beliefs = self._footing(output)
-        if not (np.isfinite(feature).all() and np.isfinite(beliefs).all()):
+        features, logs = self._on_host(output)
+        if not (np.isfinite(features).all() and np.isfinite(logs).all()):
             return replace(output, entropy=float("nan"), item=None)  # never asked about, never learned
-        self.head.see(beliefs)
-        probs = self.head.predict(feature, beliefs)
-        score = self.chooser.score(feature, probs, output.entropy, self.head.counts, self.head.leverage)
+        look = self.head.see(features, logs)
+        probs = self.head.predict(look)
+        score = self.chooser.score(
+            probs, output.entropy, self.head.counts, look.density, partial(self.head.leverage, look)
+        )
         item = output.item or ReplayItem(pixels=None, views=None, feature=_kept(output.feature))
-        item = replace(item, beliefs=torch.from_numpy(beliefs).to(item.feature.device))
+        item = replace(item, beliefs=torch.from_numpy(look.packed()))
         told = torch.from_numpy(probs).to(output.probs)
         return replace(output, probs=told, item=item, score=score)
 
     @torch.no_grad()
-    def _footing(self, output: MethodOutput) -> tuple[Array, Array]:
-        """The image's feature and what the bases say of it, brought to the host in one go."""
+    def _on_host(self, output: MethodOutput) -> tuple[Array, Array]:
+        """The views' features and what the bases say, brought to the host in one go."""
         feature = _kept(output.feature)
-        rows = [torch.log_softmax(self.classifier.logits(feature[None], self.text)[0], dim=-1)]
+        features = feature[None] if output.features is None else output.features
+        rows = [self._zero_shot(feature)]
         if "view_ensemble" in self.bases:
             rows.append(_kept(output.ensemble))
         if len(self.bases) > len(rows):
             rows.append(torch.log(output.probs.clamp_min(1e-12)).to(rows[0]))
-        flat = torch.cat([feature, *rows]).double().cpu().numpy()
-        return flat[: len(feature)], flat[len(feature) :].reshape(len(rows), -1)
+        flat = torch.cat([features.reshape(-1), *rows]).double().cpu().numpy()
+        seen = features.numel()
+        return flat[:seen].reshape(features.shape), flat[seen:].reshape(len(rows), -1)
+
+    def _zero_shot(self, feature: Tensor) -> Tensor:
+        """Log-probabilities at the loaded prompts [K]."""
+        text = self.ground.text
+        return torch.log_softmax(self.ground.classifier.logits(feature[None].to(text), text)[0], dim=-1)
 
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
-        feature = item.feature.double().cpu().numpy()
-        beliefs = self._widened(item.feature, _kept(item.beliefs)).double().cpu().numpy()
-        self.examples[id] = self.head.learn(feature, beliefs, label)
-        while len(self.examples) > self.settings.undo:
-            self.examples.popitem(last=False)
+        packed = _kept(item.beliefs).cpu().numpy()
+        look = self._widened(Look.unpacked(packed, self._shape, len(self.bases)), item.feature)
+        self.history.learn(id, look, label)
         if self.inner.asks:
             self.inner.learn(id, label, replace(item, beliefs=None))
 
+    @property
+    def _shape(self) -> tuple[int, int]:
+        """How many features of an image the head works with, and of what length."""
+        return 1 + self.ground.several, int(self.ground.text.shape[1])
+
     @torch.no_grad()
-    def _widened(self, feature: Tensor, beliefs: Tensor) -> Tensor:
+    def _widened(self, look: Look, feature: Tensor) -> Look:
         """What the bases said before some classes were added, as if these had been there.
 
         Of a class that was not there, each base says what zero-shot says; among the others it is as it was.
         """
-        missing = len(self.classes) - beliefs.shape[1]
-        if not missing:
-            return beliefs
-        logits = self.classifier.logits(feature[None].to(self.text), self.text)[0]
-        said = torch.log_softmax(logits.to(beliefs), dim=-1)
-        old, new = said[:-missing].logsumexp(dim=0), said[-missing:].expand(len(beliefs), missing)
-        return torch.cat([beliefs + old, new], dim=1)
+        new = len(self.classes) - look.logs.shape[2]
+        if not new:
+            return look
+        said = self._zero_shot(feature).float().cpu()
+        old, added = said[:-new].logsumexp(dim=0), said[-new:].expand(len(self.bases), new)
+        return look.widened(torch.cat([torch.from_numpy(look.logs[0]) + old, added], dim=1).numpy())
+
+    def remembers(self, id: int) -> bool:
+        return self.history.remembers(id)
 
     def forget(self, id: int, label: int, item: ReplayItem) -> None:
         """Take an answer back: the head is as if it had never been given.
@@ -126,14 +149,11 @@ class Headed(Method):
         Raises:
             QueryError: The answer is none of the last `undo` ones.
         """
-        if id not in self.examples:
+        if not self.remembers(id):
             raise QueryError(
                 f"The answer for sample {id} is none of the last {self.settings.undo}; raise undo."
             )
-        ids = list(self.examples)
-        later = ids[ids.index(id) + 1 :]
-        again = self.head.forget(self.examples.pop(id), [self.examples[other] for other in later])
-        self.examples.update(zip(later, again, strict=True))
+        self.history.forget(id)
         if self.inner.asks:
             self.inner.forget(id, label, replace(item, beliefs=None))
 
@@ -147,9 +167,9 @@ class Headed(Method):
 
     def snapshot(self) -> Snapshot:
         inner = self.inner.snapshot()
-        arrays = self.head.arrays() | example_arrays(self.examples) | self.chooser.arrays()
+        arrays = self.head.arrays() | self.history.arrays()
         tensors = {f"head.{name}": torch.from_numpy(array.copy()) for name, array in arrays.items()}
-        values = {"numbers": self.head.numbers(), "bases": list(self.bases), "chooser": self.chooser.values()}
+        values = {"bases": list(self.bases), "chooser": self.chooser.values()}
         return Snapshot(inner.tensors | tensors, inner.values | {"head": values})
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -160,10 +180,9 @@ class Headed(Method):
             for name, value in snapshot.tensors.items()
             if name.startswith("head.")
         }
-        values = snapshot.values["head"]
-        self.head.restore(arrays, values["numbers"])
-        self.chooser.restore(arrays, values["chooser"])
-        self.examples = examples_from(arrays)
+        self.head.restore(arrays)
+        self.chooser.restore(snapshot.values["head"]["chooser"])
+        self.history.restore(arrays, self._shape, len(self.bases))
 
 
 def with_head(name: str, *, line: str) -> None:

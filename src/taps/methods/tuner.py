@@ -124,6 +124,7 @@ class Tuner(Method):
             item,
             updated,
             feature=feature,
+            features=outcome.features if self.episodic else None,
             ensemble=outcome.ensemble if self.episodic else None,  # elsewhere the prompts have moved
         )
 
@@ -146,7 +147,9 @@ class Tuner(Method):
 
     def footing(self) -> Footing:
         ensemble = ("view_ensemble",) if self.episodic else ()
-        return Footing(self.classifier, self.anchor.text.detach(), ("zero_shot", *ensemble, "adapted"))
+        return Footing(
+            self.classifier, self.anchor.text.detach(), ("zero_shot", *ensemble, "adapted"), self.episodic
+        )
 
     def _start_afresh(self) -> None:
         self.point, self.moments = self.anchor, self.fresh

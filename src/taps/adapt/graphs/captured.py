@@ -170,6 +170,7 @@ def copied_result(scored: Scored, logits: Tensor, taken: Tensor, end: Point, mom
         end,
         moments,
         scored.ensemble.clone(),
+        scored.features.clone(),
     )
 
 

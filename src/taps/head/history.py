@@ -1,0 +1,99 @@
+"""The last answers, so that each can be taken back, also after the stream was resumed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taps.head.head import Head, LabelledExample, State
+from taps.head.neighbours import Look
+
+SPACING = 25  # answers between two states that are kept
+
+
+class History:
+    """What a head learned last, and from where it can be learned again.
+
+    To take an answer back, the head goes to a state from before it, and the answers after that are judged
+    and learned again, all but this one: to the bit what would be if it had never been given. States are
+    kept at every 25th answer, as far back as needed; they share what did not change.
+
+    Args:
+        head: Learns.
+        undo: How many of the last answers can be taken back.
+    """
+
+    def __init__(self, head: Head, undo: int) -> None:
+        self.head, self.undo = head, undo
+        self.examples: OrderedDict[int, LabelledExample] = OrderedDict()
+        self.marks: OrderedDict[int, State] = OrderedDict()  # states before these examples
+
+    def remembers(self, id: int) -> bool:
+        """Whether an answer is one of the last `undo`."""
+        return id in list(self.examples)[max(0, len(self.examples) - self.undo) :]
+
+    def learn(self, id: int, look: Look, label: int) -> None:
+        """Learn the answer for an image."""
+        self._mark(id)
+        self.examples[id] = self.head.learn(look, label)
+        self._trim()
+
+    def forget(self, id: int) -> None:
+        """Take back an answer that is remembered."""
+        ids = list(self.examples)
+        before = [mark for mark in self.marks if ids.index(mark) <= ids.index(id)]
+        self.head.go_to(self.marks[before[-1]])
+        again = OrderedDict((other, self.examples.pop(other)) for other in ids[ids.index(before[-1]) :])
+        for other in again:
+            self.marks.pop(other, None)
+        for other, example in again.items():
+            if other != id:
+                self._mark(other)
+                self.examples[other] = self.head.learn_again(example)
+
+    def _mark(self, id: int) -> None:
+        ids = list(self.examples)
+        since = len(ids) - ids.index(next(reversed(self.marks))) if self.marks else SPACING
+        if since >= SPACING:
+            self.marks[id] = self.head.state()
+
+    def _trim(self) -> None:
+        """Forget what is older than the last state that lies `undo` answers back."""
+        ids = list(self.examples)
+        marks = list(self.marks)
+        while len(marks) > 1 and len(ids) - ids.index(marks[1]) >= self.undo:
+            del self.marks[marks.pop(0)]
+        for old in ids[: ids.index(marks[0])]:
+            del self.examples[old]
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The examples and the first of the states; the others follow from these."""
+        if not self.examples:
+            return {}
+        plain = [
+            (id, one.label, one.importance, one.alike, one.gain, one.doubt)
+            for id, one in self.examples.items()
+        ]
+        arrays: dict[str, NDArray[Any]] = {"examples": np.array(plain)}
+        for place, one in enumerate(self.examples.values()):
+            arrays[f"example.{place}.look"] = one.look.packed()
+            arrays[f"example.{place}.usual"] = one.usual
+        state = next(iter(self.marks.values()))
+        return arrays | {f"mark.{name}": value for name, value in state.items()}
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], features: tuple[int, int], bases: int) -> None:
+        """The inverse of `arrays`."""
+        self.examples, self.marks = OrderedDict(), OrderedDict()
+        if "examples" not in arrays:
+            return
+        for place, (id, label, importance, alike, gain, doubt) in enumerate(arrays["examples"].tolist()):
+            look = Look.unpacked(arrays[f"example.{place}.look"], features, bases)
+            usual = arrays[f"example.{place}.usual"]
+            self.examples[int(id)] = LabelledExample(look, int(label), importance, alike, usual, gain, doubt)
+        self.marks[next(iter(self.examples))] = {
+            name.removeprefix("mark."): value for name, value in arrays.items() if name.startswith("mark.")
+        }

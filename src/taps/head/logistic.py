@@ -1,0 +1,126 @@
+"""Logistic regression on top of given log-odds, refitted a little with every label, in constant memory."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+INTERCEPT = 0.1  # an input that is the same for all; the smaller, the dearer an intercept
+STEPS = 2  # Newton steps for every label, each from where the last one ended
+UNKNOWN = -1e9  # log-odds of a class that was not there when a label came
+
+
+def softmax(logits: Array) -> Array:
+    """Probabilities over the last axis."""
+    raised = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    probs: Array = raised / raised.sum(axis=-1, keepdims=True)
+    return probs
+
+
+class Logistic:
+    """Fits of p = softmax(b + zW), one for every penalty λ and every offset b of the labels.
+
+    Each minimises Σ −ln p_i(y_i) + λ/2·‖W‖² over the labels (z_i, b_i, y_i), z with a constant last entry.
+    At the minimum W = Σ z_i a_iᵀ with a_i = (one-hot(y_i) − p_i)/λ, so the coefficients a [n, K] are what is
+    kept. With G the inner products of the z, Böhning's bound ½·I on the curvature of the log-likelihood makes
+
+        a ← a + (½G + λI)⁻¹ (one-hot − p − λa)
+
+    a step that never overshoots. Of the last `capacity` labels all coefficients are refitted with every new
+    label; those of older ones stay as they were and are summed into weights. So memory and time stay the
+    same however many labels come, and nothing learned is lost.
+
+    Args:
+        dim: d, length of a feature.
+        classes: K.
+        offsets: H, how many offsets come with each label.
+        penalties: λ of the fits.
+        capacity: How many labels are refitted.
+        steps: How many steps are made for every label.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        classes: int,
+        offsets: int,
+        penalties: tuple[float, ...],
+        capacity: int,
+        steps: int = STEPS,
+    ) -> None:
+        self.penalties: Array = np.array(penalties)[:, None, None]
+        self.capacity, self.steps = capacity, steps
+        self.inputs: Array = np.zeros((0, dim + 1))
+        self.offsets: Array = np.zeros((offsets, 0, classes))
+        self.targets: Array = np.zeros((0, classes))
+        self.coefficients: Array = np.zeros((len(penalties), offsets, 0, classes))
+        self.weights: Array = np.zeros((len(penalties), offsets, 0, classes))  # d + 1 rows from the first on
+
+    def likeness(self, features: Array) -> tuple[Array, Array]:
+        """What `scores` needs of some features [m, d], for all penalties and offsets."""
+        inputs = with_constant(features)
+        return inputs @ self.inputs.T, inputs[:, : self.weights.shape[2]]
+
+    def scores(self, likeness: tuple[Array, Array], penalty: int, offset: int) -> Array:
+        """zW of one fit [m, K]: what the labels add to the log-odds."""
+        to_labels, inputs = likeness
+        added: Array = to_labels @ self.coefficients[penalty, offset] + inputs @ self.weights[penalty, offset]
+        return added
+
+    def add(self, feature: Array, offsets: Array, label: int) -> None:
+        """Learn one label.
+
+        Args:
+            feature: Of its image [d].
+            offsets: Log-odds it is learned on top of [H, K].
+            label: Its class.
+        """
+        if len(self.inputs) == self.capacity:
+            self._let_go()
+        classes = self.targets.shape[1]
+        self.inputs = np.concatenate([self.inputs, with_constant(feature[None])])
+        self.offsets = np.concatenate([self.offsets, offsets[:, None]], axis=1)
+        self.targets = np.concatenate([self.targets, np.eye(classes)[[label]]])
+        self.coefficients = np.pad(self.coefficients, ((0, 0), (0, 0), (0, 1), (0, 0)))
+        self._refit()
+
+    def _refit(self) -> None:
+        gram = self.inputs @ self.inputs.T
+        fixed = self.offsets + self.inputs[:, : self.weights.shape[2]] @ self.weights
+        inverse = np.linalg.inv(0.5 * gram + self.penalties * np.eye(len(gram)))[:, None]
+        found = self.coefficients
+        for _ in range(self.steps):
+            probs = softmax(fixed + gram @ found)
+            found = found + inverse @ (self.targets - probs - self.penalties[:, None] * found)
+        self.coefficients = found
+
+    def _let_go(self) -> None:
+        """Sum what the oldest label taught into the weights; it is refitted no more."""
+        taught = self.inputs[0][:, None] * self.coefficients[:, :, :1]
+        self.weights = self.weights + taught if self.weights.size else taught
+        self.inputs, self.targets = self.inputs[1:], self.targets[1:]
+        self.offsets, self.coefficients = self.offsets[:, 1:], self.coefficients[:, :, 1:]
+
+    def grow(self, classes: int) -> None:
+        """Make room for classes added later; labels so far say nothing about them."""
+        new = classes - self.targets.shape[1]
+        self.offsets = np.pad(self.offsets, ((0, 0), (0, 0), (0, new)), constant_values=UNKNOWN)
+        self.targets = np.pad(self.targets, ((0, 0), (0, new)))
+        self.coefficients = np.pad(self.coefficients, ((0, 0), (0, 0), (0, 0), (0, new)))
+        self.weights = np.pad(self.weights, ((0, 0), (0, 0), (0, 0), (0, new)))
+
+    def arrays(self) -> dict[str, Array]:
+        """Everything that changes while learning; none of these arrays is ever changed in place."""
+        names = ("inputs", "offsets", "targets", "coefficients", "weights")
+        return {name: getattr(self, name) for name in names}
+
+    def restore(self, arrays: dict[str, Array]) -> None:
+        """Go on from where `arrays` was taken."""
+        for name in self.arrays():
+            setattr(self, name, arrays[name])
+
+
+def with_constant(features: Array) -> Array:
+    """Features with one more entry, for the intercept [m, d + 1]."""
+    return np.concatenate([features, np.full((len(features), 1), INTERCEPT)], axis=1)

@@ -1,0 +1,102 @@
+"""Answers taken back, classes added, a stop and a start: against heads that never knew otherwise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taps.head.head import Head
+from taps.head.history import SPACING, History
+
+
+def stream(count: int, classes: int = 4, dim: int = 6, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    views = rng.normal(size=(count, 3, dim))
+    views /= np.linalg.norm(views, axis=2, keepdims=True)
+    return views, np.log(rng.dirichlet(np.ones(classes), size=(count, 2))), rng.integers(classes, size=count)
+
+
+def told(views, logs, labels, silent=(), undo=100) -> History:
+    """Every image is seen and answered, but for those in `silent`."""
+    history = History(Head(views.shape[2], logs.shape[2], 2, several=True), undo)
+    for id, (view, said, label) in enumerate(zip(views, logs, labels, strict=True)):
+        look = history.head.see(view, said)
+        if id not in silent:
+            history.learn(id, look, int(label))
+    return history
+
+
+def same(one: History, other: History) -> None:
+    """To the bit."""
+    for name, array in other.head.arrays().items():
+        np.testing.assert_array_equal(one.head.arrays()[name], array, err_msg=name)
+    assert one.head.summary() == other.head.summary()
+    assert list(one.examples) == list(other.examples)
+    for id, example in other.examples.items():
+        assert (one.examples[id].gain, one.examples[id].doubt) == (example.gain, example.doubt)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(1, 70), st.integers(0, 1000))
+def test_an_answer_taken_back_was_never_given(count, seed):
+    views, logs, labels = stream(count, seed=seed)
+    gone = np.random.default_rng(seed).permutation(count)[: 1 + count // 10].tolist()
+    amended = told(views, logs, labels)
+    for id in gone:
+        amended.forget(id)
+    same(amended, told(views, logs, labels, silent=gone))
+
+
+def test_the_last_answers_are_remembered_in_constant_memory():
+    views, logs, labels = stream(150)
+    history = told(views, logs, labels, undo=30)
+    assert [id for id in range(150) if history.remembers(id)] == list(range(120, 150))
+    assert len(history.examples) < 30 + 2 * SPACING
+    assert len(history.marks) <= 3
+    history.forget(120)
+    never = told(views, logs, labels, silent=(120,), undo=30)
+    for name, array in never.head.state().items():
+        np.testing.assert_array_equal(history.head.state()[name], array, err_msg=name)
+    assert not told(views[:5], logs[:5], labels[:5], undo=0).remembers(4)
+
+
+def copied(history: History, classes: int = 4) -> History:
+    """A history made from what another one saves."""
+    head = Head(6, classes, 2, several=True)
+    head.restore({name: array.copy() for name, array in history.head.arrays().items()})
+    other = History(head, history.undo)
+    other.restore({name: array.copy() for name, array in history.arrays().items()}, (2, 6), 2)
+    return other
+
+
+@pytest.mark.parametrize("count", [0, 3, 60])
+def test_it_goes_on_where_it_was_saved(count):
+    views, logs, labels = stream(80)
+    one = told(views[:count], logs[:count], labels[:count])
+    other = copied(one)
+    for history in (one, other):
+        if count:
+            history.forget(count // 2)
+        for id in range(count, 80):
+            history.learn(id, history.head.see(views[id], logs[id]), int(labels[id]))
+        history.forget(70)
+    same(one, other)
+
+
+def test_classes_added_later_are_learned_and_older_answers_can_still_be_taken_back():
+    views, logs, labels = stream(40, classes=3)
+    wider = np.log(np.concatenate([np.exp(logs) * 0.9, np.full((40, 2, 1), 0.1)], axis=2))
+    found = []
+    for silent in ((), (4,)):
+        small = told(views[:20], logs[:20], labels[:20], silent=silent)
+        grown = copied(small, classes=4)
+        for id in range(20, 40):
+            grown.learn(id, grown.head.see(views[id], wider[id]), 3)
+        if not silent:
+            grown.forget(4)
+        found.append(grown)
+    for name, array in found[1].head.state().items():  # with a class more, sums are rounded in another order
+        np.testing.assert_allclose(found[0].head.state()[name], array, atol=1e-9, err_msg=name)
+    assert found[0].head.predict(found[0].examples[39].look).argmax() == 3

@@ -1,0 +1,64 @@
+"""How images are seen: centres and the views' metric, worked out from all images at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from taps.errors import StateError
+from taps.head.lens import Lens
+
+
+def views_of(images: int, views: int, dim: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    spread = np.linspace(0.1, 2.0, dim)  # views differ more in some directions than in others
+    made = 3 * rng.normal(size=(images, 1, dim)) + spread * rng.normal(size=(images, views, dim))
+    return made / np.linalg.norm(made, axis=2, keepdims=True)
+
+
+def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
+    values, vectors = np.linalg.eigh(matrix)
+    return vectors @ np.diag(values**exponent) @ vectors.T
+
+
+def test_one_view_is_seen_from_the_mean_of_the_stream():
+    views, lens = views_of(20, 1, 5), Lens(5, several=False)
+    for t in range(20):
+        found = lens.see(views[t])
+        np.testing.assert_allclose(found, views[t] - views[: t + 1, 0].sum(axis=0) / (t + 11), atol=1e-12)
+
+
+def test_the_mean_of_views_is_seen_in_the_views_metric():
+    views, lens = views_of(40, 6, 5), Lens(5, several=True)
+    means = views.mean(axis=1)
+    centred = np.array([means[t] - means[: t + 1].sum(axis=0) / (t + 11) for t in range(40)])
+    for t in range(40):
+        found = lens.see(views[t])
+        made = max((2**k for k in range(3, 6) if 2**k <= t + 1), default=0)
+        if made == 0:
+            np.testing.assert_allclose(found[1], centred[t], atol=1e-12)
+            continue
+        within = sum(np.cov(views[i].T, bias=True) for i in range(made))
+        shape = power(within * 5 / np.trace(within) + 0.3 * np.eye(5), -0.5)
+        before = centred[:made]
+        shape *= np.sqrt((before**2).sum() / ((before @ shape) ** 2).sum())
+        np.testing.assert_allclose(found[1], centred[t] @ shape, atol=1e-9)
+
+
+def test_views_that_are_all_alike_make_no_metric():
+    lens = Lens(4, several=True)
+    for t in range(20):
+        one = views_of(1, 1, 4, seed=t)[0]
+        found = lens.see(np.repeat(one, 3, axis=0))
+        np.testing.assert_allclose(found[0], found[1], atol=1e-12)
+
+
+def test_it_goes_on_where_it_was_saved_and_refuses_another_kind():
+    views, one, other = views_of(40, 6, 5), Lens(5, several=True), Lens(5, several=True)
+    for t in range(15):
+        one.see(views[t])
+    other.restore(one.arrays())
+    for t in range(15, 40):
+        np.testing.assert_array_equal(one.see(views[t]), other.see(views[t]))
+    with pytest.raises(StateError, match="number of views"):
+        Lens(5, several=False).restore(one.arrays())

@@ -1,0 +1,78 @@
+"""Votes of the images most like one, against a search through all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from taps.errors import StateError
+from taps.head.neighbours import LOWEST, NEAR, Look, Ring, vote
+
+
+def fill(ring: Ring, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, list[Look]]:
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(count, 2, 6))
+    logs = np.log(rng.dirichlet(np.ones(3), size=(count, 1)))
+    return features, logs, [ring.look(f, said) for f, said in zip(features, logs, strict=True)]
+
+
+def test_the_nearest_of_the_last_images_are_found():
+    features, logs, looks = fill(Ring((2, 6), (1, 3), size=40), 100)
+    units = features[:, 1] / np.linalg.norm(features[:, 1], axis=1, keepdims=True)
+    for t in (NEAR, 39, 70, 99):
+        before = np.arange(max(0, t - 40), t)
+        cosines = units[before] @ units[t]
+        nearest = before[np.argsort(-cosines)[:NEAR]]
+        order = np.argsort(-looks[t].cosines)
+        np.testing.assert_allclose(looks[t].cosines[order], np.sort(cosines)[::-1][:NEAR], atol=1e-6)
+        np.testing.assert_allclose(looks[t].features[1:][order], features[nearest], atol=1e-6)
+        np.testing.assert_allclose(looks[t].logs[1:][order], logs[nearest], atol=1e-6)
+        assert looks[t].density == pytest.approx(np.sort(cosines)[-NEAR:].mean(), abs=1e-6)
+    assert [len(look.cosines) for look in looks[: NEAR + 1]] == [0] * NEAR + [NEAR]
+    assert looks[3].density == 1.0
+
+
+def test_the_same_image_again_does_not_vote_for_itself():
+    ring = Ring((2, 6), (1, 3))
+    features, logs, _ = fill(ring, 30)
+    look = ring.look(features[7], logs[7])
+    assert look.cosines.max() < 0.999
+
+
+def test_votes_are_the_weighted_mean_against_the_usual():
+    rng = np.random.default_rng(3)
+    beliefs, cosines, usual = (
+        rng.dirichlet(np.ones(4), 5),
+        rng.uniform(0.2, 0.9, 5),
+        rng.dirichlet(np.ones(4)),
+    )
+    weights = [np.exp(20 * (c - 1)) for c in cosines]
+    said = sum(w * q for w, q in zip(weights, beliefs, strict=True)) / sum(weights)
+    expected = np.log(said + 0.005) - np.log(usual + 0.005)
+    np.testing.assert_allclose(vote(beliefs, cosines, usual), expected, atol=1e-9)
+    assert not vote(beliefs[:0], cosines[:0], usual).any()
+
+
+def test_looks_are_packed_and_widened():
+    _, _, looks = fill(Ring((2, 6), (1, 3)), 20)
+    for look in (looks[0], looks[-1]):
+        again = Look.unpacked(look.packed(), (2, 6), 1)
+        for name in ("features", "logs", "cosines"):
+            np.testing.assert_array_equal(getattr(again, name), getattr(look, name))
+        wide = look.widened(np.log(np.full((1, 5), 0.2, dtype=np.float32)))
+        assert wide.logs.shape == (len(look.logs), 1, 5)
+        assert (wide.logs[1:, :, 3:] == LOWEST).all()
+        np.testing.assert_array_equal(wide.logs[1:, :, :3], look.logs[1:])
+
+
+def test_a_ring_goes_on_where_it_was_saved():
+    one, other = Ring((2, 6), (1, 3), size=30), Ring((2, 6), (1, 5), size=30)
+    fill(one, 45)
+    other.restore(one.arrays())
+    assert (other.logs[:, :, 3:] == LOWEST).all()
+    features, logs, _ = fill(Ring((2, 6), (1, 3)), 20, seed=1)
+    for f, said in zip(features, logs, strict=True):
+        mine, theirs = one.look(f, said), other.look(f, np.pad(said, ((0, 0), (0, 2))))
+        np.testing.assert_array_equal(mine.features, theirs.features)
+    with pytest.raises(StateError):
+        Ring((1, 6), (1, 3)).restore(one.arrays())
