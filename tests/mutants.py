@@ -29,8 +29,8 @@ MODULES = {
     "adapt/step": ["adapt/test_step.py"],
     "checkpoint": ["test_checkpoint.py"],
     "evaluate/statistics": ["evaluate/test_statistics.py"],
-    "stream/loop": ["stream/test_loop.py", "stream/test_person.py"],
-    "stream/record": ["stream/test_loop.py", "stream/test_person.py"],
+    "stream/loop": ["stream/test_session.py", "stream/test_person.py"],
+    "stream/record": ["stream/test_record.py", "stream/test_person.py"],
 }
 ROOT = Path(__file__).parents[1]
 REASONS = ROOT / "docs" / "mutants.md"

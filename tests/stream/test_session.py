@@ -1,0 +1,319 @@
+"""One image after another, call by call; learner, record and expert remember what they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from taps.errors import ImageError
+from taps.oracles import Delayed, Oracle
+from taps.stream.loop import Session, Streamed, follow, most_likely
+from taps.stream.tally import Tally
+from taps.types import PixelArray, Prediction, Query
+
+CLASSES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu")
+FIRST_ID = 100
+
+
+class Clock:
+    """Seconds that pass when somebody works."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class FakeLearner:
+    """Predicts the classes in turn, in three seconds; learns in five."""
+
+    classes, order = CLASSES, "predict_first"
+
+    def __init__(self, clock: Clock, asks: tuple[int, ...]) -> None:
+        self.clock, self.asks, self.seen = clock, asks, FIRST_ID
+        self.learned: list[tuple[int, int]] = []
+        self.pending: tuple[int, ...] = ()
+
+    def predict_one(self, pixels: PixelArray) -> Prediction:
+        self.clock.now += 3
+        t, self.seen = int(pixels[0, 0, 0]), self.seen + 1
+        probs = np.roll(np.array([0.4, 0.2, 0.15, 0.1, 0.08, 0.05, 0.02], np.float32), t)
+        return Prediction(FIRST_ID + t, t, CLASSES[t], probs, 1.0, 0.5, t in self.asks, 3.0)
+
+    def class_index(self, answer: int | str) -> int:
+        return CLASSES.index(answer) if isinstance(answer, str) else answer
+
+    def learn_one(self, id: int, index: int) -> None:
+        self.clock.now += 5
+        self.learned.append((id, index))
+
+
+class FakeRecord:
+    """Remembers what it was told; saves when told to, in seven seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.told: list[tuple[Any, ...]] = []
+        self.saved: int | None = None
+        self.folder: Any = None
+
+    @property
+    def position(self) -> int:
+        return self.saved or 0
+
+    def commit(self, t: int, path: str, prediction: Prediction, best: list[int]) -> None:
+        self.told.append(("commit", t, path, prediction.id, best))
+
+    def event(self, kind: str, **values: Any) -> None:
+        self.told.append((kind, values))
+
+    def row(self, t: int, path: str, prediction: Prediction, **values: Any) -> None:
+        self.told.append(("row", t, path, prediction.id, values))
+
+    def checkpoint(self, learner: Any, tally: Tally) -> None:
+        self.clock.now += 7
+        self.saved = tally.position
+        self.told.append(("checkpoint", learner.seen - FIRST_ID, tally.position))
+
+    def checkpoint_if_due(self, learner: Any, tally: Tally) -> None:
+        self.told.append(("due?", learner.seen - FIRST_ID, tally.position))
+
+    def of(self, *kinds: str) -> list[tuple[Any, ...]]:
+        return [call for call in self.told if call[0] in kinds]
+
+
+class FakeStream:
+    """Images that hold their own number and take two seconds to decode; -1 for one that is broken."""
+
+    def __init__(self, clock: Clock, labels: list[int | None]) -> None:
+        self.clock, self.labels = clock, labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def path(self, t: int) -> str:
+        return f"{t}.png"
+
+    def label(self, t: int) -> int | None:
+        return self.labels[t]
+
+    def image(self, t: int) -> PixelArray:
+        self.clock.now += 2
+        if self.labels[t] == -1:
+            raise ImageError("not an image")
+        return np.full((1, 1, 3), t, np.uint8)
+
+
+class Person:
+    """Says what was prepared for each image; not somebody who would say the same again."""
+
+    def __init__(self, answers: dict[int, int | str]) -> None:
+        self.answers = answers
+        self.queries: list[Query] = []
+
+    def answer(self, query: Query) -> int | str | None:
+        self.queries.append(query)
+        return self.answers.get(query.id - FIRST_ID)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("taps.stream.loop.time.perf_counter", clock)
+    return clock
+
+
+def make_session(
+    clock: Clock,
+    labels: list[int | None],
+    asks: tuple[int, ...] = (),
+    wrap: Callable[[Oracle], Oracle | None] = lambda truth: truth,
+    order: str = "predict_first",
+) -> Session:
+    learner = FakeLearner(clock, asks)
+    learner.order = order
+    stream, record = FakeStream(clock, labels), FakeRecord(clock)
+    return Session(cast(Any, learner), cast(Any, stream), cast(Any, record), Tally(), wrap)
+
+
+def told(session: Session) -> FakeRecord:
+    return cast(FakeRecord, session.record)
+
+
+def test_one_image_is_told_in_this_order(clock: Clock) -> None:
+    session = make_session(clock, [2], asks=(0,))
+    seen: list[Streamed] = []
+    assert follow(session, progress=lambda streamed, tally: seen.append(streamed))
+    best = [0, 1, 2, 3, 4]
+    values = {"predicted": "ant", "label": "cat", "correct": False, "top5": True}
+    assert told(session).told == [
+        ("commit", 0, "0.png", FIRST_ID, best),
+        ("answered", {"id": FIRST_ID, "t": 0, "answer": 2, "label": "cat"}),
+        ("row", 0, "0.png", FIRST_ID, values),
+        ("due?", 1, 1),
+        ("checkpoint", 1, 1),
+    ]
+    (streamed,) = seen
+    assert (streamed.t, streamed.path, streamed.label, streamed.answer) == (0, "0.png", 2, 2)
+    assert streamed.correct is False
+    assert streamed.prediction is not None
+    assert streamed.prediction.id == FIRST_ID
+    assert streamed.pixels is not None
+    assert session.positions == {}
+
+
+def test_times_are_those_of_decoding_of_the_method_and_of_all(clock: Clock) -> None:
+    session = make_session(clock, [0, 1, 6, None], asks=(1, 2), wrap=lambda truth: Person({1: "bee"}))
+    follow(session)
+    tally = session.tally
+    assert (tally.decode_s, tally.method_s) == (4 * 2, 4 * 3 + 5)
+    assert tally.wall_s == 4 * 2 + 4 * 3 + 5 + 2 * 7  # after either question the run is saved
+    assert (tally.position, tally.known, tally.correct, tally.hits) == (4, 3, 2, 3)
+    assert (tally.asked, tally.answered, tally.broken) == (2, 1, 0)
+
+
+@pytest.mark.parametrize(("label", "correct", "hit"), [(0, True, True), (4, False, True), (5, False, False)])
+def test_hits_are_the_five_likeliest(clock: Clock, label: int, correct: bool, hit: bool) -> None:
+    session = make_session(clock, [label])
+    follow(session)
+    (row,) = told(session).of("row")
+    assert (row[-1]["correct"], row[-1]["top5"]) == (correct, hit)
+    assert (session.tally.correct, session.tally.hits, session.tally.known) == (correct, hit, 1)
+
+
+def test_where_nobody_knows_the_class_nothing_is_scored(clock: Clock) -> None:
+    session = make_session(clock, [None, None], asks=(1,), wrap=lambda truth: Person({1: "cat"}))
+    seen: list[Streamed] = []
+    follow(session, progress=lambda streamed, tally: seen.append(streamed))
+    first, second = told(session).of("row")
+    assert first[-1] == {"predicted": "ant", "label": "", "correct": None, "top5": None}
+    assert second[-1] == {"predicted": "bee", "label": "cat", "correct": False, "top5": True}
+    assert [(s.label, s.answer, s.correct) for s in seen] == [(None, None, None), (2, 2, False)]
+    assert (session.tally.known, session.tally.correct) == (1, 0)
+
+
+def test_where_experts_are_asked_first_their_answer_is_the_prediction(clock: Clock) -> None:
+    person = Person({0: 6, 1: 3})
+    session = make_session(clock, [6, 1, 2], (0, 1), lambda truth: person, order="ask_first")
+    follow(session)
+    rows = [row[-1] for row in told(session).of("row")]
+    assert [row["predicted"] for row in rows] == ["gnu", "dog", "cat"]
+    assert [row["correct"] for row in rows] == [True, False, True]
+    assert [row["top5"] for row in rows] == [True, True, True]
+    assert session.tally.correct == 2
+
+
+def test_broken_images_are_told_and_left(clock: Clock) -> None:
+    session = make_session(clock, [0, -1, 2])
+    seen: list[Streamed] = []
+    assert follow(session, progress=lambda streamed, tally: seen.append(streamed))
+    assert told(session).of("broken") == [("broken", {"t": 1, "path": "1.png", "error": "not an image"})]
+    assert seen[1] == Streamed(1, "1.png")
+    assert (session.tally.position, session.tally.broken, session.tally.known) == (3, 1, 2)
+    assert [row[1] for row in told(session).of("row")] == [0, 2]
+
+
+def test_a_stop_saves_and_a_new_start_goes_on_there(clock: Clock) -> None:
+    session = make_session(clock, [0, 1, 2, 3])
+    assert not follow(session, stop=lambda: session.tally.position == 2)
+    assert told(session).of("checkpoint") == [("checkpoint", 2, 2)]
+    assert [row[1] for row in told(session).of("row")] == [0, 1]
+    assert follow(session)
+    assert [row[1] for row in told(session).of("row")] == [0, 1, 2, 3]
+    assert told(session).of("checkpoint")[1:] == [("checkpoint", 4, 4)]
+    assert follow(session)  # nothing is left: nothing is saved again
+    assert len(told(session).of("checkpoint")) == 2
+
+
+def test_a_run_without_images_is_saved_once(clock: Clock) -> None:
+    session = make_session(clock, [])
+    assert follow(session)
+    assert told(session).told == [("checkpoint", 0, 0)]
+
+
+def test_a_persons_answers_are_saved_at_once_and_the_truth_need_not_be(clock: Clock) -> None:
+    person = make_session(clock, [0, 1, 2, 3], asks=(1, 2), wrap=lambda truth: Person({1: 1}))
+    truth = make_session(clock, [0, 1, 2, 3], asks=(1, 2))
+    nobody = make_session(clock, [0, 1, 2, 3], asks=(1, 2), wrap=lambda truth: None)
+    for session in (person, truth, nobody):
+        follow(session)
+    assert told(person).of("checkpoint", "due?") == [
+        ("due?", 1, 1),
+        ("checkpoint", 2, 2),
+        ("checkpoint", 3, 3),
+        ("due?", 4, 4),
+        ("checkpoint", 4, 4),
+    ]
+    for session in (truth, nobody):
+        assert [call[0] for call in told(session).of("checkpoint", "due?")] == ["due?"] * 4 + ["checkpoint"]
+    assert nobody.tally.asked == 2
+    assert nobody.tally.answered == 0
+    assert nobody.positions == {FIRST_ID + 1: 1, FIRST_ID + 2: 2}
+
+
+def test_a_question_names_the_image(clock: Clock) -> None:
+    person = Person({})
+    follow(make_session(clock, [0, 1], asks=(1,), wrap=lambda truth: person))
+    (query,) = person.queries
+    assert (query.id, query.source, query.prediction.label) == (FIRST_ID + 1, "1.png", "bee")
+
+
+def test_late_answers_are_learned_when_they_come(clock: Clock) -> None:
+    session = make_session(clock, [3, 4, 5, 6, 0], (0, 1), lambda truth: Delayed(truth, 2))
+    follow(session)
+    learner = cast(FakeLearner, session.learner)
+    assert learner.learned == [(FIRST_ID, 3), (FIRST_ID + 1, 4)]
+    assert [call[1]["t"] for call in told(session).of("answered")] == [0, 1]
+    kinds = [call[0] for call in told(session).told]
+    assert kinds.index("answered") > [i for i, kind in enumerate(kinds) if kind == "commit"][1]
+    assert session.tally.answered == 2
+
+
+def test_late_answers_of_a_person_are_saved_at_once(clock: Clock) -> None:
+    session = make_session(clock, [3, 4, 5, 6], (0,), lambda truth: Delayed(Person({0: 1}), 2))
+    follow(session)
+    places = [position for _, _, position in told(session).of("checkpoint")]
+    assert places[0] == 1  # the question
+    assert len(places) == 3  # the answer, the end
+    assert session.tally.answered == 1
+
+
+def test_questions_that_waited_are_put_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, record = FakeLearner(clock, ()), FakeRecord(clock)
+    learner.pending = (FIRST_ID + 2,)
+    events = [{"event": "broken", "t": 0}, {"event": "predicted", "id": FIRST_ID + 2, "t": 5}]
+    monkeypatch.setattr("taps.stream.loop.read_events", lambda folder: iter(events))
+    stream = FakeStream(clock, [0, 1, 2, 3, 4, 6])
+    late = Delayed(Person({2: 1}), 4)
+    parts = (cast(Any, learner), cast(Any, stream), cast(Any, record), Tally())
+    session = Session(*parts, lambda truth: late)
+    assert session.positions == {FIRST_ID + 2: 5}
+    assert [(query.id, query.source) for query in late.waiting.values()] == [(FIRST_ID + 2, "5.png")]
+    at_once = Person({})
+    Session(*parts, lambda truth: at_once)
+    assert at_once.queries == []  # who answers at once has nothing that waits
+
+
+def test_the_one_who_knows_is_asked_by_place(clock: Clock) -> None:
+    session = make_session(clock, [5, 6], asks=(1,))
+    follow(session)
+    assert cast(FakeLearner, session.learner).learned == [(FIRST_ID + 1, 6)]
+
+
+def test_the_five_likeliest_with_ties_in_the_order_of_the_classes() -> None:
+    probs = np.array([0.1, 0.2, 0.1, 0.2, 0.2, 0.05, 0.15], np.float32)
+    assert most_likely(Prediction(0, 1, "bee", probs, 0.0, 0.0, False, 0.0)) == [1, 3, 4, 6, 0]
+    flat = np.full(40, 1 / 40, np.float32)
+    assert most_likely(Prediction(0, 0, "a", flat, 0.0, 0.0, False, 0.0)) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_images_decoded_ahead_come_in_order_and_broken_ones_in_their_place(clock: Clock, ahead: int) -> None:
+    session = make_session(clock, [0, 1, -1, 3, 4])
+    session.tally.position = 1
+    assert follow(session, ahead=ahead)
+    assert [call[1] for call in told(session).of("commit")] == [1, 3, 4]
+    assert session.tally.broken == 1
