@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import signal
 import subprocess
 import sys
@@ -108,6 +109,19 @@ def test_a_resumed_run_does_not_begin_anew(tmp_path: Path, make_job: Callable[..
 def test_stop_saves_where_it_stands(tmp_path: Path, make_job: Callable[..., Job]) -> None:
     calls = iter(range(100))
     assert run_job(make_job(), tmp_path, stop=lambda: next(calls) == 9) is None
+    seen: list[int] = []
+    row = run_job(make_job(), tmp_path, progress=lambda tally: seen.append(tally.position))
+    assert seen[0] == 10
+    assert without_times(row) == without_times(run_job(make_job(), tmp_path / "whole"))
+
+
+def test_ctrl_c_saves_where_it_stands(tmp_path: Path, make_job: Callable[..., Job]) -> None:
+    def interrupt(tally: Tally) -> None:
+        if tally.position == 9:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_job(make_job(), tmp_path, progress=interrupt, pace=Pace(1000, 0))
     seen: list[int] = []
     row = run_job(make_job(), tmp_path, progress=lambda tally: seen.append(tally.position))
     assert seen[0] == 10

@@ -109,9 +109,10 @@ def test_broken_images_are_counted_and_skipped(
     shutil.copytree(pictures, root)
     (root / "ant" / "3.png").write_bytes(b"not a picture")
     (root / "cat" / "0.png").write_bytes((root / "cat" / "0.png").read_bytes()[:60])
+    (root / "bee" / "lost.png").symlink_to(root / "nowhere.png")
     row = run_job(make_job("taps", root=root), tmp_path / "out")
     assert row is not None
-    assert (row["n"], row["broken"]) == (22, 2)
+    assert (row["n"], row["broken"]) == (22, 3)
     rows = list(csv.DictReader((make_job().folder(tmp_path / "out") / PREDICTIONS).read_text().splitlines()))
     assert len(rows) == 22
     assert len({row["t"] for row in rows}) == 22

@@ -182,8 +182,10 @@ def _as_dict(study: Study) -> dict[str, Any]:
 
 
 def _write(study: Study, out: Path) -> list[Path]:
+    from taps.files import write_text
+
     written = [out / "simulate.json"]
-    written[0].write_text(json.dumps(_as_dict(study), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_text(written[0], json.dumps(_as_dict(study), indent=2, ensure_ascii=False) + "\n")
     for name, rows in study.tables.items():
         written.append(out / f"{name}.csv")
         with written[-1].open("w", newline="", encoding="utf-8") as file:
