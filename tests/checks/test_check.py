@@ -24,7 +24,8 @@ from taps.types import Prediction
 
 CLASSES = ("cat", "hot dog", "ship")
 # Small views, a memory that fills at once, and a question at every image.
-SMALL: dict[str, Any] = {"views": 4, "fraction": 0.5, "buffer": 3, "policy": "fixed", "tau0": 0.0, "undo": 2}
+ASKING: dict[str, Any] = {"buffer": 3, "policy": "fixed", "tau0": 0.0, "undo": 2}
+SMALL: dict[str, Any] = {"views": 4, "fraction": 0.5, "contexts": 2, "memory": 4, **ASKING}
 
 
 def statistics(clip: Clip, prompts: Prompts) -> SourceStats:
@@ -78,7 +79,7 @@ def test_every_registered_method_keeps_the_contract(tiny: Clip, maple_prompts: P
     ],
 )
 def test_taps_keeps_it_in_all_its_forms(tiny: Clip, maple_prompts: Prompts, more: dict[str, Any]) -> None:
-    chosen = {"prompts": maple_prompts, **SMALL, **more}
+    chosen = settings_of("taps", tiny, maple_prompts) | {"prompts": maple_prompts, **more}
     if "weight_fine" in more:
         chosen["source"] = statistics(tiny, maple_prompts)
     report = check_method(lambda seed: Learner(tiny, CLASSES, seed=seed, **chosen), length=6)

@@ -172,6 +172,50 @@ def test_rlcf(
     assert float((told - expected).abs().max()) < (1e-9 if reward is None else 1e-4)  # loaded in float32
 
 
+def test_dynaprompt(tiny64: Clip, weights: Weights) -> None:
+    """Contexts kept, tuned where they are surer than the first and have a larger gap, opened, and dropped."""
+    generator = torch.Generator().manual_seed(8)
+    coarse = torch.randint(0, 256, (6, VIEWS, 3, 4, 4), generator=generator, dtype=torch.uint8)
+    images = coarse.repeat_interleave(8, dim=3).repeat_interleave(8, dim=4)
+    given = method_settings("dynaprompt", {"views": VIEWS, "fraction": FRACTION, "contexts": 2, "lr": 0.05})
+    method = find_method("dynaprompt").build(tiny64, NAMES, given, 0)
+    start = weights["token_embedding.weight"][PHOTO]
+    kept: list[torch.Tensor] = []  # the one tuned last stands at the end
+    opened = reused = 0
+
+    def worth(x: torch.Tensor, context: torch.Tensor) -> tuple[float, float]:
+        rows = logits(weights, x, texts(weights, context))
+        top = rows.max(1).values
+        return float(literal.entropy(literal.softmax_rows(rows)).mean()), float((top[0] - top[1:]).mean())
+
+    for image in images:
+        x = torch.stack([literal.image_feature(weights, view, None)[0] for view in image])
+        entropy, gap = worth(x, start)
+        fitting = [c for c in kept if worth(x, c)[0] < entropy and worth(x, c)[1] > gap]
+        if not fitting:
+            kept = kept[1:] if len(kept) == 2 else kept
+            fitting = [start]
+            opened += 1
+        else:
+            reused += 1
+            kept = [c for c in kept if all(c is not other for other in fitting)]
+        answers = []
+        for context in fitting:
+            chosen = literal.confident(logits(weights, x, texts(weights, context)), KEPT)
+
+            def gradient(at: torch.Tensor, x: torch.Tensor = x[chosen]) -> torch.Tensor:
+                leaf = at.clone().requires_grad_()
+                return torch.autograd.grad(tpt_loss(weights)(x, texts(weights, leaf)), leaf)[0]
+
+            moved = adamw(context, gradient, 1, 0.05, 0.01)
+            kept.append(moved)
+            answers.append(logits(weights, x[:1], texts(weights, moved))[0])
+        expected = torch.softmax(sum(answers) / len(answers), dim=0)  # type: ignore[arg-type]
+        assert agree(method.predict(image).probs, expected)
+    assert opened > 2
+    assert reused > 0
+
+
 def test_prompts_in_the_vision_tower_are_refused(tiny: Clip, maple_prompts: Prompts) -> None:
     with pytest.raises(PromptsError, match="text context alone"):
         Learner(tiny, NAMES, "ctpt", prompts=maple_prompts)

@@ -252,7 +252,115 @@ def test_boostadapter(stream: Stream) -> None:
     same(stream.run("boostadapter", VIEWS, **settings), said)
 
 
-@pytest.mark.parametrize("name", ["dota_labels"])
+def ecalp(s: Stream, *, memory: int, labels: dict[int, int]) -> list[Array]:
+    """The graph as one matrix over texts, labelled images and images, anew for every image."""
+    classes = len(NAMES)
+    spread_of = s.text.var(0, ddof=1)
+    weighted = s.x[:, 0] * spread_of
+    weighted = weighted / np.linalg.norm(weighted, axis=1, keepdims=True)
+    begin = np.zeros((IMAGES, classes))
+    said: list[Array] = []
+    for t in range(IMAGES):
+        window = list(range(max(0, t + 1 - memory), t + 1))
+        known = [j for j in labels if j < t]
+        n, size = classes + len(known), classes + len(known) + len(window)
+        w = np.zeros((size, size))
+        for row, i in enumerate(window, start=n):
+            for first, cosines, near in (
+                (0, s.text @ s.x[i, 0], 2),
+                (classes, np.array([weighted[i] @ s.x[j, 0] for j in known]), 2),
+                (n, np.array([weighted[i] @ s.x[j, 0] for j in window]), 3),
+            ):
+                for j in np.argsort(-cosines, kind="stable")[:near]:
+                    w[row, first + j] = max(0.0, cosines[j]) ** 4.0
+        w = w + w.T
+        d = 1 / (np.sqrt(w.sum(1)) + 1e-6)
+        y = np.concatenate([np.eye(classes), np.eye(classes)[[labels[j] for j in known]], begin[window]])
+        for _ in range(3):
+            y = np.concatenate([y[:n], (d[:, None] * w * d[None])[n:] @ y])
+        for row, i in enumerate(window, start=n):
+            begin[i] = 0
+            begin[i, y[row].argmax()] = 0.2 * y[row].max()
+        told = y[-1] / y[-1].sum() + 1e-9 * s.probs[t, 0]
+        said.append(told / told.sum())
+    return said
+
+
+ECALP: dict[str, Any] = {"near_texts": 2, "near_images": 3, "near_labelled": 2, "power": 4.0}
+
+
+@pytest.mark.parametrize("memory", [5, 50])
+def test_ecalp(stream: Stream, memory: int) -> None:
+    same(stream.run("ecalp", memory=memory, **ECALP), ecalp(stream, memory=memory, labels={}))
+
+
+def test_ecalp_with_labels(stream: Stream) -> None:
+    labels = {1: 2, 4: 0, 5: 2}
+    given = method_settings("ecalp_labels", {"memory": 6, **ECALP})
+    method = find_method("ecalp_labels").build(stream.clip, NAMES, given, 0)
+    said = []
+    for i, views in enumerate(stream.views):
+        output = method.predict(views[:1])
+        said.append(output.probs.numpy())
+        assert output.item is not None
+        method.learn(100 + i, 3, output.item)
+        method.forget(100 + i, 3, output.item)
+        if i in labels:
+            method.learn(i, labels[i], output.item)
+    same(said, ecalp(stream, memory=6, labels=labels))
+
+
+def test_dpe(stream: Stream) -> None:
+    """Gradients by finite differences of the loss as the paper has it, then AdamW's first step."""
+    s, classes = stream, len(NAMES)
+    running, count = s.text.copy(), 0
+    cache: list[list[tuple[float, Array]]] = [[] for _ in range(classes)]
+    said = []
+
+    def unit(rows: Array) -> Array:
+        return np.asarray(rows / np.linalg.norm(rows, axis=-1, keepdims=True))
+
+    def told(residual: Array, x: Array) -> tuple[Array, Array, Array, list[int]]:
+        held = [k for k in range(classes) if cache[k]]
+        means = np.array(
+            [np.mean([f for _, f in cache[k]], axis=0) if cache[k] else 0 * x for k in range(classes)]
+        )
+        texts = unit(running + residual[0])
+        moved = np.array([unit(means[k] + residual[1, k]) if k in held else 0 * x for k in range(classes)])
+        votes = np.array([np.exp(-3 * (1 - x @ moved[k])) if k in held else 0.0 for k in range(classes)])
+        return s.scale * texts @ x + 6.0 * votes, texts, moved, held
+
+    def loss(residual: Array, x: Array) -> float:
+        logits, texts, moved, held = told(residual, x)
+        contrast = [-np.log(softmax(moved[k] @ texts[held].T / 0.01))[i] for i, k in enumerate(held)]
+        return float(entropy(softmax(logits)) + 0.2 * np.mean(contrast))
+
+    for i in range(4):
+        kept = s.confident(i)
+        logits = s.scale * s.x[i, kept] @ unit(running).T
+        mean = s.x[i, kept].mean(0)
+        label = int(logits.mean(0).argmax())
+        pool = [*cache[label], (float(entropy(softmax(logits).mean(0))), mean)]
+        cache[label] = sorted(pool, key=lambda each: each[0])[:2]
+        residual = np.zeros((2, classes, s.x.shape[-1]))
+        gradient = np.zeros_like(residual)
+        for index in np.ndindex(*residual.shape):
+            step = np.zeros_like(residual)
+            step[index] = 1e-6
+            gradient[index] = (loss(step, mean) - loss(-step, mean)) / 2e-6
+        moved = -6e-4 * gradient / (np.abs(gradient) + 1e-3)
+        final, texts, _, _ = told(moved, s.x[i, 0])
+        p = softmax(final)
+        said.append(p)
+        if entropy(p) / np.log2(classes) < 0.5:
+            count += 1
+            running = running * count / (count + 1) + texts / (count + 1)
+    assert count > 0
+    found = stream.run("dpe", VIEWS, shots=2, sure_below=0.5)[:4]
+    np.testing.assert_allclose(np.stack(found), np.stack(said), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["dota_labels", "ecalp_labels"])
 def test_answers_classes_added_and_undo_as_a_user_does_them(tiny: Clip, picture: Picture, name: str) -> None:
     learner = Learner(tiny, NAMES, name, policy="fixed", tau0=-1.0)
     first = learner.predict_one(picture(0))
