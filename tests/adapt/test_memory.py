@@ -253,7 +253,7 @@ def source_of_two_blocks() -> SourceStats:
 
 
 def model_on(device: str) -> Any:
-    config = SimpleNamespace(patches=1)
+    config = SimpleNamespace(image_tokens=2)
     return SimpleNamespace(
         clip=SimpleNamespace(device=torch.device(device), config=config), dtype=torch.float64
     )

@@ -100,7 +100,7 @@ def make_alignment(
             targets[index] = Target(
                 placed(source.class_means[row][rows]), placed(source.class_variances[row][rows])
             )
-    own = classifier.clip.config.patches + 1
+    own = classifier.clip.config.image_tokens
     tokens = tuple(own if layer < depth else source.mean.shape[1] for layer in layers)
     return Alignment(form, layers, tokens, coarse, targets)
 

@@ -152,6 +152,9 @@ class ReferenceStep:
 
     def _encode_images(self, images: Tensor, prompts: Tensor) -> Tensor:
         tower, tokens = self.clip.visual, prompts.shape[1]
+        assert tower.class_embedding is not None
+        assert tower.ln_pre is not None
+        assert tower.proj is not None  # OpenAI's architecture
         x = tower.conv1(images).flatten(2).transpose(1, 2)
         x = torch.cat([tower.class_embedding.to(x.dtype).expand(len(x), 1, -1), x], dim=1)
         x = x + tower.positional_embedding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import asdict, dataclass, fields
 from importlib import resources
@@ -10,12 +11,81 @@ from typing import Any
 
 from taps.errors import WeightsError
 
-ACTIVATIONS = ("gelu", "quick_gelu")
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+CHOICES = {
+    "activation": ("gelu", "gelu_tanh", "quick_gelu"),
+    "vision_pool": ("class", "mean", "map"),
+    "text_pool": ("end", "last"),
+    "rotary": ("none", "eva", "pe"),
+    "resize": ("shortest", "squash"),
+    "interpolation": ("bicubic", "bilinear"),
+    "tokenizer": ("clip", "file"),
+    "clean": ("lower", "canonical", "whitespace"),
+}
+
+
+@dataclass(frozen=True)
+class TowerConfig:
+    """One transformer: sizes, and what its blocks are made of."""
+
+    width: int
+    layers: int
+    heads: int
+    mlp: int
+    activation: str
+    eps: float
+    gated: bool
+
+    @property
+    def blocks(self) -> int:
+        """How many numbers the weights of its blocks are."""
+        width, mlp = self.width, self.mlp
+        inner = mlp * (width + 1) + 2 * (mlp + width) if self.gated else 0
+        return self.layers * (4 * width * (width + 1) + 2 * mlp * width + mlp + 5 * width + inner)
 
 
 @dataclass(frozen=True)
 class ClipConfig:
-    """Sizes of both towers and the pixel statistics the model was trained with."""
+    """Both towers, and the pixels and texts the model was trained with. Defaults are OpenAI's.
+
+    Attributes:
+        name: Of the model.
+        embed_dim: Length of a feature.
+        image_size: Side of the images it takes, in pixels.
+        patch_size: Side of a patch.
+        vision_width: Width of the image tower; `vision_layers` blocks of `vision_heads` heads.
+        text_width: Width of the text tower, likewise.
+        context_length: Tokens a text may have.
+        vocab_size: Tokens there are.
+        activation: "gelu", "gelu_tanh" or "quick_gelu".
+        mean: Of the pixels of each channel, in 0..1.
+        std: Their standard deviation.
+        vision_mlp: Hidden width of the image tower's blocks; 0 for four times the tower's.
+        text_mlp: The same of the text tower.
+        vision_eps: Added to the variance in layer norms of the image tower.
+        text_eps: The same of the text tower.
+        patch_bias: Whether patches are embedded with a bias.
+        class_token: Whether a learned token stands before the patches.
+        ln_pre: Whether tokens are normalised before the first block.
+        rotary: Whether, and how, queries and keys are turned by their place: "none", "eva" or "pe".
+        gated: Whether blocks are EVA-02's: a gated hidden layer, and norms inside attention and that layer.
+        vision_pool: What becomes the feature: "class" (the class token), "mean" (of the patches), or "map"
+            (attention by a learned query, then a hidden layer).
+        pool_heads: Heads of that attention; 0 for as many as a block's.
+        pool_mlp: Its hidden width; 0 for as much as a block's.
+        vision_projection: Whether the pooled token is projected to `embed_dim`.
+        vision_projection_bias: Whether that projection has a bias.
+        text_projection_bias: Whether the text tower's has.
+        causal: Whether a text token sees only what stands before it.
+        text_pool: What becomes a text's feature: "end" (its end marker) or "last" (the last position).
+        logit_bias: Whether the model has a bias for its logits; softmax does not see it.
+        resize: How an image becomes a square: "shortest" (side to size, centre crop) or "squash".
+        interpolation: By which filter: "bicubic" or "bilinear".
+        tokenizer: "clip" (comes with the package) or "file" (a tokenizer.json beside the weights).
+        clean: How texts are cleaned: "lower", "canonical" (lower case without punctuation) or "whitespace".
+        end_marker: Whether texts end in the tokenizer's end marker.
+    """
 
     name: str
     embed_dim: int
@@ -27,18 +97,45 @@ class ClipConfig:
     text_width: int
     text_layers: int
     text_heads: int
-    context_length: int
-    vocab_size: int
-    activation: str
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    context_length: int = 77
+    vocab_size: int = 49408
+    activation: str = "gelu"
+    mean: tuple[float, float, float] = CLIP_MEAN
+    std: tuple[float, float, float] = CLIP_STD
+    vision_mlp: int = 0
+    text_mlp: int = 0
+    vision_eps: float = 1e-5
+    text_eps: float = 1e-5
+    patch_bias: bool = False
+    class_token: bool = True
+    ln_pre: bool = True
+    rotary: str = "none"
+    gated: bool = False
+    vision_pool: str = "class"
+    pool_heads: int = 0
+    pool_mlp: int = 0
+    vision_projection: bool = True
+    vision_projection_bias: bool = False
+    text_projection_bias: bool = False
+    causal: bool = True
+    text_pool: str = "end"
+    logit_bias: bool = False
+    resize: str = "shortest"
+    interpolation: str = "bicubic"
+    tokenizer: str = "clip"
+    clean: str = "lower"
+    end_marker: bool = True
 
     def __post_init__(self) -> None:
-        if self.activation not in ACTIVATIONS:
-            raise WeightsError(
-                f"The activation of {self.name!r} is {self.activation!r}; only "
-                f"{' and '.join(ACTIVATIONS)} are known."
-            )
+        for tower in ("vision", "text"):
+            if not getattr(self, f"{tower}_mlp"):
+                object.__setattr__(self, f"{tower}_mlp", 4 * getattr(self, f"{tower}_width"))
+        for field, known in CHOICES.items():
+            if getattr(self, field) not in known:
+                raise WeightsError(
+                    f"The {field} of {self.name!r} is {getattr(self, field)!r}; only {', '.join(known)} "
+                    "are known."
+                )
         if self.image_size % self.patch_size:
             raise WeightsError(
                 f"The image size {self.image_size} of {self.name!r} is no multiple of "
@@ -50,40 +147,102 @@ class ClipConfig:
         """Number of patches of one image."""
         return (self.image_size // self.patch_size) ** 2
 
+    @property
+    def image_tokens(self) -> int:
+        """Tokens of one image, prompts not counted: the patches, and the class token if there is one."""
+        return self.patches + self.class_token
+
+    @property
+    def vision(self) -> TowerConfig:
+        return TowerConfig(
+            self.vision_width, self.vision_layers, self.vision_heads, self.vision_mlp, self.activation,
+            self.vision_eps, self.gated,
+        )  # fmt: skip
+
+    @property
+    def text(self) -> TowerConfig:
+        return TowerConfig(
+            self.text_width, self.text_layers, self.text_heads, self.text_mlp, self.activation,
+            self.text_eps, gated=False,
+        )  # fmt: skip
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the weights are."""
+        vision, text = self.vision, self.text
+        total = vision.blocks + text.blocks + 3 * self.patch_size**2 * vision.width + 2 * vision.width
+        total += (self.image_tokens + self.patch_bias + self.class_token + 2 * self.ln_pre) * vision.width
+        if self.vision_pool == "map":
+            hidden = self.pool_mlp or vision.mlp
+            total += 4 * vision.width * (vision.width + 1) + (2 * hidden + 4) * vision.width + hidden
+        if self.vision_projection:
+            total += (vision.width + self.vision_projection_bias) * self.embed_dim
+        total += (self.vocab_size + self.context_length + 2) * text.width
+        return total + (text.width + self.text_projection_bias) * self.embed_dim + 1 + self.logit_bias
+
+    @property
+    def framing(self) -> dict[str, Any]:
+        """How `make_views` makes an image a square for this model."""
+        return {"size": self.image_size, "resize": self.resize, "interpolation": self.interpolation}
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ClipConfig:
         known = {field.name for field in fields(cls)}
-        missing, unknown = sorted(known - values.keys()), sorted(values.keys() - known)
+        needed = {
+            "name",
+            "embed_dim",
+            "image_size",
+            "patch_size",
+            "context_length",
+            "vocab_size",
+            "mean",
+            "std",
+        }
+        needed |= {f"{tower}_{size}" for tower in ("vision", "text") for size in ("width", "layers", "heads")}
+        missing, unknown = sorted((needed | {"activation"}) - values.keys()), sorted(values.keys() - known)
         if missing or unknown:
             raise WeightsError(f"The model configuration lacks {missing} and has unknown keys {unknown}.")
         return cls(**{**values, "mean": tuple(values["mean"]), "std": tuple(values["std"])})
 
 
+@functools.cache
+def architectures() -> dict[str, dict[str, Any]]:
+    """What sets each architecture that is known by name apart from the defaults."""
+    text = (resources.files("taps.clip") / "facts" / "architectures.json").read_text()
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
 def builtin_names() -> list[str]:
-    """Architectures that come with the package.
+    """Architectures that are known by name.
 
     >>> "ViT-B-16" in builtin_names()
     True
     """
-    folder = resources.files("taps.clip") / "configs"
-    return sorted(
-        entry.name.removesuffix(".json") for entry in folder.iterdir() if entry.name.endswith(".json")
-    )
+    return list(architectures())
 
 
 def builtin_config(name: str) -> ClipConfig:
-    """The configuration of an architecture that comes with the package."""
-    if name not in builtin_names():
+    """The configuration of an architecture that is known by name."""
+    if name not in architectures():
         raise WeightsError(
-            f"There is no model named {name!r}; use one of {', '.join(builtin_names())}, 'pocket', "
-            "the path of a CLIP checkpoint, or a Hugging Face repository such as "
+            f"There is no model named {name!r}; use 'pocket', a name that `taps models` lists (such as "
+            "ViT-B-16), the path of a CLIP checkpoint, or a Hugging Face repository such as "
             "openai/clip-vit-base-patch16."
         )
-    text = (resources.files("taps.clip") / "configs" / f"{name}.json").read_text()
-    return ClipConfig.from_dict(json.loads(text))
+    return named_config(name, architectures()[name])
+
+
+def named_config(name: str, values: dict[str, Any]) -> ClipConfig:
+    """A configuration from what it does not have in common with the defaults."""
+    made: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in values.items()
+        if key not in ("timm", "words")
+    }
+    return ClipConfig(name=name, **made)
 
 
 def read_config(path: Path) -> ClipConfig:

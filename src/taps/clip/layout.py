@@ -1,8 +1,8 @@
 """Where the tokens of a list of texts go: a prefix all share, and what is each text's own.
 
-The text tower is causal, so whatever all texts begin with (the start marker, learned context, fixed words)
-has the same keys and values for every one of them and is computed once. Nothing after a text's end marker is
-computed.
+In a causal text tower whatever all texts begin with (the start marker, learned context, fixed words) has the
+same keys and values for every one of them and is computed once. Nothing after a text's end marker is
+computed. In a tower without that mask every token sees all others, padding included: texts are run whole.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from taps.clip.tokenizer import EOT_ID, SOT_ID, encode
+from taps.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer
 from taps.errors import ClassNameError
 
 
@@ -57,14 +57,49 @@ class TextLayout:
         return TextLayout(context=self.context, rooms=self.rooms, **moved)
 
 
-def token_rows(texts: Sequence[str], *, context: int = 0, limit: int) -> list[list[int]]:
+@dataclass(frozen=True)
+class WholeTexts:
+    """Token ids of K texts of the model's full length, for a tower in which every token sees all others.
+
+    Attributes:
+        context: Number of learned tokens; their ids are placeholders.
+        first: Where they begin.
+        ids: [K, length].
+        pooled: The token of each text that becomes its feature [K].
+    """
+
+    context: int
+    first: int
+    ids: Tensor
+    pooled: Tensor
+
+    @property
+    def texts(self) -> int:
+        return len(self.ids)
+
+    def to(self, device: torch.device | str) -> WholeTexts:
+        return WholeTexts(self.context, self.first, self.ids.to(device), self.pooled.to(device))
+
+
+def whole_texts(
+    rows: Sequence[Sequence[int]], *, context: int, tokenizer: TextTokenizer, length: int, last: bool
+) -> WholeTexts:
+    """Token rows filled up with padding; `last` pools the last position instead of a row's last token."""
+    ids = [[*row, *[tokenizer.pad] * (length - len(row))] for row in rows]
+    pooled = [length - 1 if last else len(row) - 1 for row in rows]
+    return WholeTexts(context, len(tokenizer.start), torch.tensor(ids), torch.tensor(pooled))
+
+
+def token_rows(
+    texts: Sequence[str], *, context: int = 0, limit: int, tokenizer: TextTokenizer = CLIP_TOKENIZER
+) -> list[list[int]]:
     """Token ids of each text with markers; `context` placeholders stand right after the start marker."""
     rows = []
     for text in texts:
-        ids = encode(text)
+        ids = tokenizer.after_words(text) if context else tokenizer.encode(text)
         if not ids:
             raise ClassNameError(f"The text {text!r} has no tokens; give it at least one letter or digit.")
-        row = [SOT_ID, *[SOT_ID] * context, *ids, EOT_ID]
+        row = [*tokenizer.start, *[tokenizer.pad] * context, *ids, *tokenizer.end]
         if len(row) > limit:
             raise ClassNameError(
                 f"The text {text[:60]!r} takes {len(row)} tokens, the model has room for {limit}; shorten it."

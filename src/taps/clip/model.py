@@ -2,6 +2,9 @@
 
 Prompts are tensors [depth, tokens, width]: row 0 enters with the input, row j replaces the tokens that row
 j − 1 left before block j (MaPLe's way). Nothing is kept on the modules between calls.
+
+Its relatives (SigLIP, CLIPA, EVA-CLIP, PE) are the same model under another configuration: `ClipConfig` says
+what pools the tokens, what a text token may see, and which small parts are there.
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from taps.clip.config import ClipConfig
-from taps.clip.layout import TextLayout, make_layout, token_rows
+from taps.clip.config import ClipConfig, TowerConfig
+from taps.clip.layout import TextLayout, WholeTexts, make_layout, token_rows, whole_texts
 from taps.clip.ops import (
     ACTIVATION,
     add_norm,
@@ -25,7 +28,10 @@ from taps.clip.ops import (
     self_attention,
     text_attention,
 )
+from taps.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer
 from taps.errors import PromptsError
+
+EVA_GRID = 16
 
 
 class Linear(nn.Linear):
@@ -45,11 +51,12 @@ class Embedding(nn.Embedding):
 class Attention(nn.Module):
     """The weights of multi-head attention, in the layout of OpenAI's checkpoints."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, inner_eps: float | None = None) -> None:
         super().__init__()
         self.heads = heads
         self.in_proj_weight = nn.Parameter(torch.empty(3 * width, width))
         self.in_proj_bias = nn.Parameter(torch.empty(3 * width))
+        self.ln = None if inner_eps is None else nn.LayerNorm(width, eps=inner_eps)
         self.out_proj = Linear(width, width)
 
     def project(self, x: Tensor) -> Tensor:
@@ -60,57 +67,81 @@ class Attention(nn.Module):
         """[batch, tokens, width] → [batch, heads, tokens, width / heads]."""
         return x.view(*x.shape[:-1], self.heads, -1).transpose(1, 2)
 
+    def of(self, queries: Tensor, x: Tensor) -> Tensor:
+        """Some queries [batch, few, width] over all tokens [batch, tokens, width], before `out_proj`."""
+        width = x.shape[-1]
+        q = F.linear(queries, self.in_proj_weight[:width], self.in_proj_bias[:width])
+        k, v = F.linear(x, self.in_proj_weight[width:], self.in_proj_bias[width:]).chunk(2, dim=-1)
+        seen = F.scaled_dot_product_attention(self.split(q), self.split(k), self.split(v))
+        return seen.transpose(1, 2).flatten(2)
+
+    def out(self, seen: Tensor) -> Tensor:
+        return self.out_proj(seen if self.ln is None else self.ln(seen))  # type: ignore[no-any-return]
+
 
 class Mlp(nn.Module):
-    def __init__(self, width: int, activation: str) -> None:
+    def __init__(self, width: int, hidden: int, activation: str) -> None:
         super().__init__()
-        self.c_fc = Linear(width, 4 * width)
-        self.c_proj = Linear(4 * width, width)
+        self.c_fc = Linear(width, hidden)
+        self.c_proj = Linear(hidden, width)
         self.activation = ACTIVATION[activation]
 
     def forward(self, x: Tensor) -> Tensor:
         return self.c_proj(self.activation(self.c_fc(x)))  # type: ignore[no-any-return]
 
 
+class GatedMlp(nn.Module):
+    """EVA-02's: one half is let through by the other (SwiGLU), then normalised."""
+
+    def __init__(self, width: int, hidden: int, eps: float) -> None:
+        super().__init__()
+        self.c_gate = Linear(width, hidden)
+        self.c_fc = Linear(width, hidden)
+        self.ln = nn.LayerNorm(hidden, eps=eps)
+        self.c_proj = Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.c_proj(self.ln(F.silu(self.c_gate(x)) * self.c_fc(x)))  # type: ignore[no-any-return]
+
+
 class Block(nn.Module):
-    """One pre-norm transformer block, on whole sequences (vision) or on prefix + packed tokens (text).
+    """One pre-norm transformer block, on whole sequences or on prefix + packed tokens (causal text).
 
     Its result is left as two summands, so that the addition can be done together with the next layer norm.
     """
 
-    def __init__(self, width: int, heads: int, activation: str) -> None:
+    def __init__(self, tower: TowerConfig) -> None:
         super().__init__()
-        self.ln_1 = nn.LayerNorm(width)
-        self.attn = Attention(width, heads)
-        self.ln_2 = nn.LayerNorm(width)
-        self.mlp = Mlp(width, activation)
+        width, eps = tower.width, tower.eps
+        self.ln_1 = nn.LayerNorm(width, eps=eps)
+        self.attn = Attention(width, tower.heads, inner_eps=eps if tower.gated else None)
+        self.ln_2 = nn.LayerNorm(width, eps=eps)
+        self.mlp: nn.Module = (
+            GatedMlp(width, tower.mlp, eps) if tower.gated else Mlp(width, tower.mlp, tower.activation)
+        )
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Full attention over [batch, tokens, width]."""
-        x, rest = self.whole(x, self.ln_1(x))
-        return x + rest
-
-    def whole(self, x: Tensor, normed: Tensor, *, first_only: bool = False) -> tuple[Tensor, Tensor]:
-        """Full attention over [batch, tokens, width]; `first_only` computes the output of token 0 alone.
+    def whole(
+        self, x: Tensor, normed: Tensor, *, rotary: Rotary | None = None, only: int | Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Full attention over [batch, tokens, width].
 
         Args:
             x: Input of the block.
             normed: Its layer norm by `ln_1`.
-            first_only: Whether the other tokens' outputs are read by nobody.
+            rotary: Turns queries and keys by their place.
+            only: The token of each sequence whose output alone is wanted; the others' are read by nobody.
 
         Returns:
             Two summands of the output.
         """
         attn = self.attn
-        if first_only:
-            width = x.shape[-1]
-            q = F.linear(normed[:, :1], attn.in_proj_weight[:width], attn.in_proj_bias[:width])
-            k, v = F.linear(normed, attn.in_proj_weight[width:], attn.in_proj_bias[width:]).chunk(2, dim=-1)
-            seen = F.scaled_dot_product_attention(attn.split(q), attn.split(k), attn.split(v))
-            x, seen = x[:, :1], seen.transpose(1, 2).flatten(2)
+        if only is not None and rotary is None:
+            x, seen = pick(x, only), attn.of(pick(normed, only), normed)
         else:
-            seen = self_attention(attn.project(normed), attn.heads)
-        x, normed = add_norm(x, attn.out_proj(seen), self.ln_2)
+            qkv = attn.project(normed)
+            seen = self_attention(qkv if rotary is None else rotary(qkv, attn.heads), attn.heads)
+            x, seen = (x, seen) if only is None else (pick(x, only), pick(seen, only))
+        x, normed = add_norm(x, attn.out(seen), self.ln_2)
         return x, self.mlp(normed)
 
     def causal(self, x: Tensor, normed: Tensor, layout: TextLayout, *, last: bool) -> tuple[Tensor, Tensor]:
@@ -123,76 +154,198 @@ class Block(nn.Module):
         seen = text_attention(attn.project(normed), layout, attn.heads)
         if last:
             x, seen = collect(x, layout.ends), collect(seen, layout.ends)
-        x, normed = add_norm(x, attn.out_proj(seen), self.ln_2)
+        x, normed = add_norm(x, attn.out(seen), self.ln_2)
         return x, self.mlp(normed)
 
 
+def pick(x: Tensor, place: int | Tensor) -> Tensor:
+    """One token of each sequence [batch, tokens, width] → [batch, 1, width]."""
+    if isinstance(place, int):
+        return x[:, place : place + 1]
+    return x.take_along_dim(place[:, None, None], dim=1)
+
+
 class Transformer(nn.Module):
-    def __init__(self, width: int, layers: int, heads: int, activation: str) -> None:
+    def __init__(self, tower: TowerConfig) -> None:
         super().__init__()
-        self.resblocks = nn.ModuleList([Block(width, heads, activation) for _ in range(layers)])
+        self.resblocks = nn.ModuleList([Block(tower) for _ in range(tower.layers)])
+
+    def whole(
+        self,
+        x: Tensor,
+        prompts: Tensor | None,
+        first: int,
+        *,
+        rotary: Rotary | None = None,
+        only: int | Tensor | None = None,
+        layers: Sequence[int] = (),
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """All blocks over whole sequences [batch, tokens, width].
+
+        Args:
+            x: Input of block 0, the first row of prompts included.
+            prompts: [depth, tokens, width]; row j replaces tokens before block j.
+            first: Where they stand in a sequence.
+            rotary: See `Block.whole`.
+            only: See `Block.whole`; of the last block.
+            layers: Blocks whose inputs are wanted.
+
+        Returns:
+            Two summands of the last block's output, and the inputs of the wanted blocks.
+        """
+        kept, rest = {}, None
+        for index, block in enumerate(self.resblocks):
+            assert isinstance(block, Block)
+            if rest is None:
+                normed = block.ln_1(x)
+            else:
+                x, normed = add_norm(x, rest, block.ln_1, _at_depth(prompts, index), first=first)
+            if index in layers:
+                kept[index] = x
+            last = index == len(self.resblocks) - 1
+            x, rest = block.whole(x, normed, rotary=rotary, only=only if last else None)
+        assert rest is not None
+        return x, rest, [kept[layer] for layer in layers]
+
+
+class MapPool(nn.Module):
+    """Multi-head attention pooling: a learned query over the tokens, then a hidden layer."""
+
+    def __init__(self, width: int, heads: int, hidden: int, activation: str, eps: float) -> None:
+        super().__init__()
+        self.probe = nn.Parameter(torch.empty(1, 1, width))
+        self.attn = Attention(width, heads)
+        self.ln = nn.LayerNorm(width, eps=eps)
+        self.mlp = Mlp(width, hidden, activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens [batch, tokens, width] → [batch, width]."""
+        x = self.attn.out(self.attn.of(self.probe.expand(len(x), -1, -1), x))
+        return (x + self.mlp(self.ln(x)))[:, 0]  # type: ignore[no-any-return]
 
 
 class VisionTower(nn.Module):
-    """Images → features. Prompts stand after the patches, before `ln_pre`."""
+    """Images → features. Prompts stand after the patches, before `ln_pre`, and are not pooled."""
 
     def __init__(self, config: ClipConfig) -> None:
         super().__init__()
-        width = config.vision_width
-        self.patch_size = config.patch_size
-        self.conv1 = nn.Conv2d(3, width, config.patch_size, config.patch_size, bias=False)
-        self.class_embedding = nn.Parameter(torch.empty(width))
-        self.positional_embedding = nn.Parameter(torch.empty(config.patches + 1, width))
-        self.ln_pre = nn.LayerNorm(width)
-        self.transformer = Transformer(width, config.vision_layers, config.vision_heads, config.activation)
-        self.ln_post = nn.LayerNorm(width)
-        self.proj = nn.Parameter(torch.empty(width, config.embed_dim))
+        width, eps = config.vision_width, config.vision_eps
+        self.patch_size, self.image_tokens, self.pooling = (
+            config.patch_size, config.image_tokens, config.vision_pool,
+        )  # fmt: skip
+        self.conv1 = nn.Conv2d(3, width, config.patch_size, config.patch_size, bias=config.patch_bias)
+        self.class_embedding = nn.Parameter(torch.empty(width)) if config.class_token else None
+        self.positional_embedding = nn.Parameter(torch.empty(config.image_tokens, width))
+        self.ln_pre = nn.LayerNorm(width, eps=eps) if config.ln_pre else None
+        self.transformer = Transformer(config.vision)
+        self.ln_post = nn.LayerNorm(width, eps=eps)
+        self.pool = None
+        if config.vision_pool == "map":
+            heads, hidden = config.pool_heads or config.vision_heads, config.pool_mlp or config.vision.mlp
+            self.pool = MapPool(width, heads, hidden, config.activation, eps)
+        self.proj = nn.Parameter(torch.empty(width, config.embed_dim)) if config.vision_projection else None
+        biased = config.vision_projection and config.vision_projection_bias
+        self.proj_bias = nn.Parameter(torch.empty(config.embed_dim)) if biased else None
+        self.rotary = None if config.rotary == "none" else Rotary(config)
 
     def tokens(self, images: Tensor) -> Tensor:
         """Class token and patches at their places: all that block 0 is told of an image."""
-        patches = F.linear(unfold_patches(images, self.patch_size), self.conv1.weight.flatten(1))
-        first = self.class_embedding.expand(len(images), 1, -1)
-        return torch.cat([first, patches], dim=1) + self.positional_embedding
+        patches = unfold_patches(images, self.patch_size)
+        x = F.linear(patches, self.conv1.weight.flatten(1), self.conv1.bias)
+        if self.class_embedding is not None:
+            x = torch.cat([self.class_embedding.expand(len(images), 1, -1), x], dim=1)
+        return x + self.positional_embedding
 
     def embed(self, images: Tensor, prompts: Tensor | None) -> Tensor:
         """The input of block 0: class token, patches, prompts."""
         x = images if images.ndim == 3 else self.tokens(images)
         if prompts is not None:
             x = torch.cat([x, prompts[0].expand(len(images), -1, -1)], dim=1)
-        return self.ln_pre(x)  # type: ignore[no-any-return]
+        return x if self.ln_pre is None else self.ln_pre(x)  # type: ignore[no-any-return]
 
     def block_inputs(self, images: Tensor, prompts: Tensor | None, layers: Sequence[int]) -> list[Tensor]:
         """The inputs of the named blocks; no block after the last named one is computed."""
         x, kept = self.embed(images, prompts), {}
         for index in range(max(layers) + 1):
             if (fresh := _at_depth(prompts, index)) is not None:
-                x = replace_tokens(x, fresh, x.shape[1] - len(fresh))
+                x = replace_tokens(x, fresh, self.image_tokens)
             kept[index] = x
             if index < max(layers):
-                x = self.transformer.resblocks[index](x)
+                block = self.transformer.resblocks[index]
+                assert isinstance(block, Block)
+                x, rest = block.whole(x, block.ln_1(x), rotary=self.rotary)
+                x = x + rest
         return [kept[layer] for layer in layers]
 
     def forward(
         self, images: Tensor, prompts: Tensor | None, layers: Sequence[int] = ()
     ) -> tuple[Tensor, list[Tensor]]:
         """Projected features [batch, embed] and the inputs of the named blocks [batch, tokens, width]."""
-        x, kept = self.embed(images, prompts), {}
-        rest = None
-        blocks = self.transformer.resblocks
-        for index, block in enumerate(blocks):
-            assert isinstance(block, Block)
-            if rest is None:
-                normed = block.ln_1(x)
-            else:
-                fresh = _at_depth(prompts, index)
-                first = 0 if fresh is None else x.shape[1] - len(fresh)
-                x, normed = add_norm(x, rest, block.ln_1, fresh, first=first)
-            if index in layers:
-                kept[index] = x
-            x, rest = block.whole(x, normed, first_only=index == len(blocks) - 1)
-        assert rest is not None
+        x, rest, kept = self.transformer.whole(
+            self.embed(images, prompts),
+            prompts,
+            self.image_tokens,
+            rotary=self.rotary,
+            only=0 if self.pooling == "class" else None,
+            layers=layers,
+        )
+        x = self.pooled(x, rest)
+        if self.proj is not None:
+            x = x @ self.proj
+        return (x if self.proj_bias is None else x + self.proj_bias), kept
+
+    def pooled(self, x: Tensor, rest: Tensor) -> Tensor:
+        """Two summands of the last block's output → [batch, width]."""
+        if self.pooling == "mean":  # of the patches, normalised afterwards
+            first = 0 if self.class_embedding is None else 1
+            patches = (x + rest)[:, first : self.image_tokens]
+            return self.ln_post(patches.mean(dim=1))  # type: ignore[no-any-return]
         _, normed = add_norm(x, rest, self.ln_post)
-        return normed[:, 0] @ self.proj, [kept[layer] for layer in layers]
+        return normed[:, 0] if self.pool is None else self.pool(normed[:, : self.image_tokens])
+
+
+class Rotary(nn.Module):
+    """Turns pairs of channels of queries and keys by angles that grow with a patch's row and column.
+
+    Tokens without a place, the class token and prompts, stay as they are.
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, config: ClipConfig) -> None:
+        super().__init__()
+        side, size = config.image_size // config.patch_size, config.vision_width // config.vision_heads
+        place = torch.arange(side, device="cpu", dtype=torch.float64)
+        if config.rotary == "eva":  # places of all grids as if on the 16 × 16 it was trained with
+            place = place * (EVA_GRID / side)
+        elif config.class_token:  # PE counts from 1 where it has a class token
+            place = place + 1
+        speed = 10_000.0 ** -(torch.arange(size // 4, device="cpu", dtype=torch.float64) / (size // 4))
+        angle = place[:, None] * speed
+        rows, columns = angle[:, None].expand(side, side, -1), angle.expand(side, side, -1)
+        both = (rows, columns) if config.rotary == "eva" else (columns, rows)
+        angles = torch.cat(both, dim=-1).flatten(0, 1).repeat_interleave(2, dim=-1)
+        still = torch.zeros(int(config.class_token), size, device="cpu", dtype=torch.float64)
+        self.angles = torch.cat([still, angles])
+        self.register_buffer("cos", self.angles.cos().float(), persistent=False)
+        self.register_buffer("sin", self.angles.sin().float(), persistent=False)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Rotary:
+        """Move or convert as any module, rounding once, from the angles themselves."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.cos, self.sin = self.angles.cos().to(self.cos), self.angles.sin().to(self.sin)
+        return self
+
+    def forward(self, qkv: Tensor, heads: int) -> Tensor:
+        """Queries, keys and values side by side [batch, tokens, 3 · width], the first two turned."""
+        parts = qkv.view(*qkv.shape[:2], 3, heads, -1)
+        turned = parts[:, : len(self.cos), :2]
+        cos, sin = (each[:, None, None].to(qkv.dtype) for each in (self.cos, self.sin))
+        across = torch.stack([-turned[..., 1::2], turned[..., ::2]], dim=-1).flatten(-2)
+        turned = turned * cos + across * sin
+        both = torch.cat([turned, parts[:, len(self.cos) :, :2]], dim=1)
+        return torch.cat([both, parts[:, :, 2:]], dim=2).flatten(2)
 
 
 def _at_depth(prompts: Tensor | None, index: int) -> Tensor | None:
@@ -211,8 +364,9 @@ class Clip(nn.Module):
     """A frozen CLIP. Text context and vision tokens are arguments of its two encoders.
 
     Args:
-        config: Sizes of both towers.
+        config: What it is made of.
         fingerprint: Names the weights, whatever their precision; prompts and statistics record it.
+        tokenizer: Turns texts into token ids; CLIP's own unless given.
 
     Attributes:
         source: What it was loaded by, if by `load_clip`; a saved learner finds it again.
@@ -223,20 +377,27 @@ class Clip(nn.Module):
     std: Tensor
     levels: Tensor  # every 8-bit pixel preprocessed [3, 256]
 
-    def __init__(self, config: ClipConfig, fingerprint: str = "random") -> None:
+    def __init__(
+        self, config: ClipConfig, fingerprint: str = "random", tokenizer: TextTokenizer = CLIP_TOKENIZER
+    ) -> None:
         super().__init__()
         self.config = config
         self.fingerprint = fingerprint
+        self.tokenizer = tokenizer
         self.source: str | None = None
         self.pretrained: str | None = None
         width = config.text_width
         self.visual = VisionTower(config)
-        self.transformer = Transformer(width, config.text_layers, config.text_heads, config.activation)
+        self.transformer = Transformer(config.text)
         self.token_embedding = Embedding(config.vocab_size, width)
         self.positional_embedding = nn.Parameter(torch.empty(config.context_length, width))
-        self.ln_final = nn.LayerNorm(width)
+        self.ln_final = nn.LayerNorm(width, eps=config.text_eps)
         self.text_projection = nn.Parameter(torch.empty(width, config.embed_dim))
+        self.text_projection_bias = (
+            nn.Parameter(torch.empty(config.embed_dim)) if config.text_projection_bias else None
+        )
         self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
+        self.logit_bias = nn.Parameter(torch.tensor(-10.0)) if config.logit_bias else None
         self.register_buffer("mean", torch.tensor(config.mean)[:, None, None], persistent=False)
         self.register_buffer("std", torch.tensor(config.std)[:, None, None], persistent=False)
         self.register_buffer("levels", self._all_levels(), persistent=False)
@@ -248,10 +409,12 @@ class Clip(nn.Module):
 
         In bfloat16 a logit scale of 100 becomes 99, and every entropy with it.
         """
-        scale = self.logit_scale.detach()
+        scale, bias = self.logit_scale.detach(), self.logit_bias
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         exact = torch.float64 if self.dtype == torch.float64 else torch.float32
         self.logit_scale = nn.Parameter(scale.to(self.device, exact), requires_grad=False)
+        if bias is not None:
+            self.logit_bias = nn.Parameter(bias.detach().to(self.device, exact), requires_grad=False)
         self.mean = torch.tensor(self.config.mean, device=self.device, dtype=exact)[:, None, None]
         self.std = torch.tensor(self.config.std, device=self.device, dtype=exact)[:, None, None]
         self.levels = self._all_levels()
@@ -312,19 +475,31 @@ class Clip(nn.Module):
         images = images.to(device=self.device, dtype=self.dtype)
         return self.visual.block_inputs(images, None if prompts is None else prompts.to(self.dtype), layers)
 
-    def text_layout(self, texts: Sequence[str], *, context: int = 0) -> TextLayout:
-        """Where the tokens of these texts go; `context` learned tokens follow the start marker."""
-        rows = token_rows(texts, context=context, limit=self.config.context_length)
-        return make_layout(rows, context=context).to(self.device)
+    def text_layout(self, texts: Sequence[str], *, context: int = 0) -> TextLayout | WholeTexts:
+        """Where the tokens of these texts go; `context` learned tokens follow the start marker, if any.
 
-    def encode_text(self, texts: Sequence[str] | TextLayout, context: Tensor | None = None) -> Tensor:
+        What all texts begin with is computed once where a token sees nothing behind it; elsewhere it sees
+        each text's own tokens and the padding, and every text is run whole.
+        """
+        rows = token_rows(texts, context=context, limit=self.config.context_length, tokenizer=self.tokenizer)
+        if self.config.causal and self.config.text_pool == "end":
+            return make_layout(rows, context=context).to(self.device)
+        last = self.config.text_pool == "last"
+        made = whole_texts(
+            rows, context=context, tokenizer=self.tokenizer, length=self.config.context_length, last=last
+        )
+        return made.to(self.device)
+
+    def encode_text(
+        self, texts: Sequence[str] | TextLayout | WholeTexts, context: Tensor | None = None
+    ) -> Tensor:
         """Projected, un-normalised features of texts.
 
         Args:
             texts: Strings, or a layout made once for strings that are encoded again and again.
             context: Learned tokens [depth, tokens, width] that stand after the start marker of every text.
         """
-        if not isinstance(texts, TextLayout):
+        if not isinstance(texts, TextLayout | WholeTexts):
             texts = self.text_layout(texts, context=0 if context is None else context.shape[1])
         _check_prompts(context, self.config.text_width, self.config.text_layers, "text")
         if (0 if context is None else context.shape[1]) != texts.context:
@@ -333,6 +508,22 @@ class Clip(nn.Module):
                 f"{0 if context is None else context.shape[1]} were given."
             )
         deep = None if context is None else context.to(self.dtype)
+        x, rest = self._whole(texts, deep) if isinstance(texts, WholeTexts) else self._packed(texts, deep)
+        x = add_norm(x, rest, self.ln_final)[1] @ self.text_projection
+        return x if self.text_projection_bias is None else x + self.text_projection_bias
+
+    def _whole(self, texts: WholeTexts, deep: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Every text with its padding; two summands of its pooled token [K, width]."""
+        x = self.token_embedding(texts.ids)
+        if deep is not None:
+            x = replace_tokens(x, deep[0], texts.first)
+        x, rest, _ = self.transformer.whole(
+            x + self.positional_embedding, deep, texts.first, only=texts.pooled
+        )
+        return x[:, 0], rest[:, 0]
+
+    def _packed(self, texts: TextLayout, deep: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The shared prefix once and each text's own tokens; two summands of the end markers [K, width]."""
         shared = len(texts.prefix)
         x = self.token_embedding(torch.cat([texts.prefix, texts.own]))
         if deep is not None:
@@ -348,7 +539,7 @@ class Clip(nn.Module):
                 x, normed = add_norm(x, rest, block.ln_1, _at_depth(deep, index), first=1)
             x, rest = block.causal(x, normed, texts, last=index == len(blocks) - 1)
         assert rest is not None
-        return add_norm(x, rest, self.ln_final)[1] @ self.text_projection
+        return x, rest
 
 
 def _check_prompts(prompts: Tensor | None, width: int, layers: int, tower: str) -> None:
@@ -368,13 +559,12 @@ def _check_prompts(prompts: Tensor | None, width: int, layers: int, tower: str) 
 
 def initialise(clip: Clip, generator: torch.Generator) -> Clip:
     """Fill a CLIP with random weights of the usual scale; the same generator gives the same weights."""
+    norms = {f"{name}.weight" for name, part in clip.named_modules() if isinstance(part, nn.LayerNorm)}
     for name, parameter in clip.named_parameters():
-        if name.endswith(
-            ("ln_1.weight", "ln_2.weight", "ln_pre.weight", "ln_post.weight", "ln_final.weight")
-        ):
+        if name in norms:
             parameter.fill_(1.0)
         elif name.endswith("bias"):
-            parameter.zero_()
+            parameter.fill_(-10.0 if name == "logit_bias" else 0.0)
         elif name != "logit_scale":
             fan = parameter.shape[-1] if parameter.ndim > 1 else len(parameter)
             scale = 0.02 if "embedding" in name else fan**-0.5

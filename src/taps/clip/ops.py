@@ -54,7 +54,15 @@ def quick_gelu_kernels() -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor, 
     return forward, backward
 
 
-ACTIVATION: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "quick_gelu": quick_gelu}
+def gelu_tanh(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
+ACTIVATION: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": gelu_tanh,
+    "quick_gelu": quick_gelu,
+}
 
 
 class Spread(torch.autograd.Function):

@@ -1,14 +1,21 @@
-"""CLIP's byte-pair encoding, built from OpenAI's merges file on top of the `tokenizers` library."""
+"""Texts → token ids: CLIP's byte-pair encoding, and whatever a model's own `tokenizer.json` holds."""
 
 from __future__ import annotations
 
 import functools
 import gzip
 import html
+import json
+import string
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 
 import ftfy
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+
+from taps.errors import WeightsError
 
 SOT = "<|startoftext|>"
 EOT = "<|endoftext|>"
@@ -95,3 +102,77 @@ def encode(text: str) -> list[int]:
     [320, 1125, 539, 320, 2368, 269]
     """
     return list(_tokenizer().encode(clean(text), add_special_tokens=False).ids)
+
+
+@dataclass(frozen=True)
+class TextTokenizer:
+    """How a model's texts become token ids.
+
+    Attributes:
+        encode: A text's ids, without markers.
+        start: The markers before it; none, or one.
+        end: Those behind it.
+        pad: Fills a text up where the model sees padding.
+    """
+
+    encode: Callable[[str], list[int]]
+    start: tuple[int, ...]
+    end: tuple[int, ...]
+    pad: int
+
+    def after_words(self, text: str) -> list[int]:
+        """The ids of a text that follows other words; some tokenizers tell a word from the first one."""
+        return self.encode(f"a {text}")[len(self.encode("a")) :]
+
+
+CLIP_TOKENIZER = TextTokenizer(encode, (SOT_ID,), (EOT_ID,), 0)
+
+
+def canonical(text: str) -> str:
+    """A text as SigLIP reads it: cleaned, and without punctuation.
+
+    >>> canonical("A photo of a fire_truck!")
+    'a photo of a fire truck'
+    """
+    text = html.unescape(html.unescape(ftfy.fix_text(text))).replace("_", " ")
+    return " ".join(text.translate(str.maketrans("", "", string.punctuation)).lower().split())
+
+
+def single_spaces(text: str) -> str:
+    """A text mended and unescaped, its letters as they are."""
+    return " ".join(html.unescape(html.unescape(ftfy.fix_text(text))).split())
+
+
+CLEAN = {"lower": clean, "canonical": canonical, "whitespace": single_spaces}
+
+
+def read_tokenizer(file: Path, *, cleaning: str, end_marker: bool) -> TextTokenizer:
+    """A Hugging Face `tokenizer.json`; the padding token is named in `tokenizer_config.json` beside it."""
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:
+        raise WeightsError(f"{file} is no readable tokenizer ({error}); fetch it again.") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+
+    def encode(text: str) -> list[int]:
+        return list(tokenizer.encode(CLEAN[cleaning](text), add_special_tokens=False).ids)
+
+    inner = encode("a")
+    marked = list(tokenizer.encode("a", add_special_tokens=True).ids)
+    begin = next(k for k in range(len(marked)) if marked[k : k + len(inner)] == inner)
+    end = tuple(marked[begin + len(inner) :]) if end_marker else ()
+    return TextTokenizer(encode, tuple(marked[:begin]), end, _pad_id(tokenizer, file))
+
+
+def _pad_id(tokenizer: Tokenizer, file: Path) -> int:
+    beside = file.with_name("tokenizer_config.json")
+    named = json.loads(beside.read_text()).get("pad_token") if beside.is_file() else None
+    word = named.get("content") if isinstance(named, dict) else named
+    found = None if word is None else tokenizer.token_to_id(word)
+    if found is None:
+        raise WeightsError(
+            f"{file} does not say which token fills a text up; put the model's tokenizer_config.json, "
+            "which names its pad_token, beside it."
+        )
+    return int(found)

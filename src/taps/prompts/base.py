@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from taps.clip import Clip
-from taps.clip.tokenizer import encode
 from taps.errors import PromptsError
 from taps.files import read_json, read_tensors, write_json, write_tensors, writing
 
@@ -155,6 +154,6 @@ def prompt_tokens(kind: str, parameters: Parameters, feature: Tensor | None = No
 
 def word_vectors(clip: Clip, words: str) -> Tensor:
     """Token embeddings of a few words, the usual start of a learned context [tokens, width]."""
-    ids = torch.tensor(encode(words), device=clip.device)
+    ids = torch.tensor(clip.tokenizer.encode(words), device=clip.device)
     vectors: Tensor = clip.token_embedding(ids)
     return vectors.detach().clone().float()

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.clip import Clip, TextLayout
+from taps.clip import Clip, TextLayout, WholeTexts
 from taps.clip.tokenizer import encode
 from taps.errors import ClassNameError
 from taps.prompts.base import Parameters, PromptTokens, prompt_tokens
@@ -90,7 +90,7 @@ class Classifier:
     """
 
     clip: Clip
-    layout: TextLayout
+    layout: TextLayout | WholeTexts
     kind: str | None
 
     @property

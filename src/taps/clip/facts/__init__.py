@@ -1,0 +1,1 @@
+"""Architectures known by name, and where their weights are."""

@@ -1,0 +1,237 @@
+"""Which model is meant by a name, a file, a directory or a repository. What is not said is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+
+from taps.clip import hub
+from taps.clip.config import (
+    ClipConfig,
+    architectures,
+    builtin_config,
+    builtin_names,
+    named_config,
+    read_config,
+)
+from taps.clip.formats import hf_config, open_clip_config
+from taps.clip.hub import HF_FILES, OPEN_CLIP_FILES, TOKENIZER_FILES, AbsentError, fetch, fetch_first
+from taps.clip.keys import OPENAI_NUMBERS, State, to_openai_keys
+from taps.clip.weights import read_file, read_json
+from taps.errors import WeightsError
+
+RANDOM = "random"
+WEIGHT_SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
+WEIGHT_FILES = ("model.safetensors", *OPEN_CLIP_FILES, *HF_FILES[1:])
+OWN_CONFIG = "taps_config.json"
+SAID = {"-quickgelu": "quick_gelu", "-gelu": "gelu"}
+"""Ends of an architecture's name that say the activation."""
+OPENAI_HEAD = 64
+"""Every head of OpenAI's own models is this wide."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A model that can be loaded: what it is, its weights (None for random ones), its tokenizer's file."""
+
+    config: ClipConfig
+    weights: Path | None
+    words: Path | None = None
+
+
+def plain_name(name: str) -> str:
+    """An architecture's name without what it says of the activation."""
+    end = next((end for end in SAID if name.endswith(end)), "")
+    return name.removesuffix(end)
+
+
+def find(name: str, pretrained: str | None) -> Found:
+    """Which model is meant; weights are fetched, but not read yet."""
+    if name == "pocket":
+        return _find_pocket()
+    if plain_name(name) in builtin_names():  # also where a folder has the same name
+        return _find_architecture(name, pretrained)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return find_directory(path)
+    if path.is_file():
+        return find_file(path)
+    if path.suffix in WEIGHT_SUFFIXES or name.startswith((".", "/", "~")):
+        raise WeightsError(f"There is no file or directory {name}; check the path of the model.")
+    if name.count("/") == 1:
+        return find_repository(name)
+    builtin_config(name)  # says which names there are
+    raise AssertionError("unreachable")
+
+
+def _find_pocket() -> Found:
+    folder = Path(str(resources.files("taps.clip") / "pocket"))
+    if not (folder / "pocket.safetensors").is_file():
+        raise WeightsError("The embedded model is not in this installation; install taps-vlm again.")
+    return Found(read_config(folder / "pocket.json"), folder / "pocket.safetensors")
+
+
+def _find_architecture(name: str, pretrained: str | None) -> Found:
+    plain = plain_name(name)
+    told = SAID.get(name.removeprefix(plain))
+    tag = None if pretrained == RANDOM else pretrained
+    if plain == "tiny" and tag is None:
+        config = builtin_config(plain)
+        return Found(replace(config, activation=told or config.activation), None)
+    if tag is not None and (path := Path(tag).expanduser()).is_file():
+        return find_file(path, architecture=name)
+    wanted = hub.published(plain, tag)
+    if told not in (None, wanted.config.activation):
+        raise WeightsError(
+            f"The weights {tag or 'of ' + plain} were trained with {wanted.config.activation}, not {told}; "
+            f"load {plain}."
+        )
+    if pretrained == RANDOM:
+        return Found(wanted.config, None)
+    return Found(wanted.config, hub.fetch_weights(wanted), _fetch_words(wanted))
+
+
+def _fetch_words(wanted: hub.Published) -> Path | None:
+    return hub.fetch_tokenizer(wanted.words) if wanted.words else None
+
+
+def find_repository(name: str) -> Found:
+    """A repository of the hub that is laid out as Hugging Face's or as open_clip's."""
+    try:
+        config = fetch(name, "config.json")
+        weights = fetch_first(name, HF_FILES)
+        if weights.name.endswith(".index.json"):
+            for shard in sorted(set(read_json(weights).get("weight_map", {}).values())):
+                fetch(name, shard)
+    except AbsentError:
+        config = fetch(name, "open_clip_config.json")
+        fetch_first(name, OPEN_CLIP_FILES)
+    for beside in ("preprocessor_config.json", *TOKENIZER_FILES):
+        try:
+            fetch(name, beside)
+        except WeightsError:
+            continue  # a model that needs it says so
+    return find_directory(config.parent, name=name)
+
+
+def find_directory(path: Path, *, name: str | None = None) -> Found:
+    """A directory as Hugging Face, open_clip or `taps models import` lays it out."""
+    weights = next((path / file for file in WEIGHT_FILES if (path / file).is_file()), None)
+    if weights is None:
+        raise WeightsError(f"{path} holds none of {', '.join(WEIGHT_FILES)}; put the weights there.")
+    name = name or path.resolve().name
+    if (path / OWN_CONFIG).is_file():
+        config = read_config(path / OWN_CONFIG)
+    elif (path / "open_clip_config.json").is_file() and not (
+        weights.name in HF_FILES and (path / "config.json").is_file()
+    ):
+        config = open_clip_config(read_json(path / "open_clip_config.json"), name=name)
+    elif (path / "config.json").is_file():
+        beside = path / "preprocessor_config.json"
+        pixels = read_json(beside) if beside.is_file() else {}
+        config = hf_config(read_json(path / "config.json"), pixels, name=name)
+    else:
+        return find_file(weights)
+    return Found(config, weights, _words_beside(config, path))
+
+
+def _words_beside(config: ClipConfig, folder: Path) -> Path | None:
+    if config.tokenizer == "clip":
+        return None
+    if not (folder / "tokenizer.json").is_file():
+        raise WeightsError(
+            f"{config.name} has a vocabulary of its own: put its {' and '.join(TOKENIZER_FILES)} into "
+            f"{folder}."
+        )
+    return folder / "tokenizer.json"
+
+
+def find_file(path: Path, *, architecture: str | None = None) -> Found:
+    """One file of weights: OpenAI's own say what they are, of others the architecture must be named."""
+    if architecture is not None:
+        plain = plain_name(architecture)
+        config = builtin_config(plain)
+        told = SAID.get(architecture.removeprefix(plain))
+        if told is None and _activation_differs(plain):
+            told = "quick_gelu" if is_openai(read_file(path)) else _ask_activation(path, plain)
+        config = replace(config, activation=told or config.activation)
+        return Found(config, path, _words_beside(config, path.parent))
+    raw = read_file(path)
+    if not is_openai(raw):
+        raise WeightsError(_which_architecture(path, to_openai_keys(raw)))
+    return Found(openai_config(to_openai_keys(raw), name=path.stem), path)
+
+
+def is_openai(raw: State) -> bool:
+    return any(key in raw for key in OPENAI_NUMBERS)
+
+
+def _activation_differs(architecture: str) -> bool:
+    """Whether published weights of an architecture have different activations."""
+    return any("activation" in entry for entry in hub.pretrained().get(architecture, {}).values())
+
+
+def _ask_activation(path: Path, name: str) -> str:
+    raise WeightsError(
+        f"{path} does not say its activation; name the model {name}-quickgelu for weights of OpenAI, "
+        f"MetaCLIP or DFN, {name}-gelu for others, such as LAION's and DataComp's."
+    )
+
+
+def _which_architecture(path: Path, state: State) -> str:
+    """The sentence that asks for an architecture, with those that the shapes would fit."""
+    try:
+        sizes = openai_sizes(state)
+    except (KeyError, IndexError):
+        sizes = {}
+    fitting = [name for name, values in architectures().items() if sizes and sizes.items() <= values.items()]
+    if not fitting:
+        return (
+            f"{path} does not say what model it is of; put it into a directory with its config.json or "
+            "open_clip_config.json and load that."
+        )
+    forms = [f"{name}{end}" for name in fitting for end in (SAID if _activation_differs(name) else ("",))]
+    return (
+        f"{path} does not say its activation and number of heads; give its architecture as the model and the "
+        f"file as pretrained: {', '.join(forms)} would fit (-quickgelu: OpenAI, MetaCLIP, DFN)."
+    )
+
+
+def openai_sizes(state: State) -> dict[str, int]:
+    """Sizes that can be read off the shapes of weights in OpenAI's layout."""
+    conv, text = state["visual.conv1.weight"], state["text_projection"]
+    side = round((state["visual.positional_embedding"].shape[0] - 1) ** 0.5)
+    return {
+        "embed_dim": text.shape[1],
+        "image_size": side * conv.shape[2],
+        "patch_size": conv.shape[2],
+        "vision_width": conv.shape[0],
+        "vision_layers": _depth(state, "visual.transformer."),
+        "text_width": text.shape[0],
+        "text_layers": _depth(state, "transformer."),
+    }
+
+
+def openai_config(state: State, *, name: str) -> ClipConfig:
+    """What one of OpenAI's own archives holds."""
+    try:
+        sizes = openai_sizes(state)
+        heads = {f"{tower}_heads": sizes[f"{tower}_width"] // OPENAI_HEAD for tower in ("vision", "text")}
+        words = {
+            "context_length": state["positional_embedding"].shape[0],
+            "vocab_size": state["token_embedding.weight"].shape[0],
+        }
+        return named_config(name, {**sizes, **heads, **words, "activation": "quick_gelu"})
+    except KeyError as error:
+        raise WeightsError(
+            f"{name} does not hold a CLIP with a vision transformer: {error} is missing."
+        ) from None
+    except IndexError:
+        raise WeightsError(f"{name} does not hold a CLIP: a tensor has too few dimensions.") from None
+
+
+def _depth(state: State, prefix: str) -> int:
+    start = f"{prefix}resblocks."
+    numbers = [key.removeprefix(start).split(".")[0] for key in state if key.startswith(start)]
+    return 1 + max((int(number) for number in numbers if number.isdecimal()), default=-1)

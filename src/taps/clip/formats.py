@@ -1,0 +1,202 @@
+"""Configurations as others write them: open_clip's and Hugging Face's, read to the last word or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from taps.clip.config import ClipConfig, architectures
+from taps.errors import WeightsError
+
+Values = dict[str, Any]
+HALF = (0.5, 0.5, 0.5)
+
+# Of no effect on a finished model: how it was trained or fetched, what it would also return.
+TRAINING = {
+    "patch_dropout", "output_tokens", "timm_drop", "timm_drop_path", "timm_model_pretrained", "pad_id",
+    "eos_id", "hf_model_pretrained", "init_logit_scale",
+}  # fmt: skip
+OPEN_CLIP_MODEL = {"embed_dim", "quick_gelu", "vision_cfg", "text_cfg", "custom_text", "init_logit_bias"}
+OPEN_CLIP_VISION = {
+    "image_size", "layers", "width", "head_width", "mlp_ratio", "patch_size", "no_ln_pre", "pool_type",
+    "final_ln_after_pool", "timm_model_name", "timm_pool", "timm_proj", "norm_kwargs", "act_kwargs",
+}  # fmt: skip
+OPEN_CLIP_TEXT = {
+    "context_length", "vocab_size", "width", "heads", "layers", "mlp_ratio", "no_causal_mask", "pool_type",
+    "proj_bias", "norm_kwargs", "act_kwargs", "hf_tokenizer_name", "tokenizer_kwargs",
+}  # fmt: skip
+POOLS = {"argmax": "end", "eos": "end", "last": "last"}
+CLEANING = {"canonicalize": "canonical", "lower": "lower", "whitespace": "whitespace"}
+
+
+def open_clip_config(values: Values, *, name: str) -> ClipConfig:
+    """An open_clip_config.json → our configuration."""
+    model = values.get("model_cfg", {})
+    vision, text = model.get("vision_cfg"), model.get("text_cfg")
+    if not isinstance(vision, dict) or not isinstance(text, dict):
+        raise WeightsError(
+            f"The open_clip_config.json of {name} does not describe both towers; fetch it again."
+        )
+    _refuse_unknown(model, OPEN_CLIP_MODEL, name)
+    _refuse_unknown(vision, OPEN_CLIP_VISION, name)
+    _refuse_unknown(text, OPEN_CLIP_TEXT, name)
+    made = {
+        **(_timm_tower(vision, name) if "timm_model_name" in vision else _open_clip_vision(vision)),
+        **_open_clip_text(text, name),
+        **_open_clip_pixels(values.get("preprocess_cfg", {})),
+        "embed_dim": _asked(model, "embed_dim", name),
+        "logit_bias": "init_logit_bias" in model,
+    }
+    if model.get("quick_gelu"):
+        made["activation"] = "quick_gelu"
+    return ClipConfig(name=name, **made)
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: set[str], name: str) -> None:
+    """Refuse what would change the model and is not known here; what is switched off changes nothing."""
+    odd = [
+        key
+        for key, value in given.items()
+        if key not in known | TRAINING and value not in (None, False, 0, "")
+    ]
+    if odd:
+        settings = ", ".join(f"{key}={given[key]!r}" for key in sorted(odd))
+        raise WeightsError(f"{name} is a model with {settings}, which cannot be loaded.")
+
+
+def _asked(given: Mapping[str, Any], key: str, name: str) -> Any:
+    if given.get(key) is None:
+        raise WeightsError(
+            f"The configuration of {name} does not say {key}; add it, or fetch the file again."
+        )
+    return given[key]
+
+
+def _open_clip_vision(vision: Values) -> Values:
+    width = vision.get("width", 768)
+    if isinstance(vision.get("layers"), list):
+        raise WeightsError("The image tower is a ResNet; only vision transformers can be loaded.")
+    mean = vision.get("pool_type", "tok") == "avg" and vision.get("final_ln_after_pool", False)
+    if not mean and (vision.get("pool_type", "tok") != "tok" or vision.get("final_ln_after_pool")):
+        raise WeightsError(f"The image tower pools by {vision.get('pool_type')!r}, which cannot be loaded.")
+    return {
+        "image_size": vision.get("image_size", 224),
+        "patch_size": vision.get("patch_size", 16),
+        "vision_width": width,
+        "vision_layers": vision.get("layers", 12),
+        "vision_heads": width // vision.get("head_width", 64),
+        "vision_mlp": int(width * vision.get("mlp_ratio", 4.0)),
+        "vision_eps": (vision.get("norm_kwargs") or {}).get("eps", 1e-5),
+        "ln_pre": not vision.get("no_ln_pre", False),
+        "vision_pool": "mean" if mean else "class",
+    }
+
+
+def _timm_tower(vision: Values, name: str) -> Values:
+    """An image tower of timm's is known by its name alone."""
+    timm = vision["timm_model_name"]
+    found = next((each for each in architectures().values() if each.get("timm") == timm), None)
+    if found is None:
+        raise WeightsError(f"The image tower of {name} is timm's {timm}, which cannot be loaded.")
+    own = ("vision_", "patch_", "pool_", "class_token", "ln_pre", "rotary", "gated", "activation")
+    tower = {key: value for key, value in found.items() if key.startswith(own)}
+    return {**tower, "image_size": vision.get("image_size", found["image_size"])}
+
+
+def _open_clip_text(text: Values, name: str) -> Values:
+    width, pool = text.get("width", 512), text.get("pool_type", "argmax")
+    if pool not in POOLS:
+        raise WeightsError(f"The text tower of {name} pools by {pool!r}, which cannot be loaded.")
+    words = text.get("tokenizer_kwargs") or {}
+    made = {
+        "text_width": width,
+        "text_layers": text.get("layers", 12),
+        "text_heads": text.get("heads", 8),
+        "text_mlp": int(width * text.get("mlp_ratio", 4.0)),
+        "text_eps": (text.get("norm_kwargs") or {}).get("eps", 1e-5),
+        "context_length": text.get("context_length", 77),
+        "vocab_size": text.get("vocab_size", 49408),
+        "causal": not text.get("no_causal_mask", False),
+        "text_pool": POOLS[pool],
+        "text_projection_bias": text.get("proj_bias", False),
+        "tokenizer": "file" if text.get("hf_tokenizer_name") else "clip",
+        "end_marker": not words.get("strip_sep_token", False),
+    }
+    if made["tokenizer"] == "file":
+        made["clean"] = CLEANING.get(words.get("clean", "whitespace"), words.get("clean"))
+    return made
+
+
+def _open_clip_pixels(pixels: Values) -> Values:
+    made: Values = {key: tuple(pixels[key]) for key in ("mean", "std") if key in pixels}
+    ours = {"resize_mode": "resize", "interpolation": "interpolation"}
+    return {**made, **{name: pixels[key] for key, name in ours.items() if pixels.get(key)}}
+
+
+def hf_config(values: Values, pixels: Values, *, name: str) -> ClipConfig:
+    """A Hugging Face config.json and preprocessor_config.json → our configuration."""
+    kind = values.get("model_type")
+    if kind not in ("clip", "metaclip_2", "siglip", "siglip2"):
+        raise WeightsError(
+            f"{name} is a {kind!r} model; only 'clip', 'metaclip_2', 'siglip' and 'siglip2' can be loaded."
+        )
+    vision, text = values.get("vision_config", {}), values.get("text_config", {})
+    siglip = kind.startswith("siglip")
+    # Files leave out what is the library's default.
+    wide = 768 if siglip else 512
+    width, text_width = vision.get("hidden_size", 768), text.get("hidden_size", wide)
+    acts = {_activation(tower.get("hidden_act"), siglip) for tower in (vision, text)}
+    if len(acts) > 1:
+        raise WeightsError(f"The towers of {name} have different activations, {', '.join(sorted(acts))}.")
+    made = {
+        "image_size": _hf_image_size(vision, kind),
+        "patch_size": vision.get("patch_size", 16 if siglip else 32),
+        "vision_width": width,
+        "vision_layers": vision.get("num_hidden_layers", 12),
+        "vision_heads": vision.get("num_attention_heads", 12),
+        "vision_mlp": vision.get("intermediate_size", 3072),
+        "vision_eps": vision.get("layer_norm_eps", 1e-6 if siglip else 1e-5),
+        "text_width": text_width,
+        "text_layers": text.get("num_hidden_layers", 12),
+        "text_heads": text.get("num_attention_heads", 12 if siglip else 8),
+        "text_mlp": text.get("intermediate_size", 3072 if siglip else 2048),
+        "text_eps": text.get("layer_norm_eps", 1e-6 if siglip else 1e-5),
+        "context_length": text.get("max_position_embeddings", 64 if siglip else 77),
+        "vocab_size": text.get("vocab_size", 32000 if siglip else 49408),
+        "activation": acts.pop(),
+        "embed_dim": text.get("projection_size", text_width) if siglip else values.get("projection_dim", 512),
+        **_hf_pixels(pixels, siglip),
+    }
+    if siglip:
+        made |= {"patch_bias": True, "class_token": False, "ln_pre": False, "vision_pool": "map"}
+        made |= {"vision_projection": False, "causal": False, "text_pool": "last", "logit_bias": True}
+        made |= {"text_projection_bias": True, "tokenizer": "file", "clean": "canonical"}
+    elif kind == "metaclip_2":
+        made |= {"tokenizer": "file", "clean": "whitespace"}
+    return ClipConfig(name=name, **made)
+
+
+def _hf_image_size(vision: Values, kind: str) -> int:
+    if kind == "siglip2":  # any shape of so many patches; here the square one
+        side = round(vision.get("num_patches", 256) ** 0.5)
+        return int(side * vision.get("patch_size", 16))
+    return int(vision.get("image_size", 224))
+
+
+def _activation(said: str | None, siglip: bool) -> str:
+    names = {"gelu_pytorch_tanh": "gelu_tanh"}
+    said = said or ("gelu_pytorch_tanh" if siglip else "quick_gelu")
+    return names.get(said, said)
+
+
+def _hf_pixels(pixels: Values, siglip: bool) -> Values:
+    """What a preprocessor_config.json says, on top of its class's defaults."""
+    made: Values = {"mean": HALF, "std": HALF, "resize": "squash"} if siglip else {}
+    made |= {key: tuple(pixels[f"image_{key}"]) for key in ("mean", "std") if f"image_{key}" in pixels}
+    if isinstance(size := pixels.get("size"), dict):
+        square = "height" in size and not pixels.get("do_center_crop")
+        made["resize"] = "squash" if square else "shortest"
+    if "resample" in pixels:
+        filters = {2: "bilinear", 3: "bicubic"}
+        made["interpolation"] = filters.get(pixels["resample"], str(pixels["resample"]))
+    return made

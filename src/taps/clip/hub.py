@@ -1,0 +1,117 @@
+"""Published weights by name: where they are, and how they come here."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from taps.clip.config import ClipConfig, architectures, named_config
+from taps.errors import WeightsError
+
+OPEN_CLIP_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
+HF_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+OPEN_CLIP_CACHE = Path("~/.cache/clip")
+"""Where open_clip and OpenAI's own code keep what they fetch from elsewhere than the hub."""
+
+
+@functools.cache
+def pretrained() -> dict[str, dict[str, dict[str, Any]]]:
+    """Architecture → name of weights, as open_clip has them → where they are and what sets them apart."""
+    text = (resources.files("taps.clip") / "facts" / "pretrained.json").read_text()
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Published:
+    """Weights that somebody has published for an architecture.
+
+    Attributes:
+        config: What model they are of.
+        repository: On the hub.
+        files: Names the weights may have there, the best first.
+        cached: Their name in open_clip's own cache, where they were once published elsewhere.
+        words: Repository of the tokenizer, where the model has one of its own.
+    """
+
+    config: ClipConfig
+    repository: str
+    files: tuple[str, ...]
+    cached: str | None
+    words: str | None
+
+
+def published(name: str, tag: str | None) -> Published:
+    """Weights by open_clip's names for architecture and weights; the first there are if no tag is given."""
+    tags = pretrained().get(name, {})
+    tag = tag or next(iter(tags), "")
+    if tag not in tags:
+        raise WeightsError(
+            f"There are no weights {tag!r} for {name}; use {', '.join([*tags, 'random'])} or the path of a "
+            "file."
+        )
+    entry, values = tags[tag], architectures()[name]
+    told = {key: value for key, value in entry.items() if key not in ("repo", "file", "cached")}
+    files = (entry["file"],) if "file" in entry else OPEN_CLIP_FILES
+    config = named_config(name, {**values, **told})
+    return Published(config, entry["repo"], files, entry.get("cached"), values.get("words"))
+
+
+def fetch_weights(wanted: Published) -> Path:
+    """The file of weights, from a cache or from the hub."""
+    old = OPEN_CLIP_CACHE.expanduser() / (wanted.cached or "")
+    if wanted.cached and old.is_file():
+        return old
+    return fetch_first(wanted.repository, wanted.files)
+
+
+def fetch_tokenizer(repository: str) -> Path:
+    """The path of a repository's tokenizer.json, its configuration beside it."""
+    for file in reversed(TOKENIZER_FILES):
+        path = fetch(repository, file)
+    return path
+
+
+def fetch_first(repository: str, files: Sequence[str]) -> Path:
+    """The first of several files that a repository has."""
+    for file in files[:-1]:
+        try:
+            return fetch(repository, file)
+        except AbsentError:
+            continue
+    return fetch(repository, files[-1])
+
+
+class AbsentError(WeightsError):
+    """A repository can be reached and has no such file."""
+
+
+def fetch(repository: str, file: str) -> Path:
+    """One file through huggingface_hub: its cache, HF_ENDPOINT, offline mode and resuming all hold.
+
+    The hub's client compares the size, and with it the checksum it stores files under, before a download
+    counts as whole.
+    """
+    try:
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+    except ImportError:
+        raise WeightsError(
+            f"Downloading {repository} needs the extra 'hub': pip install 'taps-vlm[hub]', or give the "
+            "path of a file."
+        ) from None
+    try:
+        return Path(hf_hub_download(repository, file))
+    except Exception as error:
+        if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+            raise AbsentError(f"{repository} has no file {file}; check the name.") from None
+        raise WeightsError(
+            f"{file} of {repository} is not in the Hugging Face cache and could not be downloaded "
+            f"({type(error).__name__}); put it into a directory and give that directory's path, "
+            "or connect and try again."
+        ) from error
