@@ -36,6 +36,7 @@ from taps.bench.step import (
 from taps.clip import Clip
 from taps.clip.load import load_clip
 from taps.data import load_dataset, stream_order
+from taps.images.geometry import Framing
 from taps.images.prefetch import prefetch
 from taps.images.tensor import batched_views, views_kernel
 from taps.images.views import make_views, sample_crops, sample_generator
@@ -131,7 +132,7 @@ def measure_views() -> dict[str, object]:
         def make(way: str, step: int, image: PixelArray = image) -> object:
             generator = sample_generator(0, step)
             if way == "products":
-                return products(image, *sample_crops(*image.shape[:2], 63, generator), 224)
+                return products(image, *sample_crops(*image.shape[:2], 63, generator), Framing(224))
             return make_views(image, views=64, size=224, generator=generator, device=DEVICE, backend=way)
 
         def times(way: str, count: int, make: Callable[..., object] = make) -> dict[str, float]:

@@ -108,7 +108,7 @@ def main() -> None:
     views = make_views(
         picture,
         views=args.views,
-        size=clip.config.image_size,
+        **clip.config.framing,
         generator=sample_generator(0, 0),
         device=clip.device,
     )

@@ -114,7 +114,7 @@ def view(clip: Clip, dataset: Dataset, index: int, views: int) -> torch.Tensor:
     return make_views(
         dataset.image(index),
         views=views,
-        size=clip.config.image_size,
+        **clip.config.framing,
         generator=sample_generator(0, index),
         device=clip.device,
     )

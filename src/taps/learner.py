@@ -124,7 +124,7 @@ class Learner:
         views = make_views(
             pixels,
             views=self.settings.views,
-            size=self.clip.config.image_size,
+            **self.clip.config.framing,
             generator=sample_generator(self.seed, self.seen),
             device=self.clip.device,
             backend=self.settings.view_backend,

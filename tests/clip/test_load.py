@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,10 +17,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from taps import load_clip
-from taps.clip import Clip, ClipConfig
+from taps.clip import Clip, ClipConfig, config, hub
 from taps.clip.config import builtin_config
+from taps.clip.keys import dequantise
 from taps.clip.model import initialise
-from taps.clip.weights import build, dequantise, fingerprint
+from taps.clip.weights import build, fingerprint
 from taps.errors import TapsError, WeightsError
 
 CONFIG = ClipConfig(
@@ -98,12 +101,14 @@ def hf_directory(state: dict[str, Tensor], folder: Path) -> Path:
                 "projection_dim": 16,
                 "text_config": {
                     "hidden_size": 64,
+                    "intermediate_size": 256,
                     "num_hidden_layers": 3,
                     "num_attention_heads": 1,
                     "hidden_act": "quick_gelu",
                 },
                 "vision_config": {
                     "hidden_size": 128,
+                    "intermediate_size": 512,
                     "num_hidden_layers": 2,
                     "num_attention_heads": 2,
                     "image_size": 32,
@@ -116,10 +121,15 @@ def hf_directory(state: dict[str, Tensor], folder: Path) -> Path:
     return folder
 
 
-def hf_file(state: dict[str, Tensor], folder: Path) -> Path:
-    folder.mkdir()
-    save_file(hugging_face(state), folder / "weights.safetensors")
-    return folder / "weights.safetensors"
+def hf_shards(state: dict[str, Tensor], folder: Path) -> Path:
+    hf_directory(state, folder)
+    (folder / "model.safetensors").unlink()
+    weights = hugging_face(state)
+    where = {name: f"model-0000{1 + place % 2}-of-00002.safetensors" for place, name in enumerate(weights)}
+    for file in set(where.values()):
+        save_file({name: value for name, value in weights.items() if where[name] == file}, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
+    return folder
 
 
 def hf_bin(state: dict[str, Tensor], folder: Path) -> Path:
@@ -129,20 +139,38 @@ def hf_bin(state: dict[str, Tensor], folder: Path) -> Path:
     return folder
 
 
-def open_clip_safetensors(state: dict[str, Tensor], folder: Path) -> Path:
+def open_clip_words(**vision: object) -> dict[str, Any]:
+    """What open_clip writes beside weights of this model."""
+    return {
+        "model_cfg": {
+            "embed_dim": 16,
+            "quick_gelu": True,
+            "vision_cfg": {"image_size": 32, "layers": 2, "width": 128, "patch_size": 16, **vision},
+            "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 1, "layers": 3},
+        },
+        "preprocess_cfg": {"mean": list(CONFIG.mean), "std": list(CONFIG.std)},
+    }
+
+
+def open_clip_directory(state: dict[str, Tensor], folder: Path, words: dict[str, Any] | None = None) -> Path:
     folder.mkdir()
     save_file(state, folder / "open_clip_model.safetensors")
-    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": {"quick_gelu": True}}))
+    (folder / "open_clip_config.json").write_text(json.dumps(words or open_clip_words()))
     return folder
 
 
 def open_clip_training_checkpoint(state: dict[str, Tensor], folder: Path) -> Path:
     folder.mkdir()
     nested = {"epoch": 3, "state_dict": {f"module.{name}": value for name, value in state.items()}}
-    torch.save(nested, folder / "epoch_3.pt")
-    # What a state dict alone cannot say, the name must: OpenAI's activation.
-    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": {"quick_gelu": True}}))
-    (folder / "epoch_3.pt").rename(folder / "open_clip_pytorch_model.bin")
+    torch.save(nested, folder / "open_clip_pytorch_model.bin")
+    (folder / "open_clip_config.json").write_text(json.dumps(open_clip_words()))
+    return folder
+
+
+def own_directory(state: dict[str, Tensor], folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    save_file(state, folder / "model.safetensors")
+    (folder / "taps_config.json").write_text(json.dumps(CONFIG.to_dict()))
     return folder
 
 
@@ -179,7 +207,15 @@ def openai_archive(state: dict[str, Tensor], folder: Path) -> Path:
 
 @pytest.mark.parametrize(
     "write",
-    [hf_directory, hf_file, hf_bin, open_clip_safetensors, open_clip_training_checkpoint, openai_archive],
+    [
+        hf_directory,
+        hf_bin,
+        hf_shards,
+        open_clip_directory,
+        open_clip_training_checkpoint,
+        own_directory,
+        openai_archive,
+    ],
 )
 def test_every_layout_gives_the_same_model(weights: dict[str, Tensor], tmp_path: Path, write: Write) -> None:
     clip = load_clip(write(weights, tmp_path / "model"), device="cpu")
@@ -196,7 +232,7 @@ def test_every_layout_gives_the_same_model(weights: dict[str, Tensor], tmp_path:
 def test_all_layouts_and_half_precision_have_one_fingerprint(
     weights: dict[str, Tensor], tmp_path: Path
 ) -> None:
-    writers = (hf_directory, hf_file, hf_bin, open_clip_safetensors, openai_archive)
+    writers = (hf_directory, hf_bin, open_clip_directory, own_directory, openai_archive)
     names = {
         load_clip(write(weights, tmp_path / write.__name__), device="cpu").fingerprint for write in writers
     }
@@ -215,18 +251,131 @@ def test_an_architecture_by_name_takes_a_file(tmp_path: Path, tiny: Clip) -> Non
     loaded = load_clip("tiny", pretrained=file, device="cpu")
     assert loaded.config == tiny.config
     assert torch.equal(loaded.encode_text(["cat", "dog"]), tiny.encode_text(["cat", "dog"]))
-    with pytest.raises(WeightsError, match="number of heads cannot be told"):
+    with pytest.raises(WeightsError, match=r"number of heads; .* as pretrained: tiny would fit"):
         load_clip(file)
 
 
-def test_activation_of_open_clip_weights_follows_the_name(weights: dict[str, Tensor], tmp_path: Path) -> None:
-    file = tmp_path / "own.safetensors"
-    save_file(weights, file)
-    assert load_clip(file, device="cpu").config.activation == "gelu"
-    tiny = tmp_path / "tiny.safetensors"
-    save_file({name: value.detach() for name, value in load_clip("tiny").named_parameters()}, tiny)
-    assert load_clip("tiny", pretrained=tiny).config.activation == "gelu"
-    assert load_clip("tiny-quickgelu", pretrained=tiny).config.activation == "quick_gelu"
+def test_a_bare_file_that_fits_nothing_is_asked_about(weights: dict[str, Tensor], tmp_path: Path) -> None:
+    for state in (weights, hugging_face(weights)):
+        save_file(state, tmp_path / "bare.safetensors")
+        with pytest.raises(WeightsError, match=r"does not say what model it is of; .* config.json"):
+            load_clip(tmp_path / "bare.safetensors")
+
+
+def small_architectures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`small` and `small-H`, as if they had been published with either activation."""
+    sizes = {key: value for key, value in CONFIG.to_dict().items() if key not in ("name", "activation")}
+    monkeypatch.setitem(config.architectures(), "small", sizes)
+    tags = {"laion": {"repo": "a/b"}, "openai": {"repo": "a/c", "activation": "quick_gelu"}}
+    monkeypatch.setitem(hub.pretrained(), "small", tags)
+
+
+@pytest.mark.parametrize("write", [torch.save, save_file, "numbers"])
+def test_the_activation_of_a_bare_file_is_asked_for(
+    weights: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any
+) -> None:
+    """OpenAI's, MetaCLIP's and DFN's weights want QuickGELU, LAION's GELU, and the file may not say."""
+    small_architectures(monkeypatch)
+    file = tmp_path / ("bare.safetensors" if write is save_file else "bare.pt")
+    if write == "numbers":  # OpenAI's own numbers were kept: no question is left
+        torch.save({**weights, "input_resolution": torch.tensor(32)}, file)
+        assert load_clip("small", pretrained=file, device="cpu").config == replace(CONFIG)
+        assert load_clip(file, device="cpu").config.activation == "quick_gelu"
+        return
+    write(weights, file)
+    with pytest.raises(WeightsError, match=r"small-quickgelu for weights of OpenAI.* small-gelu for others"):
+        load_clip("small", pretrained=file)
+    with pytest.raises(WeightsError, match=r"as pretrained: small-quickgelu, small-gelu would fit"):
+        load_clip(file)
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    quick, plain = (load_clip(f"small-{end}", pretrained=file, device="cpu") for end in ("quickgelu", "gelu"))
+    assert (quick.config.activation, plain.config.activation) == ("quick_gelu", "gelu")
+    assert quick.config == CONFIG
+    assert not torch.allclose(quick.encode_image(images), plain.encode_image(images), atol=1e-3)
+
+
+def test_an_open_clip_directory_is_read_to_the_last_word(weights: dict[str, Tensor], tmp_path: Path) -> None:
+    """Heads are not 64 wide everywhere, and each model has its own way with pixels."""
+    words = open_clip_words(head_width=32)
+    words["model_cfg"]["quick_gelu"] = False
+    words["preprocess_cfg"] = {
+        "mean": [0.5, 0.4, 0.3],
+        "std": [0.2, 0.3, 0.4],
+        "interpolation": "bilinear",
+        "resize_mode": "squash",
+    }
+    read = load_clip(open_clip_directory(weights, tmp_path / "model", words), device="cpu").config
+    assert (read.vision_heads, read.text_heads, read.activation) == (4, 1, "gelu")
+    assert (read.mean, read.std) == ((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
+    assert read.framing == {"size": 32, "resize": "squash", "interpolation": "bilinear"}
+
+
+@pytest.mark.parametrize(
+    ("tower", "change", "said"),
+    [
+        ("vision_cfg", {"attentional_pool": True}, "attentional_pool=True"),
+        ("vision_cfg", {"layers": [3, 4, 6, 3]}, "ResNet"),
+        ("vision_cfg", {"pool_type": "avg"}, "pools by 'avg'"),
+        ("vision_cfg", {"timm_model_name": "fastvit_mci0"}, "timm's fastvit_mci0"),
+        ("text_cfg", {"hf_model_name": "roberta-base"}, "hf_model_name='roberta-base'"),
+        ("text_cfg", {"pool_type": "first"}, "pools by 'first'"),
+        ("text_cfg", {"embed_cls": True}, "embed_cls=True"),
+    ],
+)
+def test_open_clip_models_of_another_kind_are_refused_by_what_sets_them_apart(
+    weights: dict[str, Tensor], tmp_path: Path, tower: str, change: dict[str, object], said: str
+) -> None:
+    words = open_clip_words()
+    words["model_cfg"][tower].update(change)
+    with pytest.raises(WeightsError, match=re.escape(said)):
+        load_clip(open_clip_directory(weights, tmp_path / "model", words))
+
+
+def test_a_hugging_face_directory_says_how_pixels_are_prepared(
+    weights: dict[str, Tensor], tmp_path: Path
+) -> None:
+    folder = hf_directory(weights, tmp_path / "model")
+    pixels = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.5, 0.5, 0.5], "resample": 2}
+    pixels |= {"size": {"height": 32, "width": 32}, "do_center_crop": False}
+    (folder / "preprocessor_config.json").write_text(json.dumps(pixels))
+    read = load_clip(folder, device="cpu").config
+    assert (read.mean, read.std) == ((0.1, 0.2, 0.3), (0.5, 0.5, 0.5))
+    assert (read.resize, read.interpolation) == ("squash", "bilinear")
+    pixels |= {"size": {"shortest_edge": 32}, "do_center_crop": True, "resample": 3}
+    (folder / "preprocessor_config.json").write_text(json.dumps(pixels))
+    read = load_clip(folder, device="cpu").config
+    assert (read.resize, read.interpolation) == ("shortest", "bicubic")
+
+
+def test_every_named_architecture_is_as_large_as_it_says() -> None:
+    for name in config.builtin_names():
+        sizes = builtin_config(name)
+        with torch.device("meta"):
+            made = Clip(sizes)
+        assert sizes.parameters == sum(value.numel() for value in made.parameters()), name
+        assert sizes.vision_projection or sizes.embed_dim == sizes.vision_width, name
+
+
+def test_every_published_name_is_of_a_known_architecture() -> None:
+    for name, tags in hub.pretrained().items():
+        for tag in tags:
+            found = hub.published(name, tag)
+            assert found.repository.count("/") == 1
+            assert (found.words is None) == (found.config.tokenizer == "clip")
+    assert hub.published("ViT-B-16", None).config.activation == "quick_gelu"
+    assert hub.published("ViT-B-16", "datacomp_xl_s13b_b90k").config.activation == "gelu"
+    assert hub.published("ViT-H-14", "dfn5b").config.resize == "squash"
+    assert hub.published("ViT-L-14", "laion2b_s32b_b82k").config.mean == (0.5, 0.5, 0.5)
+    heads = {name: builtin_config(name).vision_heads for name in ("ViT-H-14", "ViT-g-14", "ViT-bigG-14")}
+    assert heads == {"ViT-H-14": 16, "ViT-g-14": 16, "ViT-bigG-14": 16}
+
+
+def test_a_model_too_large_for_the_device_is_refused_before_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("taps.clip.load.os.sysconf", lambda name: 1000)  # a thousand pages of a thousand
+    with pytest.raises(WeightsError, match=r"ViT-B-32 takes 0\.6 GB in float32, and cpu has 0\.0 GB"):
+        load_clip("ViT-B-32", pretrained="random", device="cpu")
 
 
 def test_int8_rows_come_back(weights: dict[str, Tensor], tmp_path: Path) -> None:
@@ -240,8 +389,7 @@ def test_int8_rows_come_back(weights: dict[str, Tensor], tmp_path: Path) -> None
         rows = scale.reshape(-1, *[1] * (value.ndim - 1))
         packed[name] = (value / rows).round().to(torch.int8)
         packed[f"{name}.scale"] = scale
-    save_file(packed, tmp_path / "packed.safetensors")
-    clip = load_clip(tmp_path / "packed.safetensors", device="cpu")
+    clip = load_clip(own_directory(packed, tmp_path / "packed"), device="cpu")
     for name, value in clip.named_parameters():
         step = weights[name].flatten(1).abs().amax(dim=1).max() / 127 if value.ndim > 1 else 2e-3
         assert (value - weights[name]).abs().max() <= 0.51 * step + 1e-6, name
@@ -260,8 +408,6 @@ def test_int8_rows_come_back(weights: dict[str, Tensor], tmp_path: Path) -> None
             lambda s: s.update({"ln_final.bias": torch.zeros(64, dtype=torch.int8)}),
             "ln_final.bias is torch.int8",
         ),
-        (lambda s: s.pop("visual.conv1.weight"), "'visual.conv1.weight' is missing"),
-        (lambda s: s.update({"visual.conv1.weight": torch.zeros(128)}), "too few dimensions"),
     ],
 )
 def test_weights_that_do_not_fit_are_refused_with_their_keys(
@@ -269,9 +415,25 @@ def test_weights_that_do_not_fit_are_refused_with_their_keys(
 ) -> None:
     state = {name: value.clone() for name, value in weights.items()}
     change(state)
-    save_file(state, tmp_path / "bad.safetensors")
     with pytest.raises(WeightsError, match=said):
-        load_clip(tmp_path / "bad.safetensors")
+        load_clip(own_directory(state, tmp_path / "bad"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda s: s.pop("visual.conv1.weight"), "'visual.conv1.weight' is missing"),
+        (lambda s: s.update({"visual.conv1.weight": torch.zeros(128)}), "too few dimensions"),
+    ],
+)
+def test_archives_that_hold_no_clip_are_refused(
+    weights: dict[str, Tensor], tmp_path: Path, change: Callable[[dict[str, Tensor]], None], said: str
+) -> None:
+    state = {**weights, "input_resolution": torch.tensor(32)}
+    change(state)
+    torch.save(state, tmp_path / "bad.pt")
+    with pytest.raises(WeightsError, match=said):
+        load_clip(tmp_path / "bad.pt")
 
 
 def test_many_wrong_keys_are_counted_not_listed(weights: dict[str, Tensor]) -> None:
@@ -330,8 +492,8 @@ def test_a_state_dict_of_something_else_is_refused(tmp_path: Path) -> None:
 
 def test_other_models_and_empty_directories_are_refused(weights: dict[str, Tensor], tmp_path: Path) -> None:
     folder = hf_directory(weights, tmp_path / "model")
-    (folder / "config.json").write_text('{"model_type": "siglip"}')
-    with pytest.raises(WeightsError, match="'siglip' model; only 'clip'"):
+    (folder / "config.json").write_text('{"model_type": "blip"}')
+    with pytest.raises(WeightsError, match="'blip' model; only 'clip'"):
         load_clip(folder)
     (folder / "config.json").write_text("[")
     with pytest.raises(WeightsError, match="cannot be read as JSON"):
@@ -348,10 +510,12 @@ def test_paths_that_do_not_exist_are_named(name: str) -> None:
 
 
 def test_unknown_names_and_weights_are_refused_with_those_there_are() -> None:
-    with pytest.raises(WeightsError, match=r"ViT-B-16, ViT-B-32, ViT-L-14"):
+    with pytest.raises(WeightsError, match=r"no model named 'ViT-G-99'; .*`taps models` lists"):
         load_clip("ViT-G-99")
-    with pytest.raises(WeightsError, match="laion2b, openai, random"):
+    with pytest.raises(WeightsError, match=r"use openai, .*laion2b_s34b_b79k, .*metaclip_fullcc, .*random"):
         load_clip("ViT-B-32", pretrained="nothing")
+    with pytest.raises(WeightsError, match="trained with quick_gelu, not gelu; load ViT-B-16"):
+        load_clip("ViT-B-16-gelu", pretrained="openai")
 
 
 @pytest.mark.parametrize("name", ["ViT-B-16", "somebody/some-clip"])

@@ -15,7 +15,7 @@ from PIL import Image
 from taps.errors import ImageError, SettingsError
 from taps.images import make_views, sample_crops, sample_generator, tensor
 from taps.images.augmix import DISTORTIONS, augmix
-from taps.images.geometry import central_crop
+from taps.images.geometry import Framing, central_crop
 
 SHAPES = [(60, 80), (80, 60), (500, 375), (47, 47), (1, 1), (2, 1), (1, 90), (200, 3), (150, 221)]
 sides = st.integers(1, 700)
@@ -156,10 +156,13 @@ def naive_axis(pixels: np.ndarray, size: int) -> np.ndarray:
     return np.stack(rows)
 
 
-def batched(image: np.ndarray, views: int, size: int, generator: torch.Generator) -> torch.Tensor:
+def batched(
+    image: np.ndarray, views: int, size: int, generator: torch.Generator, **framing: str
+) -> torch.Tensor:
     """The path of accelerators, run here on the CPU."""
     boxes, flips = sample_crops(*image.shape[:2], views - 1, generator)
-    return tensor.batched_views(image, boxes, flips, size, torch.device("cpu"), torch.float32)
+    shown = Framing(size, **framing)
+    return tensor.batched_views(image, boxes, flips, shown, torch.device("cpu"), torch.float32)
 
 
 @pytest.mark.parametrize("way", ["pillow", "tensor", "batched"])
@@ -194,6 +197,30 @@ def test_backends_agree(shape: tuple[int, int], size: int) -> None:
         assert off.float().mean() <= 0.25
 
 
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
+@pytest.mark.parametrize("resize", ["shortest", "squash"])
+@pytest.mark.parametrize("way", ["pillow", "tensor", "batched"])
+def test_view_zero_is_framed_as_the_model_expects(way: str, resize: str, interpolation: str) -> None:
+    """Pillow's own resize of the whole image, or of its centre, by the named filter."""
+    image, size = photo(60, 90), 32
+    framing = {"resize": resize, "interpolation": interpolation}
+    if way == "batched":
+        made = batched(image, 2, size, sample_generator(0, 0), **framing)[0]
+    else:
+        generator = sample_generator(0, 0)
+        made = make_views(image, views=2, size=size, generator=generator, backend=way, **framing)[0]
+    filter = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}[interpolation]
+    if resize == "squash":
+        wanted = Image.fromarray(image).resize((size, size), filter)
+    else:
+        wanted = Image.fromarray(image).resize((48, size), filter).crop((8, 0, 40, size))
+    off = np.abs(made.permute(1, 2, 0).numpy().astype(int) - np.asarray(wanted).astype(int))
+    assert off.max() <= 2
+    assert off.mean() <= 0.3
+    with pytest.raises(SettingsError, match="resize='longest'"):
+        make_views(image, views=1, size=8, generator=sample_generator(0, 0), resize="longest")
+
+
 def test_groups_of_views_equal_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     image = photo(60, 80)
     whole = batched(image, 12, 32, sample_generator(0, 0))
@@ -205,7 +232,7 @@ def test_half_precision_products_stay_close() -> None:
     image = photo(90, 120)
     boxes, flips = sample_crops(90, 120, 11, sample_generator(0, 0))
     made = [
-        tensor.batched_views(image, boxes, flips, 32, torch.device("cpu"), dtype).int()
+        tensor.batched_views(image, boxes, flips, Framing(32), torch.device("cpu"), dtype).int()
         for dtype in (torch.float32, torch.float16)
     ]
     off = (made[0] - made[1]).abs()
@@ -367,9 +394,10 @@ def test_on_cuda_the_fused_kernel_makes_what_the_products_make(shape: tuple[int,
     assert tensor.views_kernel(size, device) is fused_views  # not replaced by the products
     image = photo(*shape)
     boxes, flips = sample_crops(*shape, 11, sample_generator(3, 1))
-    made = fused_views(image, tensor.view_plan(image, boxes, flips, size), size, device)
-    products = tensor.batched_views(image, boxes, flips, size, device, torch.float32)
-    assert made.shape == products.shape
-    off = (made.int() - products.int()).abs()
-    assert off.max() <= 2  # both round twice, and sums next to a half may fall to either side
-    assert off.float().mean() <= 0.2
+    for framing in (Framing(size), Framing(size, "squash", "bilinear")):
+        made = fused_views(image, tensor.view_plan(image, boxes, flips, framing), size, device)
+        products = tensor.batched_views(image, boxes, flips, framing, device, torch.float32)
+        assert made.shape == products.shape
+        off = (made.int() - products.int()).abs()
+        assert off.max() <= 2  # both round twice, and sums next to a half may fall to either side
+        assert off.float().mean() <= 0.2

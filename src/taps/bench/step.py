@@ -229,8 +229,8 @@ def repeat_entry(memory: Memory, id: int, label: int, payload: ReplayItem) -> No
 
 
 def views_of(image: PixelArray, clip: Clip, views: int, backend: str, step: int) -> Tensor:
-    generator, size = sample_generator(0, step), clip.config.image_size
-    return make_views(image, views=views, size=size, generator=generator, device=clip.device, backend=backend)
+    generator, framing = sample_generator(0, step), clip.config.framing
+    return make_views(image, views=views, **framing, generator=generator, device=clip.device, backend=backend)
 
 
 def ratio(slow: Timing | None, fast: Timing) -> float | None:

@@ -75,9 +75,9 @@ def _random_words(config: ClipConfig) -> TextTokenizer:
         return CLIP_TOKENIZER
 
     def encode(text: str) -> list[int]:
-        return [2 + id % (config.vocab_size - 2) for id in CLIP_TOKENIZER.encode(text)]
+        return [3 + id % (config.vocab_size - 3) for id in CLIP_TOKENIZER.encode(text)]
 
-    return TextTokenizer(encode, (), (1,) if config.end_marker else (), 0)
+    return TextTokenizer(encode, (0,) if config.causal else (), (2,) if config.end_marker else (), 1)
 
 
 def check_room(config: ClipConfig, device: torch.device, dtype: torch.dtype) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -67,7 +68,37 @@ def central_crop(height: int, width: int) -> tuple[int, int]:
     return height, width
 
 
-def centre_box(height: int, width: int, size: int) -> tuple[float, float, float, float]:
+RESIZES = ("shortest", "squash")
+INTERPOLATIONS = ("bicubic", "bilinear")
+Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Framing:
+    """How view 0 shows an image.
+
+    Attributes:
+        size: Side of a view in pixels.
+        resize: "shortest" (short side to `size`, centre crop) or "squash" (all of it, out of shape).
+        interpolation: By which filter: "bicubic" or "bilinear".
+    """
+
+    size: int
+    resize: str = "shortest"
+    interpolation: str = "bicubic"
+
+    def box(self, height: int, width: int) -> Box:
+        """The part of the image that is shown (left, top, right, bottom)."""
+        if self.resize == "squash":
+            return 0.0, 0.0, float(width), float(height)
+        return centre_box(height, width, self.size)
+
+    @property
+    def cubic(self) -> bool:
+        return self.interpolation == "bicubic"
+
+
+def centre_box(height: int, width: int, size: int) -> Box:
     """Box (left, top, right, bottom) of the image that "short side to `size`, then centre crop" shows.
 
     Resizing just this box gives the same pixels, and a 1×1,000,000 image needs no gigabytes on the way.

@@ -7,24 +7,25 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from taps.images.geometry import centre_box
+from taps.images.geometry import Framing
 from taps.types import PixelArray
 
 
-def centre_view(image: PixelArray, size: int) -> Tensor:
-    """View 0, [3, size, size]: short side to `size` (bicubic), centre crop."""
+def whole_view(image: PixelArray, framing: Framing) -> Tensor:
+    """View 0, [3, size, size]."""
     height, width = image.shape[:2]
-    box = centre_box(height, width, size)
-    view = Image.fromarray(image).resize((size, size), Image.Resampling.BICUBIC, box=box)
+    filter = Image.Resampling.BICUBIC if framing.cubic else Image.Resampling.BILINEAR
+    box = framing.box(height, width)
+    view = Image.fromarray(image).resize((framing.size, framing.size), filter, box=box)
     return torch.from_numpy(np.array(view)).permute(2, 0, 1)
 
 
-def pillow_views(image: PixelArray, boxes: Tensor, flips: Tensor, size: int) -> Tensor:
+def pillow_views(image: PixelArray, boxes: Tensor, flips: Tensor, framing: Framing) -> Tensor:
     """View 0, then each box cut, resized (bilinear) and flipped: [1 + count, 3, size, size], uint8."""
-    whole = Image.fromarray(image)
+    whole, size = Image.fromarray(image), framing.size
     crops = np.empty((len(boxes), size, size, 3), dtype=np.uint8)
     for view, (top, left, height, width), flip in zip(crops, boxes.tolist(), flips.tolist(), strict=True):
         crop = whole.crop((left, top, left + width, top + height))
         pixels = np.asarray(crop.resize((size, size), Image.Resampling.BILINEAR))
         view[:] = pixels[:, ::-1] if flip else pixels
-    return torch.cat([centre_view(image, size)[None], torch.from_numpy(crops).permute(0, 3, 1, 2)])
+    return torch.cat([whole_view(image, framing)[None], torch.from_numpy(crops).permute(0, 3, 1, 2)])

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from taps.images.geometry import centre_box
-from taps.images.pillow import centre_view
+from taps.images.geometry import Framing
+from taps.images.pillow import whole_view
 from taps.kernels.verify import require_agreement, tried_once
 from taps.types import FloatArray, PixelArray
 
@@ -30,12 +30,12 @@ LONGEST_SIDE = 10_000
 """Beyond it dense weights are mostly zeros; the CPU is the better place."""
 
 
-def cpu_views(image: PixelArray, boxes: Tensor, flips: Tensor, size: int) -> Tensor:
+def cpu_views(image: PixelArray, boxes: Tensor, flips: Tensor, framing: Framing) -> Tensor:
     """View 0 (by Pillow), then crop by crop: [1 + count, 3, size, size], uint8, channels last in memory."""
     upright = torch.from_numpy(image)
     mirrored = upright.flip(1)
-    total = image.shape[1]
-    views = [centre_view(image, size)[None]]
+    total, size = image.shape[1], framing.size
+    views = [whole_view(image, framing)[None]]
     for (top, left, height, width), flip in zip(boxes.tolist(), flips.tolist(), strict=True):
         source, left = (mirrored, total - left - width) if flip else (upright, left)
         # A compact copy of the crop is what torch's fast uint8 kernel asks for.
@@ -44,14 +44,16 @@ def cpu_views(image: PixelArray, boxes: Tensor, flips: Tensor, size: int) -> Ten
     return torch.cat(views)
 
 
-def device_views(image: PixelArray, boxes: Tensor, flips: Tensor, size: int, device: torch.device) -> Tensor:
+def device_views(
+    image: PixelArray, boxes: Tensor, flips: Tensor, framing: Framing, device: torch.device
+) -> Tensor:
     """View 0 and all crops on an accelerator, by the best way it has: [1 + count, 3, size, size], uint8."""
     if device.type != "cuda":
-        return batched_views(image, boxes, flips, size, device, torch.float32)
-    kernel = views_kernel(size, device)
+        return batched_views(image, boxes, flips, framing, device, torch.float32)
+    kernel = views_kernel(framing.size, device)
     if kernel is None:
-        return batched_views(image, boxes, flips, size, device, torch.float16)
-    return kernel(image, view_plan(image, boxes, flips, size), size, device)
+        return batched_views(image, boxes, flips, framing, device, torch.float16)
+    return kernel(image, view_plan(image, boxes, flips, framing), framing.size, device)
 
 
 @tried_once("Views are made by matrix products")
@@ -64,10 +66,10 @@ def views_kernel(size: int, device: torch.device) -> FusedViews:
     flips = torch.tensor([True, False, True])
 
     def fused() -> Tensor:
-        return fused_views(image, view_plan(image, boxes, flips, size), size, device)
+        return fused_views(image, view_plan(image, boxes, flips, Framing(size)), size, device)
 
     def plain() -> Tensor:
-        return batched_views(image, boxes, flips, size, device, torch.float32)
+        return batched_views(image, boxes, flips, Framing(size), device, torch.float32)
 
     require_agreement(fused, plain, [], same_picture)
     return fused_views
@@ -79,15 +81,16 @@ def same_picture(mine: Tensor, theirs: Tensor) -> bool:
     return int(off.max()) <= 2 and float(off.float().mean()) <= 0.2
 
 
-def view_plan(image: PixelArray, boxes: Tensor, flips: Tensor, size: int) -> NDArray[np.float64]:
-    """Where each view lies, view 0 first [1 + count, 9].
+def view_plan(image: PixelArray, boxes: Tensor, flips: Tensor, framing: Framing) -> NDArray[np.float64]:
+    """Where each view lies, view 0 first [1 + count, 10].
 
-    The columns are begin, scale, lowest and highest pixel across, the same down, and whether it is mirrored.
+    The columns are begin, scale, lowest and highest pixel across, the same down, whether it is mirrored, and
+    whether the filter is cubic.
     """
-    height, width = image.shape[:2]
-    left, top, right, bottom = centre_box(height, width, size)
-    plan = np.zeros((len(boxes) + 1, 9))
-    plan[0] = left, (right - left) / size, 0, width, top, (bottom - top) / size, 0, height, 0
+    (height, width), size = image.shape[:2], framing.size
+    left, top, right, bottom = framing.box(height, width)
+    plan = np.zeros((len(boxes) + 1, 10))
+    plan[0] = left, (right - left) / size, 0, width, top, (bottom - top) / size, 0, height, 0, framing.cubic
     crops = plan[1:]
     tops, lefts, heights, widths = boxes.numpy().T
     crops[:, 0] = crops[:, 2] = lefts
@@ -99,7 +102,12 @@ def view_plan(image: PixelArray, boxes: Tensor, flips: Tensor, size: int) -> NDA
 
 
 def batched_views(
-    image: PixelArray, boxes: Tensor, flips: Tensor, size: int, device: torch.device, dtype: torch.dtype
+    image: PixelArray,
+    boxes: Tensor,
+    flips: Tensor,
+    framing: Framing,
+    device: torch.device,
+    dtype: torch.dtype,
 ) -> Tensor:
     """View 0 and all crops by two batched matrix products: [1 + count, 3, size, size], uint8.
 
@@ -109,12 +117,12 @@ def batched_views(
         image: Pixels H×W×3.
         boxes: Crops [count, 4] as (top, left, height, width).
         flips: Which crops to mirror, [count].
-        size: Side of a view.
+        framing: How view 0 shows the image, and the side of a view.
         device: Where to compute.
         dtype: Number type of the products; half precision costs a few hundredths of a grey level.
     """
-    height, width = image.shape[:2]
-    plan = _send(torch.from_numpy(_filter_plan(image, boxes, flips, size)), device)
+    (height, width), size = image.shape[:2], framing.size
+    plan = _send(torch.from_numpy(_filter_plan(image, boxes, flips, framing)), device)
     # Flipping the top bit of a byte and reading it as signed takes 128 off.
     centred = _send(torch.from_numpy((image ^ MIDDLE).view(np.int8)), device)
     tall = _padded(height)
@@ -123,7 +131,7 @@ def batched_views(
     pixels = pixels.view(width, 3 * tall)
     group = max(1, CHUNK_ELEMENTS // (size * (3 * height + 6 * max(height, width))))
     parts = [
-        _resize(pixels, plan[:, start : start + group], tall, width, cubic_first=start == 0)
+        _resize(pixels, plan[:, start : start + group], tall, width, cubic_first=start == 0 and framing.cubic)
         for start in range(0, plan.shape[1], group)
     ]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -141,16 +149,16 @@ def _send(tensor: Tensor, device: torch.device) -> Tensor:
     return torch.empty_like(tensor, pin_memory=True).copy_(tensor).to(device, non_blocking=True)
 
 
-def _filter_plan(image: PixelArray, boxes: Tensor, flips: Tensor, size: int) -> FloatArray:
+def _filter_plan(image: PixelArray, boxes: Tensor, flips: Tensor, framing: Framing) -> FloatArray:
     """Where each output pixel looks, [2 axes, 1 + count, 3 + size], float32: all the device has to be told.
 
     The first three columns are the first pixel a view may read, how many, and one over the filter's width;
     then come the centres of the output pixels, counted from that first pixel in units of the filter's width.
     Made by numpy, whose small operations cost the least.
     """
-    plan = view_plan(image, boxes, flips, size)
+    plan = view_plan(image, boxes, flips, framing)
     begin, scale, low, high = plan[:, :8].reshape(-1, 2, 4).transpose(2, 1, 0).copy()  # each [2, 1 + count]
-    centre = (begin - low)[:, :, None] + (np.arange(size) + 0.5) * scale[:, :, None]
+    centre = (begin - low)[:, :, None] + (np.arange(framing.size) + 0.5) * scale[:, :, None]
     mirrored = plan[:, 8] > 0
     centre[0, mirrored] = centre[0, mirrored, ::-1]
     shrink = 1 / np.maximum(scale, 1)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from taps.errors import ImageError, SettingsError
 from taps.images.augmix import augmix as mix_views
-from taps.images.geometry import sample_crops, sample_generator
+from taps.images.geometry import INTERPOLATIONS, RESIZES, Framing, sample_crops, sample_generator
 from taps.images.pillow import pillow_views
 from taps.images.tensor import LONGEST_SIDE, cpu_views, device_views
 from taps.types import PixelArray
@@ -27,11 +27,14 @@ def make_views(
     device: torch.device | str = "cpu",
     backend: str = "tensor",
     augmix: bool = False,
+    resize: str = "shortest",
+    interpolation: str = "bicubic",
 ) -> Tensor:
     """Make the views of one image.
 
-    View 0 is the whole image, short side to `size` (bicubic), centre crop. The others are random resized
-    crops of the original (bilinear), every other one mirrored. Both backends draw the same crops.
+    View 0 is the image as the model expects it: short side to `size` and centre crop, or squashed into the
+    square. The others are random resized crops of the original (bilinear), every other one mirrored. Both
+    backends draw the same crops.
 
     Args:
         image: Pixels H×W×3, uint8, as `taps.images.decode.load_image` gives them.
@@ -41,6 +44,8 @@ def make_views(
         device: Where the views are wanted, and with `backend="tensor"` where they are made.
         backend: "tensor" (fast) or "pillow" (reference).
         augmix: Mix views 1.. with mild distortions of themselves; slow, made by Pillow.
+        resize: How view 0 becomes a square: "shortest" or "squash".
+        interpolation: View 0's filter, "bicubic" or "bilinear".
 
     Returns:
         [views, 3, size, size], not yet normalised: uint8, or with `augmix` float32 on the same 0..255 scale.
@@ -54,18 +59,23 @@ def make_views(
         raise SettingsError(f"views={views} and size={size} must both be at least 1.")
     if backend not in BACKENDS:
         raise SettingsError(f"backend={backend!r} is unknown; use one of {', '.join(BACKENDS)}.")
+    if resize not in RESIZES or interpolation not in INTERPOLATIONS:
+        raise SettingsError(
+            f"resize={resize!r}, interpolation={interpolation!r} is unknown; use one of {', '.join(RESIZES)} "
+            f"and one of {', '.join(INTERPOLATIONS)}."
+        )
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
         raise ImageError(f"{image.shape} {image.dtype} is not H×W×3 uint8; pass it through load_image first.")
     image = np.require(image, requirements=["C", "W"])  # torch takes neither read-only nor reversed arrays
-    device = torch.device(device)
+    device, framing = torch.device(device), Framing(size, resize, interpolation)
     height, width = image.shape[:2]
     boxes, flips = sample_crops(height, width, views - 1, generator)
     if backend == "pillow":
-        made = pillow_views(image, boxes, flips, size).to(device)
+        made = pillow_views(image, boxes, flips, framing).to(device)
     elif device.type == "cpu" or max(height, width) > LONGEST_SIDE:
-        made = cpu_views(image, boxes, flips, size).to(device)
+        made = cpu_views(image, boxes, flips, framing).to(device)
     else:
-        made = device_views(image, boxes, flips, size, device)
+        made = device_views(image, boxes, flips, framing, device)
     if augmix:
         made = torch.cat([made[:1].float(), mix_views(made[1:], generator)])
     return made

@@ -41,9 +41,9 @@ def _views(  # type: ignore[no-untyped-def]
     image, plan, out, width, size, columns: tl.constexpr, block: tl.constexpr
 ):
     row, view = tl.program_id(0), tl.program_id(1)
-    cubic = view == 0
-    support = tl.where(cubic, 2.0, 1.0).to(tl.float64)
     at = plan + view * columns
+    cubic = tl.load(at + 9) > 0.5
+    support = tl.where(cubic, 2.0, 1.0).to(tl.float64)
     begin_x, scale_x, low_x, high_x = tl.load(at), tl.load(at + 1), tl.load(at + 2), tl.load(at + 3)
     begin_y, scale_y, low_y, high_y = tl.load(at + 4), tl.load(at + 5), tl.load(at + 6), tl.load(at + 7)
     flip = tl.load(at + 8) > 0.5
@@ -106,7 +106,7 @@ def fused_views(image: PixelArray, plan: NDArray[np.float64], size: int, device:
 
     Args:
         image: Pixels H×W×3, contiguous.
-        plan: Where each view lies, see `taps.images.tensor.view_plan` [1 + count, 9].
+        plan: Where each view lies, see `taps.images.tensor.view_plan` [1 + count, 10].
         size: Side of a view.
         device: A CUDA device (or the CPU, under Triton's interpreter).
     """

@@ -108,9 +108,8 @@ class Pass:
             pixels = self.images.image(index)
         except (ImageError, DataError):
             return None
-        return make_views(
-            pixels, views=1, size=self.clip.config.image_size, generator=sample_generator(0, index)
-        )[0]
+        framing = self.clip.config.framing
+        return make_views(pixels, views=1, **framing, generator=sample_generator(0, index))[0]
 
     @torch.no_grad()
     def add(self, indices: Sequence[int], loaded: list[Tensor | None], vision: Tensor | None) -> None:
