@@ -183,3 +183,19 @@ def test_the_prior_sums_to_one_and_most_of_it_is_on_the_bases():
         assert sum(one.prior for one in found.all) == pytest.approx(1.0)
         assert sum(one.prior for one in found.all[: found.alone]) == pytest.approx(0.7)
         assert all(one.fit is None and one.strength is None for one in found.all[: found.alone])
+
+
+def test_what_was_saved_or_restored_from_is_never_changed_by_learning_on():
+    """States share arrays, so that keeping many costs little: each must stay what it was."""
+    rng = np.random.default_rng(8)
+    one, other = (Readings((2, 4), 2, 3, HeadSettings()) for _ in range(2))
+    for _ in range(3):
+        one.learn(rng.normal(size=(2, 4)), np.log(rng.dirichlet(np.ones(3), 2)), 1)
+    saved = one.arrays()
+    kept = {name: array.copy() for name, array in saved.items()}
+    other.restore(saved)
+    for learner, label in ((one, 0), (other, 2)):
+        learner.learn(rng.normal(size=(2, 4)), np.log(rng.dirichlet(np.ones(3), 2)), label)
+    for name, array in saved.items():
+        np.testing.assert_array_equal(array, kept[name], err_msg=name)
+    assert not np.array_equal(one.ridge.weights, other.ridge.weights)
