@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taps.active.decision import Decision
+from taps.active.pace import Paced
 from taps.active.policy import Capped, Dynamic, Fixed, Quantile, Random, make_policy
 from taps.errors import SettingsError, StateError
 
@@ -349,3 +350,44 @@ def test_the_ends_of_what_is_taken():
     policy = Fixed(1.0)
     assert [policy.decide(value).ask for value in (1e100, 9.9e99, -1e100)] == [False, True, False]
     assert (policy.seen, policy.skipped) == (1, 2)
+
+
+RELATIVE = {"tau0_relative": 0.4, "classes": 7}
+
+
+@pytest.mark.parametrize(
+    ("settings", "make"),
+    [
+        ({"name": "dynamic"}, lambda: Dynamic(0.05, 30, 2.0, 0.05)),
+        ({"name": "dynamic"}, Dynamic),
+        (
+            {"name": "dynamic", "rate": 0.2, "warmup": 9, "switch_at": 0.3, **RELATIVE},
+            lambda: Dynamic(0.2, 9, 0.4 * math.log(7), 0.3),
+        ),
+        ({"name": "quantile"}, lambda: Quantile(0.05, 30, 2.0, None)),
+        ({"name": "quantile"}, Quantile),
+        (
+            {"name": "quantile", "rate": 0.2, "warmup": 40, "window": 25, **RELATIVE},
+            lambda: Quantile(0.2, 40, 0.4 * math.log(7), 25),
+        ),
+        ({"name": "random"}, lambda: Random(0.05, 0)),
+        ({"name": "random"}, Random),
+        ({"name": "random", "rate": 0.3, "seed": 5}, lambda: Random(0.3, 5)),
+        ({"name": "fixed"}, lambda: Fixed(2.0)),
+        ({"name": "fixed", "tau0": 0.7}, lambda: Fixed(0.7)),
+        ({"name": "paced"}, lambda: Paced(0.05, 200)),
+        ({"name": "paced", "rate": 0.006}, lambda: Paced(0.006, 334)),
+        ({"name": "paced", "rate": 0.1, "window": 30}, lambda: Paced(0.1, 30)),
+        ({"name": "fixed", "tau0": 0.7, "rate": 0.1, "budget": "hard"}, lambda: Capped(Fixed(0.7), 0.1, 0)),
+        ({"name": "fixed", "tau0": 0.7, "budget": 4}, lambda: Capped(Fixed(0.7), total=4)),
+    ],
+)
+def test_a_policy_by_name_decides_as_the_one_made_by_hand(settings, make):
+    stream = np.random.default_rng(1).exponential(1.2, size=700).tolist()
+    stream[3] = stream[333] = math.nan
+    named, by_hand = make_policy(**settings), make()
+    decisions = [named.decide(entropy) for entropy in stream]
+    assert decisions == [by_hand.decide(entropy) for entropy in stream]
+    assert {type(decision.ask) for decision in decisions} == {bool}
+    assert (named.asked, named.seen, named.skipped) == (sum(d.ask for d in decisions), 698, 2)
+    assert named.state_dict() == by_hand.state_dict()
