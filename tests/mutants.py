@@ -27,7 +27,7 @@ MODULES = {
     "adapt/memory": ["adapt/test_memory.py", "adapt/test_step.py"],
     "adapt/optimiser": ["adapt/test_optimiser.py"],
     "adapt/step": ["adapt/test_step.py"],
-    "checkpoint": ["test_checkpoint.py"],
+    "checkpoint": ["test_checkpoint_files.py", "test_checkpoint.py"],
     "evaluate/statistics": ["evaluate/test_statistics.py"],
     "head/head": ["head/test_head.py", "head/test_history.py"],
     "head/history": ["head/test_history.py"],
