@@ -90,7 +90,15 @@ class FeatureMethod(Method):
         item = self.item(seen)
         probs = torch.softmax(self.adapt(seen), dim=-1)
         ensemble = mean_log_probs(seen.logits[seen.chosen])
-        return MethodOutput(probs, seen.entropy, item, self.updated, feature=seen.feature, ensemble=ensemble)
+        return MethodOutput(
+            probs,
+            seen.entropy,
+            item,
+            self.updated,
+            feature=seen.feature,
+            features=seen.features if len(seen.features) > 1 else None,
+            ensemble=ensemble,
+        )
 
     def see(self, views: Tensor) -> Seen:
         features = self.classifier.image(self.classifier.clip.preprocess(views), None)
@@ -104,7 +112,7 @@ class FeatureMethod(Method):
         return self.classifier.logits(features, self.text)
 
     def footing(self) -> Footing:
-        return Footing(self.classifier, self.text, ("zero_shot", "own"))
+        return Footing(self.classifier, self.text, ("zero_shot", "own"), several=self.settings.views > 1)
 
     def grow(self, old: Self) -> None:
         """Rows of classes that were there are kept; those added are as at the start."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from taps.adapt.losses import entropies
-from taps.methods.layer_norms import NormSettings, NormTuner
 from taps.methods.registry import method
+from taps.methods.tower import TowerSettings, TowerTuner
 
 
-@method("tent", NormSettings)
-class Tent(NormTuner):
+@method("tent", TowerSettings)
+class Tent(TowerTuner):
     """Layer norms of the vision tower take one entropy step on the image's views."""
 
     def loss(self, logits: Tensor) -> Tensor:

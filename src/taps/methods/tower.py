@@ -1,6 +1,6 @@
-"""What methods share that tune the layer norms of the vision tower: weights of their own, a step, a state.
+"""What methods share that tune the vision tower: weights of their own, a step for each image, a state.
 
-The frozen model is shared by others, so the norms' weights and biases are copied; everything else is not.
+The frozen model is shared by others: what is tuned is a copy, and everything else is not copied.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ from taps.prompts.classify import text_classifier
 
 
 @dataclass(frozen=True)
-class NormSettings(ViewSettings):
-    """For methods that tune the vision tower's layer norms on the views of each image.
+class TowerSettings(ViewSettings):
+    """For methods that tune the vision tower on the views of each image.
 
     Attributes:
-        fraction: Share of most confident views that is learned from; the batch these methods are made for has
-            no bad views, so all of them unless given.
+        fraction: Share of most confident views that is learned from: all of them, unless given.
         lr: Learning rate.
         weight_decay: Of AdamW; 0 makes it Adam.
-        reset: When the layer norms go back to the model's own: "sample", "never", or "every:k".
+        reset: When the tower goes back to the model's own: "sample", "never", or "every:k".
     """
 
     fraction: float = 1.0
@@ -42,18 +41,32 @@ class NormSettings(ViewSettings):
     reset: str = reset_setting("sample")
 
 
-class NormTuner(Method):
-    """Layer norms that take one step for each image; a subclass has the loss of the chosen views' logits."""
+class TowerTuner(Method):
+    """Weights of the vision tower that take one step for each image: its layer norms, unless said otherwise.
 
-    def __init__(self, clip: Clip, classes: tuple[str, ...], settings: NormSettings, seed: int) -> None:
+    A subclass has the loss of the chosen views' logits.
+    """
+
+    settings: TowerSettings
+
+    def __init__(self, clip: Clip, classes: tuple[str, ...], settings: TowerSettings, seed: int) -> None:
         self.settings = settings
         self.classifier = text_classifier(clip, classes, settings.template)
         self.period = reset_period(settings.reset)
         with torch.no_grad():
             self.text = self.classifier.text(None)
-        self.tower, self.start = own_norms(clip.visual, self.classifier.dtype)
+        self.start = self.tuned(clip.visual, seed)
+        self.tower = private_copy(clip.visual)
         self.parameters, self.moments = self.start, fresh_moments(self.start)
         self.seen = self.skipped_updates = 0
+
+    def tuned(self, tower: nn.Module, seed: int) -> Parameters:
+        """What is tuned, as it starts."""
+        return {name: value.detach().to(self.classifier.dtype) for name, value in norms(tower).items()}
+
+    def weights(self, parameters: Parameters) -> Parameters:
+        """The tower's weights, by name, where the tuned ones make them differ."""
+        return parameters
 
     def loss(self, logits: Tensor) -> Tensor:
         """What is minimised, from the logits of the chosen views [n, K]."""
@@ -61,7 +74,7 @@ class NormTuner(Method):
 
     def predict(self, views: Tensor) -> MethodOutput:
         if self.period and self.seen % self.period == 0:
-            self.parameters, self.moments = self.start, fresh_moments(self.start)
+            self.start_afresh()
         self.seen += 1
         images = self.classifier.clip.preprocess(views)
         entropy, taken = self.adapt(images)
@@ -70,9 +83,12 @@ class NormTuner(Method):
             probs = torch.softmax(self.logits(self.parameters, images[:1])[0], dim=-1)
         return MethodOutput(probs, entropy, updated=taken)
 
+    def start_afresh(self) -> None:
+        self.parameters, self.moments = self.start, fresh_moments(self.start)
+
     def adapt(self, images: Tensor) -> tuple[float, bool]:
         """One step; H of the chosen views' mean probability before it, and whether it was taken."""
-        gradients, kept = self.gradients(self.parameters, images)
+        gradients, logits, chosen = self.gradients(self.parameters, images, self.settings.fraction)
         moved, moments, taken = adamw(
             self.parameters,
             gradients,
@@ -82,19 +98,21 @@ class NormTuner(Method):
         )
         if bool(taken):
             self.parameters, self.moments = moved, moments
-        return float(mean_entropy(kept)), bool(taken)
+        return float(mean_entropy(logits[chosen])), bool(taken)
 
-    def gradients(self, parameters: Parameters, images: Tensor) -> tuple[Parameters, Tensor]:
-        """Of the loss at the given weights; and the logits of the chosen views."""
+    def gradients(
+        self, parameters: Parameters, images: Tensor, fraction: float
+    ) -> tuple[Parameters, Tensor, Tensor]:
+        """Of the loss of the confident views at the given weights; the views' logits; which were chosen."""
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         with torch.enable_grad():
             logits = self.logits(leaves, images)
-            kept = logits[select_confident(logits, self.settings.fraction)]
-            found = torch.autograd.grad(self.loss(kept), list(leaves.values()))
-        return dict(zip(leaves, found, strict=True)), kept.detach()
+            chosen = select_confident(logits, fraction)
+            found = torch.autograd.grad(self.loss(logits[chosen]), list(leaves.values()))
+        return dict(zip(leaves, found, strict=True)), logits.detach(), chosen
 
     def logits(self, parameters: Parameters, images: Tensor) -> Tensor:
-        weights = {name: value.to(images.dtype) for name, value in parameters.items()}
+        weights = {name: value.to(images.dtype) for name, value in self.weights(parameters).items()}
         features, _ = functional_call(self.tower, weights, (images, None))
         return self.classifier.logits(F.normalize(features.to(self.classifier.dtype), dim=-1), self.text)
 
@@ -125,9 +143,12 @@ class NormTuner(Method):
         self.parameters, self.moments = parameters, Moments(first, second, values["steps"])
 
 
-def own_norms(tower: nn.Module, dtype: torch.dtype) -> tuple[nn.Module, Parameters]:
-    """The tower with layer norms of its own, all other weights shared; and those norms' weights by name."""
-    norms = {name for name, module in tower.named_modules() if isinstance(module, nn.LayerNorm)}
-    own = {name: value for name, value in tower.named_parameters() if name.rpartition(".")[0] in norms}
-    shared = {id(value): value for name, value in tower.named_parameters() if name not in own}
-    return copy.deepcopy(tower, shared), {name: value.detach().to(dtype) for name, value in own.items()}
+def norms(tower: nn.Module) -> Parameters:
+    """Weights and biases of the layer norms, by name."""
+    modules = {name for name, module in tower.named_modules() if isinstance(module, nn.LayerNorm)}
+    return {name: value for name, value in tower.named_parameters() if name.rpartition(".")[0] in modules}
+
+
+def private_copy(tower: nn.Module) -> nn.Module:
+    """A tower of one's own whose weights are the shared ones: others can be put in their place for a call."""
+    return copy.deepcopy(tower, {id(value): value for value in tower.parameters()})

@@ -1,0 +1,17 @@
+"""MEMO: the vision tower's layer norms take one step that makes the views agree, and is then forgotten."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from taps.adapt.losses import mean_entropy
+from taps.methods.registry import method
+from taps.methods.tower import TowerSettings, TowerTuner
+
+
+@method("memo", TowerSettings)
+class Memo(TowerTuner):
+    """Layer norms of the vision tower take one step on the entropy of the views' mean prediction."""
+
+    def loss(self, logits: Tensor) -> Tensor:
+        return mean_entropy(logits)

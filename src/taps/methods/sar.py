@@ -1,0 +1,116 @@
+"""SAR: entropy steps towards flat minima on sure views alone, and a fresh start when entropy collapses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from taps.adapt.losses import entropies, mean_entropy
+from taps.adapt.optimiser import Moments, all_finite
+from taps.clip import Clip
+from taps.methods.base import Snapshot
+from taps.methods.ranges import setting
+from taps.methods.registry import method
+from taps.methods.settings import reset_setting
+from taps.methods.tower import TowerSettings, TowerTuner
+from taps.prompts.base import Parameters
+
+
+@dataclass(frozen=True)
+class SarSettings(TowerSettings):
+    """SAR's published values for vision transformers and one image at a time.
+
+    Attributes:
+        momentum: Of SGD.
+        sure_below: Views of more than this share of ln K in entropy are not learned from.
+        radius: ρ, how far away the gradient is taken.
+        collapsed_below: Running entropy of the steps below which everything starts afresh.
+        frozen_blocks: How many of the last blocks, with the norm after them, are left alone.
+    """
+
+    lr: float = 1e-3 / 32
+    reset: str = reset_setting("never")
+    momentum: float = setting(0.9, at_least=0, below=1)
+    sure_below: float = setting(0.4, above=0)
+    radius: float = setting(0.05, at_least=0)
+    collapsed_below: float = setting(0.2, at_least=0)
+    frozen_blocks: int = setting(3, at_least=0)
+
+
+@method("sar", SarSettings)
+class Sar(TowerTuner):
+    """Sharpness-aware entropy steps on sure views; starts afresh when entropy collapses."""
+
+    settings: SarSettings
+
+    def __init__(self, clip: Clip, classes: tuple[str, ...], settings: SarSettings, seed: int) -> None:
+        super().__init__(clip, classes, settings, seed)
+        self.limit = settings.sure_below * math.log(len(classes))
+        self.running: float | None = None  # entropy of the steps
+        self.collapses = 0
+
+    def tuned(self, tower: nn.Module, seed: int) -> Parameters:
+        blocks = len(tower.transformer.resblocks)  # type: ignore[arg-type, union-attr]
+        last = range(max(1, blocks - self.settings.frozen_blocks), blocks)
+        frozen = tuple(f"transformer.resblocks.{block}." for block in last)
+        if self.settings.frozen_blocks:
+            frozen = (*frozen, "ln_post.")
+        return {
+            name: value for name, value in super().tuned(tower, seed).items() if not name.startswith(frozen)
+        }
+
+    def loss(self, logits: Tensor) -> Tensor:
+        """Mean entropy of the sure views; 0 where there is none."""
+        found = entropies(logits)
+        sure = found < self.limit
+        return (found * sure).sum() / sure.sum().clamp_min(1)
+
+    def adapt(self, images: Tensor) -> tuple[float, bool]:
+        gradients, logits, chosen = self.gradients(self.parameters, images, self.settings.fraction)
+        entropy = float(mean_entropy(logits[chosen]))
+        sure = images[chosen][entropies(logits[chosen]) < self.limit]
+        if not len(sure) or not bool(all_finite(gradients)):
+            return entropy, False
+        length = torch.cat([gradient.flatten() for gradient in gradients.values()]).norm()
+        away = self.settings.radius / (length + 1e-12)
+        nearby = {name: value + away * gradients[name] for name, value in self.parameters.items()}
+        gradients, logits, _ = self.gradients(nearby, sure, 1.0)
+        loss = float(self.loss(logits))
+        if not bool(all_finite(gradients)) or not loss:  # there, no view is sure any more
+            return entropy, False
+        self.step(gradients)
+        self.watch(loss)
+        return entropy, True
+
+    def step(self, gradients: Parameters) -> None:
+        """SGD with momentum; its velocity is the first moment."""
+        first = {
+            name: self.settings.momentum * self.moments.first[name] + gradients[name] for name in gradients
+        }
+        self.parameters = {
+            name: value - self.settings.lr * first[name] for name, value in self.parameters.items()
+        }
+        self.moments = Moments(first, self.moments.second, self.moments.steps + 1)
+
+    def watch(self, loss: float) -> None:
+        """Start afresh where the running entropy says that the tower has collapsed."""
+        self.running = loss if self.running is None else 0.9 * self.running + 0.1 * loss
+        if self.running < self.settings.collapsed_below:
+            self.collapses += 1
+            self.running = None
+            self.start_afresh()
+
+    def summary(self) -> dict[str, Any]:
+        return super().summary() | {"collapses": self.collapses}
+
+    def snapshot(self) -> Snapshot:
+        found = super().snapshot()
+        return Snapshot(found.tensors, found.values | {"running": self.running, "collapses": self.collapses})
+
+    def restore(self, snapshot: Snapshot) -> None:
+        super().restore(snapshot)
+        self.running, self.collapses = snapshot.values["running"], snapshot.values["collapses"]
