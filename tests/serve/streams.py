@@ -33,7 +33,10 @@ class Bare:
         self.learner = Learner(clip, begin.classes, begin.method, seed=begin.seed, **begin.settings)
 
     def predict(self, number: int) -> bool:
-        return self.learner.predict_one(png(number)).ask
+        return self.predict_bytes(png(number))
+
+    def predict_bytes(self, data: bytes) -> bool:
+        return self.learner.predict_one(data).ask
 
     def label(self, id: int, label: str) -> None:
         self.learner.learn_one(id, label)

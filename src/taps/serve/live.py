@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -74,7 +74,7 @@ class Live:
         seq, writing = self.keeper.seq, self.helpers.submit(self.store.blobs.put, data)
         try:
             prediction = self._step(lambda: learner.predict_one(pixels))
-            row = self._row(prediction, hashlib.sha256(data).hexdigest(), name)
+            row = self._row(prediction, learner.classes, hashlib.sha256(data).hexdigest(), name)
             writing.result()
             event = Event(row.seq, "predict", row.id, None, who, row.at, key, row.image)
             self.keeper.record(event, row, new=True)
@@ -174,9 +174,9 @@ class Live:
         """A prediction from the state as it stands. It leaves no trace, and nobody is asked about it."""
         learner = self.keeper.as_recorded()
         pixels = load_image(data, name=name)
-        row = self._row(self._step(lambda: learner.predict_one(pixels)), "", name)
+        prediction = self._step(lambda: learner.predict_one(pixels))
         self.keeper.put_back()
-        return Outcome(row, recorded=False)
+        return Outcome(self._row(prediction, learner.classes, "", name), recorded=False)
 
     def _earlier(self, key: str) -> Event | None:
         return self.store.by_key(self.stream.id, key)
@@ -197,9 +197,9 @@ class Live:
             if not recorded:
                 self.store.blobs.remove(image, self.store.needs)
 
-    def _row(self, prediction: Prediction, image: str, name: str) -> Row:
+    def _row(self, prediction: Prediction, classes: Sequence[str], image: str, name: str) -> Row:
         best = (-prediction.probs).argsort(kind="stable")[:TOP].tolist()
-        classes, at = self.keeper.learner().classes, time.time()
+        at = time.time()
         return Row(
             id=prediction.id,
             seq=self._next,

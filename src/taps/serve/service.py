@@ -19,7 +19,7 @@ from taps.serve.keeper import Keeper
 from taps.serve.live import Live
 from taps.serve.owner import Owner
 from taps.serve.records import Stream
-from taps.serve.replay import fresh
+from taps.serve.replay import STAND_IN, fresh
 from taps.serve.store import Store
 from taps.stream.lock import locked
 
@@ -117,13 +117,15 @@ class Service:
     # Streams
 
     def create(self, beginning: Beginning, who: str) -> Stream:
-        """Begin a stream. Its learner is made once before, so that mistakes are told at once."""
+        """Begin a stream. A learner is made and tried before, so that mistakes are told at once."""
         check_settings(beginning.settings)
         values = {
             name: getattr(beginning, name)
             for name in ("method", "classes", "settings", "seed", "deadline", "hold")
         }
-        fresh(Stream(id=0, name=beginning.name, created=0.0, **values), self.clip)
+        trial = fresh(Stream(id=0, name=beginning.name, created=0.0, **values), self.clip)
+        with self.gate:
+            trial.predict_one(STAND_IN)
         with self._lock:
             stream = self.store.create_stream(beginning.name, values, who)
             self._own(stream)

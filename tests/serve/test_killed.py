@@ -1,0 +1,18 @@
+"""A service killed at random moments; the long run is in tests/chaos."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from taps.clip import Clip
+from taps.serve.doctor import examine
+from taps.serve.store import Store
+from tests.serve.killing import killed
+
+
+def test_nothing_acknowledged_is_lost(place: tuple[str, Path], tiny: Clip) -> None:
+    found = killed(*place, tiny, images=60, kills=6)
+    assert found["kills"] >= 3
+    assert found["same hash"]
+    with Store.existing(*place) as store:
+        assert [finding.sentence for finding in examine(store)] == []
