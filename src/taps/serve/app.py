@@ -17,7 +17,6 @@ from taps.errors import ClassNameError, ImageError, QueryError, SettingsError, S
 from taps.serve.errors import ServiceError
 from taps.serve.middleware import Guard
 from taps.serve.routes import access, events, export, health, predict, queries, streams
-from taps.serve.schemas import Problem
 from taps.serve.state import State
 
 log = logging.getLogger("taps.serve")
@@ -29,8 +28,13 @@ STATUS: dict[type[Exception], int] = {
     QueryError: 409,
     StateError: 503,
 }
+SENTENCE = {"type": "object", "required": ["detail"], "properties": {"detail": {"type": "string"}}}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    code: {"model": Problem} for code in (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 503)
+    code: {
+        "description": "Refused; `detail` says why in one sentence.",
+        "content": {"application/json": {"schema": SENTENCE}},
+    }
+    for code in (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 503)
 }
 bearer = HTTPBearer(auto_error=False, description="Made by `taps token create`.")
 

@@ -185,11 +185,5 @@ class Session(BaseModel):
     expires: float
 
 
-class Problem(BaseModel):
-    """Why not, in one sentence."""
-
-    detail: str
-
-
 def guesses(row: Row) -> list[Guess]:
     return [Guess(label=label, probability=probability) for label, probability in row.top]

@@ -21,7 +21,11 @@ async def healthz() -> dict[str, str]:
     return {"status": "alive"}
 
 
-@router.get("/readyz", response_model=dict[str, Any], responses={503: {"description": "Not ready, and why."}})
+@router.get(
+    "/readyz",
+    response_model=dict[str, Any],
+    responses={503: {"description": "Not ready, and why.", "content": {"application/json": {}}}},
+)
 async def readyz(request: Request) -> Response:
     """Whether everything that comes in can be put on record; if not, why not."""
     troubles = await run_in_threadpool(state_of(request).service.troubles)
