@@ -22,7 +22,7 @@ SOON = 5.0
 
 
 def stopped(folder: Path, clip: Clip, *, clients: int) -> dict[str, Any]:
-    """Send SIGTERM while clients send images; what was acknowledged is there and nothing is to be replayed."""
+    """Send SIGTERM while clients send images: what was acknowledged is there, nothing is to be replayed."""
     zygote = Zygote()
     pid, url = zygote.start(str(folder), folder)
     acknowledged: list[int] = []
