@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -58,7 +59,6 @@ def test_check_of_a_good_and_a_bad_copy(eurosat: Path) -> None:
 
 
 def test_bad_usage_is_two(tmp_path: Path) -> None:
-    assert call("check", "eurosat").exit_code == 2
     command = [
         sys.executable,
         "-c",
@@ -72,3 +72,21 @@ def test_bad_usage_is_two(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("taps: There is no set called 'mnist'")
+
+
+def test_check_reads_every_image_of_ones_own_folder(pictures: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(pictures, tmp_path / "mine")
+    assert call("check", str(folder)).exit_code == 0
+    (folder / "ant" / "cut.png").write_bytes((folder / "ant" / "0.png").read_bytes()[:40])
+    (folder / "ant" / "logo.svg").write_text("<svg/>")
+    (folder / "ant" / "notes").write_text("mine")
+    result = call("check", str(folder))
+    assert result.exit_code == 1
+    assert "cut.png" in result.output
+    assert "1 .svg, 1 without extension" in result.output
+    assert "24 of 25 images" in result.output
+
+
+def test_check_of_a_named_set_asks_where_it_is() -> None:
+    result = call("check", "eurosat")
+    assert "--root" in str(result.exception)

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from dataclasses import replace
 
 import pytest
 import torch
@@ -52,9 +53,12 @@ def test_stats_and_merge(files, maple_prompts):
     assert (found.count, found.classes, found.layers) == (6, ("cat", "dog"), (0, 1))
     assert found.prompts == maple_prompts.fingerprint
     assert not (files / "a.unfinished").exists()
-    assert "12 images" in call(stats.app, "merge", files / "a", files / "a", "--out", files / "b").output
-    twice = SourceStats.load(files / "b")
-    assert torch.allclose(twice.mean.double(), found.mean.double(), atol=1e-2)
+    with pytest.raises(StateError, match="the same"):
+        call(stats.app, "merge", files / "a", files / "a", "--out", files / "b")
+    replace(found, count=4).save(files / "other", None)
+    assert "10 images" in call(stats.app, "merge", files / "a", files / "other", "--out", files / "b").output
+    both = SourceStats.load(files / "b")
+    assert torch.allclose(both.mean.double(), found.mean.double(), atol=1e-2)
 
 
 def test_stats_that_cannot_be_made_are_refused(files):

@@ -16,8 +16,6 @@ from PIL import Image
 
 from taps.types import PixelArray
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
-
 
 @dataclass(frozen=True)
 class Timing:

@@ -225,20 +225,12 @@ def resolve_device(
     """The device to measure on and the dtype of our frozen weights, from what the options say."""
     import torch
 
-    from taps.bench.measure import DTYPES
-    from taps.errors import SettingsError
+    from taps.clip.place import find_device, find_dtype
 
     if threads:
         torch.set_num_threads(threads)
-    try:
-        device = torch.device(device_name or ("cuda" if torch.cuda.is_available() else "cpu"))
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise SettingsError(f"The device {device_name!r} cannot be used here ({error}).") from None
-    name = dtype_name or ("bf16" if device.type == "cuda" else "fp32")
-    if name not in DTYPES:
-        raise SettingsError(f"The number type {name!r} is unknown; use one of {', '.join(DTYPES)}.")
-    return device, DTYPES[name]
+    device = find_device(device_name)
+    return device, find_dtype(dtype_name or ("bf16" if device.type == "cuda" else "fp32"))
 
 
 def model_loader(model: str, pretrained: str) -> Callable[[torch.dtype, torch.device], Clip]:

@@ -51,20 +51,29 @@ def list_sets(as_json: bool = typer.Option(False, "--json", help="Print JSON ins
 
 @app.command("check")
 def check(
-    name: str = typer.Argument(..., help="Name of a set, as in `taps data list`."),
-    root: Path = typer.Option(..., "--root", envvar="TAPS_DATA", help="Folder that holds the data sets."),
+    name: str = typer.Argument(
+        ..., help="Name of a set, as in `taps data list`; or a folder or zip of your own."
+    ),
+    root: Path | None = typer.Option(
+        None, "--root", envvar="TAPS_DATA", help="Folder that holds the named data sets."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of text."),
 ) -> None:
-    """Say what is missing, wrong or mislabelled in a copy of a set. Exit code 1 if anything is."""
-    from taps.data.check import check_dataset
+    """Say what is missing, wrong or cannot be read. Exit code 1 if anything is."""
+    from taps.data import find_set
+    from taps.data.check import check_dataset, check_folder
+    from taps.errors import DataError
 
-    result = check_dataset(name, root)
+    own = find_set(name) is None or (root is None and Path(name).exists())
+    if not own and root is None:
+        raise DataError(f"Where is {name}? Give --root, the folder that holds the data sets, or a path.")
+    result = check_folder(name) if own else check_dataset(name, root or Path())
     if as_json:
         print(json.dumps(as_dict(result), indent=2, ensure_ascii=False))
     else:
         for finding in result.findings:
             print(f"{finding.level}: {finding.text}")
-        state = "as published" if result.ok else "not as published"
+        state = ("all can be read" if own else "as published") if result.ok else "see above"
         print(
             f"{result.name}: {result.images:,} of {result.expected:,} images, "
             f"{result.classes:,} classes, {state}."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +28,8 @@ def report(
     from taps.cli.options import parse_list
     from taps.report.pages import write_report
 
+    if plots and find_spec("matplotlib") is None:
+        print("No pictures: they need the extra `plot` (pip install 'taps-vlm[plot]').", file=sys.stderr)
     written = write_report(directory, baseline=baseline, formats=parse_list(format), plots=plots)
     if not quiet and (directory / "report.md") in written:
         text = (directory / "report.md").read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ from taps.clip.config import ClipConfig, builtin_names
 from taps.clip.find import Found, find, plain_name
 from taps.clip.keys import to_openai_keys
 from taps.clip.model import Clip, initialise
+from taps.clip.place import find_device, find_dtype
 from taps.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer, read_tokenizer
 from taps.clip.weights import build, read_file
 from taps.errors import WeightsError
@@ -21,7 +22,7 @@ def load_clip(
     *,
     pretrained: str | Path | None = None,
     device: str | torch.device | None = None,
-    dtype: torch.dtype | None = None,
+    dtype: str | torch.dtype | None = None,
 ) -> Clip:
     """Load a frozen CLIP.
 
@@ -33,14 +34,13 @@ def load_clip(
         pretrained: For an architecture: weights by open_clip's name for them (`openai`, `dfn2b`, `webli`; the
             first that `taps models` lists unless said), a checkpoint file, or `random`.
         device: Where to put it; CUDA when there is one, else the CPU.
-        dtype: Precision of the frozen weights; float32 unless said.
+        dtype: Precision of the frozen weights, such as "bf16"; float32 unless said.
 
     >>> load_clip("tiny").config.embed_dim
     32
     """
     found = find(str(name_or_path), None if pretrained is None else str(pretrained))
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    dtype = dtype or torch.float32
+    device, dtype = find_device(device), find_dtype(dtype or torch.float32)
     check_room(found.config, device, dtype)
     clip = read(found)
     clip.source, clip.pretrained = _lasting(name_or_path), _lasting(pretrained)

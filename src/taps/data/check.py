@@ -1,16 +1,18 @@
-"""Checks that a copy of a named data set is complete and labelled as published."""
+"""Checks that a copy of a named set is complete and labelled as published, or that one's own can be read."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from taps.data.load import load_dataset
 from taps.data.named import survey_set
 from taps.data.names import shown
 from taps.data.registry import NamedSet, find_set, named_sets
 from taps.data.survey import Finding, Survey
-from taps.errors import DataError
+from taps.errors import DataError, ImageError
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,34 @@ def check_dataset(name: str, root: str | Path) -> Check:
     order = {"error": 0, "wrong": 1, "note": 2}
     findings = tuple(sorted(survey.findings, key=lambda finding: order[finding.level]))
     return Check(named.name, survey.root, len(survey.classes), len(survey.samples), named.images, findings)
+
+
+def check_folder(path: str | Path, told: Callable[[int, int], None] = lambda done, total: None) -> Check:
+    """Check a folder or zip of one's own by reading every image in it.
+
+    Args:
+        path: As `load_dataset` takes it.
+        told: Called with how many images were read, of how many.
+    """
+    dataset = load_dataset(path)
+    survey = Survey()
+    broken = []
+    for index in range(len(dataset)):
+        try:
+            dataset.image(index)
+        except (ImageError, DataError) as error:
+            broken.append(str(error))
+        told(index + 1, len(dataset))
+    if broken:
+        survey.say("error", f"Images that cannot be read: {shown(broken, 3)}.", len(broken))
+    few = [name for label, name in enumerate(dataset.classes) if dataset.labels.count(label) < 2]
+    if few:
+        survey.say("note", f"Classes with fewer than two images: {shown(few)}.", len(few))
+    if dataset.skipped_kinds:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(dataset.skipped_kinds.items()))
+        survey.say("note", f"Files that are no images, left out: {kinds}.", dataset.skipped)
+    images = len(dataset) - len(broken)
+    return Check(dataset.name, Path(path), len(dataset.classes), images, len(dataset), tuple(survey.findings))
 
 
 def _check_counts(named: NamedSet, survey: Survey) -> None:

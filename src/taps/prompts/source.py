@@ -179,6 +179,8 @@ def merge_stats(parts: Sequence[SourceStats]) -> SourceStats:
         parts: Made with the same model, prompts and blocks, all with or all without classes.
     """
     first = parts[0]
+    if len({part.fingerprint for part in parts}) < len(parts):
+        raise StateError("Two of the parts are the same; its images would count twice. Give each part once.")
     for part in parts[1:]:
         part.check(model=first.model, prompts=first.prompts)
         if part.layers != first.layers or part.mean.shape != first.mean.shape:

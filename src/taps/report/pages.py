@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def write_report(
         out: Folder of an evaluation.
         baseline: The method others are compared with.
         formats: Of "md", "tex" and "html".
-        plots: Whether pictures are drawn (needs matplotlib).
+        plots: Whether pictures are drawn; without matplotlib there are tables alone.
 
     Returns:
         The files written.
@@ -51,7 +52,7 @@ def write_report(
     tables = [accuracy_table(results, baseline), difference_table(results, baseline), detail_table(results)]
     tables = [table for table in tables if table.rows]
     pictures: dict[str, list[Path]] = {}
-    if plots:
+    if plots and find_spec("matplotlib") is not None:
         from taps.report.plots import draw_all
 
         pictures = draw_all(results, out / "plots")

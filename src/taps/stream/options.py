@@ -51,6 +51,8 @@ class RunOptions:
     device: str | None = None
 
     def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise SettingsError(f"--limit is {self.limit}; it must be 1 or more.")
         if self.oracle not in ORACLES:
             raise SettingsError(f"--oracle {self.oracle!r} is unknown; use folder, console or none.")
 

@@ -88,8 +88,12 @@ def images_of(options: RunOptions) -> tuple[Dataset, tuple[str, ...]]:
 
 
 def _class_list(classes: str) -> tuple[str, ...]:
-    if "," in classes or not Path(classes).exists():
+    if "," in classes:
         return check_classes([name.strip() for name in classes.split(",") if name.strip()])
+    if not Path(classes).is_file():
+        raise DataError(
+            f"--classes {classes!r} is neither a file with one name a line nor names separated by commas."
+        )
     return read_names(classes)
 
 
