@@ -216,6 +216,24 @@ def test_dynaprompt(tiny64: Clip, weights: Weights) -> None:
     assert reused > 0
 
 
+def test_pcb_learns_from_answers_alone_and_asks_evenly(
+    tiny64: Clip, weights: Weights, features: torch.Tensor, views: torch.Tensor
+) -> None:
+    given = method_settings("pcb", {"views": 1, "fraction": 1.0, "guard": False, "lr": 0.0})
+    method = find_method("pcb").build(tiny64, NAMES, given, 0)
+    first = method.predict(views[:1])
+    assert first.score == first.entropy  # no class has a label yet
+    assert first.item is not None
+    predicted = int(first.probs.argmax())
+    method.learn(0, predicted, first.item)
+    again = method.predict(views[:1])
+    assert again.score == 0.0  # its class has more labels than the mean
+    leaf = weights["token_embedding.weight"][PHOTO].clone().requires_grad_()
+    loss = -literal.softmax_rows(logits(weights, features[:1], texts(weights, leaf)))[0, predicted].log()
+    (gradient,) = torch.autograd.grad(loss, leaf)
+    assert agree(method.snapshot().tensors["first.context"], 0.1 * gradient)
+
+
 def test_prompts_in_the_vision_tower_are_refused(tiny: Clip, maple_prompts: Prompts) -> None:
     with pytest.raises(PromptsError, match="text context alone"):
         Learner(tiny, NAMES, "ctpt", prompts=maple_prompts)

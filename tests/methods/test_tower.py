@@ -178,3 +178,44 @@ def test_added_classes_keep_what_was_learned(tiny: Clip, picture) -> None:  # ty
     learner.add_class("ship")
     assert all(torch.equal(value, before[name]) for name, value in learner.method.snapshot().tensors.items())
     assert learner.predict_one(picture(1)).probs.shape == (4,)
+
+
+def test_simatta_learns_from_answers_and_from_sure_images(tiny64: Clip, weights: Weights) -> None:
+    """Two answers and the images the frozen model is sure of; Adam's steps on both kinds' cross-entropies."""
+    generator = torch.Generator().manual_seed(5)
+    coarse = torch.randint(0, 256, (5, 1, 3, 4, 4), generator=generator, dtype=torch.uint8)
+    images = coarse.repeat_interleave(8, dim=3).repeat_interleave(8, dim=4)
+    method = build("simatta", tiny64, steps=2, sure_below=0.9, sure=2, lr=0.01)
+    frozen = literal_logits(weights, images[:, 0])
+    uncertain = literal.entropy(literal.softmax_rows(frozen))
+    at = norms(weights)
+    first = {name: torch.zeros_like(value) for name, value in at.items()}
+    second, steps = dict(first), 0
+    labelled: list[tuple[int, int]] = []
+    for i, views in enumerate(images):
+        output = method.predict(views)
+        expected = literal.softmax_rows(literal_logits({**weights, **at}, views))[0]
+        assert float((output.probs - expected).abs().max()) < 1e-9
+        if i not in (1, 3):
+            continue
+        assert output.item is not None
+        method.learn(i, 2, output.item)
+        labelled.append((i, 2))
+        sure = [j for j in range(i + 1) if float(uncertain[j]) < 0.9][-2:]
+        assert sure
+        for _ in range(2):
+            leaves = {name: value.clone().requires_grad_() for name, value in at.items()}
+            loss = torch.zeros((), dtype=torch.float64)
+            for group in (labelled, [(j, int(frozen[j].argmax())) for j in sure]):
+                rows = literal_logits({**weights, **leaves}, torch.stack([images[j, 0] for j, _ in group]))
+                said = literal.softmax_rows(rows)
+                wrong = sum(-said[place, label].log() for place, (_, label) in enumerate(group))
+                loss = loss + wrong / (len(labelled) + len(sure))
+            grads = dict(zip(at, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+            steps += 1
+            for name, g in grads.items():
+                first[name] = 0.9 * first[name] + 0.1 * g
+                second[name] = 0.999 * second[name] + 0.001 * g * g
+                step = (first[name] / (1 - 0.9**steps)) / ((second[name] / (1 - 0.999**steps)).sqrt() + 1e-8)
+                at = {**at, name: at[name] - 0.01 * step}
+    assert method.summary()["labelled"] == 2

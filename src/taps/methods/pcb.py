@@ -1,0 +1,42 @@
+"""PCB: a context learns from answers alone, and they are asked for evenly over the predicted classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from taps.clip import Clip
+from taps.methods.base import MethodOutput
+from taps.methods.ranges import setting
+from taps.methods.registry import method
+from taps.methods.settings import AskSettings, reset_setting
+from taps.methods.tuner import Tuner
+from taps.prompts.choose import choose_prompts
+
+
+@dataclass(frozen=True)
+class PcbSettings(AskSettings):
+    """No entropy in the loss, prompts that carry over, questions at an exact rate."""
+
+    weight_entropy: float = setting(0.0, at_least=0)
+    reset: str = reset_setting("never")
+    policy: str = "paced"
+
+
+@method("pcb", PcbSettings, prompts="hand")
+class Pcb(Tuner):
+    """A context that learns from answers alone, asked for evenly over the predicted classes."""
+
+    def __init__(self, clip: Clip, classes: tuple[str, ...], settings: PcbSettings, seed: int) -> None:
+        prompts = choose_prompts(clip, settings.prompts, default="hand")
+        super().__init__(clip, classes, prompts, settings, seed=seed)
+
+    def predict(self, views: Tensor) -> MethodOutput:
+        """An image is asked about by its entropy, if its predicted class has no more labels than the mean."""
+        output = super().predict(views)
+        assert self.memory is not None
+        counts = self.memory.buffer.counts()
+        own = counts.get(int(output.probs.argmax()), 0)
+        scarce = own * len(self.classes) <= sum(counts.values())
+        return replace(output, score=output.entropy if scarce else 0.0)
