@@ -34,10 +34,10 @@ class TdaSettings(TextSettings):
 
     scale: float | None = setting(100.0, above=0)
     positive_shots: int = setting(3, at_least=1)
-    positive_weight: float = 2.0
+    positive_weight: float = setting(2.0, at_least=0)
     positive_sharpness: float = setting(3.0, at_least=0)
     negative_shots: int = setting(2, at_least=1)
-    negative_weight: float = 0.117
+    negative_weight: float = setting(0.117, at_least=0)
     negative_sharpness: float = setting(1.0, at_least=0)
     unsure_from: float = setting(0.2, at_least=0)
     unsure_to: float = setting(0.5, at_least=0)
