@@ -17,6 +17,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module with a typer `app`, one line for `taps --help`)
     "demo": ("taps.cli.demo", "See it work, offline, in minutes: a bundled stream, and a report."),
     "run": ("taps.cli.run", "Stream a folder of images: predict, ask an expert now and then, learn."),
+    "predict": ("taps.cli.predict", "Predict a folder of images into a CSV: no questions, in batches."),
+    "watch": ("taps.cli.watch", "Predict images as they come into a folder."),
     "serve": ("taps.cli.serve", "Serve predictions over HTTP, and learn from the experts' answers."),
     "token": ("taps.cli.token", "Make, list and revoke the tokens of a service."),
     "doctor": ("taps.cli.doctor", "Check a service's store, and say what is wrong with it."),

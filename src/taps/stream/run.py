@@ -71,11 +71,12 @@ def make_learner(options: RunOptions, clip: Clip, names: Sequence[str]) -> Learn
     return Learner(clip, names, options.method, seed=options.seed, **taken | options.settings)
 
 
-def images_of(options: RunOptions) -> tuple[Dataset, tuple[str, ...]]:
-    """The images of a folder and the class names to sort them into."""
+def images_of(options: RunOptions, classes: Sequence[str] | None = None) -> tuple[Dataset, tuple[str, ...]]:
+    """The images of a folder and the class names to sort them into: given here, or as the options say."""
     if options.folder is None:
         raise DataError("Which images? Give a folder or a zip of them.")
-    given = None if options.classes is None else _class_list(options.classes)
+    given = None if options.classes is None else class_list(options.classes)
+    given = given if classes is None else tuple(classes)
     dataset = load_dataset(options.folder, classes=given)
     names = given or dataset.classes
     if not names:
@@ -87,7 +88,7 @@ def images_of(options: RunOptions) -> tuple[Dataset, tuple[str, ...]]:
     return dataset, names
 
 
-def _class_list(classes: str) -> tuple[str, ...]:
+def class_list(classes: str) -> tuple[str, ...]:
     if "," in classes:
         return check_classes([name.strip() for name in classes.split(",") if name.strip()])
     if not Path(classes).is_file():

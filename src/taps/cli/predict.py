@@ -1,0 +1,156 @@
+"""`taps predict FOLDER`: predictions for every image; nobody is asked."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from taps.cli.options import with_options
+from taps.errors import DataError, SettingsError
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """What to predict, with what, and where to put it.
+
+    Attributes:
+        folder: Folder (or zip) of images, with or without one folder a class.
+        classes: Names separated by commas, or a file with one a line; else the folders' names.
+        model: pocket, ViT-B-16, a checkpoint's path, …
+        pretrained: Weights for an architecture: a file, openai, laion2b.
+        learner: A saved learner, or the folder of a run: predict with what it has learned.
+        template: The sentence a class name is put into.
+        top: How many of the likeliest classes are written for each image.
+        out: The CSV file; - for standard output.
+        sort_into: Also copy each image into a folder of its class below this one.
+        link: Link instead of copying.
+        sure: Images below this probability are sorted under not-sure/.
+        batch: Images classified together.
+        device: cpu or cuda.
+    """
+
+    folder: str = field(metadata={"argument": True})
+    classes: str | None = None
+    model: str = "pocket"
+    pretrained: str | None = None
+    learner: str | None = None
+    template: str = "a photo of a {}."
+    top: int = 3
+    out: str = "predictions.csv"
+    sort_into: str | None = None
+    link: bool = False
+    sure: float = 0.5
+    batch: int = 16
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.top < 1 or self.batch < 1:
+            raise SettingsError("--top and --batch must be 1 or more.")
+
+
+@app.command()
+@with_options
+def predict(
+    options: PredictOptions,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Predict the class of every image and write a CSV; nobody is asked, and nothing is learned.
+
+    Columns: path (in full), predicted, probability, and the next likeliest classes; error where an image
+    could not be read.
+    """
+    from rich.progress import track
+
+    from taps.stream.predict import predict_all
+
+    predictor, classes, dataset = prepare(options)
+    paths = [sample.key for sample in dataset.samples]
+    index_of = {path: index for index, path in enumerate(paths)}
+    guesses = predict_all(paths, lambda path: dataset.image(index_of[path]), predictor, batch=options.batch)
+    if not quiet and options.out != "-":
+        guesses = track(guesses, "images", total=len(paths))  # type: ignore[assignment]
+    counts, broken = dict.fromkeys(classes, 0), 0
+    with ExitStack() as stack:
+        writer = open_csv(stack, options, classes)
+        for guess in guesses:
+            label = write_guess(writer, guess, classes, dataset, options)
+            broken += label is None
+            counts[label or classes[0]] += label is not None
+    if not quiet and options.out != "-":
+        for name, count in sorted(counts.items(), key=lambda item: -item[1]):
+            if count:
+                print(f"{count:>7,}  {name}")
+        if broken:
+            print(f"{broken:>7,}  could not be read")
+        print(f"Written: {options.out}")
+
+
+def prepare(options: PredictOptions) -> tuple[Any, tuple[str, ...], Any]:
+    """Who predicts, into which classes, and the images."""
+    from taps.stream.options import RunOptions
+    from taps.stream.run import images_of
+
+    run = RunOptions(folder=options.folder, classes=options.classes, oracle="none")
+    if options.learner is None:
+        dataset, names = images_of(run)
+        return *make_predictor(options, names), dataset
+    predictor, classes = make_predictor(options, ())
+    return predictor, classes, images_of(run, classes)[0]
+
+
+def make_predictor(options: PredictOptions, names: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
+    """Who predicts: a saved learner, into its own classes; or zero-shot CLIP, into those given."""
+    from taps.clip import load_clip
+    from taps.stream.predict import as_learned, load_learner, zero_shot
+
+    if options.learner is not None:
+        learner = load_learner(Path(options.learner))
+        return as_learned(learner), learner.classes
+    clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
+    return zero_shot(clip, names, options.template), tuple(names)
+
+
+def _created(path: Path) -> TextIO:
+    try:
+        return path.open("w", newline="", encoding="utf-8", buffering=1)
+    except OSError as error:
+        raise DataError(f"{path} cannot be written ({error.strerror}); choose another --out.") from error
+
+
+def open_csv(stack: ExitStack, options: PredictOptions, classes: tuple[str, ...]) -> Any:
+    """A writer of rows; the headings are written."""
+    file = sys.stdout if options.out == "-" else stack.enter_context(_created(Path(options.out)))
+    writer = csv.writer(file)
+    others = range(2, min(options.top, len(classes)) + 1)
+    more = [name for place in others for name in (f"class_{place}", f"probability_{place}")]
+    writer.writerow(["path", "predicted", "probability", *more, "error"])
+    return writer
+
+
+def write_guess(
+    writer: Any, guess: Any, classes: tuple[str, ...], dataset: Any, options: PredictOptions
+) -> str | None:
+    """Write one row, and sort the image if that is wanted; its class, or None where it could not be read."""
+    from taps.stream.sorting import place_of, sort_image
+
+    top = min(options.top, len(classes))
+    path = str(place_of(dataset, guess.path) or guess.path)
+    if guess.error:
+        writer.writerow([path, *[""] * (2 * top), guess.error])
+        return None
+    pairs = zip(guess.best[:top], guess.probs[:top], strict=True)
+    writer.writerow([path, *(cell for k, p in pairs for cell in (classes[k], f"{p:.6f}")), ""])
+    label = classes[guess.best[0]]
+    if options.sort_into is not None:
+        into = Path(options.sort_into)
+        sort_image(dataset, guess.path, label, guess.probs[0], into, sure=options.sure, link=options.link)
+    return label

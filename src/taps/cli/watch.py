@@ -1,0 +1,71 @@
+"""`taps watch FOLDER`: predictions for images as they come into a folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from taps.cli.options import with_options
+from taps.cli.predict import PredictOptions, make_predictor, open_csv, write_guess
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.command()
+@with_options
+def watch(
+    options: PredictOptions,
+    every: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks at the folder.")] = 1.0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many images.")] = None,
+) -> None:
+    """Predict each image that is in the folder or comes into it, until Ctrl-C; nobody is asked.
+
+    A file is read once it has not grown between two looks. Rows go to the CSV as they come.
+    """
+    from taps.data.dataset import Dataset
+    from taps.data.sources import FolderSource
+    from taps.errors import DataError
+    from taps.images import load_image
+    from taps.stream.predict import predict_all
+    from taps.stream.run import class_list
+
+    folder = Path(options.folder)
+    if not folder.is_dir():
+        raise DataError(f"{folder} is no folder; give one to watch.")
+    if options.classes is None and options.learner is None:
+        raise DataError("Which classes? Give --classes, or a --learner that knows them.")
+    predictor, classes = make_predictor(options, class_list(options.classes) if options.classes else ())
+    dataset = Dataset(folder.name, classes, (), FolderSource(folder))
+    with ExitStack() as stack:
+        writer = open_csv(stack, options, classes)
+        for count, path in enumerate(new_images(folder, every), start=1):
+            (guess,) = predict_all([path], lambda path: load_image(folder / path, name=path), predictor)
+            label = write_guess(writer, guess, classes, dataset, options)
+            print(f"{path}  {guess.error if label is None else f'{label}  {guess.probs[0]:.1%}'}", flush=True)
+            if limit is not None and count >= limit:
+                break
+
+
+def new_images(folder: Path, every: float) -> Iterator[str]:
+    """Paths of images below a folder, each once, as soon as a file has stopped growing."""
+    from taps.data.sources import FolderSource
+
+    done: set[str] = set()
+    sizes: dict[str, int] = {}
+    while True:
+        for parts in FolderSource(folder).listing().images:
+            path = "/".join(parts)
+            try:
+                size = (folder / path).stat().st_size
+            except OSError:  # it went away again
+                continue
+            if path not in done and sizes.get(path) == size:
+                done.add(path)
+                yield path
+            sizes[path] = size
+        time.sleep(every)

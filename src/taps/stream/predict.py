@@ -1,0 +1,101 @@
+"""Predictions for many images, in batches: nobody is asked and nothing is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from taps.checkpoint import exists
+from taps.clip import Clip
+from taps.errors import DataError, ImageError
+from taps.images.prefetch import prefetch
+from taps.images.views import make_views, sample_generator
+from taps.learner import Learner
+from taps.methods.frozen import Frozen, view_zero
+from taps.methods.settings import TextSettings
+from taps.prompts.classifier import check_classes
+from taps.stream.record import STATE
+from taps.types import FloatArray, PixelArray
+
+Predictor = Callable[[Sequence[PixelArray]], FloatArray]
+"""Decoded images → probabilities [images, classes]."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What is said of one image.
+
+    Attributes:
+        path: Its path.
+        best: Indices of the classes, the likeliest first; none where the image could not be read.
+        probs: Their probabilities.
+        error: Why it could not be read.
+    """
+
+    path: str
+    best: tuple[int, ...] = ()
+    probs: tuple[float, ...] = ()
+    error: str = ""
+
+
+def zero_shot(clip: Clip, classes: Sequence[str], template: str = TextSettings.template) -> Predictor:
+    """CLIP with a sentence for each class, a batch of images at a time."""
+    frozen = Frozen(clip, check_classes(classes), view_zero, template=template)
+    size, generator = clip.config.image_size, sample_generator(0, 0)
+
+    @torch.no_grad()
+    def predict(images: Sequence[PixelArray]) -> FloatArray:
+        views = [make_views(image, views=1, size=size, generator=generator) for image in images]
+        classifier = frozen.classifier
+        features = classifier.image(clip.preprocess(torch.cat(views).to(clip.device)), None)
+        assert frozen.text is not None
+        probs: FloatArray = torch.softmax(classifier.logits(features, frozen.text), dim=-1).cpu().numpy()
+        return probs
+
+    return predict
+
+
+def as_learned(learner: Learner) -> Predictor:
+    """A learner with what it has learned so far, one image after the other."""
+    return lambda images: np.stack([learner.predict_one(image).probs for image in images])
+
+
+def load_learner(folder: Path, clip: Clip | None = None) -> Learner:
+    """A saved learner: where `Learner.save` put it, or in the folder of a run."""
+    return Learner.load(folder if exists(folder) else folder / STATE, clip)
+
+
+def predict_all(
+    paths: Iterable[str], read: Callable[[str], PixelArray], predictor: Predictor, *, batch: int = 16
+) -> Iterator[Guess]:
+    """What is said of each image, in order; images are decoded while others are classified.
+
+    Args:
+        paths: Names of the images.
+        read: Gives the pixels of one.
+        predictor: `zero_shot` or `as_learned`.
+        batch: Images classified together.
+    """
+
+    def decoded(path: str) -> tuple[str, PixelArray | None, str]:
+        try:
+            return path, read(path), ""
+        except (ImageError, DataError) as error:
+            return path, None, str(error)
+
+    coming = (each.result() for each in prefetch(paths, decoded, depth=batch))
+    while group := list(islice(coming, batch)):
+        images = [pixels for _, pixels, _ in group if pixels is not None]
+        rows = iter(predictor(images) if images else ())
+        for path, pixels, error in group:
+            yield Guess(path, error=error) if pixels is None else _guess(path, next(rows))
+
+
+def _guess(path: str, probs: FloatArray) -> Guess:
+    best = np.argsort(-probs, kind="stable")
+    return Guess(path, tuple(best.tolist()), tuple(probs[best].tolist()))

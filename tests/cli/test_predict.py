@@ -1,0 +1,123 @@
+"""`taps predict` and `taps watch` as a user meets them."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import taps
+from taps import Learner
+from taps.cli import main
+from taps.data import load_dataset
+
+CLASSES = "ant,bee,cat"
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["taps", *map(str, args)])
+        with pytest.raises(SystemExit) as ended:
+            main.run()
+        return int(ended.value.code or 0)
+
+    return run
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_predictions_are_those_of_zero_shot_one_by_one(
+    pictures: Path, tmp_path: Path, call: Callable[..., int]
+) -> None:
+    folder = shutil.copytree(pictures, tmp_path / "mine")
+    (folder / "ant" / "broken.png").write_bytes(b"no image")
+    assert call("predict", folder, "--model", "tiny", "--batch", 5, "--top", 2) == 0
+    found = rows(tmp_path / "predictions.csv")
+    dataset = load_dataset(str(folder))
+    learner = Learner(taps.load_clip("tiny"), dataset.classes, "zero_shot")
+    for index, (row, sample) in enumerate(zip(found, dataset.samples, strict=True)):
+        assert row["path"] == str(folder / sample.key)
+        if "broken" in sample.key:
+            assert row["predicted"] == ""
+            assert "not an image" in row["error"]
+            continue
+        wanted = learner.predict_one(dataset.image(index))
+        second = np.argsort(-wanted.probs)[1]
+        assert (row["predicted"], row["class_2"]) == (wanted.label, learner.classes[second])
+        assert abs(float(row["probability"]) - wanted.probs.max()) < 1e-4
+        assert abs(float(row["probability_2"]) - wanted.probs[second]) < 1e-4
+
+
+@pytest.mark.parametrize("link", [[], ["--link"]])
+def test_images_are_sorted_and_the_unsure_ones_apart(
+    pictures: Path, tmp_path: Path, call: Callable[..., int], link: list[str]
+) -> None:
+    sorted_to = tmp_path / "sorted"
+    options = ["--model", "tiny", "--sort-into", sorted_to, *link]
+    assert call("predict", pictures, *options, "--sure", 0) == 0
+    found = rows(tmp_path / "predictions.csv")
+    for row in found:
+        name = "__".join(Path(row["path"]).relative_to(pictures).parts)
+        target = sorted_to / row["predicted"] / name
+        assert target.read_bytes() == Path(row["path"]).read_bytes()
+        assert target.is_symlink() == bool(link)
+    shutil.rmtree(sorted_to)
+    assert call("predict", pictures, *options, "--sure", 1.1) == 0
+    assert [path.name for path in sorted_to.iterdir()] == ["not-sure"]
+
+
+def test_a_saved_learner_predicts_what_it_has_learned(
+    pictures: Path, tmp_path: Path, call: Callable[..., int]
+) -> None:
+    run = ["--model", "tiny", "--method", "zero_shot+", "--rate", "0.5", "--out", "r"]
+    assert call("run", pictures, *run) == 0
+    assert call("predict", pictures, "--learner", "r", "--top", 1) == 0
+    learner = Learner.load(tmp_path / "r" / "state")
+    dataset = load_dataset(str(pictures))
+    for index, row in enumerate(rows(tmp_path / "predictions.csv")):
+        assert row["predicted"] == learner.predict_one(dataset.image(index)).label
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (["predict", "PICTURES", "--model", "tiny", "--top", "0"], "--top"),
+        (["predict", "PICTURES", "--model", "tiny", "--out", "/proc/no/x.csv"], "cannot be written"),
+        (["predict", "PICTURES", "--learner", "nothing-here"], "nothing-here"),
+        (["watch", "nowhere", "--classes", CLASSES], "no folder"),
+        (["watch", "PICTURES"], "Which classes"),
+    ],
+)
+def test_bad_input_is_a_sentence(
+    pictures: Path, call: Callable[..., int], capsys: pytest.CaptureFixture[str], args: list[str], word: str
+) -> None:
+    assert call(*[str(pictures) if each == "PICTURES" else each for each in args]) == 2
+    assert word in capsys.readouterr().err
+
+
+def test_watch_takes_new_files_as_they_come(
+    pictures: Path, tmp_path: Path, call: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    shutil.copy(pictures / "ant" / "0.png", folder / "first.png")
+    later = threading.Timer(0.3, lambda: shutil.copy(pictures / "bee" / "0.png", folder / "second.png"))
+    later.start()
+    options = ["--model", "tiny", "--classes", CLASSES, "--every", 0.05, "--limit", 2]
+    assert call("watch", folder, *options) == 0
+    later.join()
+    printed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert printed == ["first.png", "second.png"]
+    assert [Path(row["path"]).name for row in rows(tmp_path / "predictions.csv")] == printed
