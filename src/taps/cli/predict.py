@@ -149,7 +149,7 @@ def write_guess(
         return None
     pairs = zip(guess.best[:top], guess.probs[:top], strict=True)
     writer.writerow([path, *(cell for k, p in pairs for cell in (classes[k], f"{p:.6f}")), ""])
-    label = classes[guess.best[0]]
+    label: str = classes[guess.best[0]]
     if options.sort_into is not None:
         into = Path(options.sort_into)
         sort_image(dataset, guess.path, label, guess.probs[0], into, sure=options.sure, link=options.link)
