@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -12,10 +14,17 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def reset_peak(device: torch.device) -> None:
-    """Forget the peak so far, where the system lets us; a process that runs several jobs measures each."""
+    """Forget the peak so far, where the system lets us; a process that runs several jobs measures each.
+
+    What earlier jobs used and let go of is given back to the system first: the allocator would keep it, and
+    it would count for this job.
+    """
+    gc.collect()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return
+    with suppress(OSError, AttributeError):  # only GNU's C library can be asked to
+        ctypes.CDLL(None).malloc_trim(0)
     with suppress(OSError):
         CLEAR.write_text("5")
 
