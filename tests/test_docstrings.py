@@ -37,7 +37,7 @@ def test_there_are_examples_to_run() -> None:
             "taps.adapt.losses",
             "taps.clip.load",
             "taps.learner",
-            "taps.active.policy",
+            "taps.active.dynamic",
             "taps.checks.check",
         )
         for test in finder.find(importlib.import_module(name))

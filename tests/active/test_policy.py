@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taps.active.capped import Capped
 from taps.active.decision import Decision
+from taps.active.dynamic import Dynamic
 from taps.active.pace import Paced
-from taps.active.policy import Capped, Dynamic, Fixed, Quantile, Random, make_policy
+from taps.active.plain import Fixed, Random
+from taps.active.policy import make_policy
+from taps.active.running_quantile import Quantile
 from taps.errors import SettingsError, StateError
 
 BAD = [math.nan, math.inf, -math.inf]

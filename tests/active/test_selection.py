@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taps.active import SCORES, Chooser, Paced, narrowness, scarcity
+from taps.active.capped import Capped
 from taps.active.chooser import ANYWAY
-from taps.active.policy import Capped, make_policy
+from taps.active.policy import make_policy
 from taps.errors import SettingsError, StateError
 
 STREAMS = {

@@ -1,11 +1,13 @@
-"""The vectorised policies against `taps.active.policy`; Proposition 2 where it holds and where it fails."""
+"""The vectorised policies against those of `taps.active`; Proposition 2 where it holds and where it fails."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taps.active.policy import Capped, Dynamic, Quantile
+from taps.active.capped import Capped
+from taps.active.dynamic import Dynamic
+from taps.active.running_quantile import Quantile
 from taps.theory.rate import (
     MEAN,
     SHAPES,
