@@ -409,12 +409,12 @@ class Clip(nn.Module):
 
         In bfloat16 a logit scale of 100 becomes 99, and every entropy with it.
         """
-        scale, bias = self.logit_scale.detach(), self.logit_bias
+        scale, bias = self.logit_scale.detach(), None if self.logit_bias is None else self.logit_bias.detach()
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         exact = torch.float64 if self.dtype == torch.float64 else torch.float32
         self.logit_scale = nn.Parameter(scale.to(self.device, exact), requires_grad=False)
         if bias is not None:
-            self.logit_bias = nn.Parameter(bias.detach().to(self.device, exact), requires_grad=False)
+            self.logit_bias = nn.Parameter(bias.to(self.device, exact), requires_grad=False)
         self.mean = torch.tensor(self.config.mean, device=self.device, dtype=exact)[:, None, None]
         self.std = torch.tensor(self.config.std, device=self.device, dtype=exact)[:, None, None]
         self.levels = self._all_levels()

@@ -1,0 +1,150 @@
+"""Features equal to open_clip's on the same random weights, for every kind of model it has and we load.
+
+open_clip is no dependency: it asks for torchvision, of which its models need nothing. Where it is installed
+(`pip install --no-deps open_clip_torch timm`) these run, with torchvision's place taken by an empty module.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.machinery
+import importlib.util
+import json
+import sys
+import types
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from taps.clip import Clip
+from taps.clip.config import builtin_config
+from taps.clip.formats import open_clip_config
+from taps.clip.keys import to_openai_keys
+from taps.clip.load import _random_words
+from taps.clip.tokenizer import CLIP_TOKENIZER
+from taps.clip.weights import build
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("open_clip") is None, reason="open_clip is not installed"),
+]
+MODULES = (
+    "torchvision", "torchvision.transforms", "torchvision.transforms.functional", "torchvision.ops",
+    "torchvision.ops.misc", "torchvision.models", "torchvision.models.feature_extraction",
+    "torchvision.datasets", "torchvision.transforms.v2", "torchvision.io",
+)  # fmt: skip
+TEXTS = ["a photo of a cat", "two dogs on a fire truck"]
+
+
+class InterpolationMode(Enum):
+    NEAREST, BILINEAR, BICUBIC, LANCZOS, BOX, HAMMING = range(6)
+
+
+class Empty(types.ModuleType):
+    """A module in which any name is an empty class, or one of the other empty modules."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name == "InterpolationMode":
+            return InterpolationMode
+        return sys.modules.get(f"{self.__name__}.{name}") or type(name, (), {})
+
+
+@pytest.fixture(scope="module")
+def open_clip() -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        if importlib.util.find_spec("torchvision") is None:
+            for name in MODULES:
+                module = Empty(name)
+                module.__spec__, module.__path__ = importlib.machinery.ModuleSpec(name, None), []
+                patch.setitem(sys.modules, name, module)
+        import open_clip
+        import open_clip.model
+
+        yield open_clip
+
+
+def described(open_clip: Any, name: str) -> dict[str, Any]:
+    """open_clip's own configuration, with two blocks where the number can be chosen."""
+    folder = Path(open_clip.__file__).parent / "model_configs"
+    values: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
+    values["text_cfg"]["layers"] = 2
+    values["text_cfg"]["vocab_size"] = min(49408, values["text_cfg"]["vocab_size"])
+    if "layers" in values["vision_cfg"]:
+        values["vision_cfg"]["layers"] = 2
+    return values
+
+
+def their_model(open_clip: Any, values: dict[str, Any]) -> Any:
+    torch.manual_seed(0)
+    values = copy.deepcopy(values)
+    for key in ("hf_tokenizer_name", "tokenizer_kwargs"):
+        values["text_cfg"].pop(key, None)
+    kind = open_clip.model.CustomTextCLIP if values.pop("custom_text", False) else open_clip.model.CLIP
+    made = kind(**values).eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+    return made
+
+
+def use_tanh(model: nn.Module) -> None:
+    """SigLIP was trained with the approximate GELU, which open_clip has in some of its towers only."""
+    for part in model.modules():
+        for name in ("act", "gelu"):
+            if isinstance(getattr(part, name, None), nn.GELU):
+                setattr(part, name, nn.GELU(approximate="tanh"))
+
+
+def token_ids(clip: Clip) -> torch.Tensor:
+    words = clip.tokenizer
+    ids = torch.full((len(TEXTS), clip.config.context_length), words.pad)
+    for row, text in zip(ids, TEXTS, strict=True):
+        tokens = [*words.start, *words.encode(text), *words.end]
+        row[: len(tokens)] = torch.tensor(tokens)
+    return ids
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ViT-B-32", "ViT-H-14", "ViT-H-14-quickgelu", "ViT-g-14", "ViT-bigG-14", "ViT-H-14-worldwide",
+        "ViT-L-14-CLIPA", "ViT-B-16-SigLIP", "ViT-B-16-SigLIP2", "ViT-SO400M-14-SigLIP2", "PE-Core-B-16",
+        "PE-Core-T-16-384", "EVA02-B-16", "EVA02-L-14-336", "MobileCLIP2-L-14",
+    ],
+)  # fmt: skip
+@torch.no_grad()
+def test_features(open_clip: Any, name: str) -> None:
+    values = described(open_clip, name)
+    theirs = their_model(open_clip, values)
+    if "SigLIP" in name:
+        use_tanh(theirs)
+    config = open_clip_config({"model_cfg": values}, name=name)
+    known = builtin_config(name.removesuffix("-quickgelu"))
+    for field in ("vision_heads", "text_heads", "vision_mlp", "text_mlp", "rotary", "causal", "vision_pool"):
+        assert getattr(known, field) == getattr(config, field), field
+    words = CLIP_TOKENIZER if config.tokenizer == "clip" else _random_words(config)
+    ours = build(config, to_openai_keys(theirs.state_dict()), source=name, tokenizer=words)
+    images = torch.randn(2, 3, config.image_size, config.image_size)
+    for mine, other in (
+        (ours.encode_image(images), theirs.encode_image(images)),
+        (ours.encode_text(TEXTS), theirs.encode_text(token_ids(ours))),
+    ):
+        assert mine.shape == other.shape
+        assert float((mine - other).norm() / other.norm()) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "text", ["A cook’s “hat”", "salt &amp;amp; pepper", "ﬁre TRUCK", "ｃａｔ", "ΟΔΟΣ 北京"]
+)
+def test_token_ids(open_clip: Any, text: str) -> None:
+    theirs = open_clip.tokenizer.SimpleTokenizer()(text)[0].tolist()
+    ours = [*CLIP_TOKENIZER.start, *CLIP_TOKENIZER.encode(text), *CLIP_TOKENIZER.end]
+    assert theirs[: len(ours)] == ours
+    assert not any(theirs[len(ours) :])
