@@ -25,7 +25,7 @@ from taps.clip import Clip
 from taps.clip.config import builtin_config
 from taps.clip.formats import open_clip_config
 from taps.clip.keys import to_openai_keys
-from taps.clip.load import _random_words
+from taps.clip.load import random_words
 from taps.clip.tokenizer import CLIP_TOKENIZER
 from taps.clip.weights import build
 
@@ -129,7 +129,7 @@ def test_features(open_clip: Any, name: str) -> None:
     known = builtin_config(name.removesuffix("-quickgelu"))
     for field in ("vision_heads", "text_heads", "vision_mlp", "text_mlp", "rotary", "causal", "vision_pool"):
         assert getattr(known, field) == getattr(config, field), field
-    words = CLIP_TOKENIZER if config.tokenizer == "clip" else _random_words(config)
+    words = CLIP_TOKENIZER if config.tokenizer == "clip" else random_words(config)
     ours = build(config, to_openai_keys(theirs.state_dict()), source=name, tokenizer=words)
     images = torch.randn(2, 3, config.image_size, config.image_size)
     for mine, other in (

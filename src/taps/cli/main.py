@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("taps.cli.doctor", "Check a service's store, and say what is wrong with it."),
     "recover": ("taps.cli.recover", "Make a damaged store usable again."),
     "backup": ("taps.cli.backup", "Copy a store while the service runs."),
+    "models": ("taps.cli.models", "List the models that load, fetch one, or import a file of weights."),
     "methods": ("taps.cli.methods", "List the methods with one line each, or the settings of one."),
     "train": ("taps.cli.train", "Train prompts on a few images of each class."),
     "stats": ("taps.cli.stats", "Source statistics for alignment: collect them, merge them."),

@@ -136,6 +136,12 @@ class ClipConfig:
                     f"The {field} of {self.name!r} is {getattr(self, field)!r}; only {', '.join(known)} "
                     "are known."
                 )
+        for sizes in (self.vision, self.text):
+            if sizes.heads < 1 or sizes.width % sizes.heads:
+                raise WeightsError(
+                    f"{self.name!r} has a tower {sizes.width} wide with {sizes.heads} heads, which do not "
+                    "divide it."
+                )
         if self.image_size % self.patch_size:
             raise WeightsError(
                 f"The image size {self.image_size} of {self.name!r} is no multiple of "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -18,8 +20,9 @@ from taps.clip.config import (
 from taps.clip.formats import hf_config, open_clip_config
 from taps.clip.hub import HF_FILES, OPEN_CLIP_FILES, TOKENIZER_FILES, AbsentError, fetch, fetch_first
 from taps.clip.keys import OPENAI_NUMBERS, State, to_openai_keys
-from taps.clip.weights import read_file, read_json
+from taps.clip.weights import build, read_file, read_json
 from taps.errors import WeightsError
+from taps.files import write_tensors, write_text
 
 RANDOM = "random"
 WEIGHT_SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
@@ -89,11 +92,11 @@ def _find_architecture(name: str, pretrained: str | None) -> Found:
         )
     if pretrained == RANDOM:
         return Found(wanted.config, None)
-    return Found(wanted.config, hub.fetch_weights(wanted), _fetch_words(wanted))
-
-
-def _fetch_words(wanted: hub.Published) -> Path | None:
-    return hub.fetch_tokenizer(wanted.words) if wanted.words else None
+    try:
+        words = hub.fetch_tokenizer(wanted.words) if wanted.words else None
+        return Found(wanted.config, hub.fetch_weights(wanted), words)
+    except WeightsError as error:
+        raise WeightsError(f"{error} {plain} needs {'; '.join(wanted.needed)}.") from error
 
 
 def find_repository(name: str) -> Found:
@@ -161,6 +164,19 @@ def find_file(path: Path, *, architecture: str | None = None) -> Found:
     if not is_openai(raw):
         raise WeightsError(_which_architecture(path, to_openai_keys(raw)))
     return Found(openai_config(to_openai_keys(raw), name=path.stem), path)
+
+
+def write_directory(found: Found, out: Path) -> None:
+    """A model as one directory that leaves no question open: weights, configuration, tokenizer."""
+    assert found.weights is not None
+    state = to_openai_keys(read_file(found.weights))
+    build(found.config, state, source=str(found.weights))  # everything must fit before anything is written
+    out.mkdir(parents=True)
+    write_tensors(out / "model.safetensors", state)
+    if found.words is not None:
+        for file in TOKENIZER_FILES:
+            shutil.copyfile(found.words.with_name(file), out / file)
+    write_text(out / OWN_CONFIG, json.dumps(found.config.to_dict(), indent=1) + "\n")
 
 
 def is_openai(raw: State) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,6 +46,25 @@ class Published:
     cached: str | None
     words: str | None
 
+    @property
+    def needed(self) -> list[str]:
+        """Every file that is needed, by repository and name."""
+        weights = f"{self.repository}: {' or '.join(self.files)}"
+        return [weights] + ([f"{self.words}: {' and '.join(TOKENIZER_FILES)}"] if self.words else [])
+
+    def steps(self) -> list[str]:
+        """What to type where there is a network, and then here."""
+        end = "-quickgelu" if self.config.activation == "quick_gelu" else ""
+        fetch = [f"hf download {self.repository} {self.files[0]} --local-dir DIR"]
+        if self.words:
+            fetch.append(f"hf download {self.words} {' '.join(TOKENIZER_FILES)} --local-dir DIR")
+        name = f"{self.config.name}{end or self._plain_end()}"
+        return [*fetch, f"copy DIR here, then: --model {name} --pretrained DIR/{self.files[0]}"]
+
+    def _plain_end(self) -> str:
+        entries = pretrained()[self.config.name].values()
+        return "-gelu" if any("activation" in entry for entry in entries) else ""
+
 
 def published(name: str, tag: str | None) -> Published:
     """Weights by open_clip's names for architecture and weights; the first there are if no tag is given."""
@@ -85,6 +105,22 @@ def fetch_first(repository: str, files: Sequence[str]) -> Path:
         except AbsentError:
             continue
     return fetch(repository, files[-1])
+
+
+def check_sum(path: Path) -> str:
+    """Compare a file of the Hugging Face cache with the checksum it is stored under there.
+
+    Large files lie in the cache under their SHA-256; of others, and of files elsewhere, it is told.
+    """
+    stored, digest = path.resolve().name, hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(1 << 24):
+            digest.update(part)
+    if len(stored) != len(digest.hexdigest()):
+        return f"sha256 {digest.hexdigest()}"
+    if stored != digest.hexdigest():
+        raise WeightsError(f"{path} is damaged: its checksum is not {stored}; remove it and fetch it again.")
+    return "checksum right"
 
 
 class AbsentError(WeightsError):

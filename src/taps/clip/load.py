@@ -60,7 +60,7 @@ def read(found: Found) -> Clip:
     config = found.config
     if found.weights is None:
         generator = torch.Generator().manual_seed(0)
-        clip = Clip(config, fingerprint=f"random-{config.name}", tokenizer=_random_words(config))
+        clip = Clip(config, fingerprint=f"random-{config.name}", tokenizer=random_words(config))
         return initialise(clip, generator)
     words = CLIP_TOKENIZER
     if found.words is not None:
@@ -69,7 +69,7 @@ def read(found: Found) -> Clip:
     return build(config, state, source=str(found.weights), tokenizer=words)
 
 
-def _random_words(config: ClipConfig) -> TextTokenizer:
+def random_words(config: ClipConfig) -> TextTokenizer:
     """Random weights know no words: CLIP's ids serve, folded into the vocabulary there is."""
     if config.tokenizer == "clip":
         return CLIP_TOKENIZER

@@ -1,0 +1,117 @@
+"""`taps models`: which frozen models there are, fetching one, importing a file of weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+app = typer.Typer(
+    add_completion=False, help="List the models that load, fetch one, or import a file of weights."
+)
+
+
+@app.callback(invoke_without_command=True)
+def models(
+    context: typer.Context,
+    as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
+) -> None:
+    """List the models that are known by name: size, image side, and the weights there are."""
+    if context.invoked_subcommand is not None:
+        return
+    from taps.clip.config import builtin_config
+    from taps.clip.hub import pretrained
+
+    rows = [
+        (name, f"{config.parameters / 1e6:,.0f} M", config.image_size, ", ".join(tags))
+        for name, tags in pretrained().items()
+        for config in (builtin_config(name),)
+    ]
+    if as_json:
+        keys = ("name", "parameters", "image_size", "pretrained")
+        print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("model", "parameters", "pixels", "pretrained"):
+        table.add_column(title, no_wrap=title != "pretrained", overflow="fold")
+    for row in rows:
+        table.add_row(*map(str, row))
+    console = Console()
+    console.print(table)
+    console.print(
+        "\n`taps models show NAME` says where its weights are and how to bring them to a machine without a "
+        "network.\n'pocket' comes with the package; a directory or file of weights is given by its path.",
+        highlight=False,
+    )
+
+
+@app.command("show")
+def show(
+    name: str = typer.Argument(..., help="An architecture that `taps models` lists."),
+    pretrained: str | None = typer.Option(None, "--pretrained", help="Which weights; the first unless said."),
+) -> None:
+    """Say what a model is, where its weights are, and the steps to use it offline."""
+    from taps.clip.hub import published
+
+    wanted = published(name, pretrained)
+    config = wanted.config
+    gib = config.parameters / 2**30
+    prompts = "text and image" if config.causal else "text and image; texts are run whole, not from a prefix"
+    facts = {
+        "parameters": f"{config.parameters:,} ({4 * gib:.1f} GiB in float32, {2 * gib:.1f} in bfloat16)",
+        "images": f"{config.image_size} pixels, {config.resize}, {config.interpolation}",
+        "texts": f"{config.context_length} tokens of {config.vocab_size:,}",
+        "activation": config.activation,
+        "prompts": prompts,
+        "repository": wanted.repository,
+    }
+    for key, value in facts.items():
+        print(f"{key}: {value}")
+    print("\nWithout a network, on a machine that has one:")
+    for line in wanted.steps():
+        print(f"  {line}")
+
+
+@app.command("pull")
+def pull(
+    name: str = typer.Argument(..., help="An architecture that `taps models` lists."),
+    pretrained: str | None = typer.Option(None, "--pretrained", help="Which weights; the first unless said."),
+) -> None:
+    """Fetch a model's files into the Hugging Face cache and compare their checksums.
+
+    What the cache has, or open_clip's, is not fetched again; a download that broke off goes on. HF_ENDPOINT,
+    HF_HOME and HF_HUB_OFFLINE hold.
+    """
+    from taps.clip.find import find
+    from taps.clip.hub import check_sum
+
+    found = find(name, pretrained)
+    for path in (found.weights, found.words):
+        if path is not None:
+            print(f"{path}: {path.stat().st_size / 2**20:,.1f} MiB, {check_sum(path)}")
+
+
+@app.command("import")
+def import_(
+    file: Path = typer.Argument(..., help="A file of weights, as anybody has saved it."),
+    model: str = typer.Option(
+        ...,
+        "--model",
+        help="Its architecture; end it in -quickgelu or -gelu where the file cannot say which.",
+    ),
+    out: Path = typer.Option(..., "--out", help="Directory for the model; it must not exist yet."),
+) -> None:
+    """Make a directory of a file of weights that says all there is to know, to be loaded by its path."""
+    from taps.clip.find import find, write_directory
+    from taps.errors import SettingsError
+
+    if out.exists():
+        raise SettingsError(f"{out} exists already; give another --out, or remove it.")
+    if not file.is_file():
+        raise SettingsError(f"There is no file {file}; check the path.")
+    write_directory(find(model, str(file)), out)
+    print(f"{out}: {model} from {file.name}; use it with --model {out}.")
