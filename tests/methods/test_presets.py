@@ -20,13 +20,12 @@ def test_every_named_set_has_a_preset():
     assert set(named_sets()) == set(DATASETS)
 
 
-def test_rates_and_buffers_are_those_the_registry_of_data_sets_states():
-    for name, facts in named_sets().items():
+def test_rates_and_buffers_are_the_papers():
+    gentle = {"oxford_flowers", "oxford_pets", "food101", "sun397", "fgvc_aircraft", "eurosat"}
+    for name in named_sets():
         values = preset("taps", name)
-        if getattr(facts, "learning_rate", None) is not None:
-            assert values["lr"] == facts.learning_rate, name
-        if getattr(facts, "buffer", None) is not None:
-            assert values.get("buffer", 150) == facts.buffer, name
+        assert values["lr"] == (5e-4 if name in gentle else 4e-3), name
+        assert values.get("buffer", 150) == (75 if name in ("imagenetv2", "imagenet_sketch") else 150), name
 
 
 def test_table_3():
