@@ -268,3 +268,35 @@ def write(file: Path | None, device: torch.device, values: dict[str, Any]) -> No
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_json(file, {"machine": machine(device), **values})
+
+
+@app.command()
+def serve(
+    model: str = typer.Option("tiny", help="tiny, pocket, or anything `load_clip` takes; on the CPU."),
+    views: int = typer.Option(8, min=1, help="Views of an image."),
+    requests: int = typer.Option(500, min=1, help="Requests for the overhead."),
+    seconds: float = typer.Option(20.0, min=0.5, help="For the throughput, each way."),
+    streams: int = typer.Option(8, min=1, help="At a time, for the throughput."),
+    idle: int = typer.Option(100, min=1, help="Streams for the memory."),
+    file: Path | None = JSON,
+) -> None:
+    """The service: what it adds to a step, many streams against bare processes, memory of idle streams."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from taps.files import write_json
+    from taps.serve.bench import measure
+
+    found = measure(model, views=views, requests=requests, seconds=seconds, streams=streams, idle=idle)
+    table = Table("what", "figure", title=f"taps serve, {model}, {views} views, durable commits")
+    table.add_row("the learner's own step (median)", f"{found.step_ms:.1f} ms")
+    table.add_row("above it, p50", f"{found.overhead_p50_ms:.1f} ms")
+    table.add_row("above it, p99", f"{found.overhead_p99_ms:.1f} ms")
+    table.add_row("bare learner processes, one a core", f"{found.bare_per_second:.1f} images/s")
+    table.add_row(f"served, {streams} streams", f"{found.served_per_second:.1f} images/s")
+    table.add_row("served / bare", f"{found.throughput:.0%}")
+    table.add_row("memory, one stream", f"{found.memory_one_mb:.0f} MB")
+    table.add_row(f"memory, {idle} idle streams", f"{found.memory_hundred_mb:.0f} MB ({found.memory:.2f}×)")
+    Console().print(table)
+    if file is not None:
+        write_json(file, found.to_dict())

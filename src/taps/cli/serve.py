@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -53,6 +54,7 @@ def serve(
     from taps.serve.store import Store
 
     logs.set_up()
+    sys.setswitchinterval(0.001)  # an answer does not wait 5 ms for a learner that computes
     limits = Limits(body=max_body, pixels=max_pixels, rate=rate, queue=queue)
     opened = Store(store, files)
 

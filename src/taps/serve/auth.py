@@ -22,9 +22,11 @@ Caller = Callable[[Request], Awaitable[Token]]
 async def caller(request: Request) -> Token:
     """Who asks. While no token was ever made: anybody, from this machine."""
     tokens = state_of(request).tokens
-    token = await run_in_threadpool(_find, request)
+    if tokens.stale:
+        await run_in_threadpool(tokens.refresh)
+    token = _find(request)
     if token is None:
-        if await run_in_threadpool(tokens.any):
+        if tokens.any():
             raise SignInError("A token is needed; send it as `Authorization: Bearer …`.")
         token = ANYBODY
     request.state.who = token.id

@@ -48,6 +48,7 @@ class Client:
         except ImportError:
             raise TapsError("The client needs httpx: pip install 'taps-vlm[serve]'.") from None
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self.url = url
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout)
         self._lost = httpx.TransportError
         self.retries = retries

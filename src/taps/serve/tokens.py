@@ -125,12 +125,12 @@ class Tokens:
 
     def any(self) -> bool:
         """Whether a token was ever made: then everybody needs one."""
-        self._refresh()
+        self.refresh()
         return bool(self._known)
 
     def check(self, secret: str) -> Token:
         """Whose secret this is; raises `SignInError` where it counts for nothing."""
-        self._refresh()
+        self.refresh()
         token = self._known.get(digest(secret))
         if token is None or token.revoked is not None:
             raise SignInError("This token is not known, or was revoked; ask for another.")
@@ -138,8 +138,13 @@ class Tokens:
             raise SignInError("This token has expired; ask for another.")
         return token
 
-    def _refresh(self) -> None:
-        if time.monotonic() - self._read_at < self.fresh:
+    @property
+    def stale(self) -> bool:
+        """Whether the next look at the tokens reads the database."""
+        return time.monotonic() - self._read_at >= self.fresh
+
+    def refresh(self) -> None:
+        if not self.stale:
             return
         with self._lock:
             try:

@@ -6,7 +6,6 @@ import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request
-from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
 from taps.serve import schemas as s
@@ -50,7 +49,7 @@ async def predict(
     with service.hub.listen(service.stream(stream).id) as listener:
         with state.uploads:
             data, called = await read_image(request)
-            await run_in_threadpool(check_image, data, state.limits)
+            check_image(data, state.limits)
             called = name or called
 
             def act(live: Live) -> Outcome:

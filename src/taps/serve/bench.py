@@ -1,0 +1,226 @@
+"""What serving costs: above the learner's own step, against bare processes, in memory. Ratios of one run."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from taps.errors import StateError
+from taps.serve.client import Client
+
+CLASSES = [f"class {number}" for number in range(10)]
+# A learner on its own, in a process of its own: how many images it gets through in so many seconds.
+BARE = """
+import sys, time
+from taps import Learner, load_clip
+from taps.serve.bench import CLASSES, picture
+clip, seconds, seed = load_clip(sys.argv[1], device="cpu"), float(sys.argv[2]), int(sys.argv[3])
+learner = Learner(clip, CLASSES, views=int(sys.argv[4]), seed=seed)
+learner.predict_one(picture(0))
+print("ready", flush=True)
+sys.stdin.readline()
+end, count = time.monotonic() + seconds, 0
+while time.monotonic() < end:
+    learner.predict_one(picture(count))
+    count += 1
+print(count)
+"""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One run.
+
+    Attributes:
+        step_ms: The learner's own step, median.
+        overhead_p50_ms: What a request takes above its step: HTTP, decoding, queue, durable commit.
+        overhead_p99_ms: The same of the slowest hundredth.
+        bare_per_second: Images a second of bare learner processes, one for each core.
+        served_per_second: Of the service, all streams together.
+        throughput: The second as a share of the first.
+        memory_one_mb: Resident memory of the service with one stream.
+        memory_hundred_mb: And with a hundred, idle after an image each.
+        memory: The second over the first.
+    """
+
+    step_ms: float
+    overhead_p50_ms: float
+    overhead_p99_ms: float
+    bare_per_second: float
+    served_per_second: float
+    throughput: float
+    memory_one_mb: float
+    memory_hundred_mb: float
+    memory: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def picture(number: int) -> bytes:
+    """A JPEG of 224 × 224 pixels, another for each number."""
+    blocks = np.random.default_rng(number % 50).integers(0, 256, (14, 14, 3), dtype=np.uint8)
+    data = io.BytesIO()
+    Image.fromarray(blocks.repeat(16, axis=0).repeat(16, axis=1)).save(data, "JPEG")
+    return data.getvalue()
+
+
+def measure(
+    model: str,
+    *,
+    views: int = 8,
+    requests: int = 500,
+    seconds: float = 20.0,
+    streams: int = 8,
+    idle: int = 100,
+) -> Figures:
+    """All three measurements, one after the other.
+
+    Args:
+        model: As `load_clip` takes it, on the CPU.
+        views: Of the learners.
+        requests: For the overhead, one after the other.
+        seconds: For the throughput, of bare processes and of the service.
+        streams: At a time, for the throughput.
+        idle: Streams for the memory.
+    """
+    cores = os.cpu_count() or 1
+    settings = {"views": views}
+    with served(model) as (client, pid):
+        client.create_stream("overhead", CLASSES, settings=settings)
+        steps, extra = overhead(client, "overhead", requests)
+        one = memory_mb(pid)
+        bare = bare_throughput(model, views, seconds, processes=cores)
+        names = [f"throughput-{number}" for number in range(streams)]
+        for number, name in enumerate(names):
+            client.create_stream(name, CLASSES, settings=settings, seed=number)
+        through = served_throughput(client.url, names, seconds)
+    with served(model) as (client, pid):
+        for number in range(idle):
+            client.create_stream(f"idle-{number}", CLASSES, settings=settings)
+            client.predict(f"idle-{number}", picture(number))
+        many = memory_mb(pid)
+    p50, p99 = np.percentile(extra, [50, 99])
+    return Figures(
+        step_ms=1000 * statistics.median(steps),
+        overhead_p50_ms=1000 * float(p50),
+        overhead_p99_ms=1000 * float(p99),
+        bare_per_second=bare,
+        served_per_second=through,
+        throughput=through / bare,
+        memory_one_mb=one,
+        memory_hundred_mb=many,
+        memory=many / one,
+    )
+
+
+@contextmanager
+def served(model: str) -> Iterator[tuple[Client, int]]:
+    """A service of its own, on a free port, with a store in a temporary folder."""
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        command = [
+            "serve",
+            "--model",
+            model,
+            "--device",
+            "cpu",
+            "--store",
+            folder,
+            "--port",
+            "0",
+            "--rate",
+            "1e9",
+        ]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "taps", *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            found = re.search(r"http://\S+", process.stdout.readline())
+            if found is None:
+                raise StateError("The service did not start; try `taps serve` by hand.")
+            with Client(found[0], timeout=300) as client:
+                yield client, process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate()
+
+
+def overhead(client: Client, stream: str, requests: int) -> tuple[list[float], list[float]]:
+    """Seconds of the step, and above it, of each request."""
+    steps, extra = [], []
+    for number in range(requests + 20):
+        data = picture(number)
+        began = time.perf_counter()
+        said = client.predict(stream, data)
+        took = time.perf_counter() - began
+        if number >= 20:  # the first ones warm up
+            steps.append(said["seconds"])
+            extra.append(took - said["seconds"])
+    return steps, extra
+
+
+def bare_throughput(model: str, views: int, seconds: float, processes: int) -> float:
+    """Images a second of learners in processes of their own, one thread each."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", BARE, model, str(seconds), str(number), str(views)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env=environment,
+        )
+        for number in range(processes)
+    ]  # fmt: skip
+    for process in started:
+        assert process.stdout is not None
+        process.stdout.readline()
+    for process in started:
+        assert process.stdin is not None
+        print(file=process.stdin, flush=True)
+    return sum(int(process.communicate()[0]) for process in started) / seconds
+
+
+def served_throughput(url: str, streams: list[str], seconds: float) -> float:
+    """Images a second of the service, one client for each stream and one more that waits its turn."""
+    counts = [0] * (2 * len(streams))
+    end = time.monotonic() + seconds
+
+    def send(index: int, stream: str) -> None:
+        with Client(url, timeout=300) as client:
+            while time.monotonic() < end:
+                client.predict(stream, picture(counts[index]))
+                counts[index] += time.monotonic() < end
+
+    pairs = enumerate([*streams, *streams])
+    threads = [threading.Thread(target=send, args=pair) for pair in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / seconds
+
+
+def memory_mb(pid: int) -> float:
+    """Resident memory of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    return int(found[1]) / 1024 if found else float("nan")
