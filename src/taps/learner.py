@@ -48,10 +48,11 @@ def check_seed(seed: int) -> int:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer that can still be taken back."""
+    """An answer that can still be taken back; `asked` is false where it was given without a question."""
 
     label: int
     item: ReplayItem
+    asked: bool = True
 
 
 class Learner:
@@ -95,6 +96,7 @@ class Learner:
         self.seen = 0
         self.answered = self.undone = self.corrected = 0
         self._pending: OrderedDict[int, ReplayItem] = OrderedDict()
+        self._recent: OrderedDict[int, ReplayItem] = OrderedDict()  # the last ones nobody was asked about
         self._answers: OrderedDict[int, Answer] = OrderedDict()  # the last ones, to be taken back
         self._done: OrderedDict[int, None] = OrderedDict()  # the last questions that were answered
 
@@ -137,20 +139,39 @@ class Learner:
         index = int(probs.argmax())
         seconds = time.perf_counter() - began
         id, self.seen = self.seen, self.seen + 1
-        if decision.ask and output.item is not None:
-            self._wait(id, output.item)
+        if output.item is not None:
+            if decision.ask:
+                self._keep(self._pending, id, output.item, PENDING)
+            elif self.settings.recent:
+                self._keep(self._recent, id, output.item, self.settings.recent)
         return Prediction(
             id, index, self.classes[index], probs, output.entropy, decision.threshold, decision.ask, seconds
         )
 
+    def predict_again(self, id: int, image: Any) -> Prediction:
+        """What it would say now of an image it has seen, with the views it had then; nothing is changed.
+
+        Args:
+            id: Of the prediction made then.
+            image: The same image.
+        """
+        id, state = self._known_id(id), self.state_dict()
+        self.seen = id
+        try:
+            return self.predict_one(image)
+        finally:
+            self.load_state_dict(state)
+
     def learn_one(self, id: int, label: str | int) -> None:
         """Take in an expert's answer.
+
+        The last `recent` images (a setting) that nobody was asked about may be labelled as well.
 
         A second answer for the same image, of another class, takes the place of the first, which is undone;
         of the same class, it changes nothing.
 
         Args:
-            id: Of the prediction that asked.
+            id: Of the prediction that asked, or of a recent one.
             label: The class, by name or index.
         """
         index = self.class_index(label)
@@ -160,28 +181,30 @@ class Learner:
                 return
             self.undo(id)
             self.undone, self.corrected = self.undone - 1, self.corrected + 1
-        if id not in self._pending:
+        asked = id in self._pending
+        held = self._pending if asked else self._recent
+        if id not in held:
             raise QueryError(self._why_not(id))
-        self.method.learn(id, index, self._pending[id])
+        self.method.learn(id, index, held[id])
         self.answered += 1
         self._done[id] = None
-        self._answers[id] = Answer(index, self._pending.pop(id))
+        self._answers[id] = Answer(index, held.pop(id), asked)
         for old in [old for old in self._answers if not self.method.remembers(old)]:
             del self._answers[old]  # it left the buffer: nothing is left to be taken back
-        held = sum(views_bytes(answer.item) for answer in self._answers.values())
-        while len(self._answers) > self.settings.undo or held > PENDING_BYTES:
-            held -= views_bytes(self._answers.popitem(last=False)[1].item)
+        size = sum(views_bytes(answer.item) for answer in self._answers.values())
+        while len(self._answers) > self.settings.undo or size > PENDING_BYTES:
+            size -= views_bytes(self._answers.popitem(last=False)[1].item)
         while len(self._done) > PENDING:
             self._done.popitem(last=False)
 
     def undo(self, id: int) -> str:
-        """Take an answer back, as if it had never been given; its question is open again.
+        """Take an answer back, as if it had never been given; its question, if there was one, is open again.
 
         A label head forgets exactly: later answers are learned anew without this one. So does the labelled
         buffer, but for a sample that was evicted for it and prompts that carried over meanwhile: those stay.
 
         Args:
-            id: Of the prediction that asked.
+            id: Of the prediction it was given for.
 
         Returns:
             The class that had been answered.
@@ -193,7 +216,10 @@ class Learner:
         self.method.forget(id, answer.label, answer.item)
         del self._answers[id]
         self._done.pop(id, None)
-        self._wait(id, answer.item)
+        if answer.asked:
+            self._keep(self._pending, id, answer.item, PENDING)
+        else:
+            self._keep(self._recent, id, answer.item, self.settings.recent)
         self.answered, self.undone = self.answered - 1, self.undone + 1
         return self.classes[answer.label]
 
@@ -271,8 +297,9 @@ class Learner:
         """The whole state: `tensors` by name, and `values` that JSON can hold."""
         snapshot = self.method.snapshot()
         tensors = {f"method.{name}": tensor for name, tensor in snapshot.tensors.items()}
-        for id, item in self._pending.items():
-            tensors |= dict(replay_item_tensors(f"pending.{id}", item))
+        for kind, items in (("pending", self._pending), ("recent", self._recent)):
+            for id, item in items.items():
+                tensors |= dict(replay_item_tensors(f"{kind}.{id}", item))
         for id, answer in self._answers.items():
             tensors |= dict(replay_item_tensors(f"answers.{id}", answer.item))
         values = {
@@ -282,8 +309,9 @@ class Learner:
             "seen": self.seen,
             "answered": self.answered,
             "pending": list(self._pending),
+            "recent": list(self._recent),
             "done": list(self._done),
-            "answers": [[id, answer.label] for id, answer in self._answers.items()],
+            "answers": [[id, answer.label, answer.asked] for id, answer in self._answers.items()],
             "undone": self.undone,
             "corrected": self.corrected,
             "policy": self.policy.state_dict() if self.policy else None,
@@ -314,11 +342,15 @@ class Learner:
         kept = {
             name: value.cpu() if name.endswith(".views") else value.to(self.clip.device)
             for name, value in tensors.items()
-            if name.startswith(("pending.", "answers."))
+            if name.startswith(("pending.", "recent.", "answers."))
         }
-        pending = OrderedDict((id, replay_item_from(f"pending.{id}", kept)) for id in values["pending"])
+        pending, recent = (
+            OrderedDict((id, replay_item_from(f"{kind}.{id}", kept)) for id in values[kind])
+            for kind in ("pending", "recent")
+        )
         answers = OrderedDict(
-            (id, Answer(label, replay_item_from(f"answers.{id}", kept))) for id, label in values["answers"]
+            (id, Answer(label, replay_item_from(f"answers.{id}", kept), asked))
+            for id, label, asked in values["answers"]
         )
         under = "method."
         own = {name.removeprefix(under): value for name, value in tensors.items() if name.startswith(under)}
@@ -332,7 +364,7 @@ class Learner:
             raise
         self.seed, self.seen, self.answered = values["seed"], values["seen"], values["answered"]
         self.undone, self.corrected = values["undone"], values["corrected"]
-        self._pending, self._answers = pending, answers
+        self._pending, self._recent, self._answers = pending, recent, answers
         self._done = OrderedDict((id, None) for id in values["done"])
 
     def save(self, directory: str | Path, extra: dict[str, Any] | None = None) -> None:
@@ -388,12 +420,12 @@ class Learner:
         learner.load_state_dict(state)
         return learner
 
-    def _wait(self, id: int, item: ReplayItem) -> None:
-        """Keep a question; of those that nobody answers the oldest lapse, so that memory does not grow."""
-        self._pending[id] = on_host(item)
-        held = sum(map(views_bytes, self._pending.values()))
-        while len(self._pending) > PENDING or (held > PENDING_BYTES and len(self._pending) > 1):
-            held -= views_bytes(self._pending.popitem(last=False)[1])
+    def _keep(self, items: OrderedDict[int, ReplayItem], id: int, item: ReplayItem, limit: int) -> None:
+        """Keep an image until its label comes; of those that get none the oldest lapse: memory is bounded."""
+        items[id] = on_host(item)
+        held = sum(map(views_bytes, items.values()))
+        while len(items) > limit or (held > PENDING_BYTES and len(items) > 1):
+            held -= views_bytes(items.popitem(last=False)[1])
 
     def _make_policy(self, classes: int) -> Policy | None:
         if not self.method.asks:
@@ -418,9 +450,10 @@ class Learner:
     def _why_not(self, id: int) -> str:
         if id in self._done:
             return f"Sample {id} was answered before; an answer is taken once."
+        others = f" and the last {self.settings.recent} others" if self.settings.recent else ""
         return (
             f"Sample {id} was not asked about (or waits no longer); "
-            "answer only predictions whose `ask` is true."
+            f"answer only predictions whose `ask` is true{others}."
         )
 
     def _why_not_undone(self, id: int) -> str:

@@ -16,7 +16,17 @@ import taps
 from taps.errors import ClassNameError, ImageError, QueryError, SettingsError, StateError, TapsError
 from taps.serve.errors import ServiceError
 from taps.serve.middleware import Guard
-from taps.serve.routes import access, events, export, health, predict, queries, streams
+from taps.serve.routes import (
+    access,
+    events,
+    export,
+    health,
+    labelling,
+    pages,
+    predict,
+    queries,
+    streams,
+)
 from taps.serve.state import State
 
 log = logging.getLogger("taps.serve")
@@ -54,7 +64,7 @@ def make_app(state: State) -> FastAPI:
     app.state.taps = state
     # A form is held in memory, as a body is; nothing is written outside the store.
     MultiPartParser.spool_max_size = state.limits.body
-    for room in (streams, predict, queries, export, events, access, health):
+    for room in (streams, predict, queries, labelling, export, events, access, health, pages):
         app.include_router(room.router)
     app.add_exception_handler(TapsError, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse_fields)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from taps.errors import StateError
 from taps.serve.errors import GoneError
-from taps.serve.records import ANSWERED, SILENT, Row, Stream
+from taps.serve.records import LABELLED, UNASKED, Row, Stream
 from taps.serve.store import Store
 
 COLUMNS = (
@@ -24,9 +24,9 @@ PAGE = 1000
 
 
 def rows(store: Store, stream: Stream, *, labels: bool) -> Iterator[Row]:
-    """The predictions on record, or those with an answer alone."""
+    """The predictions on record, or those with a label alone."""
     after = -1
-    while page := store.predictions(stream.id, states=[ANSWERED] if labels else (), after=after, limit=PAGE):
+    while page := store.predictions(stream.id, states=LABELLED if labels else (), after=after, limit=PAGE):
         yield from page
         after = page[-1].id
 
@@ -81,7 +81,7 @@ def _values(row: Row) -> dict[str, object]:
     known = asdict(row) | {
         "predicted": row.label,
         "probability": row.top[0][1] if row.top else None,
-        "asked": row.state != SILENT,
+        "asked": row.state not in UNASKED,
     }
     return {name: known[name] for name in COLUMNS}
 

@@ -20,10 +20,21 @@ from taps.images.decode import load_image
 from taps.learner import PENDING
 from taps.serve.errors import ConflictError, GoneError, NotFoundError, StoreDownError
 from taps.serve.keeper import RETRY, SETTLE, Keeper
-from taps.serve.records import ANSWERED, EXPIRED, OPEN, SILENT, SKIPPED, Event, Row
+from taps.serve.records import (
+    ANSWERED,
+    CORRECTED,
+    EXPIRED,
+    LABELLED,
+    OPEN,
+    SILENT,
+    SKIPPED,
+    UNASKED,
+    Event,
+    Row,
+)
 from taps.types import Prediction
 
-TOP = 5  # classes shown with a prediction
+TOP = 9  # classes shown with a prediction: one for each number key
 
 
 @dataclass(frozen=True)
@@ -89,20 +100,31 @@ class Live:
             self._drop_forgotten()
         return Outcome(row, hold=self.stream.hold if learner.order == "ask_first" else 0.0)
 
-    def label(self, id: int, label: str | int, who: str, key: str | None = None) -> Given:
-        """Take in an expert's answer. The same answer again changes nothing; another one corrects it."""
-        learner, row = self.keeper.writable(), self._question(id)
+    def label(
+        self, id: int, label: str | int, who: str, key: str | None = None, *, unasked: bool = False
+    ) -> Given:
+        """Take in an expert's answer. The same answer again changes nothing; another one corrects it.
+
+        Args:
+            id: Of the prediction.
+            label: The class, by name or index.
+            who: Id of the token.
+            key: Idempotency key.
+            unasked: Whether an image that nobody was asked about may be labelled too.
+        """
+        learner, row = self.keeper.writable(), self._question(id, unasked=unasked)
         answer = learner.classes[learner.class_index(label)]
         if key is not None and (earlier := self._earlier(key)):
             if (earlier.kind, earlier.prediction, earlier.value) != ("label", id, answer):
                 raise ConflictError("This idempotency key was used for something else; use a new one.")
             return Given(row, changed=False)
-        if row.state == ANSWERED and row.answer == answer:
+        if row.state in LABELLED and row.answer == answer:
             return Given(row, changed=False)
         if row.state == SKIPPED:
             raise ConflictError(f"Question {id} was skipped; undo that first.")
         self._step(lambda: learner.learn_one(id, answer))
-        return self._end(row, "label", ANSWERED, who, key=key, answer=answer)
+        state = CORRECTED if row.state in UNASKED else ANSWERED
+        return self._end(row, "label", state, who, key=key, answer=answer)
 
     def skip(self, id: int, who: str) -> Given:
         """Somebody does not know. The question is over; what it took of the budget is spent."""
@@ -115,16 +137,16 @@ class Live:
         return self._end(row, "skip", SKIPPED, who)
 
     def undo(self, id: int, who: str) -> Given:
-        """Take an answer or a skip back; the question is open again, with a new deadline."""
+        """Take an answer or a skip back; the question, if there was one, is open with a new deadline."""
         learner, row = self.keeper.writable(), self._question(id)
         if row.state == OPEN:
             raise ConflictError(f"Question {id} is open: there is nothing to take back.")
-        if row.state == ANSWERED:
+        if row.state in LABELLED:
             self._step(lambda: learner.undo(id))
-        now = time.time()
-        changes = {"state": OPEN, "answer": None, "ended_by": None, "ended_at": None}
-        event = Event(self._next, "undo" if row.state == ANSWERED else "reopen", id, None, who, now)
-        return self._change(event, row, **changes, deadline=self._deadline(now))
+        now, asked = time.time(), row.state != CORRECTED
+        changes = {"state": OPEN if asked else SILENT, "answer": None, "ended_by": None, "ended_at": None}
+        event = Event(self._next, "undo" if row.state in LABELLED else "reopen", id, None, who, now)
+        return self._change(event, row, **changes, deadline=self._deadline(now) if asked else None)
 
     def add_classes(self, names: list[str], who: str) -> list[str]:
         """Make room for new classes; the names of all."""
@@ -132,6 +154,12 @@ class Live:
         self._step(lambda: learner.add_class(names))
         self.keeper.record(Event(self._next, "classes", None, list(names), who, time.time()))
         return list(learner.classes)
+
+    def look_again(self, row: Row) -> str:
+        """The class it would give an image now; nothing changes."""
+        learner, data = self.keeper.learner(), self.store.blobs.read(row.image)
+        said: Prediction = self._step(lambda: learner.predict_again(row.id, data))
+        return said.label
 
     def summary(self) -> dict[str, Any]:
         """What the learner says of itself, its classes, and what a person should know."""
@@ -220,10 +248,10 @@ class Live:
     def _deadline(self, at: float) -> float | None:
         return None if self.stream.deadline is None else at + self.stream.deadline
 
-    def _question(self, id: int) -> Row:
+    def _question(self, id: int, *, unasked: bool = False) -> Row:
         """A question that may be answered, skipped or undone now."""
         row = self.store.prediction(self.stream.id, id)
-        if row.state == SILENT:
+        if row.state == SILENT and not unasked:
             raise NotFoundError(f"Nobody was asked about prediction {id}.")
         if row.state == OPEN and row.deadline is not None and row.deadline <= time.time():
             row = self._end(row, "expire", EXPIRED, "clock").row

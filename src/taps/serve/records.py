@@ -7,6 +7,9 @@ from typing import Any
 
 SILENT, OPEN, ANSWERED, SKIPPED, EXPIRED = "silent", "open", "answered", "skipped", "expired"
 """States of a prediction: not asked about; asked and waiting; and the three ways in which a question ends."""
+CORRECTED = "corrected"
+"""Not asked about, and labelled all the same."""
+UNASKED, LABELLED = (SILENT, CORRECTED), (ANSWERED, CORRECTED)
 
 
 @dataclass(frozen=True)

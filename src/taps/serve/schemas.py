@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from taps.serve.live import Outcome
-from taps.serve.records import ANSWERED, OPEN, SILENT, Row, Stream
+from taps.serve.records import ANSWERED, OPEN, UNASKED, Row, Stream
 
 StreamName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 ClassName = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
@@ -107,18 +107,19 @@ class Prediction(BaseModel):
     entropy: float
     threshold: float | None
     asked: bool
-    state: Literal["silent", "open", "answered", "skipped", "expired"]
+    state: Literal["silent", "open", "answered", "skipped", "expired", "corrected"]
     deadline: float | None
     answer: str | None
     ended_by: str | None
     ended_at: float | None
+    seconds: float
 
     @classmethod
     def of(cls, row: Row) -> Prediction:
         same = {
             name: getattr(row, name) for name in cls.model_fields if name not in ("has_image", "asked", "top")
         }
-        return cls(**same, has_image=row.kept, asked=row.state != SILENT, top=guesses(row))
+        return cls(**same, has_image=row.kept, asked=row.state not in UNASKED, top=guesses(row))
 
 
 class Changed(BaseModel):
@@ -126,6 +127,52 @@ class Changed(BaseModel):
 
     prediction: Prediction
     changed: bool = Field(description="False where it was so already.")
+
+
+class Why(BaseModel):
+    """Why a question was put, in words and in the numbers of a small picture."""
+
+    rule: str = Field(description="What the choice was made on: entropy, margin, random, …")
+    text: str
+    entropy: float
+    threshold: float | None = Field(description="Of the entropy; null where the rule is another.")
+    highest: float = Field(description="The largest entropy there can be: ln of the number of classes.")
+    budget: str
+    asked: int
+    allowed: float = Field(description="Questions the budget has room for so far.")
+    alike: int = Field(description="Labelled images that the model took for the same class.")
+    alike_right: int = Field(description="Those of them it was right about.")
+
+
+class Question(BaseModel):
+    """A question leased to one expert: nobody else is shown it meanwhile."""
+
+    prediction: Prediction
+    why: Why
+    until: float = Field(description="When the lease ends unless it is renewed, in seconds since 1970.")
+
+
+class Wish(Input):
+    """How many questions somebody wants to hold."""
+
+    holder: Annotated[str, Field(min_length=8, max_length=64, pattern=r"^[A-Za-z0-9-]+$")] = Field(
+        description="Names one page of one expert: a random text."
+    )
+    count: Annotated[int, Field(ge=0, le=20)] = Field(3, description="0 gives all of them back.")
+    first: Number | None = Field(None, description="A question wanted before all others.")
+
+
+class NowSaid(BaseModel):
+    id: int
+    before: str
+    now: str
+
+
+class SecondLook(BaseModel):
+    """What has changed since the last look."""
+
+    looked: int
+    changed: list[NowSaid]
 
 
 class Label(Input):
@@ -142,6 +189,14 @@ class Classes(BaseModel):
     classes: list[str]
 
 
+class Asking(BaseModel):
+    """Whom a method asks about, and how often."""
+
+    rule: str
+    rate: float
+    budget: int | None = Field(description="Questions in all, where that is the limit.")
+
+
 class Stats(BaseModel):
     """Counts of a stream."""
 
@@ -152,8 +207,10 @@ class Stats(BaseModel):
     answered: int
     skipped: int
     expired: int
+    corrected: int = Field(description="Labels for images that nobody was asked about.")
     agreed: int = Field(description="Answers that were what the model had said.")
     events: int
+    asking: Asking | None = Field(description="Null where the method never asks.")
     learner: dict[str, Any]
 
 

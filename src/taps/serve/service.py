@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from taps.clip import Clip
 from taps.errors import SettingsError, StateError
+from taps.methods.registry import find_method
 from taps.serve.errors import ConflictError, NotFoundError, StoreDownError
 from taps.serve.hub import Hub
 from taps.serve.keeper import Keeper
@@ -20,7 +21,7 @@ from taps.serve.live import Live
 from taps.serve.owner import Owner
 from taps.serve.records import Stream
 from taps.serve.replay import STAND_IN, fresh
-from taps.serve.store import Store
+from taps.serve.store import RECENT, Store
 from taps.stream.lock import locked
 
 T = TypeVar("T")
@@ -119,6 +120,8 @@ class Service:
     def create(self, beginning: Beginning, who: str) -> Stream:
         """Begin a stream. A learner is made and tried before, so that mistakes are told at once."""
         check_settings(beginning.settings)
+        if "recent" in find_method(beginning.method).known:  # the page corrects what nobody was asked about
+            beginning = replace(beginning, settings={"recent": RECENT, **beginning.settings})
         values = {
             name: getattr(beginning, name)
             for name in ("method", "classes", "settings", "seed", "deadline", "hold")

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 from fastapi import Request
 
+from taps.serve.leases import Leases
 from taps.serve.limits import Limits, Places, Rates
 from taps.serve.metrics import Metrics
+from taps.serve.second_look import SecondLooks
 from taps.serve.service import Service
 from taps.serve.tokens import Tokens
 
@@ -21,6 +23,8 @@ class State:
     limits: Limits
     hosts: tuple[str, ...] = ()  # names this service is called by; empty: any
     metrics: Metrics = field(default_factory=Metrics)
+    leases: Leases = field(default_factory=Leases)
+    looks: SecondLooks = field(default_factory=SecondLooks)
     rates: Rates = field(init=False)
     uploads: Places = field(init=False)
 

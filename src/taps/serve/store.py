@@ -18,7 +18,7 @@ from taps.serve.blobs import Blobs
 from taps.serve.database import Database, database_url, is_url
 from taps.serve.disk import make_folder, write_durably
 from taps.serve.errors import ConflictError, NotFoundError
-from taps.serve.records import ANSWERED, OPEN, Event, Row, Stream
+from taps.serve.records import ANSWERED, LABELLED, OPEN, Event, Row, Stream
 from taps.serve.snapshots import Snapshots
 
 IDENTITY = "identity"  # the same in the database and in the folder: they belong together
@@ -211,6 +211,15 @@ class Store:
             rows = connection.execute(select(*_ROW).where(*where).order_by(order).limit(limit)).all()
         return [Row(*row) for row in rows]
 
+    def alike(self, stream: int, label: str) -> tuple[int, int]:
+        """Labelled images that the model took for a class, and how many of them it was right about."""
+        p = t.predictions.c
+        mine = [p.stream == stream, p.label == label, p.state.in_(LABELLED)]
+        with self.database.read() as connection:
+            all = connection.scalar(select(func.count()).where(*mine)) or 0
+            right = connection.scalar(select(func.count()).where(*mine, p.answer == p.label)) or 0
+        return all, right
+
     def counts(self, stream: int) -> dict[str, int]:
         """How many predictions there are in each state, and how many answers agreed with the model."""
         p = t.predictions.c
@@ -232,8 +241,9 @@ class Store:
     def let_go(self, stream: int, covered: int, now: float) -> int:
         """Remove the images of a stream that the rules no longer keep; how many files went.
 
-        Kept are the images of predictions after event `covered` (they may have to be replayed), of open and
-        of answered questions, of questions that ended less than `RETENTION` ago, and of the newest `RECENT`.
+        Kept are the images of predictions after event `covered` (they may have to be replayed), of open
+        questions, of labelled images, of questions that ended less than `RETENTION` ago, and of the newest
+        `RECENT`.
         """
         p = t.predictions.c
         with self.database.write() as connection:
@@ -243,7 +253,7 @@ class Store:
                 p.kept,
                 p.seq <= covered,
                 p.id <= newest - RECENT,
-                p.state.not_in([OPEN, ANSWERED]),
+                p.state.not_in([OPEN, *LABELLED]),
                 func.coalesce(p.ended_at, 0) < now - RETENTION,
             ]
             images = connection.scalars(select(p.image).distinct().where(*gone)).all()

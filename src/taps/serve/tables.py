@@ -66,7 +66,9 @@ predictions = Table(
     Column("entropy", Double, nullable=False),
     Column("threshold", Double),  # none: no threshold, the method never asks
     Column("seconds", Double, nullable=False),
-    Column("state", String(16), nullable=False),  # silent (not asked), open, answered, skipped, expired
+    Column(
+        "state", String(16), nullable=False
+    ),  # silent (not asked), open, answered, skipped, expired, corrected
     Column("deadline", Double),
     Column("answer", Text),
     Column("ended_by", String(64)),

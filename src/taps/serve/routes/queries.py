@@ -13,7 +13,7 @@ from taps.serve import schemas as s
 from taps.serve.auth import allow
 from taps.serve.errors import NotFoundError
 from taps.serve.live import Given, Live
-from taps.serve.records import OPEN, SILENT
+from taps.serve.records import LABELLED, OPEN, SILENT
 from taps.serve.state import state_of
 from taps.serve.tokens import Token
 
@@ -55,19 +55,19 @@ async def label(
     stream: str, id: Id, body: s.Label, request: Request, token: Expert, idempotency_key: Key = None
 ) -> s.Changed:
     """Answer a question. The same answer again changes nothing; another one takes its place."""
-    return await _do(request, stream, lambda live: live.label(id, body.label, token.id, idempotency_key))
+    return await change(request, stream, lambda live: live.label(id, body.label, token.id, idempotency_key))
 
 
 @router.post("/queries/{id}/skip")
 async def skip(stream: str, id: Id, request: Request, token: Expert) -> s.Changed:
     """Close a question without an answer."""
-    return await _do(request, stream, lambda live: live.skip(id, token.id))
+    return await change(request, stream, lambda live: live.skip(id, token.id))
 
 
 @router.post("/queries/{id}/undo")
 async def undo(stream: str, id: Id, request: Request, token: Expert) -> s.Changed:
     """Take an answer or a skip back; the question is open again."""
-    return await _do(request, stream, lambda live: live.undo(id, token.id))
+    return await change(request, stream, lambda live: live.undo(id, token.id))
 
 
 @router.get("/predictions", dependencies=[Depends(allow("label"))])
@@ -77,13 +77,16 @@ async def list_predictions(
     after: After = -1,
     limit: Limit = 100,
     newest: Annotated[bool, Query(description="The newest first.")] = False,
+    labelled: Annotated[bool, Query(description="Those with a label alone.")] = False,
 ) -> list[s.Prediction]:
     """Predictions on record."""
     service = state_of(request).service
     number = service.stream(stream).id
 
     def find() -> list[s.Prediction]:
-        rows = service.store.predictions(number, after=after, limit=limit, newest=newest)
+        rows = service.store.predictions(
+            number, states=LABELLED if labelled else (), after=after, limit=limit, newest=newest
+        )
         return [s.Prediction.of(row) for row in rows]
 
     return await run_in_threadpool(find)
@@ -125,6 +128,7 @@ def media_type(data: bytes) -> str:
     return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else "application/octet-stream"
 
 
-async def _do(request: Request, stream: str, act: Callable[[Live], Given]) -> s.Changed:
+async def change(request: Request, stream: str, act: Callable[[Live], Given]) -> s.Changed:
+    """Have the owner of a stream change a question, and tell what it is now."""
     given = await asyncio.wrap_future(state_of(request).service.send(stream, act))
     return s.Changed(prediction=s.Prediction.of(given.row), changed=given.changed)

@@ -10,10 +10,11 @@ from fastapi.concurrency import run_in_threadpool
 
 from taps.serve import schemas as s
 from taps.serve.auth import allow, caller
-from taps.serve.records import ANSWERED, EXPIRED, OPEN, SKIPPED
+from taps.serve.records import ANSWERED, CORRECTED, EXPIRED, OPEN, SKIPPED
 from taps.serve.service import Beginning
 from taps.serve.state import state_of
 from taps.serve.tokens import ROLES, Token
+from taps.serve.why import asking
 
 router = APIRouter(prefix="/v1/streams", tags=["streams"])
 
@@ -68,8 +69,10 @@ async def show_stats(stream: str, request: Request) -> s.Stats:
         answered=counts.get(ANSWERED, 0),
         skipped=counts.get(SKIPPED, 0),
         expired=counts.get(EXPIRED, 0),
+        corrected=counts.get(CORRECTED, 0),
         agreed=counts["agreed"],
         events=learner["seq"],
+        asking=asking(service.stream(stream)),
         learner=learner,
     )
 

@@ -1,0 +1,100 @@
+"""For the labelling page: questions on lease, labels nobody asked for, pictures, and what answers changed."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from PIL import Image
+
+from taps.images.decode import load_image
+from taps.serve import schemas as s
+from taps.serve.auth import allow
+from taps.serve.records import LABELLED, OPEN, Row
+from taps.serve.routes.queries import Expert, Id, Key, change
+from taps.serve.state import state_of
+from taps.serve.why import explain
+
+router = APIRouter(prefix="/v1/streams/{stream}", tags=["labelling"])
+
+CONSIDERED = 1000  # open questions, the oldest first
+
+
+@router.post("/queries/lease", dependencies=[Depends(allow("label"))])
+async def lease(stream: str, body: s.Wish, request: Request) -> list[s.Question]:
+    """Hold some questions for a while: nobody else is given them. Call again to renew, or for more."""
+    state = state_of(request)
+    service, found = state.service, state.service.stream(stream)
+    summary = await asyncio.wrap_future(service.send(stream, lambda live: live.summary()))
+
+    def hold() -> list[s.Question]:
+        rows = {row.id: row for row in service.store.predictions(found.id, states=[OPEN], limit=CONSIDERED)}
+        held = state.leases.take(found.id, body.holder, list(rows), body.count, body.first)
+        return [
+            s.Question(
+                prediction=s.Prediction.of(rows[id]),
+                why=explain(found, service.store, rows[id], summary),
+                until=until,
+            )
+            for id, until in held.items()
+        ]
+
+    return await run_in_threadpool(hold)
+
+
+@router.post("/predictions/{id}/label")
+async def label_prediction(
+    stream: str, id: Id, body: s.Label, request: Request, token: Expert, idempotency_key: Key = None
+) -> s.Changed:
+    """Label an image, whether somebody was asked about it or not; the model learns from it all the same."""
+    return await change(
+        request, stream, lambda live: live.label(id, body.label, token.id, idempotency_key, unasked=True)
+    )
+
+
+@router.get("/changes", dependencies=[Depends(allow("label"))])
+async def changes(
+    stream: str, request: Request, last: Annotated[int, Query(ge=1, le=100)] = 20
+) -> s.SecondLook:
+    """Look at the last images again: about which would the model now say something else than before?"""
+    state = state_of(request)
+    number = state.service.stream(stream).id
+
+    def find() -> list[Row]:
+        rows = state.service.store.predictions(number, limit=2 * last, newest=True)
+        return [row for row in rows if row.kept and row.state not in LABELLED][:last]
+
+    return await state.looks.look(state.service, stream, await run_in_threadpool(find))
+
+
+@router.get(
+    "/predictions/{id}/picture",
+    dependencies=[Depends(allow("label"))],
+    response_class=Response,
+    responses={200: {"content": {"image/jpeg": {}}}},
+)
+async def show_picture(
+    stream: str, id: Id, request: Request, size: Annotated[int, Query(ge=32, le=2048)] = 1600
+) -> Response:
+    """The image as any browser can show it, no wider or higher than `size`, while it is kept."""
+    service = state_of(request).service
+    number = service.stream(stream).id
+
+    def draw() -> bytes:
+        data = service.store.blobs.read(service.store.prediction(number, id).image)
+        return smaller(data, size)
+
+    data = await run_in_threadpool(draw)
+    return Response(data, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=86400"})
+
+
+def smaller(data: bytes, size: int) -> bytes:
+    """An image as JPEG, within a square."""
+    image = Image.fromarray(load_image(data))
+    image.thumbnail((size, size))
+    made = io.BytesIO()
+    image.save(made, "JPEG", quality=88)
+    return made.getvalue()

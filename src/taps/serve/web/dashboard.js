@@ -1,0 +1,239 @@
+// The dashboard of one stream: read once, then kept up to date by events.
+
+import { Refused, follow, get, signedIn } from "/web/api.js";
+import { band, bars, dot, frame, legend, line, nothing } from "/web/charts.js";
+import { $, count, element, interval, plural, shape, share } from "/web/draw.js";
+
+const WINDOW = 500; // predictions drawn
+const LOGGED = 50; // events shown
+const CONFUSED = 8; // classes in the table
+
+const stream = decodeURIComponent(location.pathname.split("/").at(-1));
+const base = `/v1/streams/${encodeURIComponent(stream)}`;
+const rows = new Map(); // the last predictions by id
+const labelled = new Map(); // those with a label, by id
+let stats = null;
+
+const newest = (map, most) => {
+  for (const id of [...map.keys()].sort((a, b) => b - a).slice(most)) map.delete(id);
+};
+const sorted = (map) => [...map.values()].sort((a, b) => a.id - b.id);
+
+function take(prediction) {
+  rows.set(prediction.id, prediction);
+  if (prediction.answer !== null) labelled.set(prediction.id, prediction);
+  else labelled.delete(prediction.id);
+}
+
+function draw() {
+  newest(rows, WINDOW);
+  newest(labelled, 1000);
+  const answered = sorted(labelled).filter(({ asked }) => asked).sort((a, b) => a.ended_at - b.ended_at);
+  drawTiles();
+  $("#accuracy").replaceChildren(...accuracy(answered));
+  $("#score").replaceChildren(...score(sorted(rows)));
+  $("#budget").replaceChildren(...budget(sorted(rows)));
+  $("#memory").replaceChildren(memory());
+  $("#confusion").replaceChildren(confusion(sorted(labelled)));
+  $("#latency").replaceChildren(...latency(sorted(rows)));
+}
+
+function drawTiles() {
+  const { seen, asked, open, answered, agreed, corrected, asking } = stats;
+  const [low, high] = interval(agreed, answered);
+  const tiles = [
+    ["Images", count(seen), ""],
+    ["Questions", count(asked), seen ? `${(100 * asked / seen).toFixed(1)} % of the images` : ""],
+    ["Waiting", count(open), open ? "for an expert" : "none"],
+    ["Answered", count(answered), corrected ? `and ${count(corrected)} corrected unasked` : ""],
+    ["Right among answered", answered ? share(agreed / answered) : "–",
+      answered ? `${share(low)} to ${share(high)}, at 95 %` : "no answer yet"],
+    ["Budget", asking ? (asking.budget === null ? `${+(100 * asking.rate).toFixed(1)} %` : count(asking.budget)) : "–",
+      asking ? (asking.budget === null ? "of the images" : "questions") : "this method never asks"],
+  ];
+  $("#tiles").replaceChildren(
+    ...tiles.map(([name, value, more]) =>
+      element("div", {}, element("dt", {}, name), element("dd", { class: "value" }, value), element("dd", {}, more))),
+  );
+  $("#notes").replaceChildren(...(stats.learner.notes ?? []).map((note) => element("li", {}, note)));
+  $("#counts").textContent = `${plural(seen, "image")} · ${plural(stats.events, "event")}`;
+}
+
+function accuracy(answered) {
+  if (answered.length < 2) return [nothing("Two answers are needed to draw this.")];
+  const first = Math.max(0, stats.answered - answered.length);
+  let right = 0;
+  const seen = answered.map(({ answer, label }, index) => {
+    right += answer === label;
+    return [first + index + 1, right / (index + 1), ...interval(right, index + 1)];
+  });
+  const [, now, low, high] = seen.at(-1);
+  const made = frame(
+    `Accuracy on ${plural(answered.length, "answered question")}: ${share(now)}, between ${share(low)} and ${share(high)}`,
+    { range: [first + 1, first + answered.length], label: "answer" },
+    { range: [0, 1], format: share },
+  );
+  band(made, seen.map(([x, , below]) => [x, below]), seen.map(([x, , , above]) => [x, above]), { class: "band" });
+  line(made, seen.map(([x, value]) => [x, value]), { class: "line" });
+  return [made.svg, legend(["line", "share that the model had right"], ["band", "its interval, at 95 %"])];
+}
+
+function score(all) {
+  const byEntropy = stats.asking?.rule === "entropy";
+  $("#score-note").textContent = byEntropy || !stats.asking
+    ? "Each dot is an image; what lies above the threshold is asked about while the budget lasts."
+    : `Each dot is an image. This stream asks by ${stats.asking.rule}, so there is no threshold to draw here.`;
+  if (!all.length) return [nothing("No image yet.")];
+  const most = Math.log(stats.learner.classes.length);
+  const made = frame(
+    `Uncertainty of the last ${plural(all.length, "image")}, ${count(all.filter(({ asked }) => asked).length)} of them asked about`,
+    { range: [all[0].id, Math.max(all.at(-1).id, all[0].id + 1)], label: "image" },
+    { range: [0, most], format: (value) => value.toFixed(1) },
+  );
+  for (const row of all.filter(({ asked }) => !asked)) dot(made, row.id, row.entropy, 2.5, { class: "quiet" });
+  for (const row of all.filter(({ asked }) => asked)) dot(made, row.id, row.entropy, 4, { class: "asked" });
+  const limits = all.filter(({ threshold }) => threshold !== null);
+  if (byEntropy && limits.length) line(made, limits.map(({ id, threshold }) => [id, Math.min(threshold, most)]), { class: "limit" });
+  const keys = [["quiet", "not asked"], ["asked", "asked"]];
+  return [made.svg, legend(...keys, ...(byEntropy ? [["limit", "threshold"]] : []))];
+}
+
+function budget(all) {
+  if (!stats.asking) return [nothing("This method never asks.")];
+  if (all.length < 2) return [nothing("Two images are needed to draw this.")];
+  let asked = stats.asked - all.filter((row) => row.asked).length;
+  const put = all.map((row) => [row.id, (asked += row.asked ? 1 : 0)]);
+  const allowed = all.map(({ id }) => [id, stats.asking.budget ?? stats.asking.rate * (id + 1)]);
+  const most = Math.max(asked, allowed.at(-1)[1], 1);
+  const made = frame(
+    `${plural(asked, "question")} for ${plural(stats.seen, "image")}; the budget allows ${count(allowed.at(-1)[1])}`,
+    { range: [all[0].id, all.at(-1).id], label: "image" },
+    { range: [0, most], format: (value) => (Number.isInteger(value) ? count(value) : "") },
+  );
+  line(made, allowed, { class: "limit" });
+  line(made, put, { class: "line" });
+  return [made.svg, legend(["line", "questions put"], ["limit", "budget"])];
+}
+
+function memory() {
+  const held = stats.learner.buffer_classes;
+  $("#memory-note").textContent = held
+    ? "Labelled images in the memory the model learns from."
+    : "Labels given so far.";
+  const counts = held ? Object.entries(held) : [...tally(sorted(labelled).map(({ answer }) => answer))];
+  const all = counts.filter(([, number]) => number > 0).sort((a, b) => b[1] - a[1]);
+  if (!all.length) return nothing("No label yet.");
+  const shown = all.slice(0, 15).map(([name, number]) => [name, number, count(number)]);
+  if (all.length > 15) {
+    const others = all.slice(15).reduce((sum, [, number]) => sum + number, 0);
+    shown.push([`${count(all.length - 15)} other classes`, 0, count(others)]);
+  }
+  return bars(`Labels by class: ${shown.slice(0, 5).map(([name, number]) => `${name} ${number}`).join(", ")}`, shown, all[0][1]);
+}
+
+const tally = (names) => names.reduce((counts, name) => counts.set(name, (counts.get(name) ?? 0) + 1), new Map());
+
+function confusion(all) {
+  if (!all.length) return nothing("No label yet.");
+  const wrong = tally(all.flatMap(({ answer, label }) => (answer === label ? [] : [answer, label])));
+  const seen = tally(all.flatMap(({ answer, label }) => [answer, label]));
+  const names = [...seen.keys()]
+    .sort((a, b) => (wrong.get(b) ?? 0) - (wrong.get(a) ?? 0) || seen.get(b) - seen.get(a))
+    .slice(0, CONFUSED);
+  const cells = tally(all.map(({ answer, label }) => JSON.stringify([answer, label])));
+  const most = Math.max(...cells.values());
+  const cell = (answer, label) => {
+    const number = cells.get(JSON.stringify([answer, label])) ?? 0;
+    const made = element("td", { class: number ? (answer === label ? "right" : "wrong") : null }, number ? count(number) : "·");
+    made.style.setProperty("--share", number / most);
+    return made;
+  };
+  return element(
+    "table",
+    {},
+    element("caption", { class: "unseen" }, "Answers against guesses"),
+    element("thead", {}, element("tr", {}, element("td", {}), ...names.map((name) => element("th", { scope: "col" }, name)))),
+    element("tbody", {}, ...names.map((answer) =>
+      element("tr", {}, element("th", { scope: "row" }, answer), ...names.map((label) => cell(answer, label))))),
+  );
+}
+
+function latency(all) {
+  const times = all.map(({ seconds }) => 1000 * seconds).sort((a, b) => a - b);
+  if (!times.length) return [nothing("No image yet.")];
+  const at = (part) => times[Math.min(times.length - 1, Math.floor(part * times.length))];
+  const top = Math.max(at(0.99), 1);
+  const bins = new Array(20).fill(0);
+  for (const time of times) bins[Math.min(19, Math.floor((20 * time) / top))]++;
+  const said = `Half take less than ${at(0.5).toFixed(0)} ms, 95 % less than ${at(0.95).toFixed(0)} ms`;
+  const most = Math.max(...bins);
+  const made = frame(said, { range: [0, top], label: "milliseconds" }, { range: [0, most], format: count });
+  bins.forEach((number, index) => {
+    const from = [made.atX((index * top) / 20) + 1, made.atY(number)];
+    const size = { width: made.atX(top / 20) - made.atX(0) - 2, height: made.atY(0) - made.atY(number) };
+    made.svg.append(shape("rect", { x: from[0], y: from[1], ...size, class: "fill" }));
+  });
+  return [made.svg, element("p", { class: "note" }, `${said}, over the last ${plural(times.length, "image")}.`)];
+}
+
+// Events
+
+const TOLD = {
+  predict: ({ prediction: p }) => `${p.name}: ${p.label}${p.asked ? ", and asks" : ""}`,
+  label: ({ prediction: p }) => `${p.name} is ${p.answer}${p.answer === p.label ? ", as it said" : `, not ${p.label}`}`,
+  undo: ({ prediction: p }) => `The label of ${p.name} was taken back`,
+  skip: ({ prediction: p }) => `${p.name} was skipped`,
+  reopen: ({ prediction: p }) => `${p.name} is open again`,
+  expire: ({ prediction: p }) => `Nobody answered about ${p.name} in time`,
+  classes: ({ value }) => `New: ${value.join(", ")}`,
+};
+
+function log(kind, data) {
+  const at = new Date(1000 * data.at);
+  const time = element("time", { datetime: at.toISOString() }, at.toLocaleTimeString());
+  $("#events").prepend(element("li", { class: kind }, time, element("b", {}, kind), TOLD[kind](data)));
+  while ($("#events").children.length > LOGGED) $("#events").lastElementChild.remove();
+}
+
+let waiting = 0;
+
+function heard(kind, data) {
+  if (data.prediction) take(data.prediction);
+  log(kind, data);
+  waiting ||= setTimeout(refresh, 1000);
+}
+
+async function refresh() {
+  waiting = 0;
+  try {
+    stats = await get(`${base}/stats`);
+    draw();
+  } catch (error) {
+    if (error instanceof Refused) $("#alert").textContent = error.message;
+  }
+}
+
+function connected(now) {
+  document.body.classList.toggle("lost", !now);
+  $("#connection").textContent = now ? "Live" : "Connection lost. Trying again …";
+}
+
+async function begin() {
+  $("#title").textContent = stream;
+  document.title = `${stream} · TAPS`;
+  $("#label").href = `/?stream=${encodeURIComponent(stream)}`;
+  await signedIn($("#sign-in"));
+  const streams = await get("/v1/streams");
+  $("#stream").replaceChildren(...streams.map(({ name }) => element("option", { value: name }, name)));
+  $("#stream").value = stream;
+  $("#stream").onchange = (event) => location.assign(`/streams/${encodeURIComponent(event.target.value)}`);
+  stats = await get(`${base}/stats`);
+  for (const row of await get(`${base}/predictions?newest=true&labelled=true&limit=1000`)) labelled.set(row.id, row);
+  for (const row of await get(`${base}/predictions?newest=true&limit=${WINDOW}`)) rows.set(row.id, row);
+  draw();
+  follow(stream, Math.max(0, stats.events - 20), { event: heard, live: connected });
+}
+
+begin().catch((error) => {
+  $("#alert").textContent = error instanceof Refused ? error.message : "The service does not answer; load the page again.";
+});

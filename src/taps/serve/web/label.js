@@ -1,0 +1,437 @@
+// The labelling page: one question at a time, the next ones already here, answers kept until they are saved.
+
+import { Refused, follow, get, post, signedIn } from "/web/api.js";
+import { $, count, element, plural } from "/web/draw.js";
+import { Finder } from "/web/finder.js";
+import { pictureOf, showGuesses, showQuestion, tile } from "/web/view.js";
+
+const HELD = 3; // the question shown, and two that are loaded before they are needed
+const RENEW = 30_000; // milliseconds between renewals of the leases,
+const AWAKE = 90_000; // while somebody has done something within so many
+const AGAIN = 1_500; // milliseconds until an answer that could not be saved is sent again
+const SHOWN = 24; // last predictions
+
+const random = () => Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16)).join("");
+const holder = random();
+
+let stream = "";
+let base = "";
+let classes = [];
+let stats = null;
+let queue = []; // questions held; the first one is on the screen
+const outbox = []; // what was decided and is not saved yet, in order
+const saved = []; // what was saved, to be taken back
+const done = new Set(); // questions that are over for this page
+const recent = new Map(); // the last predictions by id
+const changed = new Map(); // what the model would say of them now, where that is something else
+let live = null;
+let acted = Date.now();
+let renewed = 0;
+
+const pause = (time) => new Promise((resolve) => setTimeout(resolve, time));
+const say = (text) => ($("#last").textContent = text);
+const complain = (text) => ($("#alert").textContent = text);
+
+// Calls that come while one runs are made into one more afterwards.
+function single(act) {
+  let running = null;
+  let wanted = null;
+  return function run(...given) {
+    if (running) {
+      wanted = given;
+      return running;
+    }
+    running = act(...given).finally(() => {
+      const next = wanted;
+      running = wanted = null;
+      if (next) run(...next);
+    });
+    return running;
+  };
+}
+
+// What a failed request means: true where the service could not be reached or asks to wait.
+async function isPassing(error) {
+  if (!(error instanceof Refused)) return true;
+  if (error.status !== 401) return error.status === 429 || error.status >= 500;
+  await signedIn($("#sign-in"));
+  return true;
+}
+
+// Questions
+
+const refill = single(async (first = null) => {
+  try {
+    const wish = { holder, count: Math.min(HELD + outbox.length, 20), first };
+    const held = await post(`${base}/queries/lease`, wish);
+    arrange(held.filter(({ prediction }) => !done.has(prediction.id)), first);
+    renewed = Date.now();
+  } catch (error) {
+    if (!(await isPassing(error))) complain(error.message);
+  }
+});
+
+function arrange(held, first) {
+  const shown = first ?? queue[0]?.prediction.id;
+  const same = held.find(({ prediction }) => prediction.id === shown);
+  if (shown !== undefined && !same) say("That question went to somebody else.");
+  queue = same ? [same, ...held.filter((question) => question !== same)] : held;
+  for (const { prediction } of queue) new Image().src = pictureOf(stream, prediction, 1600);
+  render();
+}
+
+let onScreen = null;
+
+function render() {
+  const question = queue[0];
+  $("#question").hidden = !question;
+  $("#empty").hidden = Boolean(question);
+  if (question && onScreen !== question.prediction.id) {
+    showQuestion(stream, question, answer);
+    finder.clear();
+    $("#spoken").textContent = spokenOf(question.prediction);
+  }
+  if (!question) showEmpty();
+  if (onScreen !== (question?.prediction.id ?? null)) {
+    onScreen = question?.prediction.id ?? null;
+    if (!document.querySelector("dialog[open]")) $(question ? "#question" : "#empty").focus({ preventScroll: true });
+    if (question && window.scrollY > 200) window.scrollTo({ top: 0 });
+  }
+  for (const button of document.querySelectorAll(".undo")) button.hidden = !saved.length && !outbox.length;
+}
+
+const spokenOf = ({ name, top }) =>
+  `Next image: ${name}. ` + top.map(({ label }, index) => `${index + 1}: ${label}`).join(", ");
+
+function showEmpty() {
+  const waiting = (stats?.open ?? 0) - outbox.length;
+  if (!stats) return;
+  if (!stats.seen) tellEmpty("No image has come yet", "Questions show up here by themselves.");
+  else if (waiting > 0)
+    tellEmpty("Others are on it", `${plural(waiting, "open question")} ${waiting === 1 ? "is" : "are"} with other experts.`);
+  else tellEmpty("Nothing to answer now", "The next question shows up here by itself.");
+}
+
+function tellEmpty(title, text) {
+  $("#empty-title").textContent = title;
+  $("#empty-text").textContent = text;
+}
+
+// Answers
+
+function answer(label) {
+  decide({ kind: "label", label });
+}
+
+function decide(act) {
+  const question = queue.shift();
+  if (!question) return;
+  const id = question.prediction.id;
+  done.add(id);
+  outbox.push({ ...act, id, question, key: random() });
+  say(act.kind === "skip" ? "Skipped." : `Saving “${act.label}” …`);
+  render();
+  send();
+}
+
+const send = single(async () => {
+  while (outbox.length) {
+    const act = outbox[0];
+    try {
+      await perform(act);
+      settle(act);
+      saved.push(act);
+      told(act);
+    } catch (error) {
+      if (await isPassing(error)) {
+        complain("Not saved yet: the service does not answer. Your answers are kept here and sent when it is back.");
+        await pause(AGAIN);
+        continue;
+      }
+      settle(act);
+      complain(`Not saved: ${error.message}`);
+    }
+  }
+  render();
+  await refill();
+});
+
+function settle(act) {
+  const place = outbox.indexOf(act);
+  if (place >= 0) outbox.splice(place, 1);
+}
+
+function perform({ kind, id, label, key }) {
+  if (kind === "skip") return post(`${base}/queries/${id}/skip`);
+  return post(`${base}/predictions/${id}/label`, { label }, { "Idempotency-Key": key });
+}
+
+function told(act) {
+  complain("");
+  say(act.kind === "skip" ? "Skipped." : `Saved: “${act.label}”.`);
+  if (act.kind === "label") look(act);
+}
+
+// After an answer: what would the model say now of the last images?
+const look = single(async (act) => {
+  const word = act ? `Saved: “${act.label}”. ` : "";
+  try {
+    const found = await get(`${base}/changes?last=20`);
+    for (const { id, now } of found.changed) {
+      if (recent.get(id)?.label === now) changed.delete(id);
+      else changed.set(id, now);
+    }
+    if (found.looked)
+      say(`${word}${count(found.changed.length)} of the last ${plural(found.looked, "prediction")} changed.`);
+    if (found.changed.length) drawRecent();
+  } catch (error) {
+    await isPassing(error);
+  }
+});
+
+async function undo() {
+  const waiting = outbox.at(-1);
+  if (waiting && (outbox.length > 1 || !live)) {
+    settle(waiting);
+    return bringBack(waiting);
+  }
+  if (waiting) await send();
+  const act = saved.pop();
+  if (!act) return;
+  try {
+    await post(`${base}/queries/${act.id}/undo`);
+    bringBack(act);
+  } catch (error) {
+    if (await isPassing(error)) saved.push(act);
+    complain(`Nothing was taken back: ${error instanceof Refused ? error.message : "the service does not answer."}`);
+    render();
+  }
+}
+
+function bringBack(act) {
+  complain("");
+  say(act.kind === "skip" ? "No longer skipped." : `Taken back: “${act.label}”.`);
+  if (!act.question) return;
+  done.delete(act.id);
+  queue.unshift(act.question);
+  render();
+  refill(act.id);
+}
+
+// A new class
+
+async function addClass(name, label) {
+  const found = await post(`${base}/classes`, { names: [name] });
+  classes = found.classes;
+  label(classes.at(-1));
+}
+
+function openAdd(name = "") {
+  if (!queue.length) return;
+  $("#add .problem").textContent = "";
+  $("#add-name").value = name;
+  $("#add").showModal();
+}
+
+$("#add-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const name = $("#add-name").value.trim();
+  if (!name) return;
+  try {
+    await addClass(name, (label) => {
+      $("#add").close();
+      answer(label);
+    });
+  } catch (error) {
+    $("#add .problem").textContent = error instanceof Refused ? error.message : "The service does not answer; try again.";
+  }
+});
+
+// The last predictions, and correcting one of them
+
+let correcting = null;
+
+function openCorrection(prediction) {
+  correcting = prediction;
+  const image = $("#correct-image");
+  image.hidden = !prediction.has_image;
+  if (prediction.has_image) image.src = pictureOf(stream, prediction, 800);
+  image.alt = `The image to correct, ${prediction.name}`;
+  $("#correct-name").textContent = prediction.name;
+  $("#correct .problem").textContent = "";
+  showGuesses($("#correct-guesses"), prediction, correct, 5);
+  correctFinder.clear();
+  $("#correct").showModal();
+}
+
+async function correct(label) {
+  const { id } = correcting;
+  try {
+    await post(`${base}/predictions/${id}/label`, { label }, { "Idempotency-Key": random() });
+    saved.push({ kind: "label", id, label, question: null });
+    $("#correct").close();
+    told({ kind: "label", label });
+    render();
+  } catch (error) {
+    const passing = await isPassing(error);
+    $("#correct .problem").textContent = passing ? "The service does not answer; try again." : error.message;
+  }
+}
+
+function noteRecent(prediction) {
+  if (prediction.state !== "silent") changed.delete(prediction.id);
+  recent.set(prediction.id, prediction);
+  for (const id of [...recent.keys()].sort((a, b) => b - a).slice(SHOWN)) recent.delete(id);
+  drawRecentSoon();
+}
+
+let drawing = 0;
+const drawRecentSoon = () => (drawing ||= setTimeout(drawRecent, 400));
+
+// The grid keeps still while somebody points at it or goes through it by keyboard.
+function drawRecent() {
+  clearTimeout(drawing);
+  drawing = 0;
+  const list = $("#recent");
+  if (list.matches(":hover, :focus-within")) return drawRecentSoon();
+  const rows = [...recent.values()].sort((a, b) => b.id - a.id);
+  $("#recent-section").hidden = !rows.length;
+  list.replaceChildren(...rows.map((row) => tile(stream, row, changed.get(row.id), openCorrection)));
+}
+
+// What happens elsewhere
+
+function heard(kind, { prediction }) {
+  countSoon();
+  if (kind === "classes") return;
+  if (!prediction) return;
+  noteRecent(prediction);
+  const mine = queue.some((question) => question.prediction.id === prediction.id);
+  if (mine && prediction.state !== "open") {
+    queue = queue.filter((question) => question.prediction.id !== prediction.id);
+    say("That question was answered elsewhere.");
+    render();
+  }
+  if (prediction.state === "open") done.delete(prediction.id);
+  if (queue.length < HELD) refill();
+}
+
+function connected(now) {
+  if (now === live) return;
+  const before = live;
+  live = now;
+  document.body.classList.toggle("lost", !now);
+  $("#connection").textContent = now ? "Live" : "Connection lost. Trying again …";
+  if (now && before === false) {
+    complain("");
+    send();
+    refill();
+    countSoon();
+  }
+}
+
+let counting = 0;
+const countSoon = () => (counting ||= setTimeout(readCounts, 500));
+
+async function readCounts() {
+  counting = 0;
+  try {
+    stats = await get(`${base}/stats`);
+  } catch (error) {
+    return void (await isPassing(error));
+  }
+  classes = stats.learner.classes;
+  $("#counts").textContent =
+    `${count(stats.open)} waiting · ${count(stats.answered + stats.corrected)} labelled · ${plural(stats.seen, "image")}`;
+  document.title = `${stats.open ? `(${stats.open}) ` : ""}Label ${stream} · TAPS`;
+  if (!queue.length) showEmpty();
+}
+
+// Keys
+
+const KEYS = {
+  n: () => openAdd(),
+  s: () => decide({ kind: "skip" }),
+  u: () => undo(),
+  "?": () => openHelp(),
+  "/": () => finder.focus(),
+};
+
+function key(event) {
+  acted = Date.now();
+  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || !$("#keys-on").checked) return;
+  if (event.target.matches("input:not([type=checkbox]), select, textarea")) return;
+  const dialog = document.querySelector("dialog[open]");
+  if (dialog && dialog.id !== "correct") return;
+  const guesses = $(dialog ? "#correct-guesses" : "#guesses");
+  const act = /^[1-9]$/.test(event.key)
+    ? () => (dialog || queue.length) && guesses.children[Number(event.key) - 1]?.firstElementChild.click()
+    : dialog ? null : KEYS[event.key.toLowerCase()];
+  if (!act) return;
+  event.preventDefault();
+  act();
+}
+
+function openHelp() {
+  $("#help").showModal();
+}
+
+function remembered(name, otherwise) {
+  try {
+    return localStorage.getItem(name) ?? otherwise;
+  } catch {
+    return otherwise;
+  }
+}
+
+const finder = new Finder($("#finder"), {
+  names: () => classes,
+  choose: answer,
+  add: openAdd,
+  leave: () => $("#question").focus({ preventScroll: true }),
+});
+const correctFinder = new Finder($("#correct-finder"), { names: () => classes, choose: correct });
+
+function listen() {
+  document.addEventListener("keydown", key);
+  document.addEventListener("pointerdown", () => {
+    acted = Date.now();
+    if (acted - renewed > AWAKE && stream) refill();
+  });
+  $("#new").onclick = () => openAdd();
+  $("#skip").onclick = () => decide({ kind: "skip" });
+  $("#help-button").onclick = openHelp;
+  for (const button of document.querySelectorAll(".undo")) button.onclick = undo;
+  for (const button of document.querySelectorAll("dialog .close"))
+    button.onclick = () => button.closest("dialog").close();
+  $("#keys-on").checked = remembered("taps-keys", "on") === "on";
+  $("#keys-on").onchange = (event) => localStorage.setItem("taps-keys", event.target.checked ? "on" : "off");
+  $("#stream").onchange = (event) => location.assign(`/?stream=${encodeURIComponent(event.target.value)}`);
+  addEventListener("beforeunload", (event) => outbox.length && event.preventDefault());
+  addEventListener("pagehide", () => stream && post(`${base}/queries/lease`, { holder, count: 0 }).catch(() => {}));
+  setInterval(() => queue.length && !document.hidden && Date.now() - acted < AWAKE && refill(), RENEW);
+}
+
+async function begin() {
+  listen();
+  await signedIn($("#sign-in"));
+  const streams = await get("/v1/streams");
+  const wanted = new URLSearchParams(location.search).get("stream");
+  stream = (streams.find(({ name }) => name === wanted) ?? streams[0])?.name ?? "";
+  $("#stream").replaceChildren(...streams.map(({ name }) => element("option", { value: name }, name)));
+  if (!stream) {
+    $("#empty").hidden = false;
+    return tellEmpty("There is no stream yet", "Make one over HTTP, or let “taps label FOLDER” do it for you.");
+  }
+  $("#stream").value = stream;
+  base = `/v1/streams/${encodeURIComponent(stream)}`;
+  $("#dashboard").href = `/streams/${encodeURIComponent(stream)}`;
+  await readCounts();
+  follow(stream, stats.events, { event: heard, live: connected });
+  for (const row of await get(`${base}/predictions?newest=true&limit=${SHOWN}`)) noteRecent(row);
+  await refill();
+}
+
+begin().catch(async (error) => {
+  complain(error instanceof Refused ? error.message : "The service does not answer; load the page again.");
+});

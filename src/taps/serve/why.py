@@ -1,0 +1,90 @@
+"""Why a question was put, in words and numbers a person can follow."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from taps.methods.registry import method_settings
+from taps.methods.settings import Asking
+from taps.serve import schemas as s
+from taps.serve.records import Row, Stream
+from taps.serve.store import Store
+
+RULES = {
+    "random": "It was drawn by lot, so that the answers are a fair sample.",
+    "leverage": "It is unlike the images that were answered so far.",
+    "coverage": "There are few answers yet for the classes it may be.",
+    "density": "The model is unsure, and many images look like this one.",
+}
+
+
+def explain(stream: Stream, store: Store, row: Row, summary: dict[str, Any]) -> s.Why:
+    """Why the expert is asked about this image.
+
+    Args:
+        stream: How it began.
+        store: Where the answers are.
+        row: The prediction.
+        summary: What the learner says of itself now.
+    """
+    settings = method_settings(stream.method, stream.settings)
+    rule = rule_of(settings)
+    highest = math.log(len(summary["classes"]))
+    threshold = row.threshold if rule == "entropy" else None
+    alike, right = store.alike(stream.id, row.label)
+    asked = summary["asked"]
+    text, allowed = budget_of(settings, asked, summary["seen"])
+    return s.Why(
+        rule=rule,
+        text=text_of(rule, row, threshold, settings.views),
+        entropy=row.entropy,
+        threshold=threshold,
+        highest=highest,
+        budget=text,
+        asked=asked,
+        allowed=allowed,
+        alike=alike,
+        alike_right=right,
+    )
+
+
+def asking(stream: Stream) -> s.Asking | None:
+    """By what rule a stream's method asks, and how often; None where it never does."""
+    settings = method_settings(stream.method, stream.settings)
+    if not isinstance(settings, Asking):
+        return None
+    budget = settings.budget if isinstance(settings.budget, int) else None
+    return s.Asking(rule=rule_of(settings), rate=settings.rate, budget=budget)
+
+
+def rule_of(settings: Any) -> str:
+    """What the choice of this question was made on."""
+    if getattr(settings, "policy", "") == "random":
+        return "random"
+    return str(getattr(settings, "ask_by", "entropy"))
+
+
+def text_of(rule: str, row: Row, threshold: float | None, views: int) -> str:
+    """The reason in one sentence."""
+    if rule == "margin" and len(row.top) > 1:
+        (first, high), (second, low) = row.top[:2]
+        return f"“{first}” and “{second}” are close: {high:.0%} and {low:.0%}."
+    if rule in RULES:
+        return RULES[rule]
+    began = "Seen in parts, the model is unsure" if views > 1 else "The model is unsure"
+    if threshold is None:
+        return f"{began}: its uncertainty is {row.entropy:.2f}."
+    return f"{began}: its uncertainty is {row.entropy:.2f}, and it asks above {threshold:.2f}."
+
+
+def budget_of(settings: Any, asked: int, seen: int) -> tuple[str, float]:
+    """What is left of the budget, in words, and how many questions it has room for so far."""
+    if isinstance(settings.budget, int):
+        return (
+            f"{max(settings.budget - asked, 0):,} of {settings.budget:,} questions are left.",
+            settings.budget,
+        )
+    share = asked / seen if seen else 0.0
+    allowed = settings.rate * seen
+    return f"{asked:,} questions for {seen:,} images: {share:.1%}, of {settings.rate:.1%} allowed.", allowed

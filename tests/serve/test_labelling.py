@@ -1,0 +1,191 @@
+"""Leases, labels nobody asked for, second looks, pictures: what the labelling page is made of."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from taps import Learner
+from taps.clip import Clip
+from taps.serve.leases import Leases
+from taps.serve.service import Service
+from tests.serve.conftest import ASKING, CLASSES, beginning, client_of, png
+from tests.serve.test_routes import S, ask, begin, send
+
+ANNE, BERT = "anne-0001", "bert-0001"
+
+
+def lease(http: TestClient, holder: str, count: int = 2, **more: object) -> list[int]:
+    answer = http.post(f"{S}/queries/lease", json={"holder": holder, "count": count, **more})
+    assert answer.status_code == 200, answer.text
+    return [each["prediction"]["id"] for each in answer.json()]
+
+
+def test_two_experts_never_hold_the_same_question(http: TestClient) -> None:
+    begin(http)
+    waiting = ask(http, 5)
+    anne, bert = lease(http, ANNE), lease(http, BERT)
+    assert anne == waiting[:2]
+    assert bert == waiting[2:4]
+    assert lease(http, ANNE) == anne
+    http.post(f"{S}/queries/{anne[0]}/label", json={"label": "cat"})
+    assert lease(http, ANNE) == [anne[1], waiting[4]]
+    assert lease(http, BERT, first=anne[1]) == bert  # another's is not given away
+    assert lease(http, ANNE, 0) == []
+    assert lease(http, BERT, first=anne[1]) == [anne[1], bert[0]]
+
+
+def test_a_lease_ends_and_the_question_is_free() -> None:
+    now = [0.0]
+    leases = Leases(10.0, lambda: now[0])
+    assert leases.take(1, ANNE, [4, 7], 2) == {4: 10.0, 7: 10.0}
+    assert leases.take(1, BERT, [4, 7], 2) == {}
+    assert leases.take(2, BERT, [4], 2) == {4: 10.0}  # another stream
+    now[0] = 9.0
+    leases.take(1, ANNE, [4, 7], 1)
+    now[0] = 11.0
+    assert leases.take(1, BERT, [4, 7], 2) == {7: 21.0}
+    now[0] = 19.5
+    assert leases.take(1, BERT, [4, 7], 2) == {7: 29.5, 4: 29.5}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b", "c"]), st.sets(st.integers(0, 9)), st.integers(0, 4), st.integers(0, 6)
+        )
+    )
+)
+def test_no_question_is_ever_held_twice(steps: list[tuple[str, set[int], int, int]]) -> None:
+    now = [0.0]
+    leases, holds = Leases(10.0, lambda: now[0]), {}
+    for holder, open, count, passed in steps:
+        now[0] += passed
+        taken = leases.take(1, holder, sorted(open), count)
+        others = {
+            id for who, held in holds.items() if who != holder for id, end in held.items() if end > now[0]
+        }
+        assert not others & taken.keys()
+        assert set(taken) <= open
+        assert len(taken) == min(count, len(open - others))
+        holds = {who: {id: end for id, end in held.items() if id in open} for who, held in holds.items()}
+        holds[holder] = taken
+
+
+def test_a_question_says_why(http: TestClient, service: Service) -> None:
+    service.create(beginning("sure", settings={"views": 2, "policy": "fixed", "tau0": 0.0, "rate": 0.2}), "x")
+    service.create(beginning("close", method="zero_shot+", settings={"rate": 0.9, "ask_by": "margin"}), "x")
+    for stream in ("sure", "close"):
+        for number in range(4):
+            http.post(f"/v1/streams/{stream}/predict", content=png(number))
+    sure, close = (
+        http.post(f"/v1/streams/{stream}/queries/lease", json={"holder": ANNE}).json()[0]
+        for stream in ("sure", "close")
+    )
+    assert sure["why"]["rule"] == "entropy"
+    assert f"{sure['prediction']['entropy']:.2f}, and it asks above 0.00" in sure["why"]["text"]
+    assert sure["why"]["budget"] == "4 questions for 4 images: 100.0%, of 20.0% allowed."
+    first, second = close["prediction"]["top"][:2]
+    assert first["label"] in close["why"]["text"]
+    assert f"{second['probability']:.0%}" in close["why"]["text"]
+    assert close["why"]["threshold"] is None
+
+
+def test_how_many_like_it_were_answered(http: TestClient, service: Service) -> None:
+    service.create(beginning(settings={"views": 2, "policy": "fixed", "tau0": 0.0}), "x")
+    said = [send(http, number) for number in range(8)]
+    for each, label in zip(said[:6], ["cat", "cat", "dog", "dog", "ship", "ship"], strict=True):
+        http.post(f"{S}/queries/{each['id']}/label", json={"label": label})
+    for question in http.post(f"{S}/queries/lease", json={"holder": ANNE}).json():
+        mine = question["prediction"]["label"]
+        alike = [
+            label
+            for each, label in zip(said, ["cat", "cat", "dog", "dog", "ship", "ship"], strict=False)
+            if each["label"] == mine
+        ]
+        assert (question["why"]["alike"], question["why"]["alike_right"]) == (len(alike), alike.count(mine))
+
+
+def test_an_image_nobody_was_asked_about_is_corrected(http: TestClient, service: Service, tiny: Clip) -> None:
+    begin(http, settings={**ASKING, "policy": "fixed", "tau0": 99.0})
+    for number in range(5):
+        send(http, number)
+    assert http.post(f"{S}/queries/3/label", json={"label": "dog"}).status_code == 404
+    changed = http.post(f"{S}/predictions/3/label", json={"label": "dog"}).json()
+    assert (changed["prediction"]["state"], changed["prediction"]["asked"]) == ("corrected", False)
+    stats = http.get(f"{S}/stats").json()
+    assert (stats["asked"], stats["answered"], stats["corrected"], stats["learner"]["answered"]) == (
+        0,
+        0,
+        1,
+        1,
+    )
+    rows = list(csv.DictReader(io.StringIO(http.get(f"{S}/export?what=labels").text)))
+    assert [(row["id"], row["answer"], row["asked"]) for row in rows] == [("3", "dog", "0")]
+    plain = Learner(tiny, CLASSES, seed=1, **ASKING | {"policy": "fixed", "tau0": 0.0})
+    for number in range(5):
+        plain.predict_one(png(number))
+    plain.learn_one(3, "dog")
+    expected = plain.predict_one(png(5)).probs
+    answer = {each["label"]: each["probability"] for each in send(http, 5)["top"]}
+    assert [answer[name] for name in CLASSES] == pytest.approx(expected.tolist(), abs=0)
+    undone = http.post(f"{S}/queries/3/undo").json()["prediction"]
+    assert (undone["state"], undone["answer"]) == ("silent", None)
+    assert http.get(f"{S}/queries").json() == []
+    assert http.post(f"{S}/predictions/3/label", json={"label": "cat"}).json()["changed"]
+
+
+def test_a_learner_that_keeps_no_images_says_so(http: TestClient) -> None:
+    begin(http, settings={**ASKING, "policy": "fixed", "tau0": 99.0, "recent": 0})
+    send(http, 0)
+    refused = http.post(f"{S}/predictions/0/label", json={"label": "dog"})
+    assert refused.status_code == 409
+    assert "was not asked about" in refused.json()["detail"]
+
+
+def test_corrections_survive_a_restart(http: TestClient, service: Service, tiny: Clip) -> None:
+    begin(http, settings={**ASKING, "policy": "fixed", "tau0": 99.0})
+    for number in range(3):
+        send(http, number)
+    http.post(f"{S}/predictions/1/label", json={"label": "ship"})
+    expected = service.owner("pets").live.keeper.learner().state_dict()["values"]
+    service.stop()
+    with Service(service.store, tiny) as again:
+        for client in client_of(again):
+            assert client.get(f"{S}/predictions/1").json()["answer"] == "ship"
+            assert again.owner("pets").live.keeper.learner().state_dict()["values"] == expected
+
+
+def test_changes_are_told_once(http: TestClient, service: Service) -> None:
+    begin(http, settings={**ASKING, "policy": "fixed", "tau0": 0.0})
+    said = {each["id"]: each["label"] for each in (send(http, number) for number in range(8))}
+    before = service.owner("pets").live.keeper.learner().state_dict()["values"]
+    assert http.get(f"{S}/changes").json() == {"looked": 8, "changed": []}
+    assert service.owner("pets").live.keeper.learner().state_dict()["values"] == before
+    for id in range(4):
+        http.post(f"{S}/queries/{id}/label", json={"label": "ship" if said[id] != "ship" else "dog"})
+    found = http.get(f"{S}/changes").json()
+    assert found["looked"] == 4
+    learner = service.owner("pets").live.keeper.learner()
+    expected = {id: learner.predict_again(id, png(id)).label for id in range(4, 8)}
+    assert {each["id"]: each["now"] for each in found["changed"]} == {
+        id: label for id, label in expected.items() if label != said[id]
+    }
+    assert http.get(f"{S}/changes").json()["changed"] == []
+
+
+def test_pictures_fit_and_are_jpeg(http: TestClient) -> None:
+    begin(http)
+    made = io.BytesIO()
+    Image.new("RGB", (300, 100), (200, 30, 30)).save(made, "TIFF")
+    id = http.post(f"{S}/predict", content=made.getvalue()).json()["id"]
+    answer = http.get(f"{S}/predictions/{id}/picture?size=150")
+    with Image.open(io.BytesIO(answer.content)) as image:
+        assert (image.format, image.size) == ("JPEG", (150, 50))
+    assert http.get(f"{S}/predictions/{id}/picture?size=5000").status_code == 422
