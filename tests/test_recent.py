@@ -1,4 +1,4 @@
-"""Labels for images nobody was asked about, and second looks: both against learners that did it the plain way."""
+"""Labels for images nobody was asked about, and second looks, against learners that did it plainly."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from taps.serve.tokens import Tokens
 from tests.serve import postgres
 
 CLASSES = ["cat", "dog", "ship"]
-ASKING = {"views": 2, "policy": "random", "rate": 0.5, "buffer": 6}
+ASKING = {"views": 2, "policy": "random", "rate": 0.5, "buffer": 6, "recent": 8}
 
 
 def png(number: int, size: tuple[int, int] = (24, 20)) -> bytes:

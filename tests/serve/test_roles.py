@@ -19,6 +19,8 @@ BODIES = {
     "/v1/streams/{stream}/predict": {"content": png(1)},
     "/v1/streams/{stream}/queries/{id}/label": {"json": {"label": "cat"}},
     "/v1/streams/{stream}/classes": {"json": {"names": ["new"]}},
+    "/v1/streams/{stream}/queries/lease": {"json": {"holder": "somebody"}},
+    "/v1/streams/{stream}/predictions/{id}/label": {"json": {"label": "cat"}},
     "/v1/tokens": {"json": {"name": "x", "roles": ["label"]}},
 }
 WORDS = {
