@@ -395,3 +395,38 @@ def test_a_policy_by_name_decides_as_the_one_made_by_hand(settings, make):
     assert {type(decision.ask) for decision in decisions} == {bool}
     assert (named.asked, named.seen, named.skipped) == (sum(d.ask for d in decisions), 698, 2)
     assert named.state_dict() == by_hand.state_dict()
+
+
+def test_skipped_samples_and_coins_have_a_threshold_too():
+    for policy, threshold in (
+        (Dynamic(tau0=1.5), 1.5),
+        (Quantile(tau0=1.5), 1.5),
+        (Random(0.5), 0.0),
+        (Fixed(1.5), 1.5),
+    ):
+        decision = policy.decide(math.nan)
+        assert decision.ask is False
+        assert decision == Decision(False, threshold)
+    coins = [Random(0.5).decide(1.0) for _ in range(3)]
+    assert {coin.threshold for coin in coins} == {0.0}
+
+
+def test_the_share_from_which_on_it_is_stricter_belongs_to_the_stricter_side():
+    policy = Dynamic(rate=0.5, warmup=2, tau0=0.5)
+    assert policy.rate == 0.5
+    assert policy.decide(1.0).ask
+    threshold = policy.decide(0.2).threshold  # one of two asked: just half, so the top quarter counts
+    assert threshold == pytest.approx(0.6 + 0.6744898 * math.sqrt(0.32))
+
+
+def test_entropies_all_the_same_are_asked_about_at_the_rate_exactly():
+    policy = Quantile(rate=0.25, warmup=1)
+    asked = [t for t in range(1, 101) if policy.decide(0.7).ask]
+    assert asked == list(range(1, 101, 4))
+
+
+def test_all_of_a_stream_is_summarised_and_a_window_is_kept():
+    for window, kept in ((None, {"rows", "until_merge"}), (30, {"recent"})):
+        state = Quantile(window=window).state_dict()
+        (quantiles,) = [value for value in state.values() if isinstance(value, dict)]
+        assert set(quantiles) == kept
