@@ -164,7 +164,16 @@ def test_a_damaged_newest_state_does_not_push_the_whole_one_out(tmp_path: Path, 
     else:
         write_json(tmp_path / INDEX, index | {"values": index["values"] | {"seed": 77}})
     checkpoint.save(tmp_path, state(3), {}, model())
-    assert read_json(tmp_path / PREVIOUS)["values"]["seen"] == 1
+    kept = read_json(tmp_path / PREVIOUS)
+    assert kept["values"]["seen"] == 1
+    assert (tmp_path / kept["tensors"]).is_file()
+    assert "\n" not in (tmp_path / PREVIOUS).read_text().rstrip("\n")
+
+
+def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StateError, match=r"/file/out cannot be written \("):
+        checkpoint.save(tmp_path / "file" / "out", state(), {}, model())
 
 
 def test_what_belongs_to_a_state_is_checked_with_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
