@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import nullcontext
 from typing import Any, cast
 
 import numpy as np
@@ -207,12 +209,13 @@ def test_where_experts_are_asked_first_their_answer_is_the_prediction(clock: Clo
 
 
 def test_broken_images_are_told_and_left(clock: Clock) -> None:
-    session = make_session(clock, [0, -1, 2])
-    seen: list[Streamed] = []
-    assert follow(session, progress=lambda streamed, tally: seen.append(streamed))
-    assert told(session).of("broken") == [("broken", {"t": 1, "path": "1.png", "error": "not an image"})]
-    assert seen[1] == Streamed(1, "1.png")
-    assert (session.tally.position, session.tally.broken, session.tally.known) == (3, 1, 2)
+    session = make_session(clock, [0, -1, 2, -1])
+    seen: list[tuple[Streamed, Tally]] = []
+    assert follow(session, progress=lambda *heard: seen.append(heard))
+    broken = ("broken", {"t": 1, "path": "1.png", "error": "not an image"})
+    assert told(session).of("broken")[0] == broken
+    assert seen[1] == (Streamed(1, "1.png"), session.tally)
+    assert (session.tally.position, session.tally.broken, session.tally.known) == (4, 2, 2)
     assert [row[1] for row in told(session).of("row")] == [0, 2]
 
 
@@ -284,8 +287,10 @@ def test_late_answers_of_a_person_are_saved_at_once(clock: Clock) -> None:
 def test_questions_that_waited_are_put_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     learner, record = FakeLearner(clock, ()), FakeRecord(clock)
     learner.pending = (FIRST_ID + 2,)
+    record.folder = "the run's"
     events = [{"event": "broken", "t": 0}, {"event": "predicted", "id": FIRST_ID + 2, "t": 5}]
-    monkeypatch.setattr("taps.stream.loop.read_events", lambda folder: iter(events))
+    found = {"the run's": events}
+    monkeypatch.setattr("taps.stream.loop.read_events", lambda folder: iter(found[folder]))
     stream = FakeStream(clock, [0, 1, 2, 3, 4, 6])
     late = Delayed(Person({2: 1}), 4)
     parts = (cast(Any, learner), cast(Any, stream), cast(Any, record), Tally())
@@ -317,3 +322,51 @@ def test_images_decoded_ahead_come_in_order_and_broken_ones_in_their_place(clock
     assert follow(session, ahead=ahead)
     assert [call[1] for call in told(session).of("commit")] == [1, 3, 4]
     assert session.tally.broken == 1
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_images_are_decoded_ahead_by_one_thread(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, missing: int
+) -> None:
+    calls: list[tuple[Any, ...]] = []
+
+    def fetch(places: range, image: Any, **how: Any) -> Iterator[Any]:
+        calls.append((places, how))
+        for t in places[: len(places) - missing]:
+            future: Future[PixelArray] = Future()
+            future.set_result(image(t))
+            yield future
+
+    monkeypatch.setattr("taps.stream.loop.prefetch", fetch)
+    session = make_session(clock, [0, 1, 2])
+    with nullcontext() if not missing else pytest.raises(ValueError, match="zip"):
+        follow(session, ahead=4)
+    assert calls == [(range(3), {"threads": 1, "depth": 4})]
+
+
+def test_ctrl_c_waits_for_the_truth_and_not_for_a_person(clock: Clock) -> None:
+    raised: list[bool] = []
+
+    class Interrupted(Person):
+        def answer(self, query: Query) -> int | str | None:
+            try:
+                session.interrupt._handle(2, None)
+            except KeyboardInterrupt:
+                raised.append(True)
+            return super().answer(query)
+
+    session = make_session(clock, [0], asks=(0,), wrap=lambda truth: Interrupted({0: 0}))
+    follow(session)
+    oracle = Interrupted({0: 0})
+    oracle.repeatable = True  # type: ignore[attr-defined]
+    session = make_session(clock, [0], asks=(0,), wrap=lambda truth: oracle)
+    with pytest.raises(KeyboardInterrupt):
+        follow(session)
+    assert raised == [True]
+    assert session.tally.answered == 1  # it was heard, and waited for
+
+
+def test_an_answer_to_an_image_of_an_earlier_run_has_no_place(clock: Clock) -> None:
+    session = make_session(clock, [0])
+    assert session.learn(7, "cat") == 2
+    assert told(session).told == [("answered", {"id": 7, "t": None, "answer": 2, "label": "cat"})]
