@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from taps import Learner
 from taps.clip import Clip
+from taps.errors import StateError
 from taps.stream.record import COLUMNS, EVENTS, PREDICTIONS, Pace, Record, read_events
 from taps.stream.tally import Tally
 from taps.types import PixelArray, Prediction
@@ -48,6 +50,10 @@ def test_any_name_comes_back_from_its_row(tmp_path: Path, name: str) -> None:
         record.row(1, "plain.png", prediction(), predicted="bee")
     with (tmp_path / PREDICTIONS).open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         assert [row["path"] for row in csv.DictReader(file)] == [name, "plain.png"]
+    data = (tmp_path / PREDICTIONS).read_bytes()
+    assert b"\r\n" not in data  # each line ends as text files here do
+    assert data.splitlines()[-1] == b"1,plain.png,bee,,,0.625123,1.23457,0.987654,1,0.012346,"
+    assert b"0.012346,\n" in data or b'"0.012346",""\n' in data
 
 
 def test_a_committed_prediction_is_told_whole_and_at_once(tmp_path: Path) -> None:
@@ -201,3 +207,42 @@ def test_what_a_second_opening_finds(
     with closing(Record(tmp_path)) as fresh:  # no checkpoint: begun anew
         assert fresh.position == 0
         assert list(read_events(tmp_path)) == []
+
+
+def test_files_are_on_the_disk_when_a_checkpoint_speaks_of_them(
+    tmp_path: Path, tiny: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: dict[int, int] = {}
+    fsync = os.fsync
+
+    def spy(file: int) -> None:
+        fsync(file)
+        sizes[os.fstat(file).st_ino] = os.fstat(file).st_size
+
+    monkeypatch.setattr(os, "fsync", spy)
+    with closing(Record(tmp_path)) as record:
+        record.row(0, "0.png", prediction(), predicted="bee")
+        record.event("answered", id=0)
+        record.checkpoint(Learner(tiny, CLASSES, "zero_shot"), Tally(position=1))
+        for name in (PREDICTIONS, EVENTS):
+            status = (tmp_path / name).stat()
+            assert sizes[status.st_ino] == status.st_size > 0, name
+
+
+@pytest.mark.parametrize("name", [PREDICTIONS, EVENTS])
+def test_damage_is_told_with_what_to_do(tmp_path: Path, tiny: Clip, name: str) -> None:
+    with closing(Record(tmp_path)) as record:
+        record.event("answered", id=0)
+        record.checkpoint(Learner(tiny, CLASSES, "zero_shot"), Tally(position=1))
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-2])
+    with pytest.raises(StateError) as caught:
+        Record(tmp_path)
+    told = str(caught.value)
+    assert f"{name} is damaged (its checksum does not match)" in told
+    assert told.endswith(f"); remove {tmp_path} to do this run again.")
+
+
+def test_a_run_that_was_never_saved_has_nothing_to_forget(tmp_path: Path) -> None:
+    with closing(Record(tmp_path)) as record:
+        record.forget()
+        record.forget()
