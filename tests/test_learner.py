@@ -15,7 +15,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import taps.learner
+import taps.ledger
 from taps import Learner, load_clip
 from taps.clip import Clip
 from taps.errors import ClassNameError, ImageError, QueryError, SettingsError, StateError
@@ -232,17 +232,58 @@ def test_settings_of_the_wrong_kind_are_refused(tiny: Clip, name: str, value: An
         Learner(tiny, CLASSES, "taps", prompts="coop", **{name: value})
 
 
-def test_an_image_not_asked_about_takes_no_answer(tiny: Clip, picture: Picture) -> None:
-    for settings_ in (
-        {"method": "zero_shot"},
-        {"policy": "fixed", "tau0": 99.0, "prompts": "coop", "views": 4},
-    ):
-        learner = Learner(tiny, CLASSES, **settings_)  # type: ignore[arg-type]
-        assert not learner.predict_one(picture(0)).ask
-        before = learner.state_dict()
-        with pytest.raises(QueryError, match="was not asked about"):
-            learner.learn_one(0, "cat")
-        assert same_state(learner.state_dict(), before)
+QUIET: dict[str, Any] = {"policy": "fixed", "tau0": 99.0, "views": 4}
+
+
+@pytest.mark.parametrize(
+    "settings_", [{"method": "zero_shot"}, {**QUIET, "recent": 0}, {**QUIET, "recent": 2, "prompts": "coop"}]
+)
+def test_an_image_nobody_asked_about_takes_no_answer_where_it_was_not_kept(
+    tiny: Clip, picture: Picture, settings_: dict[str, Any]
+) -> None:
+    learner = Learner(tiny, CLASSES, **settings_)
+    for number in range(3):
+        assert not learner.predict_one(picture(number)).ask
+    before = learner.state_dict()
+    with pytest.raises(QueryError, match="was not asked about"):
+        learner.learn_one(0, "cat")
+    assert same_state(learner.state_dict(), before)
+
+
+def test_a_label_nobody_asked_for_is_corrected_and_taken_back_like_any_other(
+    tiny: Clip, picture: Picture
+) -> None:
+    learner, silent = (Learner(tiny, CLASSES, "view_ensemble+", explore=0, **QUIET) for _ in range(2))
+    for each in (learner, silent):
+        for number in range(4):
+            each.predict_one(picture(number))
+    learner.learn_one(1, "ship")
+    learner.learn_one(1, "cat")
+    assert (learner.answered, learner.unasked, learner.corrected) == (1, 1, 1)
+    assert learner.undo(1) == "cat"
+    assert (learner.answered, learner.unasked, learner.pending) == (0, 0, ())
+    assert set(learner.recent) == set(silent.recent)  # no question was opened by taking it back
+    ends = [each.predict_one(picture(4)).probs.tobytes() for each in (learner, silent)]
+    assert ends[0] == ends[1]
+
+
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(stop=st.integers(0, 11), recent=st.integers(0, 5), data=st.data())
+def test_images_kept_for_a_label_are_the_last_ones_and_outlive_a_stop(
+    tiny: Clip, picture: Picture, tmp_path: Path, stop: int, recent: int, data: st.DataObject
+) -> None:
+    learner = Learner(tiny, CLASSES, "zero_shot+", policy="random", rate=0.3, recent=recent)
+    quiet = [number for number in range(stop) if not learner.predict_one(picture(number)).ask]
+    kept = tuple(quiet[len(quiet) - min(recent, len(quiet)) :])
+    assert learner.recent == kept
+    learner.save(tmp_path)
+    resumed = Learner.load(tmp_path, clip=tiny)
+    assert same_state(resumed.state_dict(), learner.state_dict())
+    for id in data.draw(st.permutations(kept), label="labelled"):
+        for each in (learner, resumed):
+            each.learn_one(id, answer_for(id))
+    assert bits(resumed.predict_one(picture(50))) == bits(learner.predict_one(picture(50)))
+    assert same_state(resumed.state_dict(), learner.state_dict())
 
 
 def test_a_resumed_learner_still_knows_what_was_answered(
@@ -353,7 +394,7 @@ def test_memory_does_not_grow_with_the_stream(
 def test_questions_nobody_answers_do_not_pile_up(
     tiny: Clip, picture: Picture, monkeypatch: pytest.MonkeyPatch, augmix: bool
 ) -> None:
-    monkeypatch.setattr(taps.learner, "PENDING", 5)
+    monkeypatch.setattr(taps.ledger, "PENDING", 5)
     learner = Learner(tiny, CLASSES, prompts="coop", views=8, policy="fixed", tau0=0.0, augmix=augmix)
     for number in range(8):
         assert learner.predict_one(picture(number)).ask
@@ -373,7 +414,7 @@ def test_questions_nobody_answers_do_not_pile_up(
         "pixels": torch.uint8,
         "feature": torch.float32,
     }
-    item = learner._pending[11]
+    item = learner.ledger.pending[11]
     for value in (item.pixels, item.feature):
         assert value is not None
         assert value.untyped_storage().nbytes() == value.numel() * value.element_size()
@@ -539,13 +580,13 @@ def test_views_that_wait_for_an_answer_are_bounded(
 ) -> None:
     learner = waiting_with_views(tiny, maple_prompts)
     one = learner.settings.views * 3 * tiny.config.image_size**2
-    monkeypatch.setattr(taps.learner, "PENDING_BYTES", 3 * one)
+    monkeypatch.setattr(taps.ledger, "PENDING_BYTES", 3 * one)
     for number in range(5):
         learner.predict_one(picture(number))
     assert learner.pending == (2, 3, 4)
     for id in learner.pending:
         learner.learn_one(id, 0)
-    monkeypatch.setattr(taps.learner, "PENDING_BYTES", one - 1)
+    monkeypatch.setattr(taps.ledger, "PENDING_BYTES", one - 1)
     learner.predict_one(picture(5))
     assert learner.pending == (5,)  # one question can always wait
     learner.learn_one(5, 0)
@@ -561,7 +602,7 @@ def test_views_wait_in_host_memory(picture: Picture) -> None:
         learner.predict_one(picture(number))
     twin = copy.deepcopy(learner)
     for each in (learner, twin):
-        assert {item.views.device.type for item in each._pending.values()} == {"cpu"}  # type: ignore[union-attr]
+        assert {item.views.device.type for item in each.ledger.pending.values()} == {"cpu"}  # type: ignore[union-attr]
         for id in each.pending:
             each.learn_one(id, id % 3)
     assert learner.predict_one(picture(9)).probs.tolist() == twin.predict_one(picture(9)).probs.tolist()

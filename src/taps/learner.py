@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import operator
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,17 @@ import torch
 from taps import checkpoint
 from taps.active.decision import Decision, Policy
 from taps.active.policy import make_policy
-from taps.adapt.memory import ReplayItem, on_host, replay_item_from, replay_item_tensors, views_bytes
 from taps.clip import Clip
 from taps.errors import ClassNameError, QueryError, SettingsError, StateError
 from taps.images.decode import load_image
 from taps.images.views import make_views, sample_generator
+from taps.ledger import Ledger
 from taps.methods.base import Snapshot
 from taps.methods.registry import find_method, method_settings
 from taps.methods.settings import Asking
 from taps.prompts.classifier import check_classes, readable
 from taps.types import Prediction
 
-PENDING = 1000  # questions that may wait for an answer at one time
-PENDING_BYTES = 1 << 30  # of the views they hold, for methods that need them: about 110 questions of 64 views
 POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget")
 
 
@@ -44,15 +41,6 @@ def check_seed(seed: int) -> int:
     if plain is None or plain < 0:
         raise SettingsError(f"The seed is {seed!r}; it must be a whole number from 0 on.")
     return plain
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer that can still be taken back; `asked` is false where it was given without a question."""
-
-    label: int
-    item: ReplayItem
-    asked: bool = True
 
 
 class Learner:
@@ -94,11 +82,8 @@ class Learner:
         self.method = find_method(method).build(clip, self.classes, self.settings, seed)
         self.policy = self._make_policy(len(self.classes))
         self.seen = 0
-        self.answered = self.undone = self.corrected = 0
-        self._pending: OrderedDict[int, ReplayItem] = OrderedDict()
-        self._recent: OrderedDict[int, ReplayItem] = OrderedDict()  # the last ones nobody was asked about
-        self._answers: OrderedDict[int, Answer] = OrderedDict()  # the last ones, to be taken back
-        self._done: OrderedDict[int, None] = OrderedDict()  # the last questions that were answered
+        self.answered = self.unasked = self.undone = self.corrected = 0
+        self.ledger = Ledger(self.settings.recent if self.method.asks else 0, self.settings.undo)
 
     @property
     def order(self) -> str:
@@ -112,7 +97,12 @@ class Learner:
     @property
     def pending(self) -> tuple[int, ...]:
         """Ids of the questions that wait for an answer, the oldest first."""
-        return tuple(self._pending)
+        return tuple(self.ledger.pending)
+
+    @property
+    def recent(self) -> tuple[int, ...]:
+        """Ids of the images that nobody asked about and `learn_one` takes a label for, the oldest first."""
+        return tuple(self.ledger.recent)
 
     def predict_one(self, image: Any) -> Prediction:
         """Predict one image and decide at once whether to ask for its label.
@@ -140,10 +130,7 @@ class Learner:
         seconds = time.perf_counter() - began
         id, self.seen = self.seen, self.seen + 1
         if output.item is not None:
-            if decision.ask:
-                self._keep(self._pending, id, output.item, PENDING)
-            elif self.settings.recent:
-                self._keep(self._recent, id, output.item, self.settings.recent)
+            self.ledger.keep(id, output.item, decision.ask)
         return Prediction(
             id, index, self.classes[index], probs, output.entropy, decision.threshold, decision.ask, seconds
         )
@@ -163,39 +150,27 @@ class Learner:
             self.load_state_dict(state)
 
     def learn_one(self, id: int, label: str | int) -> None:
-        """Take in an expert's answer.
-
-        The last `recent` images (a setting) that nobody was asked about may be labelled as well.
+        """Take in an expert's answer: to a question, or about one of the last images nobody asked about.
 
         A second answer for the same image, of another class, takes the place of the first, which is undone;
-        of the same class, it changes nothing.
+        of the same class, it changes nothing. A label nobody asked for takes nothing from the budget.
 
         Args:
-            id: Of the prediction that asked, or of a recent one.
+            id: Of the prediction.
             label: The class, by name or index.
         """
         index = self.class_index(label)
         id = self._known_id(id)
-        if id in self._answers:
-            if self._answers[id].label == index:
+        if id in self.ledger.given:
+            if self.ledger.given[id].label == index:
                 return
             self.undo(id)
             self.undone, self.corrected = self.undone - 1, self.corrected + 1
-        asked = id in self._pending
-        held = self._pending if asked else self._recent
-        if id not in held:
-            raise QueryError(self._why_not(id))
-        self.method.learn(id, index, held[id])
+        self.method.learn(id, index, self.ledger.item(id))
+        self.ledger.answer(id, index)
         self.answered += 1
-        self._done[id] = None
-        self._answers[id] = Answer(index, held.pop(id), asked)
-        for old in [old for old in self._answers if not self.method.remembers(old)]:
-            del self._answers[old]  # it left the buffer: nothing is left to be taken back
-        size = sum(views_bytes(answer.item) for answer in self._answers.values())
-        while len(self._answers) > self.settings.undo or size > PENDING_BYTES:
-            size -= views_bytes(self._answers.popitem(last=False)[1].item)
-        while len(self._done) > PENDING:
-            self._done.popitem(last=False)
+        self.unasked += not self.ledger.given[id].asked
+        self.ledger.shorten([old for old in self.ledger.given if not self.method.remembers(old)])
 
     def undo(self, id: int) -> str:
         """Take an answer back, as if it had never been given; its question, if there was one, is open again.
@@ -204,24 +179,18 @@ class Learner:
         buffer, but for a sample that was evicted for it and prompts that carried over meanwhile: those stay.
 
         Args:
-            id: Of the prediction it was given for.
+            id: Of the prediction.
 
         Returns:
             The class that had been answered.
         """
         id = self._known_id(id)
-        if id not in self._answers:
-            raise QueryError(self._why_not_undone(id))
-        answer = self._answers[id]
-        self.method.forget(id, answer.label, answer.item)
-        del self._answers[id]
-        self._done.pop(id, None)
-        if answer.asked:
-            self._keep(self._pending, id, answer.item, PENDING)
-        else:
-            self._keep(self._recent, id, answer.item, self.settings.recent)
+        given = self.ledger.answered(id)
+        self.method.forget(id, given.label, given.item)
+        self.ledger.take_back(id)
         self.answered, self.undone = self.answered - 1, self.undone + 1
-        return self.classes[answer.label]
+        self.unasked -= not given.asked
+        return self.classes[given.label]
 
     def add_class(self, names: str | Sequence[str]) -> None:
         """Make room for classes that were not known when the stream began; what was learned stays.
@@ -275,7 +244,8 @@ class Learner:
             "seen": self.seen,
             "asked": self.asked,
             "answered": self.answered,
-            "pending": len(self._pending),
+            "unasked": self.unasked,
+            "pending": len(self.ledger.pending),
             "undone": self.undone,
             "corrected": self.corrected,
         }
@@ -297,21 +267,15 @@ class Learner:
         """The whole state: `tensors` by name, and `values` that JSON can hold."""
         snapshot = self.method.snapshot()
         tensors = {f"method.{name}": tensor for name, tensor in snapshot.tensors.items()}
-        for kind, items in (("pending", self._pending), ("recent", self._recent)):
-            for id, item in items.items():
-                tensors |= dict(replay_item_tensors(f"{kind}.{id}", item))
-        for id, answer in self._answers.items():
-            tensors |= dict(replay_item_tensors(f"answers.{id}", answer.item))
+        tensors |= self.ledger.tensors()
         values = {
             "method": self.method_name,
             "classes": list(self.classes),
             "seed": self.seed,
             "seen": self.seen,
             "answered": self.answered,
-            "pending": list(self._pending),
-            "recent": list(self._recent),
-            "done": list(self._done),
-            "answers": [[id, answer.label, answer.asked] for id, answer in self._answers.items()],
+            **self.ledger.values(),
+            "unasked": self.unasked,
             "undone": self.undone,
             "corrected": self.corrected,
             "policy": self.policy.state_dict() if self.policy else None,
@@ -339,19 +303,7 @@ class Learner:
                     f"The saved state has another {name} than this learner; "
                     "make the learner with `Learner.load`."
                 )
-        kept = {
-            name: value.cpu() if name.endswith(".views") else value.to(self.clip.device)
-            for name, value in tensors.items()
-            if name.startswith(("pending.", "recent.", "answers."))
-        }
-        pending, recent = (
-            OrderedDict((id, replay_item_from(f"{kind}.{id}", kept)) for id in values[kind])
-            for kind in ("pending", "recent")
-        )
-        answers = OrderedDict(
-            (id, Answer(label, replay_item_from(f"answers.{id}", kept), asked))
-            for id, label, asked in values["answers"]
-        )
+        ledger = self.ledger.restored(values, tensors, self.clip.device)
         under = "method."
         own = {name.removeprefix(under): value for name, value in tensors.items() if name.startswith(under)}
         before = self.method.snapshot()
@@ -363,9 +315,8 @@ class Learner:
             self.method.restore(before)
             raise
         self.seed, self.seen, self.answered = values["seed"], values["seen"], values["answered"]
-        self.undone, self.corrected = values["undone"], values["corrected"]
-        self._pending, self._recent, self._answers = pending, recent, answers
-        self._done = OrderedDict((id, None) for id in values["done"])
+        self.unasked, self.undone, self.corrected = values["unasked"], values["undone"], values["corrected"]
+        self.ledger = ledger
 
     def save(self, directory: str | Path, extra: dict[str, Any] | None = None) -> None:
         """Write the state, the settings and the name of the model; the model itself is not copied.
@@ -420,13 +371,6 @@ class Learner:
         learner.load_state_dict(state)
         return learner
 
-    def _keep(self, items: OrderedDict[int, ReplayItem], id: int, item: ReplayItem, limit: int) -> None:
-        """Keep an image until its label comes; of those that get none the oldest lapse: memory is bounded."""
-        items[id] = on_host(item)
-        held = sum(map(views_bytes, items.values()))
-        while len(items) > limit or (held > PENDING_BYTES and len(items) > 1):
-            held -= views_bytes(items.popitem(last=False)[1])
-
     def _make_policy(self, classes: int) -> Policy | None:
         if not self.method.asks:
             return None
@@ -446,17 +390,3 @@ class Learner:
                 f"There is no sample {given!r}; ids come from `predict_one`, {self.seen} so far."
             )
         return id
-
-    def _why_not(self, id: int) -> str:
-        if id in self._done:
-            return f"Sample {id} was answered before; an answer is taken once."
-        others = f" and the last {self.settings.recent} others" if self.settings.recent else ""
-        return (
-            f"Sample {id} was not asked about (or waits no longer); "
-            f"answer only predictions whose `ask` is true{others}."
-        )
-
-    def _why_not_undone(self, id: int) -> str:
-        if id in self._done:
-            return f"The answer for sample {id} is none of the last {len(self._answers)} that are remembered."
-        return f"Sample {id} has no answer that could be taken back."

@@ -34,7 +34,7 @@ def check_method(
 
     Args:
         factory: `factory(seed=0)` makes a fresh learner. Let its memory be small, so that it is full before
-            the stream ends, and let it ask often: `buffer=4, policy="fixed", tau0=0.0`.
+            the stream ends, and let it ask often: `buffer=4, recent=4, policy="fixed", tau0=0.0`.
         images: Decodable images to stream, again from the first after the last; made up when not given.
         length: How many images a stream has.
         tolerance: How far two runs may differ in a probability. 0 on a CPU; accelerators may need more.

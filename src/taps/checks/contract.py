@@ -6,13 +6,14 @@ import copy
 import json
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
 
 from taps.checks.footprint import footprint
-from taps.checks.harness import ContractError, Harness, answer, silence
+from taps.checks.harness import ContractError, Harness, Streaming, answer, silence
 from taps.checks.states import same_state, state_tensors
 from taps.errors import ImageError
 from taps.types import Prediction
@@ -58,22 +59,21 @@ def check_labels(harness: Harness, first: list[Prediction]) -> None:
 
 
 def check_answers(harness: Harness, first: list[Prediction]) -> None:
-    """Answers to questions never asked are refused; these, and an answer given again, change nothing."""
+    """What is refused leaves no trace: answers about images never seen, or that nobody asked about and that
+    are not kept. An answer given again changes nothing."""
     learner = harness.fresh()
     harness.walk(learner, answer, 0, 3)
-    before = learner.state_dict()
-    for id in (10**9, first[0].id):  # the first one was answered, or never asked about
+    for said in (None, *first[:3]):
+        id, before = 10**9 if said is None else said.id, learner.state_dict()
         try:
-            learner.learn_one(id, 0)
+            learner.learn_one(id, answer(id, len(first[0].probs)))
         except Exception:
             if not same_state(learner.state_dict(), before):
-                raise ContractError(
-                    f"An answer to question {id} was refused, but changed the state."
-                ) from None
+                raise ContractError(f"An answer for image {id} was refused, but changed the state.") from None
         else:
-            again = id == first[0].id and same_state(learner.state_dict(), before)
-            if not again:
-                raise ContractError(f"An answer was taken for question {id}, which was not open.")
+            taken = said is not None and (not said.ask or same_state(learner.state_dict(), before))
+            if not taken:
+                raise ContractError(f"An answer was taken for image {id}, which was not open to any.")
 
 
 def check_bad_images(harness: Harness, first: list[Prediction]) -> None:
@@ -138,10 +138,24 @@ def check_state(harness: Harness, first: list[Prediction]) -> None:
     resumed.load_state_dict(state)
     if not same_state(resumed.state_dict(), state):
         raise ContractError("A state that was loaded is not the state that comes out again.")
+    volunteered = [_volunteered(each, first[:middle]) for each in (stopped, resumed)]
+    if volunteered[0] != volunteered[1]:
+        raise ContractError("A resumed learner takes other labels for images nobody asked about.")
     went_on = harness.walk(stopped, answer, middle, harness.length)
     harness.equal(
         harness.walk(resumed, answer, middle, harness.length), went_on, "A resumed stream disagrees"
     )
+
+
+def _volunteered(learner: Streaming, first: list[Prediction]) -> list[int]:
+    """Give labels for images nobody asked about; ids of those that were taken."""
+    taken = []
+    for said in first:
+        if not said.ask:
+            with suppress(Exception):
+                learner.learn_one(said.id, answer(said.id, len(said.probs)))
+                taken.append(said.id)
+    return taken
 
 
 def check_saving(harness: Harness, first: list[Prediction]) -> None:

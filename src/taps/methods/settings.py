@@ -28,7 +28,7 @@ class Settings:
         augmix: Whether random views are also mixed with distorted copies of themselves.
         order: "predict_first" (the tables' protocol) or "ask_first" (the expert's answer is the prediction).
         undo: How many of the last answers can be taken back, where the method still remembers them.
-        recent: How many of the last images that nobody was asked about can be labelled all the same.
+        recent: How many of the last images that nobody asked about can still be given a label.
     """
 
     views = 1
@@ -36,7 +36,7 @@ class Settings:
     augmix = False
     order = "predict_first"
     undo = 100
-    recent = 0
+    recent = 100
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -129,7 +129,8 @@ class Asking(Settings):
             questions.
         order: "predict_first" (the tables' protocol) or "ask_first" (the expert's answer is the prediction).
         undo: How many of the last answers can be taken back, where the method still remembers them.
-        recent: How many of the last images that nobody was asked about can be labelled all the same.
+        recent: How many of the last images that nobody asked about can still be given a label; fewer where
+            their views take more than 128 MiB.
     """
 
     policy: str = setting("dynamic", choices=("dynamic", "quantile", "random", "fixed", "paced"))
@@ -143,7 +144,7 @@ class Asking(Settings):
     )
     order: str = setting("predict_first", choices=("predict_first", "ask_first"))
     undo: int = setting(100, at_least=0)
-    recent: int = setting(0, at_least=0)
+    recent: int = setting(100, at_least=0)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 from taps.errors import QueryError, TapsError
 from taps.images.decode import load_image
-from taps.learner import PENDING
+from taps.ledger import PENDING
 from taps.serve.errors import ConflictError, GoneError, NotFoundError, StoreDownError
 from taps.serve.keeper import RETRY, SETTLE, Keeper
 from taps.serve.records import (

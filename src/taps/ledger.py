@@ -1,0 +1,150 @@
+"""Which images may be labelled, and which answers can be taken back: bounded, however long the stream."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from taps.adapt.memory import ReplayItem, on_host, replay_item_from, replay_item_tensors, views_bytes
+from taps.errors import QueryError
+
+PENDING = 1000  # questions that may wait for an answer at one time
+PENDING_BYTES = 1 << 30  # of the views they hold, for methods that need them: about 110 questions of 64 views
+RECENT_BYTES = 1 << 27  # of the views of images that nobody asked about
+
+Items = OrderedDict[int, ReplayItem]
+
+
+@dataclass(frozen=True)
+class Given:
+    """An answer that can still be taken back.
+
+    Attributes:
+        label: The class.
+        item: What was kept of the image.
+        asked: Whether a question was put about it.
+    """
+
+    label: int
+    item: ReplayItem
+    asked: bool = True
+
+
+class Ledger:
+    """What is kept of the last images, by their ids.
+
+    Args:
+        recent: How many images that nobody asked about can still be labelled; the newest are kept.
+        undo: How many answers can be taken back.
+    """
+
+    def __init__(self, recent: int, undo: int) -> None:
+        self.most_recent, self.undo = recent, undo
+        self.pending: Items = OrderedDict()
+        self.recent: Items = OrderedDict()
+        self.given: OrderedDict[int, Given] = OrderedDict()
+        self.done: OrderedDict[int, None] = OrderedDict()  # the last images that were answered
+
+    def keep(self, id: int, item: ReplayItem, asked: bool) -> None:
+        """Keep an image until its label comes; the oldest go, so that memory does not grow."""
+        if asked:
+            self.pending[id] = on_host(item)
+            shorten(self.pending, PENDING, PENDING_BYTES, least=1)
+        elif self.most_recent:
+            self.recent[id] = on_host(item)
+            shorten(self.recent, self.most_recent, RECENT_BYTES, least=1)
+
+    def item(self, id: int) -> ReplayItem:
+        """What was kept of an image that has no answer."""
+        found = self.pending.get(id) or self.recent.get(id)
+        if found is None:
+            raise QueryError(self._why_not(id))
+        return found
+
+    def answer(self, id: int, label: int) -> None:
+        """An image has its label now."""
+        asked = id in self.pending
+        item = self.pending.pop(id) if asked else self.recent.pop(id)
+        self.given[id] = Given(label, item, asked)
+        self.done[id] = None
+        while len(self.done) > PENDING:
+            self.done.popitem(last=False)
+
+    def shorten(self, forgotten: list[int]) -> None:
+        """Let go of answers that the method no longer remembers, and of the oldest."""
+        for old in forgotten:
+            del self.given[old]
+        held = sum(views_bytes(given.item) for given in self.given.values())
+        while len(self.given) > self.undo or held > PENDING_BYTES:
+            held -= views_bytes(self.given.popitem(last=False)[1].item)
+
+    def answered(self, id: int) -> Given:
+        """The answer for an image, where it can still be taken back."""
+        if id in self.given:
+            return self.given[id]
+        if id in self.done:
+            raise QueryError(
+                f"The answer for sample {id} is none of the last {len(self.given)} that are remembered."
+            )
+        raise QueryError(f"Sample {id} has no answer that could be taken back.")
+
+    def take_back(self, id: int) -> None:
+        """An image has no label any more, and may be given another."""
+        given = self.given.pop(id)
+        self.done.pop(id, None)
+        self.keep(id, given.item, given.asked)
+
+    def _why_not(self, id: int) -> str:
+        if id in self.done:
+            return f"Sample {id} was answered before; an answer is taken once."
+        others = f" and the last {self.most_recent} others" if self.most_recent else ""
+        return (
+            f"Sample {id} was not asked about (or waits no longer); "
+            f"answer only predictions whose `ask` is true{others}."
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What is kept of the images."""
+        answered = {id: given.item for id, given in self.given.items()}
+        named = {"pending": self.pending, "recent": self.recent, "answers": answered}
+        return {
+            name: tensor
+            for part, items in named.items()
+            for id, item in items.items()
+            for name, tensor in replay_item_tensors(f"{part}.{id}", item)
+        }
+
+    def values(self) -> dict[str, Any]:
+        """Ids and labels, as plain values."""
+        return {
+            "pending": list(self.pending),
+            "recent": list(self.recent),
+            "done": list(self.done),
+            "answers": [[id, given.label, given.asked] for id, given in self.given.items()],
+        }
+
+    def restored(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor], device: Any) -> Ledger:
+        """One of the same size in a saved state; pixels go to the model's device, views stay on the host."""
+        kept = {
+            name: value.cpu() if name.endswith(".views") else value.to(device)
+            for name, value in tensors.items()
+            if name.startswith(("pending.", "recent.", "answers."))
+        }
+        other = Ledger(self.most_recent, self.undo)
+        for part, items in (("pending", other.pending), ("recent", other.recent)):
+            items.update((id, replay_item_from(f"{part}.{id}", kept)) for id in values[part])
+        for id, label, asked in values["answers"]:
+            other.given[id] = Given(label, replay_item_from(f"answers.{id}", kept), asked)
+        other.done.update((id, None) for id in values["done"])
+        return other
+
+
+def shorten(items: Items, most: int, most_bytes: int, least: int) -> None:
+    """Let the oldest go while there are too many, or their views take too much; `least` may stay anyway."""
+    held = sum(map(views_bytes, items.values()))
+    while len(items) > most or (held > most_bytes and len(items) > least):
+        held -= views_bytes(items.popitem(last=False)[1])
