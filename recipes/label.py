@@ -1,21 +1,15 @@
-"""What a label buys: accuracy by number of labels, method and rule for whom to ask (docs/label.md).
+"""What a label buys: accuracy by number of labels, rule and answers, on sets near and far (docs/label.md).
 
-    PYTHONPATH=src python3 recipes/label.py develop --data DIR --out OUT --views 1 --limit 800
-    PYTHONPATH=src python3 recipes/label.py final --data DIR --out OUT --views 1 --limit 4000
-    PYTHONPATH=src python3 recipes/label.py final --data DIR --out OUT --views 8 --limit 500
-    PYTHONPATH=src python3 recipes/label.py noise --data DIR --out OUT --views 1 --limit 800 --orders 20
-    PYTHONPATH=src python3 recipes/label.py time --data DIR --out OUT
+    PYTHONPATH=src python3 recipes/label.py encode --data DIR --out OUT
+    PYTHONPATH=src python3 recipes/label.py run --out OUT --jobs 15
+    PYTHONPATH=src python3 recipes/label.py time --out OUT
     PYTHONPATH=src python3 recipes/label.py page --out OUT --docs docs
 
-DIR holds the zips. `develop` runs on Tiny-ImageNet's val set (clean, corrupted, fewer classes, coarse names)
-and on corrupted Imagenette: every choice was made there. `final` runs once on caltech101-test and PACS.
-`noise` runs the development streams in many more orders, with right and with wrong answers.
-
-Views of an image are encoded once and stored: with a context in the text alone ("a photo of a", tuned) their
-features depend on neither order nor method. One view makes long streams cheap (zero-shot with the head);
-several are for `view_ensemble` and `taps`, with a head and without. The methods themselves, their steps,
-policies and heads, are run truly, one image after the other. Rows go to OUT/NAME-VIEWS.jsonl; a run that was
-stopped goes on where it was.
+DIR holds the zips. `encode` stores the features of 16 views of every image: at the prompts "a photo of a"
+they depend on neither order nor method. `run` sends every set through the methods truly, one image after the
+other, prediction first, and writes a row for each stream to OUT/rows.jsonl; a run that was stopped goes on
+where it was. Every choice was made on `CHOOSING`; the others were run once, at the end. OUT/before.jsonl,
+where there is one, has rows of an earlier version in the same form.
 Needs no typer and no rich; `page` needs matplotlib.
 """
 
@@ -36,6 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from label_probe import probe_accuracy
 
 import taps
 from taps.clip import Clip
@@ -44,80 +39,66 @@ from taps.head.head import Head
 from taps.images.views import make_views, sample_generator
 from taps.learner import Learner
 
-ORDERS = 5
-KEPT = 0.25  # of the views: with few of them a tenth would be none
-RULES = ("random", "entropy", "margin", "leverage", "coverage", "density")
-FINAL = {
+VIEWS, KEPT = 16, 0.25  # of the views: with few of them a tenth would be one
+PACS = ("photo", "art_painting", "cartoon", "sketch")
+FILES = {
+    "gtsrb": "gtsrb-test.zip",
+    "grocery": "grocery-test.zip",
+    "dtd": "dtd.zip",
+    "rsscn7": "rsscn7.zip",
+    "plantdoc": "plantdoc.zip",
+    "sign-digits": "sign-digits.zip",
     "caltech101": "caltech101-test.zip",
-    **{name: f"pacs.zip/{name}" for name in ("photo", "art_painting", "cartoon", "sketch")},
+    **{name: f"pacs.zip/{name}" for name in PACS},
+    "flowers102": "flowers102-test.zip",
+    "cub200": "cub200-test.zip",
+    "food101": "food101-test.zip",
+    "imagenette": "imagenette-val.zip",
 }
-DEVELOP = (
-    "tiny",
-    "tiny corrupted",
-    "tiny 40 classes",
-    "tiny coarse",
-    "tiny coarse sketch",
-    "imagenette corrupted",
-)
-COARSE = {
-    "dog": "Chihuahua|Yorkshire Terrier|Golden Retriever|Labrador Retriever|Standard Poodle",
-    "bird": "goose|black stork|king penguin|albatross",
-    "insect": "ladybug|fly|bee|grasshopper|stick insect|cockroach|praying mantis|dragonfly|monarch butterfly",
-    "car": "station wagon|convertible|limousine|sports car|police van|moving van",
-    "fruit": "orange|lemon|banana|pomegranate",
-    "monkey": "orangutan|chimpanzee|baboon",
-    "house": "barn|lighthouse|cliff dwelling|thatched roof",
-}
+MADE = ("tiny", "tiny corrupted", "tiny 40 classes", "imagenette corrupted")
+FAR = ("gtsrb", "grocery", "dtd", "rsscn7", "plantdoc", "sign-digits")
+DRAWN = ("caltech101", *PACS)
+NEAR = ("flowers102", "cub200", "food101", "imagenette", *MADE)
+CHOOSING = ("gtsrb", "dtd", "plantdoc", "art_painting", "sketch", "flowers102", "food101", *MADE[:3])
+SHORT = 2000  # images of a set at most, where it is not one of FAR and DRAWN
 
 
-def development_set(name: str, data: Path) -> Dataset:
-    """One of `DEVELOP`."""
+def find_set(name: str, data: Path) -> Dataset:
+    """One of `FILES` or `MADE`."""
+    if name in FILES:
+        return load_dataset(data / FILES[name])
     if name.startswith("imagenette"):
         return corrupt_dataset(load_dataset(data / "imagenette-val.zip"), "mix", severity=4, seed=3)
     tiny = load_dataset(data / "tiny-imagenet-val.zip")
-    if "coarse" in name:
-        tiny = coarse(tiny)
     if name == "tiny corrupted":
         return corrupt_dataset(tiny, "mix", severity=3, seed=3)
-    if name == "tiny coarse sketch":
-        return corrupt_dataset(tiny, "sketch", severity=2, seed=3)
     return subset_classes(tiny, 40, seed=0) if name == "tiny 40 classes" else tiny
 
 
-def coarse(tiny: Dataset) -> Dataset:
-    """Tiny-ImageNet's images under coarse names, as PACS has them."""
-    place = {name: k for k, names in enumerate(COARSE.values()) for name in names.split("|")}
-    new_label = {i: place[name] for i, name in enumerate(tiny.classes) if name in place}
-    part = tiny.take([i for i, sample in enumerate(tiny.samples) if sample.label in new_label])
-    return part.relabelled(tuple(COARSE), new_label)
-
-
-def encode(clip: Clip, dataset: Dataset, limit: int, views: int, file: Path) -> None:
-    """Features of the views of some of the images, labels and class names, into one file."""
-    chosen = np.random.default_rng(0).permutation(len(dataset))[:limit]
+def encode(name: str, data: Path, file: Path, model: str) -> None:
+    """Features of the views of the images, labels and class names, into one file."""
+    torch.set_num_threads(1)
+    clip, dataset = load_once(model), find_set(name, data)
+    limit = len(dataset) if name in FAR + DRAWN else SHORT
     features: list[torch.Tensor] = []
-    at_once = max(1, 64 // views)
-    for start in range(0, len(chosen), at_once):
-        some = chosen[start : start + at_once].tolist()
-        seen = [view(clip, dataset, index, views) for index in some]
+    chosen = np.random.default_rng(0).permutation(len(dataset))[:limit].tolist()
+    for start in range(0, len(chosen), 16):
+        some = chosen[start : start + 16]
+        seen = torch.cat([view(clip, dataset, index) for index in some]).to(clip.device)
         with torch.no_grad():
-            found = F.normalize(clip.encode_image(clip.preprocess(torch.cat(seen))).float(), dim=-1)
-        features += found.cpu().half().split(views)
+            found = F.normalize(clip.encode_image(clip.preprocess(seen)).float(), dim=-1)
+        features += found.cpu().half().split(VIEWS)
     labels = np.array([dataset.samples[i].label for i in chosen])
     part = file.with_suffix(".part.npz")
     np.savez(part, features=torch.stack(features).numpy(), labels=labels, classes=np.array(dataset.classes))
     part.replace(file)
+    print(f"encoded {name}: {len(chosen)} images", flush=True)
 
 
-def view(clip: Clip, dataset: Dataset, index: int, views: int) -> torch.Tensor:
+def view(clip: Clip, dataset: Dataset, index: int) -> torch.Tensor:
     """The views of one image, seeded by its place in the data set."""
-    return make_views(
-        dataset.image(index),
-        views=views,
-        **clip.config.framing,
-        generator=sample_generator(0, index),
-        device=clip.device,
-    )
+    generator = sample_generator(0, index)
+    return make_views(dataset.image(index), views=VIEWS, size=clip.config.image_size, generator=generator)
 
 
 def with_stored_features(clip: Clip, features: torch.Tensor) -> Clip:
@@ -134,27 +115,26 @@ def with_stored_features(clip: Clip, features: torch.Tensor) -> Clip:
 
 
 @cache
-def load_once(model: str) -> Clip:
+def load_once(model: str, device: str | None = None) -> Clip:
     """A worker runs many streams with one model."""
-    return taps.load_clip(model, device="cpu")
+    return taps.load_clip(model, device=device)
 
 
-def run_stream(
-    file: str, model: str, order: int, method: str, settings: dict[str, Any], noise: float
-) -> dict[str, Any]:
-    """One stream, predict first, then label; the questions are answered truly but for a share `noise`."""
+def run_stream(job: dict[str, Any], file: str, model: str) -> dict[str, Any]:
+    """One stream, predict first, then label; questions are answered truly but for a share `noise`."""
     torch.set_num_threads(1)
     held = np.load(file)
-    clip = load_once(model)
-    features = F.normalize(torch.from_numpy(held["features"]).float(), dim=-1)
     labels, classes = held["labels"], held["classes"].tolist()
-    learner = Learner(with_stored_features(clip, features), classes, method, seed=order, **settings)
-    chance = np.random.default_rng([order, 1])
-    right, inner, sure, losses, seconds = [], [], [], [], 0.0
-    record_inner(learner.method, inner)
-    permuted = np.random.default_rng(order).permutation(len(labels))
-    for id, index in enumerate(permuted.tolist()):
-        views = torch.full((settings.get("views", 1), 1), index)
+    places = stream_of(labels, job)
+    if job["method"] == "probe":
+        return {"images": len(places)} | probe_accuracy(held["features"], labels, places, **job["settings"])
+    features = F.normalize(torch.from_numpy(held["features"]).float(), dim=-1)
+    clip = with_stored_features(load_once(model, "cpu"), features)
+    learner = Learner(clip, classes, job["method"], seed=job["order"], **job["settings"])
+    chance = np.random.default_rng([job["order"], 1])
+    right, sure, losses, seconds = [], [], [], 0.0
+    for id, index in enumerate(places.tolist()):
+        views = torch.full((learner.settings.views, 1), index)
         began = time.perf_counter()
         output = learner.method.predict(views)
         score = output.entropy if output.score is None else output.score
@@ -165,33 +145,29 @@ def run_stream(
         sure.append(float(probs.max()))
         losses.append(-math.log(max(float(probs[labels[index]]), 1e-9)))
         if ask and output.item is not None:
-            wrong = chance.random() < noise
+            wrong = chance.random() < job["noise"]
             answer = int(chance.integers(len(classes))) if wrong else int(labels[index])
             learner.method.learn(id, answer, output.item)
     return {
         "images": len(right),
         "accuracy": 100 * float(np.mean(right)),
-        "accuracy_inside": 100 * float(np.mean(inner == labels[permuted])) if inner else None,
-        "second_half": 100 * float(np.mean(right[len(right) // 2 :])),
+        "last_quarter": 100 * float(np.mean(right[-(len(right) // 4) :])),
         "asked": learner.asked,
         "loss": float(np.mean(losses)),
         "calibration_error": 100 * calibration_error(np.array(sure), np.array(right)),
         "milliseconds": 1000 * seconds / len(right),
-        "summary": learner.method.summary(),
+        "summary": {k: v for k, v in learner.method.summary().items() if k.startswith("head_")},
     }
 
 
-def record_inner(method: Any, said: list[int]) -> None:
-    """Note what the method inside a head says: of `taps+`, plain `taps` with the very same labels."""
-    if hasattr(method, "inner"):
-        predict = method.inner.predict
-
-        def noted(views: torch.Tensor) -> Any:
-            output = predict(views)
-            said.append(int(output.probs.argmax()))
-            return output
-
-        method.inner.predict = noted
+def stream_of(labels: np.ndarray, job: dict[str, Any]) -> np.ndarray:
+    """Places of the images in the order they come in: at random, or class after class."""
+    order = job["order"]
+    places = np.random.default_rng(order).permutation(len(labels))[: job.get("limit")]
+    if job["sorted"]:
+        turn = np.random.default_rng([order, 2]).permutation(labels.max() + 1)
+        places = places[np.argsort(turn[labels[places]], kind="stable")]
+    return places
 
 
 def calibration_error(sure: np.ndarray, right: np.ndarray, bins: int = 15) -> float:
@@ -201,59 +177,73 @@ def calibration_error(sure: np.ndarray, right: np.ndarray, bins: int = 15) -> fl
     return float(sum(abs(sure[p].mean() - right[p].mean()) * len(p) for p in parts if len(p)) / len(right))
 
 
-def plans(what: str, views: int) -> Iterator[tuple[str, dict[str, Any], float, float]]:
-    """Method, settings, share of wrong answers and most orders of every run; what matters most first."""
-    yield "zero_shot", {}, 0.0, 1
-    if what == "noise":
-        for noise in (0.2, 0.0, 0.4):
-            yield "zero_shot+", {"rate": 0.05}, noise, math.inf
-        return
-    if views == 1:  # long streams: the head alone
-        for rate in (0.05, 0.01, 0.02, 0.10):
-            yield "zero_shot+", {"rate": rate}, 0.0, ORDERS
-        for rule in RULES[1:]:
-            yield "zero_shot+", {"rate": 0.05, "ask_by": rule}, 0.0, ORDERS
-        for noise in (0.2, 0.4):
-            yield "zero_shot+", {"rate": 0.05}, noise, ORDERS
-        return
-    many = {"views": views, "fraction": KEPT}
-    yield "view_ensemble", many, 0.0, 1
-    yield "view_ensemble+", {**many, "rate": 0.05}, 0.0, ORDERS
-    yield "taps+", {**many, "prompts": "hand", "rate": 0.05}, 0.0, ORDERS
-    yield "zero_shot+", {"rate": 0.05}, 0.0, ORDERS
+def plans() -> Iterator[dict[str, Any]]:
+    """Every run, what matters most first."""
+    views = {"views": VIEWS, "fraction": KEPT}
+    head = "view_ensemble+"
+
+    def on(sets: tuple[str, ...], orders: int, method: str, **more: Any) -> Iterator[dict[str, Any]]:
+        noise, in_turn, limit = more.pop("noise", 0.0), more.pop("sorted", False), more.pop("limit", None)
+        for order in range(orders):
+            for name in sets:
+                yield {
+                    "set": name,
+                    "order": order,
+                    "method": method,
+                    "settings": more,
+                    "noise": noise,
+                    "sorted": in_turn,
+                    "limit": limit,
+                }
+
+    everywhere, labelled = FAR + DRAWN + NEAR, FAR + DRAWN
+    yield from on(everywhere, 1, "zero_shot")
+    yield from on(everywhere, 5, head, rate=0.05, **views)
+    yield from on(labelled, 5, "zero_shot+", rate=0.05)
+    yield from on(everywhere, 1, "view_ensemble", **views)
+    yield from on(everywhere, 1, "neighbours", **views)
+    yield from on(everywhere, 2, head, rate=0.05, noise=0.2, **views)
+    yield from on(everywhere, 2, head, rate=0.05, noise=0.4, **views)
+    yield from on(everywhere, 2, head, rate=0.05, sorted=True, **views)
+    yield from on(labelled, 2, "probe", rate=0.05)
+    for rate in (0.01, 0.02, 0.1, 0.2):
+        yield from on(labelled, 2, head, rate=rate, **views)
+        yield from on(labelled, 2, "probe", rate=rate)
+    for rule in ("margin", "random"):
+        yield from on(labelled, 2, head, rate=0.05, ask_by=rule, **views)
+    yield from on(labelled, 2, "dota_labels", rate=0.05, **views)
+    yield from on(FAR, 2, "taps+", rate=0.05, prompts="hand", limit=600, **views)
+    yield from on(FAR, 2, head, rate=0.05, limit=600, **views)
 
 
 def key(row: dict[str, Any]) -> str:
-    return json.dumps([row[name] for name in ("set", "order", "method", "settings", "noise")], sort_keys=True)
+    names = ("set", "order", "method", "settings", "noise", "sorted", "limit")
+    return json.dumps([row.get(name) for name in names], sort_keys=True)
 
 
-def run_all(name: str, sets: dict[str, Path], given: argparse.Namespace) -> None:
-    """Every plan on every set in every order, several at a time, each row written as it comes."""
-    rows_file = given.out / f"{name}-{given.views}.jsonl"
+def run_all(given: argparse.Namespace) -> None:
+    """Every plan whose set is encoded, several at a time, each row written as it comes."""
+    rows_file = given.out / "rows.jsonl"
     done = {key(row) for row in read_rows(rows_file)}
-    jobs = [
-        {"set": which, "order": order, "method": method, "settings": settings, "noise": noise}
-        for method, settings, noise, orders in plans(given.what, given.views)
-        for order in range(int(min(orders, given.orders)))
-        for which in sets
-    ]
-    jobs = [job for job in jobs if key(job) not in done]
+    jobs = [job for job in plans() if key(job) not in done and feature_file(job["set"], given.out).exists()]
+    began = time.monotonic()
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool, rows_file.open("a") as out:
         futures = [
-            pool.submit(
-                run_stream,
-                str(sets[job["set"]]),
-                given.model,
-                job["order"],
-                job["method"],
-                job["settings"],
-                job["noise"],
-            )
+            pool.submit(run_within, job, str(feature_file(job["set"], given.out)), given, began)
             for job in jobs
         ]
         for job, future in zip(jobs, futures, strict=True):
-            out.write(json.dumps(job | future.result()) + "\n")
-            out.flush()
+            found = future.result()
+            if found:
+                out.write(json.dumps(job | found) + "\n")
+                out.flush()
+
+
+def run_within(job: dict[str, Any], file: str, given: argparse.Namespace, began: float) -> dict[str, Any]:
+    """Run a stream unless the time for all of them is over."""
+    if time.monotonic() - began > given.seconds:
+        return {}
+    return run_stream(job, file, given.model)
 
 
 def read_rows(file: Path) -> list[dict[str, Any]]:
@@ -262,92 +252,60 @@ def read_rows(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")]
 
 
+def feature_file(name: str, out: Path) -> Path:
+    return out / f"{name.replace(' ', '_')}-{VIEWS}.npz"
+
+
 def encode_one(name: str, given: argparse.Namespace) -> None:
-    torch.set_num_threads(1)
-    file = feature_file(name, given)
-    if file.exists():
-        return
-    dataset = load_dataset(given.data / FINAL[name]) if name in FINAL else development_set(name, given.data)
-    encode(taps.load_clip(given.model), dataset, given.limit, given.views, file)
-    print(f"encoded {name}", flush=True)
-
-
-def feature_file(name: str, given: argparse.Namespace) -> Path:
-    return given.out / f"{name.replace(' ', '_')}-{given.limit}x{given.views}.npz"
+    file = feature_file(name, given.out)
+    zip_file = FILES.get(name, "tiny-imagenet-val.zip" if "tiny" in name else "imagenette-val.zip")
+    if not file.exists() and (given.data / zip_file.split("/")[0]).exists():
+        encode(name, given.data, file, given.model)
 
 
 def measure_time(given: argparse.Namespace) -> None:
-    """What a head adds to the steps of the methods it can ride on."""
-    torch.set_num_threads(1)
-    dataset = load_dataset(given.data / "imagenette-val.zip")
-    clip = taps.load_clip(given.model)
-    views = {"views": given.views}
-    ridden = {
-        "taps": (views | {"prompts": "hand", "policy": "paced"}, given.images),
-        "view_ensemble": (views, given.images),
-        "zero_shot": ({}, 5 * given.images),
-    }
-    row = {
-        "head_ms": {classes: head_milliseconds(clip.config.embed_dim, classes) for classes in (7, 100, 1000)},
-        "views": given.views,
-        "device": str(clip.device),
-        "pairs": {name: time_pair(clip, dataset, name, *how) for name, how in ridden.items()},
-    }
+    """CPU time of the head alone, on one thread: an image, a label, by number of classes."""
+    row = {classes: head_milliseconds(512, classes) for classes in (7, 100, 1000)}
     (given.out / "time.json").write_text(json.dumps(row))
     print(json.dumps(row, indent=1))
 
 
-def time_pair(
-    clip: Clip, dataset: Dataset, method: str, settings: dict[str, Any], images: int
-) -> dict[str, float]:
-    """Whole steps of a method without and with a head, on the same images; decoding is not counted.
-
-    The two go by turns, and at every other image the other one begins: whoever comes second finds the caches
-    warm.
-    """
-    learners = [Learner(clip, dataset.classes, name, **settings) for name in (method, method + "+")]
-    spent: list[list[float]] = [[], []]
-    chosen = np.random.default_rng(0).permutation(len(dataset))[:images].tolist()
-    for turn, index in enumerate(chosen):
-        image = dataset.image(index)
-        for which in (0, 1) if turn % 2 else (1, 0):
-            began = time.process_time()  # of one thread: other work on the machine does not count
-            prediction = learners[which].predict_one(image)
-            spent[which].append(time.process_time() - began)
-            if prediction.ask:
-                learners[which].learn_one(prediction.id, dataset.samples[index].label)
-    plain, ridden = 1000 * np.array(spent)
-    extra = float(np.median(ridden - plain))  # paired, and the median: shared caches disturb single steps
-    step = float(np.median(plain))
-    return {"images": images, "step_ms": step, "extra_ms": extra, "extra_percent": 100 * extra / step}
-
-
-def head_milliseconds(dim: int, classes: int, bases: int = 3) -> float:
-    """What the head alone adds to an image: median CPU time of its prediction."""
+def head_milliseconds(dim: int, classes: int, images: int = 700, views: int = 16) -> dict[str, float]:
+    """Medians over the last images of a made-up stream, a twentieth of it labelled."""
     rng = np.random.default_rng(0)
-    head, spent = Head(dim, classes, bases), []
-    for _ in range(200):
-        feature, beliefs = rng.normal(size=dim), np.log(rng.dirichlet(np.ones(classes), bases))
+    head, centres = Head(dim, classes, bases=2, several=True), rng.normal(size=(classes, dim))
+    seen: list[float] = []
+    learned: list[float] = []
+    for place in range(images):
+        label = int(rng.integers(classes))
+        views_ = centres[label] + rng.normal(size=(views, dim))
+        logs = np.log(rng.dirichlet(np.ones(classes), 2))
         began = time.process_time()
-        head.predict(feature / np.linalg.norm(feature), beliefs)
-        spent.append(time.process_time() - began)
-    return 1000 * float(np.median(spent))
+        look = head.see(views_ / np.linalg.norm(views_, axis=1, keepdims=True), logs)
+        head.predict(look)
+        seen.append(time.process_time() - began)
+        if place % 20 == 0:
+            began = time.process_time()
+            head.learn(look, label)
+            learned.append(time.process_time() - began)
+    return {
+        "image_ms": 1000 * float(np.median(seen[-150:])),
+        "first_images_ms": 1000 * float(np.median(seen[:500])),
+        "label_ms": 1000 * float(np.median(learned[-10:])),
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("develop", "noise", "final", "time", "page"))
+    parser.add_argument("what", choices=("encode", "run", "time", "page"))
     parser.add_argument("--data", type=Path, help="folder that holds the zips")
     parser.add_argument("--out", type=Path, required=True, help="features and rows go here")
     parser.add_argument("--docs", type=Path, default=Path("docs"), help="page: where label.md goes")
     parser.add_argument("--model", default="pocket")
-    parser.add_argument("--limit", type=int, default=1000, help="images of each set")
-    parser.add_argument("--views", type=int, default=16)
-    parser.add_argument("--orders", type=int, default=ORDERS)
-    parser.add_argument("--images", type=int, default=100, help="time: how many images")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="run: begin no stream after these")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     if given.what == "page":
@@ -356,10 +314,11 @@ def main() -> None:
         return write_page(given.out, given.docs, read_rows)
     if given.what == "time":
         return measure_time(given)
-    names = tuple(FINAL) if given.what == "final" else DEVELOP
+    if given.what == "run":
+        return run_all(given)
+    names = (*FILES, *MADE)
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool:
         list(pool.map(encode_one, names, [given] * len(names)))
-    run_all(given.what, {name: feature_file(name, given) for name in names}, given)
 
 
 if __name__ == "__main__":

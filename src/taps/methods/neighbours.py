@@ -1,0 +1,83 @@
+"""Images most like one have a vote on what it shows: no labels, no gradient, the unlabelled stream alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from taps.clip import Clip
+from taps.head.lens import Lens
+from taps.head.logistic import softmax
+from taps.head.neighbours import Ring, vote
+from taps.methods.base import Method, MethodOutput, Snapshot
+from taps.methods.ensemble import EnsembleSettings
+from taps.methods.ensemble import build as build_ensemble
+from taps.methods.ranges import setting
+from taps.methods.registry import method
+
+
+@dataclass(frozen=True)
+class NeighbourSettings(EnsembleSettings):
+    """The views that TPT keeps, and the weight of the vote.
+
+    Attributes:
+        vote: τ, factor on the neighbours' log-odds. 1 pays with ten classes; with hundreds, whose beliefs are
+            less sure, ¼ does no harm.
+    """
+
+    vote: float = setting(0.5, at_least=0)
+
+
+@method("neighbours", NeighbourSettings, prompts="optional")
+class Neighbours(Method):
+    """The confident views' mean, and what the images most like this one are believed to show; no gradient.
+
+    The 16 nearest of the last 1,000 images are compared by the mean of their views, from the centre of the
+    stream and in the views' metric (`taps.head.lens`); p · e^(τ r), r being `taps.head.neighbours.vote`.
+
+    Args:
+        clip: The frozen model.
+        classes: Class names.
+        settings: Of the views, and τ.
+        seed: Nothing is drawn.
+    """
+
+    def __init__(self, clip: Clip, classes: tuple[str, ...], settings: NeighbourSettings, seed: int) -> None:
+        self.settings = settings
+        self.inner = build_ensemble(clip, classes, settings, seed)
+        text = self.inner.text
+        assert text is not None
+        self.lens = Lens(text.shape[1], several=True)
+        self.ring = Ring((2, text.shape[1]), (1, len(classes)))
+        self.stream = np.zeros(len(classes))
+
+    def predict(self, views: Tensor) -> MethodOutput:
+        output = self.inner.predict(views)
+        assert output.features is not None
+        features = output.features.double().cpu().numpy()
+        logs = torch.log(output.probs.clamp_min(1e-12)).double().cpu().numpy()
+        if not (np.isfinite(features).all() and np.isfinite(logs).all()):
+            return output
+        self.stream = self.stream + np.exp(logs)
+        look = self.ring.look(self.lens.see(features), logs[None])
+        odds = vote(np.exp(look.logs[1:, 0]), look.cosines, self.stream / self.stream.sum())
+        told = torch.from_numpy(softmax(logs + self.settings.vote * odds)).to(output.probs)
+        entropy = float(-(told * torch.log(told.clamp_min(1e-12))).sum())
+        return MethodOutput(told, entropy, feature=output.feature)
+
+    def grow(self, old: Self) -> None:
+        self.restore(old.snapshot())
+
+    def snapshot(self) -> Snapshot:
+        arrays = {**self.lens.arrays(), **self.ring.arrays(), "stream": self.stream}
+        return Snapshot({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
+
+    def restore(self, snapshot: Snapshot) -> None:
+        arrays: dict[str, Any] = {name: value.cpu().numpy() for name, value in snapshot.tensors.items()}
+        self.lens.restore(arrays)
+        self.ring.restore(arrays)
+        self.stream = np.pad(arrays["stream"], (0, len(self.stream) - len(arrays["stream"])))
