@@ -98,7 +98,7 @@ def encode(name: str, data: Path, file: Path, model: str) -> None:
 def view(clip: Clip, dataset: Dataset, index: int) -> torch.Tensor:
     """The views of one image, seeded by its place in the data set."""
     generator = sample_generator(0, index)
-    return make_views(dataset.image(index), views=VIEWS, size=clip.config.image_size, generator=generator)
+    return make_views(dataset.image(index), views=VIEWS, **clip.config.framing, generator=generator)
 
 
 def with_stored_features(clip: Clip, features: torch.Tensor) -> Clip:

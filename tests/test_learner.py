@@ -606,3 +606,21 @@ def test_views_wait_in_host_memory(picture: Picture) -> None:
         for id in each.pending:
             each.learn_one(id, id % 3)
     assert learner.predict_one(picture(9)).probs.tolist() == twin.predict_one(picture(9)).probs.tolist()
+
+
+@pytest.mark.parametrize(
+    ("tau0", "said"), [(-1.0, "100.0% of the 100 images"), (1e7, "0.0% of the 100 images")]
+)
+def test_a_rate_that_was_missed_by_more_than_half_is_spoken_of(
+    tiny: Clip, picture: Picture, tau0: float, said: str
+) -> None:
+    learner = Learner(tiny, CLASSES, "zero_shot+", policy="fixed", tau0=tau0)
+    paced = Learner(tiny, CLASSES, "zero_shot+", policy="paced")
+    for _ in range(99):
+        learner.predict_one(picture(0))
+        paced.predict_one(picture(0))
+    assert not any("asked about" in note for note in learner.summary()["notes"])  # too few to tell
+    learner.predict_one(picture(0))
+    paced.predict_one(picture(0))
+    assert any(said in note and "not 5.0%" in note for note in learner.summary()["notes"])
+    assert not any("asked about" in note for note in paced.summary()["notes"])

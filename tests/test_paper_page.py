@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from taps.methods.presets import preset
 from taps.methods.settings import AskSettings
 
 ROOT = Path(__file__).parents[1]
@@ -47,7 +48,8 @@ def test_settings_are_called_as_on_the_page() -> None:
     for name in ("rate", "weight_ce", "weight_coarse", "weight_fine", "fraction", "buffer", "warmup", "tau0"):
         assert f"`{name}`" in PAGE
         assert name in known
-    assert (known["warmup"], known["tau0"], known["rate"], known["buffer"]) == (30, 2.0, 0.05, 150)
+    assert (known["warmup"], known["rate"], known["buffer"]) == (30, 0.05, 150)
+    assert (known["tau0"], preset("taps", "imagenet")["tau0"]) == (None, 2.0)
     assert (known["align"], known["augmix"], known["reset"]) == ("promptalign", False, "sample")
 
 

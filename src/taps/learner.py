@@ -25,6 +25,7 @@ from taps.methods.settings import Asking
 from taps.prompts.classifier import check_classes, readable
 from taps.types import Prediction
 
+ENOUGH = 100  # images before it is said that the rate is missed
 POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget")
 
 
@@ -261,6 +262,13 @@ class Learner:
             notes.append(f"Answers that contradicted an earlier one for the same image: {self.corrected}.")
         if self.undone:
             notes.append(f"Answers that were taken back: {self.undone}.")
+        if isinstance(self.settings, Asking) and self.seen >= ENOUGH:
+            wanted, had = self.settings.rate, self.asked / self.seen
+            if abs(had - wanted) > wanted / 2 and self.settings.budget in ("soft", "hard"):
+                notes.append(
+                    f"{had:.1%} of the {self.seen} images were asked about, not {wanted:.1%}; "
+                    'policy="paced" keeps to the rate.'
+                )
         return notes
 
     def state_dict(self) -> dict[str, Any]:

@@ -34,6 +34,7 @@ def test_table_3():
         "weight_ce": 0.15,
         "weight_fine": 0.15,
         "weight_coarse": 1.0,
+        "tau0": 2.0,
     }
     assert preset("taps", "imagenet_sketch")["weight_ce"] == 0.5
     assert preset("promptalign", "imagenet_a") == {"lr": 4e-3, "weight_coarse": 1.0}

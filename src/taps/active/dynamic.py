@@ -26,7 +26,7 @@ class Dynamic:
     Args:
         rate: Query rate α. z is that of the top α, and of the top α/2 while over-querying.
         warmup: T_min, the first sample whose threshold is no longer τ0.
-        tau0: τ0 in nats.
+        tau0: τ0 in nats; see `first_threshold` where neither this nor `tau0_relative` is given.
         switch_at: Share of questions so far from which on α/2 is used; α unless given.
         tau0_relative: τ0 as a fraction of ln(classes), the largest entropy there can be; replaces `tau0`.
         classes: Number of classes, for `tau0_relative`.
@@ -43,7 +43,7 @@ class Dynamic:
         self,
         rate: float = 0.05,
         warmup: int = 30,
-        tau0: float = 2.0,
+        tau0: float | None = None,
         switch_at: float | None = None,
         *,
         tau0_relative: float | None = None,

@@ -21,7 +21,7 @@ def make_policy(
     *,
     rate: float = 0.05,
     warmup: int = 30,
-    tau0: float = 2.0,
+    tau0: float | None = None,
     switch_at: float | None = None,
     budget: Budget = "soft",
     seed: int = 0,
@@ -36,7 +36,7 @@ def make_policy(
             highest, at an exact rate).
         rate: Query rate α.
         warmup: T_min, the first sample whose threshold is no longer τ0.
-        tau0: τ0 in nats.
+        tau0: τ0 in nats; see `first_threshold` where neither this nor `tau0_relative` is given.
         switch_at: For "dynamic", the share of questions from which on it is stricter; α unless given.
         budget: "soft" (the policy alone), "hard" (never more than ⌈α·t⌉ after t samples) or a total.
         seed: For "random".

@@ -29,7 +29,7 @@ class Quantile:
     Args:
         rate: Query rate α.
         warmup: The first sample whose threshold is no longer τ0.
-        tau0: τ0 in nats.
+        tau0: τ0 in nats; see `first_threshold` where neither this nor `tau0_relative` is given.
         window: Take the quantile of the last `window` entropies only, which follows a drift; otherwise of all
             of them, exact for the first 2,000 and after that off by at most 0.05 % of their number in rank.
         tau0_relative: τ0 as a fraction of ln(classes); replaces `tau0`.
@@ -45,7 +45,7 @@ class Quantile:
         self,
         rate: float = 0.05,
         warmup: int = 30,
-        tau0: float = 2.0,
+        tau0: float | None = None,
         window: int | None = None,
         *,
         tau0_relative: float | None = None,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from taps.head.head import Head, LabelledExample, State
 from taps.head.neighbours import Look
 
-SPACING = 25  # answers between two states that are kept
+SPACING = 25  # answers between two states that are kept, at most
 
 
 class History:
@@ -20,7 +20,7 @@ class History:
 
     To take an answer back, the head goes to a state from before it, and the answers after that are judged
     and learned again, all but this one: to the bit what would be if it had never been given. States are
-    kept at every 25th answer, as far back as needed; they share what did not change.
+    kept at every 25th answer or oftener, as far back as needed; they share what did not change.
 
     Args:
         head: Learns.
@@ -29,6 +29,7 @@ class History:
 
     def __init__(self, head: Head, undo: int) -> None:
         self.head, self.undo = head, undo
+        self.spacing = max(1, min(SPACING, undo))
         self.examples: OrderedDict[int, LabelledExample] = OrderedDict()
         self.marks: OrderedDict[int, State] = OrderedDict()  # states before these examples
 
@@ -57,8 +58,8 @@ class History:
 
     def _mark(self, id: int) -> None:
         ids = list(self.examples)
-        since = len(ids) - ids.index(next(reversed(self.marks))) if self.marks else SPACING
-        if since >= SPACING:
+        since = len(ids) - ids.index(next(reversed(self.marks))) if self.marks else self.spacing
+        if since >= self.spacing:
             self.marks[id] = self.head.state()
 
     def _trim(self) -> None:

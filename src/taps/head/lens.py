@@ -66,8 +66,8 @@ class Lens:
         if self.seen > LAST:
             return
         apart = views - views.mean(axis=0)
-        self.within = self.within + apart.T @ apart / len(views)
-        self.between = self.between + np.outer(centred, centred)
+        self.within += apart.T @ (apart / len(views))
+        self.between += np.outer(centred, centred)
         if self.seen >= FIRST and self.seen & (self.seen - 1) == 0:
             self.transform = metric(self.within, self.between)
 

@@ -13,8 +13,7 @@ from taps.head.neighbours import LOWEST
 from taps.head.ridge import Ridge
 
 Array = NDArray[np.float64]
-REFITTED = 128  # labels whose coefficients are refitted; fewer of many classes, so that a label's work stays
-REFITTED_LEAST, REFITTED_CLASSES = 32, 12_800
+LEAST, WORK = 32, 12_800  # of many classes fewer labels are refitted, so that a label's work stays the same
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,8 @@ class HeadSettings:
         alone: Prior trust in the bases alone.
         ridge: Of what is left, the part of the ridge; half as much for each strength as for the one below it.
         votes: τ, factors on the neighbours' log-odds; half of the prior is on taking no votes.
+        refit: Of how many of the last labels the logistic coefficients are refitted with every new one; of
+            more than 100 classes fewer.
     """
 
     sharpness: tuple[float, ...] = (0.5, 1.0, 2.0)
@@ -44,6 +45,7 @@ class HeadSettings:
     alone: float = 0.7
     ridge: float = 0.2
     votes: tuple[float, ...] = (0.25, 0.5, 1.0)
+    refit: int = 128
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Readings:
         self.settings = settings
         self.ground = min(1, bases - 1)  # the base under the logistic fits: the views', where there are views
         self.ridge = Ridge(dim, classes, settings.ridge_penalty)
-        refitted = int(np.clip(REFITTED_CLASSES // classes, REFITTED_LEAST, REFITTED))
+        refitted = min(settings.refit, max(LEAST, WORK // classes))
         self.logistic = [
             Logistic(dim, classes, len(settings.kept), settings.penalties, refitted) for _ in range(count)
         ]

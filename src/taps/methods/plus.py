@@ -25,6 +25,7 @@ from taps.head.head import DOUBT, Head, LabelledExample
 from taps.head.history import History
 from taps.head.neighbours import Look
 from taps.head.notes import notes_on
+from taps.head.readings import HeadSettings
 from taps.methods import ensemble, taps, zero_shot  # noqa: F401  (they register what heads are put on)
 from taps.methods.base import Method, MethodOutput, Snapshot
 from taps.methods.ranges import setting
@@ -43,11 +44,13 @@ class Plus(Asking):
         ask_by: Whom to ask about: "entropy" (H_t), "margin", "random", "leverage" (new to the labels),
             "coverage" (classes with few labels) or "density" (narrow margin, and like many others).
         explore: Share of the questions that are put at random, whatever `ask_by` says.
+        refit: How many of the last labels are refitted with every new one; older ones keep their say.
     """
 
     policy: str = "paced"
     ask_by: str = setting("density", choices=tuple(SCORES))
     explore: float = setting(0.1, at_least=0, at_most=1)
+    refit: int = setting(128, at_least=1)
 
 
 class Headed(Method):
@@ -69,7 +72,8 @@ class Headed(Method):
         self.ground = inner.footing()
         self.bases = self.ground.bases
         dim = int(self.ground.text.shape[1])
-        self.head = Head(dim, len(classes), len(self.bases), self.ground.several)
+        grid = HeadSettings(refit=settings.refit)
+        self.head = Head(dim, len(classes), len(self.bases), self.ground.several, grid)
         self.chooser = Chooser(settings.ask_by, seed, settings.explore * settings.rate)
         self.history = History(self.head, settings.undo)
 

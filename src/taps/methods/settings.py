@@ -122,8 +122,8 @@ class Asking(Settings):
         policy: "dynamic" (Algorithm 1), "quantile", "random", "fixed" or "paced".
         rate: Share of images to ask about.
         warmup: T_min, images before the threshold is estimated.
-        tau0: τ0, threshold until then, in nats.
-        tau0_relative: τ0 as a share of ln K instead.
+        tau0: τ0, threshold until then, in nats; 2 in the paper.
+        tau0_relative: τ0 as a share of ln K instead; 0.4 where neither is given.
         switch_at: Achieved rate from which the stricter threshold holds; None for `rate` itself.
         budget: "soft" (the paper: steered, not guaranteed), "hard" (never above the rate), or a number of
             questions.
@@ -136,7 +136,7 @@ class Asking(Settings):
     policy: str = setting("dynamic", choices=("dynamic", "quantile", "random", "fixed", "paced"))
     rate: float = setting(0.05, above=0, below=1)
     warmup: int = setting(30, at_least=0)
-    tau0: float = 2.0
+    tau0: float | None = None
     tau0_relative: float | None = None
     switch_at: float | None = None
     budget: str | int = setting(
