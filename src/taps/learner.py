@@ -133,7 +133,15 @@ class Learner:
         if output.item is not None:
             self.ledger.keep(id, output.item, decision.ask)
         return Prediction(
-            id, index, self.classes[index], probs, output.entropy, decision.threshold, decision.ask, seconds
+            id,
+            index,
+            self.classes[index],
+            probs,
+            output.entropy,
+            decision.threshold,
+            decision.ask,
+            seconds,
+            score,
         )
 
     def predict_again(self, id: int, image: Any) -> Prediction:

@@ -21,10 +21,11 @@ class Prediction:
         index: Predicted class, as an index into the class list.
         label: Predicted class, by name.
         probs: Probability of each class, in the order of the class list.
-        entropy: H_t in nats, the uncertainty the query decision was made on.
-        threshold: τ_t, the threshold the entropy was compared with.
+        entropy: H_t in nats, the uncertainty of the prediction.
+        threshold: τ_t, the threshold the score was compared with.
         ask: Whether the expert is asked for this sample's label.
         seconds: Time taken from decoded image to prediction.
+        score: What the query decision was made on: the entropy, or what the method asks by instead.
     """
 
     id: int
@@ -35,6 +36,7 @@ class Prediction:
     threshold: float
     ask: bool
     seconds: float
+    score: float = float("nan")
 
 
 @dataclass(frozen=True)

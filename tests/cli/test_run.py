@@ -80,6 +80,18 @@ def test_files_and_counts(folder, tmp_path, here):
             assert order == ["predicted", "answered"]
 
 
+def test_a_run_leaves_a_page_and_sorted_images(folder, tmp_path, here):
+    assert here("run", folder, *FAST, "--out", "o", "--sort-into", "sorted", "--sure", "0")[0] == 0
+    rows = list(csv.DictReader((tmp_path / "o/predictions.csv").read_text().splitlines()))
+    for row in rows:  # where somebody answered, the answer says where an image belongs
+        label = row["label"] if row["asked"] == "1" else row["predicted"]
+        copy = tmp_path / "sorted" / label / row["path"].replace("/", "__")
+        assert copy.read_bytes() == (folder / row["path"]).read_bytes()
+    page = (tmp_path / "o/report.html").read_text()
+    assert all(f"<td>{row['predicted']}</td>" in page for row in rows)
+    assert page.count("<img") >= sum(row["asked"] == "1" for row in rows)
+
+
 def said(run):
     """The predictions of a run, but for the time they took."""
     rows = csv.DictReader((run / "predictions.csv").read_text().splitlines())

@@ -26,7 +26,7 @@ CLASSES = ("ant", "bee", "cat")
 
 def prediction(ask: bool = True) -> Prediction:
     probs = np.array([0.125, 0.6251234567, 0.25], np.float32)
-    return Prediction(41, 1, "bee", probs, 1.23456789, 0.987654321, ask, 0.0123456789)
+    return Prediction(41, 1, "bee", probs, 1.23456789, 0.987654321, ask, 0.0123456789, 0.75)
 
 
 def test_every_cell_of_a_row(tmp_path: Path) -> None:
@@ -35,10 +35,10 @@ def test_every_cell_of_a_row(tmp_path: Path) -> None:
         record.row(8, 'c,"d".png', prediction(False), predicted="bee", label="bee", correct=True, top5=False)
         record.row(9, "e.png", prediction(False), predicted="bee")
     assert (tmp_path / PREDICTIONS).read_text().splitlines() == [
-        "t,path,predicted,label,correct,probability,entropy,threshold,asked,seconds,top5",
-        "7,a/b.png,cat,bee,0,0.625123,1.23457,0.987654,1,0.012346,1",
-        '8,"c,""d"".png",bee,bee,1,0.625123,1.23457,0.987654,0,0.012346,0',
-        "9,e.png,bee,,,0.625123,1.23457,0.987654,0,0.012346,",
+        "t,path,predicted,label,correct,probability,entropy,score,threshold,asked,seconds,top5",
+        "7,a/b.png,cat,bee,0,0.625123,1.23457,0.75,0.987654,1,0.012346,1",
+        '8,"c,""d"".png",bee,bee,1,0.625123,1.23457,0.75,0.987654,0,0.012346,0',
+        "9,e.png,bee,,,0.625123,1.23457,0.75,0.987654,0,0.012346,",
     ]
     assert ",".join(COLUMNS) == (tmp_path / PREDICTIONS).read_text().splitlines()[0]
 
@@ -70,6 +70,7 @@ def test_a_committed_prediction_is_told_whole_and_at_once(tmp_path: Path) -> Non
             "predicted": "bee",
             "top5": [1, 2, 0],
             "entropy": 1.23456789,
+            "score": 0.75,
             "threshold": 0.987654321,
             "asked": True,
             "seconds": 0.0123456789,

@@ -104,7 +104,7 @@ class StreamProgress:
         if streamed.prediction is not None:
             self.spent += streamed.prediction.seconds
             self.count += 1
-        accuracy = "" if tally.accuracy is None else f"accuracy {tally.accuracy:.1%}  "
+        accuracy = "" if tally.accuracy is None else f"{tally.accuracy_of} {tally.accuracy:.1%}  "
         pace = 1000 * self.spent / max(self.count, 1)
         broken = f"  broken {tally.broken}" if tally.broken else ""
         note = f"{accuracy}asked {tally.asked}  {pace:.0f} ms/image{broken}"

@@ -31,18 +31,28 @@ def run(
         bool,
         typer.Option(help="Go on with a run that was stopped: that in --out, or the last one under runs/."),
     ] = False,
+    sort_into: Annotated[
+        Path | None,
+        typer.Option(help="When done, copy each image into a folder of its class below this one."),
+    ] = None,
+    link: Annotated[bool, typer.Option(help="Link instead of copying.")] = False,
+    sure: Annotated[
+        float, typer.Option(help="Images below this probability are sorted under not-sure/.")
+    ] = 0.5,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Stream images one at a time: predict, ask an expert now and then, learn.
 
-    Writes predictions.csv, events.jsonl and summary.json. Ctrl-C saves. A run that was stopped goes on with
-    --resume, which needs no other options: they are stored with the run.
+    Writes predictions.csv, events.jsonl, summary.json and report.html. Ctrl-C saves. A run that was stopped
+    goes on with --resume, which needs no other options: they are stored with the run.
     """
     from rich.console import Console
 
     from taps.files import write_json
+    from taps.report.run_page import write_page
     from taps.stream.resume import SUMMARY
     from taps.stream.run import open_run, summarise
+    from taps.stream.sorting import sort_run
 
     console = Console(stderr=as_json)
     options, out, resume = choose_run(options, given_options(context), out, resume=resume)
@@ -53,6 +63,9 @@ def run(
         stream_through(console, session)
         summary = summarise(session.learner, session.tally, out)
         write_json(out / SUMMARY, summary)
+        write_page(out, session.stream, summary)
+        if sort_into is not None:
+            sort_run(out, session.stream.dataset, sort_into, sure=sure, link=link)
     if as_json:
         print(json.dumps(summary))
     else:
@@ -107,7 +120,15 @@ def show(console: Any, summary: dict[str, Any], out: Path) -> None:
     from rich.table import Table
 
     table = Table(title=f"{summary['method']} on {summary['model']}, {summary['classes']} classes")
-    for column in ("images", "broken", "accuracy", "asked", "rate", "ms/image (p50)", "ms/image (p95)"):
+    for column in (
+        "images",
+        "broken",
+        summary["accuracy_of"],
+        "asked",
+        "rate",
+        "ms/image (p50)",
+        "ms/image (p95)",
+    ):
         table.add_column(column, justify="right")
     accuracy = "unknown" if summary["top1"] is None else f"{summary['top1']:.1%}"
     table.add_row(
@@ -122,4 +143,4 @@ def show(console: Any, summary: dict[str, Any], out: Path) -> None:
     console.print(table)
     for note in summary["learner"].get("notes", []):
         console.print(note, markup=False)
-    console.print(f"Record: {out}")
+    console.print(f"Record: {out}; look at {out / 'report.html'}", markup=False, soft_wrap=True)

@@ -46,11 +46,11 @@ class Guess:
 def zero_shot(clip: Clip, classes: Sequence[str], template: str = TextSettings.template) -> Predictor:
     """CLIP with a sentence for each class, a batch of images at a time."""
     frozen = Frozen(clip, check_classes(classes), view_zero, template=template)
-    size, generator = clip.config.image_size, sample_generator(0, 0)
+    framing, generator = clip.config.framing, sample_generator(0, 0)
 
     @torch.no_grad()
     def predict(images: Sequence[PixelArray]) -> FloatArray:
-        views = [make_views(image, views=1, size=size, generator=generator) for image in images]
+        views = [make_views(image, views=1, **framing, generator=generator) for image in images]
         classifier = frozen.classifier
         features = classifier.image(clip.preprocess(torch.cat(views).to(clip.device)), None)
         assert frozen.text is not None

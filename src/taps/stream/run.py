@@ -136,6 +136,7 @@ def summarise(learner: Learner, tally: Tally, folder: Path) -> dict[str, Any]:
         "n": learner.seen,
         "broken": tally.broken,
         "top1": tally.accuracy,
+        "accuracy_of": tally.accuracy_of,
         "asked": learner.asked,
         "answered": tally.answered,
         "rate": learner.asked / learner.seen if learner.seen else 0.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from taps.data.dataset import Dataset
 from taps.data.sources import FolderSource
 from taps.errors import DataError
+from taps.stream.record import PREDICTIONS
 
 UNSURE = "not-sure"
 
@@ -48,6 +50,27 @@ def sort_image(
     except OSError as error:
         raise DataError(f"{target} cannot be written ({error.strerror}); choose another folder.") from error
     return target
+
+
+def sort_run(folder: Path, dataset: Dataset, into: Path, *, sure: float, link: bool) -> int:
+    """Sort all images of a run by its predictions, or by the answer where there is one; how many.
+
+    Args:
+        folder: Of the run.
+        dataset: Its images.
+        into: The folder that is sorted into.
+        sure: The least probability of an image that is put with its class.
+        link: Links instead of copies.
+    """
+    with (folder / PREDICTIONS).open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["predicted"]]
+    for row in rows:
+        answered = row["asked"] == "1" and row["label"]
+        label, probability = (
+            (row["label"], 1.0) if answered else (row["predicted"], float(row["probability"]))
+        )
+        sort_image(dataset, row["path"], label, probability, into, sure=sure, link=link)
+    return len(rows)
 
 
 def _name(label: str) -> str:

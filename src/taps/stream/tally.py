@@ -39,3 +39,8 @@ class Tally:
     def accuracy(self) -> float | None:
         """Share of right predictions among those whose label is known."""
         return self.correct / self.known if self.known else None
+
+    @property
+    def accuracy_of(self) -> str:
+        """What the accuracy is one of: where only answers say what is right, of the images asked about."""
+        return "accuracy on answered" if 0 < self.known <= self.answered else "accuracy"
