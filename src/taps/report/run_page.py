@@ -120,7 +120,7 @@ def _entropies(rows: Sequence[Row]) -> str:
         [float(row["threshold"]) for row in points],
         BLUE,
     )
-    marks = [dots("not asked", quiet, FAINT), dots("asked", asked, RED), line]
+    marks: list[Line | Dots] = [dots("not asked", quiet, FAINT), dots("asked", asked, RED), line]
     return chart(marks, x_title="images seen", y_title="score")
 
 
