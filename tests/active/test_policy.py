@@ -257,6 +257,14 @@ def test_random_asks_at_its_rate_and_differs_by_seed():
     assert [shared.decide(1.0).ask for _ in range(4000)] == asks[1]
 
 
+@pytest.mark.parametrize("budget", ["soft", "hard"])
+@pytest.mark.parametrize("name", ["dynamic", "quantile", "random", "paced"])
+def test_a_rate_of_one_asks_about_every_image(name, budget):
+    policy = make_policy(name, rate=1.0, budget=budget)
+    assert all(policy.decide(entropy).ask for entropy in (0.0, 0.1, 3.0, 0.1, 0.0) * 20)
+    assert policy.asked == policy.seen == 100
+
+
 def test_numpy_entropies_leave_plain_numbers_in_the_state():
     policy = Dynamic(warmup=1, tau0=0.1)
     for entropy in np.random.default_rng(0).exponential(size=50).astype(np.float32):
@@ -269,7 +277,7 @@ def test_numpy_entropies_leave_plain_numbers_in_the_state():
     [
         ({"name": "oracle"}, "policy='oracle' is unknown; choose dynamic, quantile, random, fixed or paced."),
         ({"name": "dynamic", "rate": 0.0}, "rate=0.0 is not a rate;"),
-        ({"name": "dynamic", "rate": 1.0}, "rate=1.0 is not a rate;"),
+        ({"name": "dynamic", "rate": 1.1}, "rate=1.1 is not a rate;"),
         ({"name": "fixed", "rate": -0.1}, "rate=-0.1 is not a rate;"),
         ({"name": "dynamic", "rate": math.nan}, "rate=nan is not a rate;"),
         ({"name": "dynamic", "switch_at": 7.5}, "switch_at=7.5 is not a rate;"),

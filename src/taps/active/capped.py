@@ -33,7 +33,7 @@ class Capped:
                 "A hard budget needs a rate or a total number of questions; give one of them."
             )
         self.policy = policy
-        self.rate = None if rate is None else check_rate(rate)
+        self.rate = None if rate is None else check_rate(rate, every=True)
         self.slack = check_count("slack", slack)
         self.total = None if total is None else check_count("total", total)
 

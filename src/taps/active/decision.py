@@ -77,9 +77,9 @@ def first_threshold(tau0: float | None, tau0_relative: float | None, classes: in
     return check_number("tau0_relative", tau0_relative) * math.log(classes)
 
 
-def check_rate(rate: float, name: str = "rate") -> float:
-    """`rate` if it is a share strictly between 0 and 1."""
-    if not 0 < rate < 1:
+def check_rate(rate: float, name: str = "rate", *, every: bool = False) -> float:
+    """`rate` if it is a share strictly between 0 and 1; or, with `every`, 1: all of them."""
+    if not (0 < rate < 1 or (every and rate == 1)):
         raise SettingsError(
             f"{name}={rate} is not a rate; use a number between 0 and 1, such as 0.05 for 5 %."
         )

@@ -13,12 +13,12 @@ class Random:
     """Asks about a sample with probability α whatever its entropy (an ablation); gives its threshold as 0.
 
     Args:
-        rate: Query rate α.
+        rate: Query rate α; at 1 every sample is asked about.
         seed: Seed of its own generator, or a generator that is from now on its own.
     """
 
     def __init__(self, rate: float = 0.05, seed: int | np.random.Generator = 0) -> None:
-        self.rate = check_rate(rate)
+        self.rate = check_rate(rate, every=True)
         self._rng = np.random.default_rng(seed)
         self.asked = self.seen = self.skipped = 0
 

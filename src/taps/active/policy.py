@@ -34,7 +34,7 @@ def make_policy(
     Args:
         name: "dynamic" (Algorithm 1), "quantile", "random", "fixed" (its threshold is τ0) or "paced" (the
             highest, at an exact rate).
-        rate: Query rate α.
+        rate: Query rate α; at 1 every sample is asked about, whatever the policy (but "fixed").
         warmup: T_min, the first sample whose threshold is no longer τ0.
         tau0: τ0 in nats; see `first_threshold` where neither this nor `tau0_relative` is given.
         switch_at: For "dynamic", the share of questions from which on it is stricter; α unless given.
@@ -47,14 +47,14 @@ def make_policy(
     Raises:
         SettingsError: A value is out of range, or a name is unknown.
     """
-    check_rate(rate)
+    check_rate(rate, every=True)
     policy: Policy
-    if name == "dynamic":
+    if name == "random" or (rate == 1 and name in ("dynamic", "quantile", "paced")):
+        policy = Random(rate, seed)
+    elif name == "dynamic":
         policy = Dynamic(rate, warmup, tau0, switch_at, tau0_relative=tau0_relative, classes=classes)
     elif name == "quantile":
         policy = Quantile(rate, warmup, tau0, window, tau0_relative=tau0_relative, classes=classes)
-    elif name == "random":
-        policy = Random(rate, seed)
     elif name == "fixed":
         policy = Fixed(first_threshold(tau0, tau0_relative, classes))
     elif name == "paced":

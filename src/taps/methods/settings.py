@@ -120,7 +120,7 @@ class Asking(Settings):
 
     Attributes:
         policy: "dynamic" (Algorithm 1), "quantile", "random", "fixed" or "paced".
-        rate: Share of images to ask about.
+        rate: Share of images to ask about; 1 for every image.
         warmup: T_min, images before the threshold is estimated.
         tau0: τ0, threshold until then, in nats; 2 in the paper.
         tau0_relative: τ0 as a share of ln K instead; 0.4 where neither is given.
@@ -134,7 +134,7 @@ class Asking(Settings):
     """
 
     policy: str = setting("dynamic", choices=("dynamic", "quantile", "random", "fixed", "paced"))
-    rate: float = setting(0.05, above=0, below=1)
+    rate: float = setting(0.05, above=0, at_most=1)
     warmup: int = setting(30, at_least=0)
     tau0: float | None = None
     tau0_relative: float | None = None
