@@ -28,3 +28,7 @@ def __getattr__(name: str) -> Any:
     if name not in HOMES:
         raise AttributeError(f"module 'taps' has no attribute {name!r}")
     return getattr(importlib.import_module(HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
@@ -22,6 +22,7 @@ from taps.ledger import Ledger
 from taps.methods.base import Snapshot
 from taps.methods.registry import find_method, method_settings
 from taps.methods.settings import Asking
+from taps.methods.typed import AnySettings
 from taps.prompts.classifier import check_classes, readable
 from taps.types import Prediction
 
@@ -53,7 +54,8 @@ class Learner:
         method: Which system (`taps methods` lists them).
         seed: Every random choice follows from it.
         allow_duplicates: Let two classes have one name, as two pairs of ImageNet's do; answer those by index.
-        **settings: Of the method, by name.
+        **settings: Of the method, by name. A misspelt one is refused, by type checkers as well; they let those
+            of a method of one's own pass as a `dict[str, Any]`.
 
     >>> import numpy as np, taps
     >>> learner = Learner(taps.load_clip("tiny"), ["cat", "dog"], method="zero_shot")
@@ -69,7 +71,7 @@ class Learner:
         *,
         seed: int = 0,
         allow_duplicates: bool = False,
-        **settings: Any,
+        **settings: Unpack[AnySettings],
     ) -> None:
         if not isinstance(clip, Clip):
             raise SettingsError(
@@ -85,6 +87,12 @@ class Learner:
         self.seen = 0
         self.answered = self.unasked = self.undone = self.corrected = 0
         self.ledger = Ledger(self.settings.recent if self.method.asks else 0, self.settings.undo)
+
+    def __repr__(self) -> str:
+        counts = f"{self.seen:,} seen, {self.asked:,} asked, {self.answered:,} answered"
+        return (
+            f"<Learner {self.method_name} on {self.clip.config.name}, {len(self.classes)} classes: {counts}>"
+        )
 
     @property
     def order(self) -> str:

@@ -1,0 +1,104 @@
+"""The settings of all methods, for type checkers. Written by recipes/typed_settings.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from taps.prompts import Prompts
+    from taps.prompts.source import SourceStats
+
+
+class AnySettings(TypedDict, total=False):
+    """Every setting some method has. Which one has which is checked when a learner is made."""
+
+    affinity: float
+    align: float | str
+    align_layers: tuple[int, ...] | None
+    alpha: float
+    ask_by: str
+    augmix: bool
+    batch: int
+    begin: str
+    blocks: int
+    budget: int | str
+    buffer: int
+    chunk: int
+    collapsed_below: float
+    contexts: int
+    engine: str
+    eviction: str
+    expected: int
+    explore: float
+    feature_above: float
+    feature_count: float
+    fraction: float
+    frozen_blocks: int
+    guard: bool
+    guard_window: int
+    likeliest: int
+    lr: float | None
+    margin: float
+    mask_above: float
+    memory: int
+    momentum: float
+    more: int
+    near_images: int
+    near_labelled: int
+    near_texts: int
+    negative_sharpness: float
+    negative_shots: int
+    negative_weight: float
+    neighbours: int
+    order: str
+    orthogonal: float
+    policy: str
+    positive_sharpness: float
+    positive_shots: int
+    positive_weight: float
+    power: float
+    prompts: Path | Prompts | str | None
+    radius: float
+    rank: int
+    rate: float
+    recent: int
+    reset: str
+    reward: str | None
+    rounds: int
+    scale: float | None
+    share: float
+    share_rate: float
+    sharpness: float
+    shots: int
+    shrink: float
+    skip: float
+    source: Path | SourceStats | str | None
+    spread: float
+    steps: int
+    sure: int
+    sure_below: float
+    switch_at: float | None
+    table_above: float
+    table_count: float
+    tau0: float
+    tau0_relative: float | None
+    temperature: float
+    template: str
+    ties: str
+    undo: int
+    unsure_from: float
+    unsure_to: float
+    variance: float
+    view_backend: str
+    views: int
+    warmup: int
+    weight: float
+    weight_ce: float
+    weight_coarse: float
+    weight_decay: float
+    weight_entropy: float
+    weight_fine: float
+    weight_growth: float
+    weight_most: float
