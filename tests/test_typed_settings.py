@@ -41,7 +41,7 @@ def test_a_misspelt_setting_is_a_type_error(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "snippet.py").write_text(SNIPPET)
     (tmp_path / "mypy.ini").write_text(
         "[mypy]\nfollow_imports = silent\nignore_missing_imports = True\n"
-        "[mypy-torch.*,numpy.*,rich.*,PIL.*]\nfollow_imports = skip\n"  # quicker, and nothing is asked of them
+        "[mypy-torch.*,numpy.*,rich.*,PIL.*]\nfollow_imports = skip\n"  # quicker
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MYPYPATH", str(ROOT / "src"))

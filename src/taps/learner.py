@@ -54,7 +54,7 @@ class Learner:
         method: Which system (`taps methods` lists them).
         seed: Every random choice follows from it.
         allow_duplicates: Let two classes have one name, as two pairs of ImageNet's do; answer those by index.
-        **settings: Of the method, by name. A misspelt one is refused, by type checkers as well; they let those
+        **settings: Of the method, by name. A misspelt one is refused, by type checkers too; they let those
             of a method of one's own pass as a `dict[str, Any]`.
 
     >>> import numpy as np, taps
