@@ -64,6 +64,7 @@ class AnySettings(TypedDict, total=False):
     rank: int
     rate: float
     recent: int
+    refit: int
     reset: str
     reward: str | None
     rounds: int
@@ -82,7 +83,7 @@ class AnySettings(TypedDict, total=False):
     switch_at: float | None
     table_above: float
     table_count: float
-    tau0: float
+    tau0: float | None
     tau0_relative: float | None
     temperature: float
     template: str
@@ -93,6 +94,7 @@ class AnySettings(TypedDict, total=False):
     variance: float
     view_backend: str
     views: int
+    vote: float
     warmup: int
     weight: float
     weight_ce: float
