@@ -1,4 +1,4 @@
-"""Writes src/taps/methods/typed.py, the settings of every method for type checkers; run it after adding one."""
+"""Writes src/taps/methods/typed.py: settings of all methods, for type checkers. Run it after adding one."""
 
 from __future__ import annotations
 
