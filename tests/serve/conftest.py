@@ -100,5 +100,4 @@ def url(service: Service) -> Iterator[str]:
     thread.start()
     yield found.get()
     server.should_exit = True
-    service.hub.close()
     thread.join()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import socket
 import struct
 import threading
 import zlib
@@ -14,6 +15,7 @@ from PIL import Image
 
 from taps.serve.errors import TooManyError
 from taps.serve.limits import Limits, Rates, check_image
+from taps.serve.routes import predict
 from taps.serve.service import Service
 from tests.serve.conftest import beginning, client_of, png
 
@@ -110,3 +112,15 @@ def test_the_headers_a_browser_needs(http: TestClient) -> None:
     assert "default-src 'none'" in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["x-frame-options"] == "DENY"
+
+
+def test_a_body_that_never_ends_is_not_waited_for(
+    url: str, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predict, "BODY_SECONDS", 0.05)
+    service.create(beginning(), "test")
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        head = f"POST {PREDICT} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000\r\n\r\nabc"
+        connection.sendall(head.encode())
+        assert connection.recv(1000).startswith(b"HTTP/1.1 408")

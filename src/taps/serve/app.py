@@ -44,7 +44,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         "description": "Refused; `detail` says why in one sentence.",
         "content": {"application/json": {"schema": SENTENCE}},
     }
-    for code in (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 503)
+    for code in (400, 401, 403, 404, 408, 409, 410, 413, 415, 422, 429, 503)
 }
 bearer = HTTPBearer(auto_error=False, description="Made by `taps token create`.")
 

@@ -33,6 +33,12 @@ class NotFoundError(ServiceError):
     status = 404
 
 
+class SlowError(ServiceError):
+    """A body that did not arrive in time."""
+
+    status = 408
+
+
 class ConflictError(ServiceError):
     """It contradicts what is there already."""
 

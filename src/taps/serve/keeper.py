@@ -42,7 +42,7 @@ class Keeper:
     Attributes:
         trouble: Why nothing can be put on record now, as a sentence; None where all is well.
         seq: The last event the learner has lived through.
-        deadlines: When the open questions expire, by id.
+        open: The open questions by id, and when each expires; None for never.
     """
 
     def __init__(self, stream: Stream, store: Store, clip: Clip, tell: Tell) -> None:
@@ -51,7 +51,7 @@ class Keeper:
         self.trouble: str | None = None
         self.notes: list[str] = []
         self.seq, self.replayed = 0, 0
-        self.deadlines: dict[int, float] = {}
+        self.open: dict[int, float | None] = {}
         self._learner: Learner | None = None
         self._tail: list[Event] | None = None  # since the older snapshot: enough to restore without database
         self._stuck: Event | None = None
@@ -87,7 +87,7 @@ class Keeper:
             found = self.snapshots.newest(self.clip, self.store.last_seq(self.stream.id))
             first = min(self._older(), found.seq if found else 0)
             self._tail = self.store.events(self.stream.id, first)
-            self.read_deadlines()
+            self.read_open()
         except StoreDownError as error:
             if self._tail is None:
                 raise
@@ -97,9 +97,10 @@ class Keeper:
         seconds = round(time.monotonic() - began, 3)
         log.info("loaded", extra={"stream": self.stream.name, "replayed": self.replayed, "seconds": seconds})
 
-    def read_deadlines(self) -> None:
+    def read_open(self) -> None:
+        """See in the store which questions are open."""
         rows = self.store.predictions(self.stream.id, states=[OPEN])
-        self.deadlines = {row.id: row.deadline for row in rows if row.deadline is not None}
+        self.open = {row.id: row.deadline for row in rows}
 
     def unsaved(self) -> bool:
         """Whether the log goes on after the newest snapshot: the service was not stopped in peace."""
@@ -146,9 +147,9 @@ class Keeper:
         self.seq = event.seq
         self._tail.append(event)
         if row is not None:
-            self.deadlines.pop(row.id, None)
-            if row.state == OPEN and row.deadline is not None:
-                self.deadlines[row.id] = row.deadline
+            self.open.pop(row.id, None)
+            if row.state == OPEN:
+                self.open[row.id] = row.deadline
         self.tell(event, row)
 
     def drop(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from taps.errors import QueryError, TapsError
 from taps.images.decode import load_image
+from taps.learner import Learner
 from taps.ledger import PENDING
 from taps.serve.errors import ConflictError, GoneError, NotFoundError, StoreDownError
 from taps.serve.keeper import RETRY, SETTLE, Keeper
@@ -79,8 +80,12 @@ class Live:
         learner = self.keeper.learner()
         if self.keeper.trouble:
             return self._unrecorded(data, name)
-        if key is not None and (earlier := self._earlier(key)):
-            return self._again(earlier, data)
+        try:
+            if key is not None and (earlier := self._earlier(key)):
+                return self._again(earlier, data, hold=self._hold(learner))
+        except StoreDownError as error:
+            self.keeper.fail(error)
+            return self._unrecorded(data, name)
         pixels = load_image(data, name=name)
         seq, writing = self.keeper.seq, self.helpers.submit(self.store.blobs.put, data)
         try:
@@ -98,7 +103,7 @@ class Live:
             self._release(writing, recorded=self.keeper.seq == seq + 1)
         if row.state == OPEN:
             self._drop_forgotten()
-        return Outcome(row, hold=self.stream.hold if learner.order == "ask_first" else 0.0)
+        return Outcome(row, hold=self._hold(learner))
 
     def label(
         self, id: int, label: str | int, who: str, key: str | None = None, *, unasked: bool = False
@@ -176,11 +181,11 @@ class Live:
             return RETRY
         now = time.time()
         with suppress(StoreDownError):
-            for id in [id for id, at in self.keeper.deadlines.items() if at <= now]:
+            for id in [id for id, at in self.keeper.open.items() if at is not None and at <= now]:
                 self.keeper.writable()
                 self._end(self.store.prediction(self.stream.id, id), "expire", EXPIRED, "clock")
         self.keeper.snapshot_if_worth()
-        return min([SETTLE, *(max(at - now, 0.01) for at in self.keeper.deadlines.values())])
+        return min([SETTLE, *(max(at - now, 0.01) for at in self.keeper.open.values() if at is not None)])
 
     @property
     def _next(self) -> int:
@@ -209,13 +214,16 @@ class Live:
     def _earlier(self, key: str) -> Event | None:
         return self.store.by_key(self.stream.id, key)
 
-    def _again(self, earlier: Event, data: bytes) -> Outcome:
+    def _hold(self, learner: Learner) -> float:
+        return self.stream.hold if learner.order == "ask_first" else 0.0
+
+    def _again(self, earlier: Event, data: bytes, hold: float) -> Outcome:
         if earlier.kind != "predict" or earlier.prediction is None:
             raise ConflictError("This idempotency key was used for something else; use a new one.")
         row = self.store.prediction(self.stream.id, earlier.prediction)
         if row.image != hashlib.sha256(data).hexdigest():
             raise ConflictError("This idempotency key was used for another image; use a new one.")
-        return Outcome(row, repeated=True)
+        return Outcome(row, repeated=True, hold=hold)
 
     def _release(self, writing: Future[str], *, recorded: bool) -> None:
         """Leave the image to the record; one that is on no record is removed."""

@@ -19,7 +19,7 @@ from taps.serve.tokens import Tokens
 log = logging.getLogger("taps.serve")
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
-GRACE = 3  # seconds requests under way get when the service is told to stop
+GRACE = 2  # seconds requests under way get when the service is told to stop
 
 
 def is_loopback(host: str) -> bool:
@@ -67,9 +67,9 @@ class Server(uvicorn.Server):
                 host, port = each.getsockname()[:2]
                 self.ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
-    def handle_exit(self, sig: int, frame: object) -> None:
-        self.service.hub.close()  # those who listen and those who wait for an expert are let go
-        super().handle_exit(sig, frame)  # type: ignore[arg-type]
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.service.close()  # those who wait in a queue, listen, or wait for an expert are let go
+        await super().shutdown(sockets)
 
 
 def make_server(

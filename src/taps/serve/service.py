@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from taps.stream.lock import locked
 
 T = TypeVar("T")
 MODEL = "model"
+EXPORT = "export-"  # folders in which archives are made
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Service:
         try:
             self.store.open()
             self._check_model()
-            self.store.blobs.sweep(self.store.needs)
+            self._tidy()
             for stream in self.store.streams():
                 self._own(stream)
         except BaseException:
@@ -77,11 +79,15 @@ class Service:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def stop(self, patience: float = 4.0) -> bool:
-        """Finish what waits, save every learner; whether all came to an end in time."""
+    def close(self) -> None:
+        """Refuse what waits and what comes, let listeners go; what runs is finished."""
         self.hub.close()
         for owner in self.owners.values():
             owner.stop()
+
+    def stop(self, patience: float = 2.5) -> bool:
+        """Finish what runs, save every learner; whether all came to an end in time."""
+        self.close()
         end = time.monotonic() + patience
         done = True
         for owner in self.owners.values():
@@ -90,6 +96,12 @@ class Service:
         self.store.close()
         self._stack.close()
         return done
+
+    def _tidy(self) -> None:
+        """Remove what a killed process left behind."""
+        self.store.blobs.sweep(self.store.needs)
+        for folder in self.store.files.glob(f"{EXPORT}*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _check_model(self) -> None:
         """A store goes on with the model it began with: other weights would replay to other states."""
@@ -112,7 +124,7 @@ class Service:
         if keeper.unsaved():  # it was not stopped in peace: be ready before the first image comes
             owner.send(lambda live: live.keeper.learner())
         else:
-            keeper.read_deadlines()
+            keeper.read_open()
         return owner
 
     # Streams

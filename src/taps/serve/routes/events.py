@@ -53,9 +53,8 @@ async def stream_events(
 async def follow(service: Service, stream: int, seen: int, once: bool) -> AsyncIterator[str]:
     """The log after event `seen`, then what is told live; a listener that is cut off ends here."""
     with service.hub.listen(stream) as listener:
-        while page := await run_in_threadpool(service.store.events, stream, seen, PAGE):
-            for event in page:
-                row = await run_in_threadpool(_row_of, service, stream, event)
+        while page := await run_in_threadpool(_page, service, stream, seen):
+            for event, row in page:
                 yield text_of(event, row)
                 seen = event.seq
         while not once:
@@ -71,8 +70,12 @@ async def follow(service: Service, stream: int, seen: int, once: bool) -> AsyncI
                 yield text_of(*news)
 
 
-def _row_of(service: Service, stream: int, event: Event) -> Row | None:
-    return None if event.prediction is None else service.store.prediction(stream, event.prediction)
+def _page(service: Service, stream: int, seen: int) -> list[tuple[Event, Row | None]]:
+    """The next events on record, each with its prediction as it is now."""
+    found = service.store.events(stream, seen, PAGE)
+    ids = {event.prediction for event in found if event.prediction is not None}
+    rows = {id: service.store.prediction(stream, id) for id in ids}
+    return [(event, None if event.prediction is None else rows[event.prediction]) for event in found]
 
 
 def text_of(event: Event, row: Row | None) -> str:

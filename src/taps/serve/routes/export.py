@@ -13,6 +13,7 @@ from fastapi.responses import StreamingResponse
 
 from taps.serve import export
 from taps.serve.auth import allow
+from taps.serve.service import EXPORT
 from taps.serve.state import state_of
 
 router = APIRouter(prefix="/v1/streams/{stream}", tags=["export"])
@@ -40,7 +41,7 @@ async def export_stream(
     found, store = service.stream(stream), service.store
     headers = {"Content-Disposition": f'attachment; filename="{stream}-{what}.{format}"'}
     if format == "zip":
-        folder = tempfile.TemporaryDirectory(dir=store.files, prefix="export-")
+        folder = tempfile.TemporaryDirectory(dir=store.files, prefix=EXPORT)
         path = Path(folder.name) / "export.zip"
         await run_in_threadpool(export.as_zip, store, found, path)
         return StreamingResponse(_whole(path, folder), media_type=MEDIA[format], headers=headers)

@@ -59,8 +59,8 @@ def _metrics(request: Request) -> str:
                 [(label, k.replayed) for label, k in keepers],
             ),
             "taps_open_questions": (
-                "Questions with a deadline that wait for an answer.",
-                [(label, len(k.deadlines)) for label, k in keepers],
+                "Questions that wait for an answer.",
+                [(label, len(k.open)) for label, k in keepers],
             ),
             "taps_loaded": (
                 "Whether a learner is in memory.",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from collections.abc import Coroutine
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.datastructures import UploadFile
 
 from taps.serve import schemas as s
 from taps.serve.auth import allow
-from taps.serve.errors import FormatError, UnusableError
+from taps.serve.errors import FormatError, SlowError, UnusableError
 from taps.serve.hub import Listener
 from taps.serve.limits import check_image
 from taps.serve.live import Live, Outcome
@@ -20,6 +21,8 @@ from taps.serve.tokens import Token
 
 router = APIRouter(prefix="/v1/streams/{stream}", tags=["predictions"])
 
+T = TypeVar("T")
+BODY_SECONDS = 30.0  # a body takes so long at most
 IMAGE: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 FORM = {
     "schema": {"type": "object", "required": ["image"], "properties": {"image": IMAGE["schema"]}},
@@ -48,7 +51,7 @@ async def predict(
     service = state.service
     with service.hub.listen(service.stream(stream).id) as listener:
         with state.uploads:
-            data, called = await read_image(request)
+            data, called = await in_time(read_image(request))
             check_image(data, state.limits)
             called = name or called
 
@@ -60,6 +63,14 @@ async def predict(
             row = await wait_for_expert(listener, outcome.row, outcome.hold)
             outcome = Outcome(row, repeated=outcome.repeated)
     return s.Answered.of(outcome)
+
+
+async def in_time(reading: Coroutine[Any, Any, T]) -> T:
+    """A body that comes in drop by drop does not keep its place for ever."""
+    try:
+        return await asyncio.wait_for(reading, BODY_SECONDS)
+    except TimeoutError:
+        raise SlowError(f"The body did not arrive within {BODY_SECONDS:g} s; send it again.") from None
 
 
 async def read_image(request: Request) -> tuple[bytes, str]:
