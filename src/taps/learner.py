@@ -86,6 +86,7 @@ class Learner:
         self.policy = self._make_policy(len(self.classes))
         self.seen = 0
         self.answered = self.unasked = self.undone = self.corrected = 0
+        self.skipped = self.given_back = 0  # questions nobody had an answer to; those returned to the budget
         self.ledger = Ledger(self.settings.recent if self.method.asks else 0, self.settings.undo)
 
     def __repr__(self) -> str:
@@ -101,7 +102,8 @@ class Learner:
 
     @property
     def asked(self) -> int:
-        return self.policy.asked if self.policy else 0
+        """Questions put to the expert; the budget counts those that were not given back."""
+        return self.policy.asked + self.given_back if self.policy else 0
 
     @property
     def pending(self) -> tuple[int, ...]:
@@ -189,8 +191,29 @@ class Learner:
         self.unasked += not self.ledger.given[id].asked
         self.ledger.shorten([old for old in self.ledger.given if not self.method.remembers(old)])
 
-    def undo(self, id: int) -> str:
+    def skip(self, id: int) -> None:
+        """The expert does not know: the question is over, and goes back to the budget.
+
+        One question is given back for each image, while fewer than half of all have been: so at most twice
+        as many are put as the budget says, however often nobody knows. The image may still be given a label
+        while it is among the `recent` ones.
+
+        Args:
+            id: Of the prediction that asked.
+        """
+        id = self._known_id(id)
+        if id not in self.ledger.pending:
+            raise QueryError(f"Sample {id} has no open question that could be skipped.")
+        assert self.policy is not None
+        back = 2 * self.given_back < self.asked
+        self.ledger.skip(id, back)
+        self.policy.asked -= back
+        self.skipped, self.given_back = self.skipped + 1, self.given_back + back
+
+    def undo(self, id: int) -> str | None:
         """Take an answer back, as if it had never been given; its question, if there was one, is open again.
+
+        A skipped question is open again too, and counts against the budget.
 
         A label head forgets exactly: later answers are learned anew without this one. So does the labelled
         buffer, but for a sample that was evicted for it and prompts that carried over meanwhile: those stay.
@@ -199,15 +222,24 @@ class Learner:
             id: Of the prediction.
 
         Returns:
-            The class that had been answered.
+            The class that had been answered; None for a question that had been skipped.
         """
         id = self._known_id(id)
+        if id in self.ledger.skipped:
+            self._unskip(id)
+            return None
         given = self.ledger.answered(id)
         self.method.forget(id, given.label, given.item)
         self.ledger.take_back(id)
         self.answered, self.undone = self.answered - 1, self.undone + 1
         self.unasked -= not given.asked
         return self.classes[given.label]
+
+    def _unskip(self, id: int) -> None:
+        assert self.policy is not None
+        back = self.ledger.reopen(id)
+        self.policy.asked += back
+        self.skipped, self.given_back = self.skipped - 1, self.given_back - back
 
     def add_class(self, names: str | Sequence[str]) -> None:
         """Make room for classes that were not known when the stream began; what was learned stays.
@@ -263,6 +295,8 @@ class Learner:
             "answered": self.answered,
             "unasked": self.unasked,
             "pending": len(self.ledger.pending),
+            "skipped": self.skipped,
+            "given_back": self.given_back,
             "undone": self.undone,
             "corrected": self.corrected,
         }
@@ -300,6 +334,7 @@ class Learner:
             "answered": self.answered,
             **self.ledger.values(),
             "unasked": self.unasked,
+            "counts": [self.skipped, self.given_back],
             "undone": self.undone,
             "corrected": self.corrected,
             "policy": self.policy.state_dict() if self.policy else None,
@@ -340,6 +375,7 @@ class Learner:
             raise
         self.seed, self.seen, self.answered = values["seed"], values["seen"], values["answered"]
         self.unasked, self.undone, self.corrected = values["unasked"], values["undone"], values["corrected"]
+        self.skipped, self.given_back = values["counts"]
         self.ledger = ledger
 
     def save(self, directory: str | Path, extra: dict[str, Any] | None = None) -> None:

@@ -48,6 +48,7 @@ class Ledger:
         self.recent: Items = OrderedDict()
         self.given: OrderedDict[int, Given] = OrderedDict()
         self.done: OrderedDict[int, None] = OrderedDict()  # the last images that were answered
+        self.skipped: OrderedDict[int, bool] = OrderedDict()  # the last skipped: was the question given back?
 
     def keep(self, id: int, item: ReplayItem, asked: bool) -> None:
         """Keep an image until its label comes; the oldest go, so that memory does not grow."""
@@ -57,6 +58,8 @@ class Ledger:
         elif self.most_recent:
             self.recent[id] = on_host(item)
             shorten(self.recent, self.most_recent, RECENT_BYTES, least=1)
+            for gone in [id for id in self.skipped if id not in self.recent]:
+                del self.skipped[gone]
 
     def item(self, id: int) -> ReplayItem:
         """What was kept of an image that has no answer."""
@@ -69,10 +72,21 @@ class Ledger:
         """An image has its label now."""
         asked = id in self.pending
         item = self.pending.pop(id) if asked else self.recent.pop(id)
+        self.skipped.pop(id, None)
         self.given[id] = Given(label, item, asked)
         self.done[id] = None
         while len(self.done) > PENDING:
             self.done.popitem(last=False)
+
+    def skip(self, id: int, given_back: bool) -> None:
+        """Nobody knows: the question is over, and the image one of those that nobody asks about."""
+        self.skipped[id] = given_back
+        self.keep(id, self.pending.pop(id), asked=False)
+
+    def reopen(self, id: int) -> bool:
+        """A question that was skipped is open again; whether it had been given back."""
+        self.keep(id, self.recent.pop(id), asked=True)
+        return self.skipped.pop(id)
 
     def shorten(self, forgotten: list[int]) -> None:
         """Let go of answers that the method no longer remembers, and of the oldest."""
@@ -124,6 +138,7 @@ class Ledger:
             "pending": list(self.pending),
             "recent": list(self.recent),
             "done": list(self.done),
+            "skipped": [[id, back] for id, back in self.skipped.items()],
             "answers": [[id, given.label, given.asked] for id, given in self.given.items()],
         }
 
@@ -139,6 +154,7 @@ class Ledger:
             items.update((id, replay_item_from(f"{part}.{id}", kept)) for id in values[part])
         for id, label, asked in values["answers"]:
             other.given[id] = Given(label, replay_item_from(f"answers.{id}", kept), asked)
+        other.skipped.update((id, back) for id, back in values["skipped"])
         other.done.update((id, None) for id in values["done"])
         return other
 

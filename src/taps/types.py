@@ -40,6 +40,17 @@ class Prediction:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What an expert says about an image, where that is not simply a class.
+
+    Attributes:
+        unknown: The expert does not know; the question is over.
+    """
+
+    unknown: bool = False
+
+
+@dataclass(frozen=True)
 class Query:
     """A question put to an expert: which class is the image named `id`?"""
 

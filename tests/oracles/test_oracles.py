@@ -14,7 +14,7 @@ from rich.console import Console as RichConsole
 from taps.errors import QueryError, SettingsError
 from taps.oracles import Console, Delayed, GroundTruth, Noisy, PeopleQueue, late_answers
 from taps.oracles.console import read_answer
-from taps.types import Prediction, Query
+from taps.types import Answer, Prediction, Query
 
 CLASSES = ("tabby cat", "dog", "dormouse", "bird")
 
@@ -102,6 +102,7 @@ def test_queue_takes_answers_from_another_thread_in_any_order() -> None:
     assert queue.due(4) == []
     assert [query.id for query in queue.open()] == [2]
     queue.skip(2)
+    assert queue.due(4) == [(2, Answer(unknown=True))]
     with pytest.raises(QueryError, match="sample 2"):
         queue.give(2, 0)
 
@@ -114,7 +115,7 @@ def test_queue_drops_the_oldest_question_when_full() -> None:
     assert queue.dropped == 1
 
 
-def asked_at_console(typed: str) -> tuple[int | None, str]:
+def asked_at_console(typed: str) -> tuple[int | Answer | None, str]:
     out = io.StringIO()
     console = RichConsole(file=out, width=80)
     lines = iter(typed.splitlines(keepends=False))
@@ -137,12 +138,12 @@ def asked_at_console(typed: str) -> tuple[int | None, str]:
         ("1", 1),  # the likeliest stands first
         ("2", 2),
         ("b", 3),
-        ("\n", None),
+        ("\n", Answer(unknown=True)),
         ("", None),  # end of input
         ("do\nwolf\n9\ndog", 1),  # two begin with "do"; no wolf; no ninth line
     ],
 )
-def test_console_understands(typed: str, answer: int | None) -> None:
+def test_console_understands(typed: str, answer: int | Answer | None) -> None:
     assert asked_at_console(typed)[0] == answer
 
 

@@ -42,6 +42,10 @@ class Capped:
         """Questions put so far."""
         return self.policy.asked
 
+    @asked.setter
+    def asked(self, count: int) -> None:
+        self.policy.asked = count
+
     @property
     def seen(self) -> int:
         """Samples decided on so far."""

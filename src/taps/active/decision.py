@@ -25,13 +25,13 @@ class Policy(Protocol):
     """What every policy can do.
 
     Attributes:
-        asked: Questions put so far.
+        asked: Questions put so far, less those given back to the budget.
         seen: Samples decided on so far; those with a non-finite entropy are not among them.
         skipped: Samples whose entropy was not finite. They are never asked about and leave no other trace.
     """
 
-    @property
-    def asked(self) -> int: ...
+    asked: int
+
     @property
     def seen(self) -> int: ...
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from taps.evaluate.jobs import Job
     from taps.evaluate.pool import Watch
-    from taps.oracles import Oracle
+    from taps.oracles import Oracle, Reply
     from taps.stream.loop import Streamed
     from taps.stream.tally import Tally
     from taps.types import Query
@@ -117,7 +117,7 @@ class Paused:
     def __init__(self, person: Oracle, bar: Any) -> None:
         self.person, self.bar = person, bar
 
-    def answer(self, query: Query) -> int | str | None:
+    def answer(self, query: Query) -> Reply | None:
         self.bar.stop()
         try:
             return self.person.answer(query)

@@ -1,6 +1,6 @@
 """Experts: the true labels, spoilt or late ones, a person at the keyboard, people behind a queue."""
 
-from taps.oracles.base import Oracle, is_repeatable, late_answers
+from taps.oracles.base import Oracle, Reply, is_repeatable, late_answers
 from taps.oracles.console import Console
 from taps.oracles.delayed import Delayed
 from taps.oracles.noisy import Noisy
@@ -14,6 +14,7 @@ __all__ = [
     "Noisy",
     "Oracle",
     "PeopleQueue",
+    "Reply",
     "is_repeatable",
     "late_answers",
 ]

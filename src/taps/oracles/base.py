@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from taps.types import Query
+from taps.types import Answer, Query
 
-Answer = int | str | None
-"""A class by index or by name; None where there is no answer (yet)."""
+Reply = int | str | Answer
+"""A class by index or by name, or what else can be said of an image."""
 
 
 class Oracle(Protocol):
     """One who is asked."""
 
-    def answer(self, query: Query) -> Answer:
-        """The class of the image asked about, or None where it is not known or not known yet."""
+    def answer(self, query: Query) -> Reply | None:
+        """What is said of the image asked about, or None where nothing is said, or not yet."""
         ...
 
 
-def late_answers(oracle: Oracle, seen: int) -> list[tuple[int, int | str]]:
+def late_answers(oracle: Oracle, seen: int) -> list[tuple[int, Reply]]:
     """Answers to earlier questions that have arrived by the time `seen` images were seen.
 
     Oracles that answer late have a method `due`; the others have none and nothing arrives late.

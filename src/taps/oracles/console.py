@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taps.types import Query
+from taps.types import Answer, Query
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -16,7 +16,9 @@ SHOWN = 5
 
 
 class Console:
-    """Shows the path and the likeliest classes; takes a number of the list, a class name, or nothing (skip).
+    """Shows the path and the likeliest classes; takes a number of the list, a class name, or nothing.
+
+    Nothing says that the person does not know.
 
     Args:
         classes: Class names.
@@ -31,7 +33,7 @@ class Console:
         # Where classes are called "1", "2", … a typed number must mean the name.
         self.numbered = not any(name.isdigit() for name in self.classes)
 
-    def answer(self, query: Query) -> int | None:
+    def answer(self, query: Query) -> int | Answer | None:
         from rich.markup import escape
 
         best = np.argsort(-query.prediction.probs, kind="stable")[:SHOWN].tolist()
@@ -43,11 +45,13 @@ class Console:
             )
         while True:
             try:
-                typed = self.console.input("Which class is it? (number, name, empty to skip) ").strip()
+                typed = self.console.input(
+                    "Which class is it? (number, name, empty if you do not know) "
+                ).strip()
             except EOFError:
                 return None
             if not typed:
-                return None
+                return Answer(unknown=True)
             found = read_answer(typed, self.classes, best if self.numbered else [])
             if found is not None:
                 return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from taps.errors import SettingsError
-from taps.oracles.base import Oracle, is_repeatable
+from taps.oracles.base import Oracle, Reply, is_repeatable
 from taps.types import Query
 
 
@@ -27,13 +27,13 @@ class Delayed:
     def repeatable(self) -> bool:
         return is_repeatable(self.inner)
 
-    def answer(self, query: Query) -> int | str | None:
+    def answer(self, query: Query) -> Reply | None:
         if self.delay == 0:
             return self.inner.answer(query)
         self.waiting[query.id] = query
         return None
 
-    def due(self, seen: int) -> list[tuple[int, int | str]]:
+    def due(self, seen: int) -> list[tuple[int, Reply]]:
         """Answers to questions about images at least `delay` before the last of the `seen` ones."""
         ripe = [id for id in self.waiting if id + self.delay < seen]
         answers = [(id, self.inner.answer(self.waiting.pop(id))) for id in ripe]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from taps.errors import SettingsError
-from taps.oracles.base import Answer, Oracle, is_repeatable
+from taps.oracles.base import Oracle, Reply, is_repeatable
 from taps.types import Query
 
 
@@ -33,7 +33,7 @@ class Noisy:
     def repeatable(self) -> bool:
         return is_repeatable(self.inner)
 
-    def answer(self, query: Query) -> Answer:
+    def answer(self, query: Query) -> Reply | None:
         answer = self.inner.answer(query)
         if not isinstance(answer, int):
             return answer

@@ -6,9 +6,10 @@ import threading
 from collections import OrderedDict
 
 from taps.errors import QueryError, SettingsError
-from taps.types import Query
+from taps.oracles.base import Reply
+from taps.types import Answer, Query
 
-Given = tuple[int, int | str]
+Given = tuple[int, Reply]
 
 
 class PeopleQueue:
@@ -46,7 +47,7 @@ class PeopleQueue:
         with self._lock:
             return list(self._open.values())
 
-    def give(self, id: int, label: int | str) -> None:
+    def give(self, id: int, label: Reply) -> None:
         """A person's answer to an open question."""
         with self._lock:
             if id not in self._open:
@@ -57,9 +58,10 @@ class PeopleQueue:
             self._given.append((id, label))
 
     def skip(self, id: int) -> None:
-        """A person does not know."""
+        """A person does not know: that is passed on, so that the question goes back to the budget."""
         with self._lock:
-            self._open.pop(id, None)
+            if self._open.pop(id, None) is not None:
+                self._given.append((id, Answer(unknown=True)))
 
     def due(self, seen: int) -> list[Given]:
         """Answers given since the last time, in the order they were given."""

@@ -12,12 +12,12 @@ import numpy as np
 from taps.errors import DataError, ImageError
 from taps.images.prefetch import prefetch
 from taps.learner import Learner
-from taps.oracles import GroundTruth, Oracle, is_repeatable, late_answers
+from taps.oracles import GroundTruth, Oracle, Reply, is_repeatable, late_answers
 from taps.stream.interrupt import Interrupt
 from taps.stream.record import Record, read_events
 from taps.stream.stream import Stream
 from taps.stream.tally import Tally
-from taps.types import PixelArray, Prediction, Query
+from taps.types import Answer, PixelArray, Prediction, Query
 
 TOP = 5
 
@@ -84,8 +84,11 @@ class Session:
             self.positions[prediction.id] = t
         return prediction
 
-    def learn(self, id: int, answer: int | str) -> int:
-        """Take an expert's answer in, now or later; its index."""
+    def learn(self, id: int, answer: Reply) -> int | None:
+        """Take an expert's answer in, now or later; its index, where it names a class."""
+        if isinstance(answer, Answer):
+            self._learn_other(id, answer)
+            return None
         index = self.learner.class_index(answer)
         began = time.perf_counter()
         self.learner.learn_one(id, index)
@@ -94,6 +97,10 @@ class Session:
         label = self.learner.classes[index]
         self.record.event("answered", id=id, t=self.positions.pop(id, None), answer=index, label=label)
         return index
+
+    def _learn_other(self, id: int, answer: Answer) -> None:
+        self.learner.skip(id)
+        self.record.event("skipped", id=id, t=self.positions.pop(id, None))
 
     def ask(self, t: int, prediction: Prediction) -> int | None:
         """Put a question to the expert and learn from the answer, if it comes at once."""
