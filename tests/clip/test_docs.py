@@ -1,0 +1,26 @@
+"""docs/models.md: its example runs, and the names in its table are names."""
+
+import re
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from taps.clip.hub import pretrained
+
+PAGE = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+
+
+def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(compile(code, "models.md", "exec"), {})
+    assert "torch.Size([2, 512])" in capsys.readouterr().out
+
+
+def test_every_architecture_is_in_the_table() -> None:
+    rows = re.findall(r"^\| [^|]+ \| ([^|]*) \|", PAGE.split("## What loads")[1], re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`([\w*-]+)`", row)]
+    patterns = [*named, "ViT-?-*"]  # the first rows name where their series begin and end
+    assert not [name for name in pretrained() if not any(fnmatch(name, each) for each in patterns)]
+    plain = [name for name in named if "*" not in name and not name.startswith(("-", "siglip"))]
+    assert not [name for name in plain if name not in pretrained() and name != "CLIPModel"]
