@@ -1,4 +1,4 @@
-"""What methods cost: time an image, and its ratio to a zero-shot pass over the same views.
+"""What methods cost: time an image, beside a zero-shot pass over the same views.
 
     python benchmarks/methods.py --model pocket --classes 100 --views 64 --threads 2
 
@@ -22,21 +22,10 @@ from taps import load_clip
 from taps.clip import Clip
 from taps.errors import TapsError
 from taps.images.views import make_views, sample_generator
-from taps.methods.registry import find_method, method_settings
+from taps.methods.registry import find_method, list_methods, method_settings
 from taps.prompts import maple
+from taps.prompts.base import KINDS
 from taps.training.stats import collect_stats
-
-METHODS = (
-    "zero_shot",
-    "view_ensemble",
-    "zero",
-    "tpt",
-    "coop+tpt",
-    "cocoop+tpt",
-    "maple+tpt",
-    "promptalign",
-    "taps",
-)
 
 
 class Noise:
@@ -75,13 +64,13 @@ def measure(
 
 def stand_ins(clip: Clip, name: str) -> dict[str, object]:
     """Settings that let a method run where no trained prompts are shipped: untrained ones cost the same."""
-    family = {"promptalign": "maple", "taps": "maple"}.get(name, name.split("+")[0])
-    if family not in ("coop", "cocoop", "maple"):
+    method = find_method(name)
+    if method.prompts not in KINDS:
         return {}
-    if name == "promptalign":
+    if getattr(method.settings, "weight_coarse", 0):
         prompts = maple.initial(clip, torch.Generator().manual_seed(0))
         return {"prompts": prompts, "source": collect_stats(clip, prompts, Noise(8))}
-    return {"prompts": family}
+    return {"prompts": method.prompts}
 
 
 def main() -> None:
@@ -93,7 +82,7 @@ def main() -> None:
     parser.add_argument("--views", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--methods", nargs="*", default=list(METHODS))
+    parser.add_argument("--methods", nargs="*", default=list_methods())
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -112,31 +101,37 @@ def main() -> None:
         generator=sample_generator(0, 0),
         device=clip.device,
     )
-    work = {}
-    for name in ("view_ensemble", *[name for name in args.methods if name != "view_ensemble"]):
-        given = {"views": args.views} if name != "zero_shot" else {}
+    work, plain = {}, {}
+    for name in dict.fromkeys(("zero_shot", "view_ensemble", *args.methods)):
+        several = "views" in find_method(name).known
+        plain[name] = "view_ensemble" if several else "zero_shot"
+        given = {"views": args.views} if several else {}
         try:
             method = find_method(name).build(clip, classes, method_settings(name, given), 0)
         except TapsError:
             method = find_method(name).build(
                 clip, classes, method_settings(name, given | stand_ins(clip, name)), 0
             )
-        work[name] = partial(method.predict, views[:1] if name == "zero_shot" else views)
+        work[name] = partial(method.predict, views if several else views[:1])
     rows = measure(work, args.repeats, clip.device)
     # The mean of the confident views is the zero-shot pass over all of them, and next to nothing more.
-    wall, cpu = rows["view_ensemble"]
     found = {
-        name: {"seconds": own, "ratio": own / wall, "cpu_seconds": busy, "cpu_ratio": busy / cpu}
+        name: {
+            "seconds": own,
+            "ratio": own / rows[plain[name]][0],
+            "cpu_seconds": busy,
+            "cpu_beyond": busy - rows[plain[name]][1],
+        }
         for name, (own, busy) in rows.items()
     }
     if args.json:
         print(json.dumps(found, indent=2))
         return
     print(f"{args.model}, {args.classes} classes, {args.views} views, {args.threads} threads, {clip.device}")
-    print(f"{'method':14} {'ms':>9} {'ratio':>6} {'cpu ms':>9} {'ratio':>6}")
+    print(f"{'method':14} {'ms':>9} {'ratio':>6} {'cpu ms':>9} {'beyond':>9}")
     for name, row in found.items():
-        wall_ms, cpu_ms = 1000 * row["seconds"], 1000 * row["cpu_seconds"]
-        print(f"{name:14} {wall_ms:9.1f} {row['ratio']:6.2f} {cpu_ms:9.1f} {row['cpu_ratio']:6.2f}")
+        wall_ms, cpu_ms, beyond = (1000 * row[key] for key in ("seconds", "cpu_seconds", "cpu_beyond"))
+        print(f"{name:14} {wall_ms:9.1f} {row['ratio']:6.2f} {cpu_ms:9.1f} {beyond:9.1f}")
 
 
 if __name__ == "__main__":

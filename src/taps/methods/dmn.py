@@ -50,13 +50,15 @@ class DmnWeak(FeatureMethod):
     def adapt(self, seen: Seen) -> Tensor:
         label = int(torch.softmax(seen.logits[seen.chosen], dim=-1).mean(dim=0).argmax())
         keep_surest(self.state["memory"], self.state["entropies"], label, seen.entropy, seen.feature)
-        keys = torch.cat([self.state["memory"], self.text[:, None]], dim=1)
-        weights = torch.exp(
-            self.settings.sharpness * (keys @ seen.feature - 1)
-        )  # an empty place adds nothing
-        read = F.normalize((weights[:, None] @ keys)[:, 0], dim=-1)
+        recall = self.closeness(self.state["memory"], seen.feature)  # an empty place adds nothing
+        own = self.closeness(self.text, seen.feature)[:, None] * self.text
+        read = F.normalize((recall[:, None] @ self.state["memory"])[:, 0] + own, dim=-1)
         recalled = torch.softmax(self.classifier.logits(seen.features[:1], read)[0], dim=-1)
         return torch.log(seen.probs + self.settings.weight * recalled)
+
+    def closeness(self, keys: Tensor, feature: Tensor) -> Tensor:
+        """exp(−sharpness · (1 − cos)) of an image to each key."""
+        return torch.exp(self.settings.sharpness * (keys @ feature - 1))
 
 
 @method("dmn", DmnSettings)

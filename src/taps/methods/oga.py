@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from taps.methods.base import Snapshot
 from taps.methods.features import EMPTY, FeatureMethod, Seen, State, keep_surest
 from taps.methods.ranges import setting
 from taps.methods.registry import method
@@ -31,6 +32,7 @@ class Oga(FeatureMethod):
     """Gaussians over the surest images of each class, times zero-shot."""
 
     settings: OgaSettings
+    fitted: tuple[Tensor, Tensor] | None = None  # what follows from the memory as it is
 
     def start(self) -> State:
         classes, dim = self.text.shape
@@ -41,12 +43,19 @@ class Oga(FeatureMethod):
 
     def adapt(self, seen: Seen) -> Tensor:
         label = int(seen.logits[0].argmax())
-        keep_surest(self.state["memory"], self.state["entropies"], label, seen.entropy, seen.feature)
-        means, precision = self.gaussians()
+        memory, entropies = self.state["memory"], self.state["entropies"]
+        kept = keep_surest(memory, entropies, label, seen.entropy, seen.feature)
+        if kept is not None or self.fitted is None:
+            self.fitted = self.gaussians()
+        means, precision = self.fitted
         # Terms that are the same for every class are left out.
         projected = means @ precision
         density = projected @ seen.feature - 0.5 * (projected * means).sum(dim=1)
         return torch.log_softmax(seen.logits[0], dim=-1) + self.settings.power * density
+
+    def restore(self, snapshot: Snapshot) -> None:
+        super().restore(snapshot)
+        self.fitted = None
 
     def gaussians(self) -> tuple[Tensor, Tensor]:
         """A mean for each class [K, d], its text until it has two images; the shared precision [d, d]."""
