@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from taps import Learner
 from taps.clip import Clip
-from taps.methods.registry import find_method, method_settings
+from taps.methods.registry import all_methods, find_method, method_settings
 from taps.types import PixelArray
 
 Array = NDArray[np.float64]
@@ -358,6 +358,19 @@ def test_dpe(stream: Stream) -> None:
     assert count > 0
     found = stream.run("dpe", VIEWS, shots=2, sure_below=0.5)[:4]
     np.testing.assert_allclose(np.stack(found), np.stack(said), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, each in all_methods().items() if each.prompts in (None, "hand", "optional")]
+)
+def test_one_image_again_and_again(tiny: Clip, picture: Picture, name: str) -> None:
+    """A camera that stands still: whatever is estimated from the images has no spread."""
+    known = find_method(name).known
+    small = {"views": 3, "fraction": 0.7, "augmix": False}
+    learner = Learner(tiny, NAMES, name, **{key: value for key, value in small.items() if key in known})
+    image = np.full_like(picture(0), 90)
+    said = [learner.predict_one(image).probs for _ in range(5)]
+    assert np.isfinite(said).all()
 
 
 @pytest.mark.parametrize("name", ["dota_labels", "ecalp_labels"])

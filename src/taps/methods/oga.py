@@ -13,6 +13,8 @@ from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import TextSettings
 
+ALIKE = 1e-9  # total variance below which images are copies of each other and say nothing of directions
+
 
 @dataclass(frozen=True)
 class OgaSettings(TextSettings):
@@ -64,12 +66,12 @@ class Oga(FeatureMethod):
         own = memory.sum(dim=1) / counts.clamp_min(1)[:, None]
         means = torch.where(counts[:, None] >= 2, own, self.text)
         dim = self.text.shape[1]
-        if int(counts.max()) <= 2:
-            return means, dim * torch.eye(dim).to(self.text)
         apart = (memory - means[:, None])[held]
         apart = apart - apart.mean(dim=0)
         scatter = apart.T @ apart
+        spread = float(scatter.trace()) / max(1, len(apart) - 1)
+        if int(counts.max()) <= 2 or spread < ALIKE:
+            return means, dim * torch.eye(dim).to(self.text)
         if len(apart) > 4 * dim:
             return means, torch.linalg.pinv(scatter / (len(apart) - 1))
-        ridge = scatter.trace() / (len(apart) - 1) * torch.eye(dim).to(scatter)
-        return means, dim * torch.linalg.inv(scatter + ridge)
+        return means, dim * torch.linalg.inv(scatter + spread * torch.eye(dim).to(scatter))
