@@ -1,4 +1,4 @@
-"""The page and pictures of `recipes/label.py`: docs/label.md is written by this and by nobody."""
+"""The page and the picture of `recipes/label.py`: docs/label.md is written by this and by nobody."""
 
 from __future__ import annotations
 
@@ -8,46 +8,45 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from label import CHOOSING, DRAWN, FAR, NEAR, VIEWS
 
 Rows = list[dict[str, Any]]
-T975 = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262}  # Student's t, by degrees of freedom
-RULE_WORDS = {
-    "random": "at random",
-    "entropy": "entropy of the confident views (Algorithm 1's score)",
-    "margin": "narrow margin",
-    "leverage": "new direction (leverage of the ridge)",
-    "coverage": "classes with few labels",
-    "density": "uncertain and typical",
-}
+Sets = tuple[str, ...]
+T975 = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776}  # Student's t, by degrees of freedom
+HEAD = "view_ensemble+"
+RATES = (0.01, 0.02, 0.05, 0.1, 0.2)
 
 
-def chosen(rows: Rows, method: str, noise: float = 0.0, **settings: Any) -> Rows:
-    """Rows of one method, with these settings where it has them."""
-    kept = [row for row in rows if row["method"] == method and row["noise"] == noise]
-    return [row for row in kept if all(row["settings"].get(k) == v for k, v in settings.items())]
+def chosen(rows: Rows, method: str, rate: float | None = None, **more: Any) -> Rows:
+    """Rows of one method and rate, of right answers in random order to a whole stream unless said."""
+    wanted = {"noise": 0.0, "sorted": False, "limit": None, "ask_by": None, **more}
+    return [
+        row
+        for row in rows
+        if row["method"] == method
+        and row["settings"].get("rate") == rate
+        and all((row | row["settings"]).get(name) == value for name, value in wanted.items())
+    ]
 
 
-def by_order(rows: Rows, field: str = "accuracy", sets: list[str] | None = None) -> np.ndarray:
-    """Mean over the sets, for each order."""
-    wanted = sets or sorted({row["set"] for row in rows})
+def by_order(rows: Rows, sets: Sets, field: str = "accuracy") -> np.ndarray:
+    """Mean over the sets, for each order that has them all."""
     table: dict[int, dict[str, float]] = {}
     for row in rows:
         table.setdefault(row["order"], {})[row["set"]] = row[field]
-    return np.array([np.mean([t[s] for s in wanted]) for t in table.values() if all(s in t for s in wanted)])
+    return np.array([np.mean([t[s] for s in sets]) for t in table.values() if all(s in t for s in sets)])
 
 
 def half_width(values: np.ndarray) -> float:
-    if len(values) < 2:
-        return float("nan")
     return T975.get(len(values) - 1, 1.96) * float(values.std(ddof=1)) / float(np.sqrt(len(values)))
 
 
-def cell(rows: Rows, sets: list[str], field: str = "accuracy") -> str:
-    values = by_order(rows, field, sets)
+def cell(rows: Rows, sets: Sets) -> str:
+    values = by_order(rows, sets)
     if not len(values):
         return "–"
-    # What learns nothing says the same in every order: an interval over orders would say nothing.
-    spread = len(values) > 1 and values.std() > 1e-9
+    # Two orders make no interval worth the name; what learns nothing says the same in every order.
+    spread = len(values) > 2 and values.std() > 1e-9
     return f"{values.mean():.1f} ± {half_width(values):.1f}" if spread else f"{values.mean():.1f}"
 
 
@@ -56,164 +55,133 @@ def table(head: list[str], lines: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])
 
 
-def inside(rows: Rows) -> Rows:
-    """What the method inside the head said in the same runs, at the same labels."""
-    nothing = {"loss": float("nan"), "calibration_error": float("nan")}  # those in the row are the head's
-    return [row | nothing | {"accuracy": row["accuracy_inside"]} for row in rows]
+def accuracy_table(named: dict[str, Rows], sets: Sets) -> str:
+    lines = [[name, *(cell(rows, (s,)) for s in sets), cell(rows, sets)] for name, rows in named.items()]
+    marked = [f"{name}*" if name in CHOOSING else name for name in sets]
+    return table(["", *marked, "mean"], lines)
 
 
-def for_each_order(rows: Rows, orders: int) -> Rows:
-    """Methods that learn nothing give the same in every order and were run in one."""
-    return [row | {"order": order} for row in rows for order in range(orders)]
-
-
-def difference(one: Rows, other: Rows, sets: list[str]) -> str:
+def difference(one: Rows, other: Rows, sets: Sets) -> str:
     """Paired by order: mean difference over the sets and its interval."""
-    a, b = by_order(one, sets=sets), by_order(other, sets=sets)
-    count = min(len(a), len(b))
-    if not count:
-        return "–"
-    return f"{(a[:count] - b[:count]).mean():+.1f} ± {half_width(a[:count] - b[:count]):.1f}"
+    a, b = by_order(one, sets), by_order(other, sets)
+    apart = a - (b if len(b) == len(a) else b[0])
+    return f"{apart.mean():+.1f} ± {half_width(apart):.1f}"
 
 
-def worst(one: Rows, other: Rows, sets: list[str]) -> str:
-    """The set on which the first gains least over the second."""
-    gains = {s: by_order(one, sets=[s]).mean() - by_order(other, sets=[s]).mean() for s in sets}
-    name = min(gains, key=lambda s: gains[s])
-    return f"{gains[name]:+.1f} ({name})"
+def main_parts(rows: Rows, before: Rows) -> dict[str, str]:
+    """The first tables and what they come to."""
+    named = {
+        "zero-shot": chosen(rows, "zero_shot"),
+        "`view_ensemble`": chosen(rows, "view_ensemble"),
+        "**before**: `zero_shot+`, ridges, asked at random": before,
+        "`zero_shot+`, one view": chosen(rows, "zero_shot+", 0.05),
+        f"`{HEAD}`": chosen(rows, HEAD, 0.05),
+        "the same, asked by margin": chosen(rows, HEAD, 0.05, ask_by="margin"),
+        "the same, asked at random": chosen(rows, HEAD, 0.05, ask_by="random"),
+        "DOTA with the labels": chosen(rows, "dota_labels", 0.05),
+        "linear probe, labels first": chosen(rows, "probe", 0.05),
+    }
+    now = chosen(rows, HEAD, 0.05)
+    fresh = tuple(s for s in FAR if s not in CHOOSING)
+    return {
+        "far": accuracy_table(named, FAR),
+        "drawn": accuracy_table(named, DRAWN),
+        "gain_far": difference(now, before, FAR),
+        "gain_fresh": difference(now, before, fresh),
+        "gain_drawn": difference(now, before, DRAWN),
+        "asked": f"{np.mean([100 * row['asked'] / row['images'] for row in now]):.1f} %",
+    }
 
 
-def accuracy_table(named: dict[str, Rows], sets: list[str]) -> str:
+def harm_table(rows: Rows) -> str:
+    """By how much streams differ from zero-shot, at worst, in the mean of orders and in any one."""
+    zero = {row["set"]: row["accuracy"] for row in chosen(rows, "zero_shot")}
+    cases = {
+        "right answers": chosen(rows, HEAD, 0.05),
+        "20 % wrong": chosen(rows, HEAD, 0.05, noise=0.2),
+        "40 % wrong": chosen(rows, HEAD, 0.05, noise=0.4),
+        "class after class": chosen(rows, HEAD, 0.05, sorted=True),
+    }
     lines = []
-    for name, rows in named.items():
-        asked = np.mean([100 * row["asked"] / row["images"] for row in rows]) if rows else 0.0
-        loss, error = by_order(rows, "loss", sets), by_order(rows, "calibration_error", sets)
-        measures = [f"{loss.mean():.2f}", f"{error.mean():.1f}"] if np.isfinite(loss).any() else ["–", "–"]
-        lines.append([name, f"{asked:.1f} %", *(cell(rows, [s]) for s in sets), cell(rows, sets), *measures])
-    return table(["method", "asked", *sets, "mean", "log-loss", "calibration error"], lines)
-
-
-def long_table(rows: Rows, sets: list[str]) -> str:
-    """zero_shot+ by share of labels."""
-    named = {"zero_shot": for_each_order(chosen(rows, "zero_shot"), len({row["order"] for row in rows}))}
-    for rate in (0.01, 0.02, 0.05, 0.10):
-        named[f"zero_shot+ at {100 * rate:g} %"] = chosen(rows, "zero_shot+", rate=rate, ask_by=None)
-    return accuracy_table(named, sets)
-
-
-def rule_table(rows: Rows, sets: list[str], default: str) -> str:
-    lines = []
-    at_random = chosen(rows, "zero_shot+", rate=0.05, ask_by=None if default == "random" else "random")
-    for rule, words in RULE_WORDS.items():
-        some = chosen(rows, "zero_shot+", rate=0.05, ask_by=None if rule == default else rule)
-        measures = [cell(some, sets, field).split(" ±")[0] for field in ("calibration_error",)]
-        loss = by_order(some, "loss", sets)
-        asked = np.mean([100 * row["asked"] / row["images"] for row in some]) if some else 0.0
+    for name, some in cases.items():
+        gains = {s: [r["accuracy"] - zero[s] for r in some if r["set"] == s] for s in FAR + DRAWN + NEAR}
+        means = {s: float(np.mean(values)) for s, values in gains.items() if values}
+        least = min(means, key=lambda s: means[s])
+        single, where = min((min(values), s) for s, values in gains.items() if values)
         lines.append(
             [
-                f"`{rule}`: {words}",
-                f"{asked:.1f} %",
-                *(cell(some, [s]) for s in sets),
-                cell(some, sets),
-                "" if rule == "random" else difference(some, at_random, sets),
-                f"{loss.mean():.3f}" if len(loss) else "–",
-                *measures,
+                name,
+                *(f"{np.mean([means[s] for s in sets]):+.1f}" for sets in (FAR, DRAWN, NEAR)),
+                f"{means[least]:+.1f} ({least})",
+                f"{single:+.1f} ({where})",
+                f"{len(some)}",
             ]
         )
-    return table(["asked by", "asked", *sets, "mean", "to random", "log-loss", "calibration error"], lines)
+    return table(
+        ["answers", "far", "Caltech, PACS", "near", "least, mean of orders", "least, one", "streams"], lines
+    )
 
 
-def noise_table(rows: Rows, sets: list[str]) -> str:
+def curve_table(rows: Rows) -> str:
     lines = []
-    zero = chosen(rows, "zero_shot")
-    base = {row["set"]: row["accuracy"] for row in zero}
-    for name, noise in (("all right", 0.0), ("20 % at random", 0.2), ("40 % at random", 0.4)):
-        some = chosen(rows, "zero_shot+", noise, rate=0.05, ask_by=None)
-        told = [[row["summary"].get(f"head_{what}") for row in some] for what in ("trust", "gain", "noise")]
-        summed = [f"{np.mean(values):.2f}" if values and None not in values else "–" for values in told]
-        lost = [row["accuracy"] - base[row["set"]] for row in some]
-        far = f"{sum(value < -1 for value in lost)} of {len(lost)}"
-        lines.append(
-            [name, *(cell(some, [s]) for s in sets), cell(some, sets), f"{min(lost):+.1f}", far, *summed]
-        )
-    lines.append(["(zero_shot)", *(cell(zero, [s]) for s in sets), cell(zero, sets), *[""] * 5])
-    heads = ["worst stream to zero-shot", "streams below zero-shot − 1"]
-    heads += [f"head_{what}" for what in ("trust", "gain", "noise")]
-    return table(["answers", *sets, "mean", *heads], lines)
+    for rate in RATES:
+        pairs = [(chosen(rows, method, rate), sets) for sets in (FAR, DRAWN) for method in (HEAD, "probe")]
+        lines.append([f"{100 * rate:g} %", *(cell(some, sets) for some, sets in pairs)])
+    names = [f"`{HEAD}`", "linear probe, labels first"]
+    return table(["labels", *(f"far: {n}" for n in names), *(f"Caltech, PACS: {n}" for n in names)], lines)
+
+
+def vote_table(rows: Rows) -> str:
+    named = {f"`{m}`": chosen(rows, m) for m in ("zero_shot", "view_ensemble", "neighbours")}
+    sets = DRAWN + NEAR
+    lines = [[name, *(cell(some, (s,)) for s in sets)] for name, some in named.items()]
+    return table(["", *sets], lines)
+
+
+def prompts_table(rows: Rows) -> str:
+    named = {f"`{m}`": chosen(rows, m, 0.05, limit=600) for m in (HEAD, "taps+")}
+    lines = [[name, *(cell(some, (s,)) for s in FAR), cell(some, FAR)] for name, some in named.items()]
+    return table(["", *FAR, "mean"], lines)
+
+
+def time_table(file: Path) -> str:
+    found = json.loads(file.read_text())
+    names = ("image_ms", "first_images_ms", "label_ms")
+    lines = [[classes, *(f"{row[name]:.2f}" for name in names)] for classes, row in found.items()]
+    return table(["classes", "an image, ms", "one of the first 500, ms", "a label, ms"], lines)
 
 
 def write_page(out: Path, docs: Path, read_rows: Callable[[Path], Rows]) -> None:
-    """docs/label.md: the words of recipes/label_page.md with the tables in them, and its figures."""
+    """docs/label.md: the words of recipes/label_page.md with the tables in them, and its figure."""
     from label_figures import draw
 
-    from taps.methods.plus import Plus
-
-    parts: dict[str, str] = {}
-    for name in ("develop", "final"):
-        rows = read_rows(out / f"{name}-1.jsonl")
-        sets = list(dict.fromkeys(row["set"] for row in rows))
-        parts |= {
-            f"{name}_long": long_table(rows, sets),
-            f"{name}_rules": rule_table(rows, sets, Plus.ask_by),
-            f"{name}_noise": noise_table(rows, sets),
-            f"{name}_orders": str(len({row["order"] for row in rows})),
-            f"{name}_sizes": ", ".join(
-                f"{s} {max(r['images'] for r in rows if r['set'] == s):,}" for s in sets
-            ),
-        }
-        if name == "final":
-            plus5, zero = chosen(rows, "zero_shot+", rate=0.05, ask_by=None), chosen(rows, "zero_shot")
-            zero = for_each_order(zero, len({row["order"] for row in plus5}))
-            parts |= {"long_over_zero": difference(plus5, zero, sets), "long_worst": worst(plus5, zero, sets)}
-    parts |= short_parts(read_rows(next(iter(sorted(out.glob("final-[2-9]*.jsonl"))), out / "none")))
-    many = read_rows(out / "noise-1.jsonl")
-    parts["many_noise"] = noise_table(many, list(dict.fromkeys(row["set"] for row in many)))
-    parts["many_orders"] = str(len({row["order"] for row in many}))
-    parts["time"] = time_words(out / "time.json")
+    rows, before = read_rows(out / "rows.jsonl"), read_rows(out / "before.jsonl")
+    sizes = {row["set"]: row["images"] for row in chosen(rows, "zero_shot")}
+    parts = main_parts(rows, before) | {
+        "harm": harm_table(rows),
+        "curve": curve_table(rows),
+        "votes": vote_table(rows),
+        "prompts": prompts_table(rows),
+        "time": time_table(out / "time.json"),
+        "views": str(VIEWS),
+        "sizes": ", ".join(f"{name} {count:,}" for name, count in sizes.items()),
+        "chosen_on": ", ".join(CHOOSING),
+        "near": ", ".join(NEAR),
+    }
     text = (Path(__file__).parent / "label_page.md").read_text()
     for name, value in parts.items():
         text = text.replace("{" + name + "}", value)
     (docs / "label.md").write_text(text)
-    draw(out, docs / "figures", read_rows(out / "final-1.jsonl"), chosen, by_order, half_width)
-
-
-def short_parts(rows: Rows) -> dict[str, str]:
-    """The comparison with `taps`: on the orders that `taps+` has finished."""
-    sets = list(dict.fromkeys(row["set"] for row in rows))
-    plus = chosen(rows, "taps+")
-    orders = len(by_order(plus, sets=sets)) if plus else 0
-    rows = [row for row in rows if row["order"] < max(orders, 1)]
-    plus = chosen(rows, "taps+")
-    named = {
-        "zero_shot": for_each_order(chosen(rows, "zero_shot"), orders),
-        "view_ensemble": for_each_order(chosen(rows, "view_ensemble"), orders),
-        "taps": inside(plus),
-        "zero_shot+": chosen(rows, "zero_shot+"),
-        "view_ensemble+": chosen(rows, "view_ensemble+"),
-        "taps+": plus,
+    panels = {"far sets": FAR, "Caltech101 and PACS": DRAWN}
+    lines = {
+        panel: {
+            "with the head": [by_order(chosen(rows, HEAD, rate), sets).mean() for rate in RATES],
+            "linear probe, labels first": [
+                by_order(chosen(rows, "probe", rate), sets).mean() for rate in RATES
+            ],
+            "zero-shot": [by_order(chosen(rows, "zero_shot"), sets).mean()] * len(RATES),
+        }
+        for panel, sets in panels.items()
     }
-    parts = {"short": accuracy_table(named, sets), "short_orders": str(orders)}
-    parts["short_images"] = str(max((row["images"] for row in rows), default=0))
-    for name in ("taps", "view_ensemble", "zero_shot"):
-        done = orders and all(named[n] for n in ("taps+", name))
-        parts[f"over_{name}"] = difference(plus, named[name], sets) if done else "–"
-        parts[f"worst_{name}"] = worst(plus, named[name], sets) if done else "–"
-    return parts
-
-
-def time_words(file: Path) -> str:
-    if not file.exists():
-        return "not measured"
-    timing = json.loads(file.read_text())
-    alone = ", ".join(
-        f"{value:.2f} ms with {classes} classes" for classes, value in timing["head_ms"].items()
-    )
-    pairs = "; ".join(
-        f"{pair['extra_ms']:+.2f} ms ({pair['extra_percent']:+.1f} %) on a step of `{name}`, "
-        f"{pair['step_ms']:.1f} ms"
-        for name, pair in timing["pairs"].items()
-    )
-    return (
-        f"a head adds {pairs} ({timing['views']} views where there are several, one thread, CPU time, median "
-        f"over steps that go by turns in one run). The head's own work takes {alone}"
-    )
+    earlier = {panel: float(by_order(before, sets).mean()) for panel, sets in panels.items()}
+    draw(docs / "figures" / "label-curve.png", [100 * rate for rate in RATES], lines, earlier)

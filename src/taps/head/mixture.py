@@ -11,6 +11,11 @@ What is promised, for every sequence of labels and every expert e, with N expert
 where losses are −ln p(label), γ is the discount and ω_t ≤ 1 the importance of a label. Why: with
 Φ(L) = −ln Σ_e exp(−L_e)/N, a label's loss is at most Φ(L_t) − Φ(γ·L_{t−1}), for Jensen's inequality lets ω
 into the sum; and Φ(γL) ≥ γΦ(L) by the same inequality. The discounted sum telescopes to Φ(L_T) ≤ ln N + L_e.
+
+A mixture may be an expert of another one, as the readings' mixture is of the votes' (`taps.head.head`): where
+an expert of prior weight w in the second gives every label the probability that the first gives it, the loss
+of the second exceeds that of the first by at most −ln w, and so that of any expert e of the first by at most
+−ln w − ln(prior weight of e). With half of the prior on no votes, that is ln 2 more than the first promises.
 """
 
 from __future__ import annotations
