@@ -25,6 +25,7 @@ const done = new Set(); // questions that are over for this page
 const recent = new Map(); // the last predictions by id
 const changed = new Map(); // what the model would say of them now, where that is something else
 let live = null;
+let turns = 0; // answers taken back: what was asked for before one of them is out of date
 let acted = Date.now();
 let renewed = 0;
 
@@ -61,11 +62,12 @@ async function isPassing(error) {
 // Questions
 
 const refill = single(async (first = null) => {
+  const began = turns;
   try {
     const wish = { holder, count: Math.min(HELD + outbox.length, 20), first };
     const held = await post(`${base}/queries/lease`, wish);
-    arrange(held.filter(({ prediction }) => !done.has(prediction.id)), first);
     renewed = Date.now();
+    if (began === turns) arrange(held.filter(({ prediction }) => !done.has(prediction.id)), first);
   } catch (error) {
     if (!(await isPassing(error))) complain(error.message);
   }
@@ -74,7 +76,7 @@ const refill = single(async (first = null) => {
 function arrange(held, first) {
   const shown = first ?? queue[0]?.prediction.id;
   const same = held.find(({ prediction }) => prediction.id === shown);
-  if (shown !== undefined && !same) say("That question went to somebody else.");
+  if (shown !== undefined && !same) say("That question was answered elsewhere.");
   queue = same ? [same, ...held.filter((question) => question !== same)] : held;
   for (const { prediction } of queue) new Image().src = pictureOf(stream, prediction, 1600);
   render();
@@ -97,6 +99,7 @@ function render() {
     if (!document.querySelector("dialog[open]")) $(question ? "#question" : "#empty").focus({ preventScroll: true });
     if (question && window.scrollY > 200) window.scrollTo({ top: 0 });
   }
+  document.body.dataset.unsaved = outbox.length;
   for (const button of document.querySelectorAll(".undo")) button.hidden = !saved.length && !outbox.length;
 }
 
@@ -159,6 +162,7 @@ const send = single(async () => {
 function settle(act) {
   const place = outbox.indexOf(act);
   if (place >= 0) outbox.splice(place, 1);
+  document.body.dataset.unsaved = outbox.length;
 }
 
 function perform({ kind, id, label, key }) {
@@ -181,7 +185,7 @@ const look = single(async (act) => {
       if (recent.get(id)?.label === now) changed.delete(id);
       else changed.set(id, now);
     }
-    if (found.looked)
+    if (found.looked && !outbox.length)
       say(`${word}${count(found.changed.length)} of the last ${plural(found.looked, "prediction")} changed.`);
     if (found.changed.length) drawRecent();
   } catch (error) {
@@ -212,6 +216,7 @@ function bringBack(act) {
   complain("");
   say(act.kind === "skip" ? "No longer skipped." : `Taken back: “${act.label}”.`);
   if (!act.question) return;
+  turns++;
   done.delete(act.id);
   queue.unshift(act.question);
   render();
@@ -288,15 +293,23 @@ function noteRecent(prediction) {
 let drawing = 0;
 const drawRecentSoon = () => (drawing ||= setTimeout(drawRecent, 400));
 
-// The grid keeps still while somebody points at it or goes through it by keyboard.
+// Nothing moves in the grid while somebody points at it or goes through it by keyboard.
 function drawRecent() {
   clearTimeout(drawing);
   drawing = 0;
   const list = $("#recent");
-  if (list.matches(":hover, :focus-within")) return drawRecentSoon();
   const rows = [...recent.values()].sort((a, b) => b.id - a.id);
+  const tiles = rows.map((row) => tile(stream, row, changed.get(row.id), openCorrection));
   $("#recent-section").hidden = !rows.length;
-  list.replaceChildren(...rows.map((row) => tile(stream, row, changed.get(row.id), openCorrection)));
+  if (!list.matches(":hover, :focus-within")) return list.replaceChildren(...tiles);
+  for (const made of tiles) {
+    const old = list.querySelector(`[data-id="${made.dataset.id}"]`);
+    if (!old || old.dataset.said === made.dataset.said) continue;
+    const focused = old.contains(document.activeElement);
+    old.replaceWith(made);
+    if (focused) made.firstElementChild.focus();
+  }
+  if (Number(list.firstElementChild?.dataset.id) !== rows[0].id) drawRecentSoon();
 }
 
 // What happens elsewhere
@@ -307,13 +320,7 @@ function heard(kind, { prediction }) {
   if (!prediction) return;
   noteRecent(prediction);
   const mine = queue.some((question) => question.prediction.id === prediction.id);
-  if (mine && prediction.state !== "open") {
-    queue = queue.filter((question) => question.prediction.id !== prediction.id);
-    say("That question was answered elsewhere.");
-    render();
-  }
-  if (prediction.state === "open") done.delete(prediction.id);
-  if (queue.length < HELD) refill();
+  if (queue.length < HELD || (mine && prediction.state !== "open")) refill(); // which knows what is still open
 }
 
 function connected(now) {

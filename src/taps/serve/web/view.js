@@ -81,7 +81,7 @@ export function tile(stream, prediction, now, open) {
     : element("span", { class: "gone" }, "no longer kept");
   return element(
     "li",
-    { "data-id": prediction.id, class: prediction.answer === null && now ? "changed" : prediction.state },
+    { "data-id": prediction.id, "data-said": `${said} ${state}`, class: prediction.answer === null && now ? "changed" : prediction.state },
     element(
       "button",
       { type: "button", onclick: () => open(prediction), title: prediction.name },

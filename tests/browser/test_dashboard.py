@@ -1,0 +1,53 @@
+"""The dashboard in a browser: its numbers are the store's, and they change as things happen."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tests.browser.site import Site
+
+
+def tiles(page: Any) -> dict[str, list[str]]:
+    return page.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('#tiles div')].map(tile => "
+        "[tile.querySelector('dt').textContent, [...tile.querySelectorAll('dd')].map(dd => dd.textContent)]))"
+    )
+
+
+def test_the_numbers_are_the_stores_and_live(site: Site, page: Any) -> None:
+    site.create()
+    site.feed(range(10))
+    rows = site.service.store.predictions(site.service.stream("pets").id)
+    for row in rows[:6]:
+        label = row.label if row.id % 3 else next(name for name, _ in row.top if name != row.label)
+        site.service.send(
+            "pets", lambda live, row=row, label=label: live.label(row.id, label, "test")
+        ).result()
+    page.goto(f"{site.url}/streams/pets")
+    page.wait_for_selector("#accuracy svg")
+    shown = tiles(page)
+    assert (shown["Images"][0], shown["Questions"][0], shown["Waiting"][0]) == ("10", "10", "4")
+    low, high = wilson(4, 6)
+    assert shown["Right among answered"] == ["67 %", f"{100 * low:.0f} % to {100 * high:.0f} %, at 95 %"]
+    assert page.locator("#score circle").count() == 10
+    cells = page.locator("#confusion td.wrong").all_inner_texts()
+    assert sum(map(int, cells)) == 2
+    assert page.locator("#memory rect").count() == len({row.answer for row in answered(site)})
+    site.feed(range(10, 12))
+    page.wait_for_function("() => document.querySelector('#tiles dd').textContent === '12'")
+    assert page.locator("#score circle").count() == 12
+    assert "image-11.png" in page.locator("#events li").first.inner_text()
+
+
+def answered(site: Site) -> list[Any]:
+    rows = site.service.store.predictions(site.service.stream("pets").id)
+    return [row for row in rows if row.answer is not None]
+
+
+def wilson(right: int, all: int, z: float = 1.959964) -> tuple[float, float]:
+    """The two roots p of (p̂ − p)² = z² p (1 − p) / n."""
+    share = right / all
+    a, b, c = 1 + z * z / all, -(2 * share + z * z / all), share * share
+    root = math.sqrt(b * b - 4 * a * c)
+    return (-b - root) / (2 * a), (-b + root) / (2 * a)

@@ -1,0 +1,256 @@
+"""The labelling page in a browser: by keyboard, by touch, by two people, without a connection."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.browser.site import CLASSES, NEVER, Site, act_and_wait, settled, shown
+
+
+def test_thirty_questions_by_keyboard(site: Site, page: Any) -> None:
+    site.create()
+    site.feed(range(31))
+    page.goto(site.url)
+    expected: dict[str, str | None] = {}
+    for number in range(30):
+        name = shown(page)
+        guesses = page.locator("#guesses .label").all_inner_texts()
+        if number % 10 == 7:
+            wanted: str | None = "golden retriever"
+            page.keyboard.press("/")
+            page.keyboard.type("retr")
+            act_and_wait(page, lambda: page.keyboard.press("Enter"))
+        elif number == 4:
+            wanted = None
+            act_and_wait(page, lambda: page.keyboard.press("s"))
+        elif number == 9:
+            wanted = "lighthouse"
+            page.keyboard.press("n")
+            page.keyboard.type(wanted)
+            act_and_wait(page, lambda: page.keyboard.press("Enter"))
+        else:
+            wanted = guesses[number % 3]
+            act_and_wait(page, partial(page.keyboard.press, str(1 + number % 3)))
+        expected[name] = wanted
+    settled(page)
+    page.wait_for_selector("text=of the last")  # the second look
+    assert site.answers() == {name: label for name, label in expected.items() if label}
+    assert [name for name, state in site.states().items() if state == "skipped"] == ["image-4.png"]
+
+
+def test_an_answer_is_taken_back_by_keyboard(site: Site, page: Any) -> None:
+    site.create()
+    site.feed(range(4))
+    page.goto(site.url)
+    first = shown(page)
+    act_and_wait(page, lambda: page.keyboard.press("1"))
+    act_and_wait(page, lambda: page.keyboard.press("u"))
+    assert shown(page) == first
+    assert site.answers() == {}
+    act_and_wait(page, lambda: page.keyboard.press("2"))
+    settled(page)
+    assert list(site.answers()) == [first]
+
+
+def test_keys_can_be_turned_off(site: Site, page: Any) -> None:
+    site.create()
+    site.feed(range(2))
+    page.goto(site.url)
+    first = shown(page)
+    page.keyboard.press("?")
+    page.uncheck("#keys-on")
+    page.keyboard.press("Escape")
+    page.keyboard.press("s")
+    page.keyboard.press("1")
+    page.reload()
+    assert shown(page) == first
+    page.keyboard.press("1")
+    assert shown(page) == first
+    assert set(site.states().values()) == {"open"}
+
+
+def test_five_by_touch_on_a_phone(site: Site, browser: Any) -> None:
+    site.create()
+    site.feed(range(6))
+    phone = {"width": 360, "height": 740}
+    context = browser.new_context(viewport=phone, has_touch=True, is_mobile=True, device_scale_factor=2)
+    page = context.new_page()
+    page.goto(site.url)
+    expected = {}
+    for number in range(5):
+        name, button = shown(page), page.locator(".guess").nth(number % 3)
+        expected[name] = button.locator(".label").inner_text()
+        act_and_wait(page, button.tap)
+    settled(page)
+    assert site.answers() == expected
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    for box in [each.bounding_box() for each in page.locator("button:visible, select, input:visible").all()]:
+        assert min(box["width"], box["height"]) >= 44
+    context.close()
+
+
+def test_two_experts_never_see_the_same_question(site: Site, browser: Any) -> None:
+    site.create()
+    site.feed(range(12))
+    contexts = [browser.new_context() for _ in range(2)]
+    pages = [context.new_page() for context in contexts]
+    for page in pages:
+        page.goto(site.url)
+    seen: list[set[str]] = [set(), set()]
+    shown(pages[0]), shown(pages[1])
+    while len(seen[0] | seen[1]) < 12:
+        for own, page in zip(seen, pages, strict=True):
+            if page.is_visible("#question"):
+                name = shown(page)
+                assert name not in seen[0] | seen[1]
+                own.add(name)
+                act_and_wait(page, partial(page.keyboard.press, "1"))
+    for page in pages:
+        settled(page)
+        page.wait_for_selector("#empty:not([hidden])")
+    assert min(map(len, seen)) > 2
+    assert seen[0] | seen[1] == set(site.answers()) == set(site.states())
+    site.feed(range(20, 21))  # both are told of it, one gets it
+    pages[0].wait_for_function(
+        "() => !document.querySelector('#question').hidden "
+        "|| document.body.textContent.includes('other experts')"
+    )
+    for context in contexts:
+        context.close()
+
+
+def test_a_page_that_is_closed_gives_its_questions_back(site: Site, browser: Any) -> None:
+    site.create()
+    site.feed(range(2))
+    first, second = (browser.new_context() for _ in range(2))
+    page, other = first.new_page(), second.new_page()
+    page.goto(site.url)
+    shown(page)
+    other.goto(site.url)
+    other.wait_for_selector("text=Others are on it")
+    page.goto("about:blank")
+    site.feed(range(2, 3))  # news: the other page asks again
+    assert shown(other) == "image-0.png"
+    first.close()
+    second.close()
+
+
+def test_answers_survive_a_lost_connection(site: Site, page: Any) -> None:
+    site.create()
+    site.feed(range(6))
+    page.goto(site.url)
+    first = shown(page)
+    page.wait_for_selector("text=Live")
+    page.wait_for_timeout(500)
+    site.stop()
+    page.wait_for_selector("text=Connection lost")
+    act_and_wait(page, lambda: page.keyboard.press("1"))
+    second = shown(page)
+    act_and_wait(page, lambda: page.keyboard.press("2"))
+    page.wait_for_selector("text=Not saved yet")
+    assert site.answers() == {}
+    site.start()
+    page.wait_for_selector("text=Live")
+    page.wait_for_function("() => document.querySelector('#alert').textContent === ''")
+    settled(page)
+    page.wait_for_selector("text=2 labelled")
+    assert set(site.answers()) == {first, second}
+    assert shown(page) not in (first, second)
+
+
+def test_questions_come_without_a_reload(site: Site, page: Any) -> None:
+    site.create()
+    page.goto(site.url)
+    page.wait_for_selector("text=No image has come yet")
+    site.feed(range(1))
+    assert shown(page) == "image-0.png"
+    site.service.send("pets", lambda live: live.label(0, "dog", "another")).result()
+    page.wait_for_selector("text=answered elsewhere")
+    page.wait_for_selector("text=Nothing to answer now")
+
+
+def test_a_prediction_nobody_was_asked_about_is_corrected(site: Site, page: Any) -> None:
+    site.create(settings=NEVER)
+    site.feed(range(3))
+    page.goto(site.url)
+    page.click("#recent li[data-id='1'] button")
+    page.locator("#correct").get_by_role("combobox").fill("stop")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#recent li.corrected")
+    assert site.answers() == {"image-1.png": "stop sign"}
+    page.get_by_role("button", name="Undo").click()
+    page.wait_for_selector("text=Taken back")
+    assert site.answers() == {}
+    assert set(site.states().values()) == {"silent"}
+
+
+def test_a_token_is_asked_for_and_changed_for_a_session(site: Site, page: Any) -> None:
+    from taps.serve.tokens import Tokens
+
+    site.create()
+    site.feed(range(2))
+    _, secret = Tokens(site.service.store).create("anne", ("label",))
+    page.wait_for_timeout(1100)  # a list of tokens is good for a second
+    page.goto(site.url)
+    page.fill("#token", "taps_guess")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=not known")
+    page.fill("#token", secret)
+    page.keyboard.press("Enter")
+    shown(page)
+    act_and_wait(page, lambda: page.keyboard.press("1"))
+    settled(page)
+    assert list(site.answers()) == ["image-0.png"]
+    assert secret not in page.evaluate("document.cookie + JSON.stringify(localStorage)")
+
+
+ATTACKS = ["<img src=x onerror=alert(1)>", '"><script>alert(2)</script>', "{{7*7}}${alert(3)}"]
+
+
+def test_names_are_text_and_nothing_else(site: Site, page: Any) -> None:
+    site.create(classes=[*CLASSES[:2], *ATTACKS])
+    site.feed(range(4), name="<svg onload=alert(4)> {}.png")
+    page.goto(site.url)
+    assert shown(page) == "<svg onload=alert(4)> 0.png"
+    assert set(ATTACKS) <= set(page.locator("#guesses .label").all_inner_texts())
+    page.keyboard.press("/")
+    page.keyboard.type("script")
+    act_and_wait(page, lambda: page.keyboard.press("Enter"))
+    page.keyboard.press("n")
+    page.keyboard.type("<b onmouseover=alert(5)>bold</b>")
+    act_and_wait(page, lambda: page.keyboard.press("Enter"))
+    settled(page)
+    assert list(site.answers().values()) == [ATTACKS[1], "<b onmouseover=alert(5)>bold</b>"]
+    page.goto(f"{site.url}/streams/pets")
+    page.wait_for_selector("#confusion table")
+    assert ATTACKS[1] in page.locator("#confusion th").all_inner_texts()
+    page.goto(f"{site.url}/streams/%3Cimg%20src=x%20onerror=alert(6)%3E")
+    page.wait_for_selector("text=There is no stream named")
+    assert page.inner_text("#title") == "<img src=x onerror=alert(6)>"
+    assert page.locator("main img").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("class 7", "class 7"),
+        ("golden", "golden retriever"),
+        ("retriever", "golden retriever"),
+        ("goldne retr", "golden retriever"),
+        ("retreiver", "golden retriever"),
+        ("glr", "golden retriever"),
+        ("eclair", "éclair"),
+        ("ice_cream", "ice cream"),
+    ],
+)
+def test_a_class_is_found_among_a_thousand(site: Site, page: Any, typed: str, expected: str) -> None:
+    names = [f"class {number}" for number in range(997)] + ["golden retriever", "éclair", "ice cream"]
+    page.goto(site.url)
+    found = page.evaluate(
+        "async ([typed, names]) => (await import('/web/find.js')).rank(typed, names)", [typed, names]
+    )
+    assert found[0]["name"] == expected
+    assert found[0]["index"] == names.index(expected)
