@@ -1,0 +1,47 @@
+"""The examples of docs/adapters.md run, from top to bottom, on a folder of two kinds of pictures."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from taps.cli import main
+from tests.adapters.duck import DuckDataset, DuckFeatures, DuckImage, DuckLabel
+
+PAGE = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_examples_run(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    for kind, name in (("ant", "cat"), ("bee", "dog")):
+        (tmp_path / "photos" / name).symlink_to(pictures / kind)
+    words = "taps run photos --model tiny --oracle none --rate 0.5 --set views=4 --out runs/photos"
+    monkeypatch.setattr(sys, "argv", words.split())
+    with pytest.raises(SystemExit) as ended:
+        main.run()
+    assert not ended.value.code
+    if not _installed("datasets"):
+        stand_in = types.SimpleNamespace(
+            Dataset=DuckDataset, Features=DuckFeatures, Image=DuckImage, ClassLabel=DuckLabel
+        )
+        monkeypatch.setitem(sys.modules, "datasets", stand_in)
+    names: dict[str, object] = {}
+    for example in EXAMPLES:
+        exec(compile(example.replace('"pocket"', '"tiny"'), "docs/adapters.md", "exec"), names)
+    said = capsys.readouterr().out
+    assert "<Choice value=" in said
+    assert "0 labelled" in said
+
+
+def _installed(name: str) -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(name) is not None
