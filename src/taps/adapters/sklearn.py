@@ -94,7 +94,8 @@ class TapsClassifier:
 
     def predict(self, X: Iterable[Any]) -> NDArray[np.str_]:  # noqa: N803
         """The likeliest class of each, by name."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        labels: NDArray[np.str_] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return labels
 
     def score(self, X: Iterable[Any], y: Iterable[str]) -> float:  # noqa: N803
         """Accuracy."""
