@@ -25,7 +25,15 @@ from taps.types import Prediction
 CLASSES = ("cat", "hot dog", "ship")
 # Small views, a memory that fills at once, and a question at every image.
 ASKING: dict[str, Any] = {"buffer": 3, "policy": "fixed", "tau0": 0.0, "undo": 2, "recent": 2, "refit": 3}
-SMALL: dict[str, Any] = {"views": 4, "fraction": 0.5, "contexts": 2, "memory": 4, "sure": 2, **ASKING}
+SMALL: dict[str, Any] = {
+    "views": 4,
+    "fraction": 0.5,
+    "contexts": 2,
+    "memory": 4,
+    "sure": 2,
+    "steps": 2,
+    **ASKING,
+}
 
 
 def statistics(clip: Clip, prompts: Prompts) -> SourceStats:
