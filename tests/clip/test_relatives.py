@@ -14,8 +14,11 @@ from torch import Tensor
 from taps import Learner
 from taps.clip import Clip, ClipConfig, TextLayout, WholeTexts
 from taps.clip.config import builtin_config
+from taps.clip.keys import to_openai_keys
 from taps.clip.load import random_words
 from taps.clip.model import initialise
+from taps.clip.weights import build
+from taps.errors import PromptsError
 from taps.prompts import maple
 from taps.prompts.source import SourceStats
 
@@ -175,6 +178,114 @@ def test_prompts_do_not_turn(kind: str) -> None:
     prompts = torch.randn(1, 2, 64, dtype=torch.float64, generator=generator)
     one, other = clip.encode_image(images, prompts), clip.encode_image(images, prompts.flip(1))
     assert torch.allclose(one, other, atol=1e-10)
+
+
+RESNET = replace(
+    SMALL,
+    name="RN",
+    image_size=64,
+    patch_size=32,
+    vision_width=8,
+    vision_layers=0,
+    vision_heads=4,
+    stages=(2, 1, 1, 1),
+)
+
+
+def resnet_state(generator: torch.Generator) -> dict[str, Tensor]:
+    """Random weights of a small ResNet under OpenAI's names, batch norms and all."""
+    state: dict[str, Tensor] = {}
+
+    def conv(name: str, norm: str, outputs: int, inputs: int, size: int) -> None:
+        state[f"{name}.weight"] = torch.randn(outputs, inputs, size, size, generator=generator) / inputs**0.5
+        for part in ("weight", "running_var"):
+            state[f"{norm}.{part}"] = 0.5 + torch.rand(outputs, generator=generator)
+        for part in ("bias", "running_mean"):
+            state[f"{norm}.{part}"] = 0.3 * torch.randn(outputs, generator=generator)
+        state[f"{norm}.num_batches_tracked"] = torch.tensor(7)
+
+    for place, (outputs, inputs) in enumerate(((4, 3), (4, 4), (8, 4)), start=1):
+        conv(f"visual.conv{place}", f"visual.bn{place}", outputs, inputs, 3)
+    inputs = 8
+    for stage, blocks in enumerate(RESNET.stages):
+        middle = 8 * 2**stage
+        for block in range(blocks):
+            prefix = f"visual.layer{stage + 1}.{block}."
+            conv(f"{prefix}conv1", f"{prefix}bn1", middle, inputs, 1)
+            conv(f"{prefix}conv2", f"{prefix}bn2", middle, middle, 3)
+            conv(f"{prefix}conv3", f"{prefix}bn3", 4 * middle, middle, 1)
+            if not block:
+                conv(f"{prefix}downsample.0", f"{prefix}downsample.1", 4 * middle, inputs, 1)
+            inputs = 4 * middle
+    state["visual.attnpool.positional_embedding"] = torch.randn(5, 256, generator=generator)
+    for name, outputs in (("q", 256), ("k", 256), ("v", 256), ("c", 32)):
+        state[f"visual.attnpool.{name}_proj.weight"] = torch.randn(outputs, 256, generator=generator) / 16
+        state[f"visual.attnpool.{name}_proj.bias"] = torch.randn(outputs, generator=generator)
+    return state
+
+
+def literal_resnet(state: dict[str, Tensor], x: Tensor) -> Tensor:
+    """OpenAI's ResNet, convolution after norm after convolution, and torch's own attention at the end."""
+
+    def step(x: Tensor, conv: str, norm: str, **sizes: int) -> Tensor:
+        x = F.conv2d(x, state[f"visual.{conv}.weight"], **sizes)
+        parts = (state[f"visual.{norm}.{part}"] for part in ("running_mean", "running_var", "weight", "bias"))
+        return F.batch_norm(x, *parts)
+
+    x = F.relu(step(x, "conv1", "bn1", stride=2, padding=1))
+    x = F.relu(step(x, "conv2", "bn2", padding=1))
+    x = F.avg_pool2d(F.relu(step(x, "conv3", "bn3", padding=1)), 2)
+    for stage, blocks in enumerate(RESNET.stages):
+        for block in range(blocks):
+            p, stride = f"layer{stage + 1}.{block}.", 2 if stage and not block else 1
+            inner = F.relu(step(x, f"{p}conv1", f"{p}bn1"))
+            inner = F.relu(step(inner, f"{p}conv2", f"{p}bn2", padding=1))
+            inner = step(F.avg_pool2d(inner, stride), f"{p}conv3", f"{p}bn3")
+            if not block:
+                x = step(F.avg_pool2d(x, stride), f"{p}downsample.0", f"{p}downsample.1")
+            x = F.relu(x + inner)
+    x = x.flatten(2).permute(2, 0, 1)
+    x = torch.cat([x.mean(0, keepdim=True), x]) + state["visual.attnpool.positional_embedding"][:, None]
+    named = {f"{name}_proj": f"visual.attnpool.{name}_proj" for name in "qkvc"}
+    out, _ = F.multi_head_attention_forward(
+        x[:1], x, x, 256, 4, None,
+        torch.cat([state[f"{named[f'{name}_proj']}.bias"] for name in "qkv"]), None, None, False, 0.0,
+        state["visual.attnpool.c_proj.weight"], state["visual.attnpool.c_proj.bias"],
+        training=False, need_weights=False, use_separate_proj_weight=True,
+        q_proj_weight=state["visual.attnpool.q_proj.weight"],
+        k_proj_weight=state["visual.attnpool.k_proj.weight"],
+        v_proj_weight=state["visual.attnpool.v_proj.weight"],
+    )  # fmt: skip
+    return out[0]
+
+
+def resnet() -> tuple[Clip, dict[str, Tensor]]:
+    state = resnet_state(torch.Generator().manual_seed(8))
+    whole = dict(initialise(Clip(RESNET), torch.Generator().manual_seed(3)).named_parameters())
+    words = {name: value for name, value in whole.items() if not name.startswith("visual.")}
+    return build(RESNET, to_openai_keys({**words, **state}), source="here"), state
+
+
+@torch.no_grad()
+def test_a_resnet_is_a_frozen_image_tower() -> None:
+    clip, state = resnet()
+    assert RESNET.parameters == sum(value.numel() for value in clip.parameters())
+    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(9))
+    expected = literal_resnet(state, images)
+    assert float((clip.encode_image(images) - expected).norm() / expected.norm()) < 1e-5
+
+
+def test_a_resnet_takes_prompts_of_the_text_tower_alone(picture) -> None:  # type: ignore[no-untyped-def]
+    clip, _ = resnet()
+    for method in ("zero_shot", "tpt", "taps"):
+        settings = {} if method == "zero_shot" else {"views": 4, "fraction": 0.5, "prompts": "hand"}
+        assert np.isfinite(Learner(clip, NAMES, method, **settings).predict_one(picture(0)).probs).all()
+    with pytest.raises(PromptsError, match="RN is a ResNet: use coop"):
+        maple.initial(clip, torch.Generator())
+    with pytest.raises(PromptsError, match="is a ResNet, which takes no prompts"):
+        clip.encode_image(torch.zeros(1, 3, 64, 64), torch.zeros(1, 2, 8))
+    with pytest.raises(PromptsError, match="no tokens to align"):
+        clip.image_layers(torch.zeros(1, 3, 64, 64), None, [0])
 
 
 def source_stats(clip: Clip, prompts: maple.Prompts) -> SourceStats:

@@ -76,7 +76,7 @@ def described(open_clip: Any, name: str) -> dict[str, Any]:
     values: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
     values["text_cfg"]["layers"] = 2
     values["text_cfg"]["vocab_size"] = min(49408, values["text_cfg"]["vocab_size"])
-    if "layers" in values["vision_cfg"]:
+    if isinstance(values["vision_cfg"].get("layers"), int):
         values["vision_cfg"]["layers"] = 2
     return values
 
@@ -91,6 +91,9 @@ def their_model(open_clip: Any, values: dict[str, Any]) -> Any:
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(0.02 * torch.randn_like(parameter))
+        for name, buffer in made.named_buffers():  # means and variances of batch norms
+            if name.endswith(("running_mean", "running_var")):
+                buffer.add_(0.2 * torch.rand_like(buffer))
     return made
 
 
@@ -117,6 +120,7 @@ def token_ids(clip: Clip) -> torch.Tensor:
         "ViT-B-32", "ViT-H-14", "ViT-H-14-quickgelu", "ViT-g-14", "ViT-bigG-14", "ViT-H-14-worldwide",
         "ViT-L-14-CLIPA", "ViT-B-16-SigLIP", "ViT-B-16-SigLIP2", "ViT-SO400M-14-SigLIP2", "PE-Core-B-16",
         "PE-Core-T-16-384", "EVA02-B-16", "EVA02-L-14-336", "MobileCLIP2-L-14",
+        "RN50", "RN50x4",
     ],
 )  # fmt: skip
 @torch.no_grad()

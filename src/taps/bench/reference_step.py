@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from taps.clip import Clip
 from taps.clip.layout import token_rows
-from taps.clip.model import Block
+from taps.clip.model import Block, VisionTower
 from taps.prompts import Prompts
 from taps.prompts.classifier import class_texts
 
@@ -152,6 +152,7 @@ class ReferenceStep:
 
     def _encode_images(self, images: Tensor, prompts: Tensor) -> Tensor:
         tower, tokens = self.clip.visual, prompts.shape[1]
+        assert isinstance(tower, VisionTower)
         assert tower.class_embedding is not None
         assert tower.ln_pre is not None
         assert tower.proj is not None  # OpenAI's architecture

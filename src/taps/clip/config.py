@@ -69,6 +69,7 @@ class ClipConfig:
         class_token: Whether a learned token stands before the patches.
         ln_pre: Whether tokens are normalised before the first block.
         rotary: Whether, and how, queries and keys are turned by their place: "none", "eva" or "pe".
+        stages: Blocks of each stage, where the image tower is a ResNet; none for a vision transformer.
         gated: Whether blocks are EVA-02's: a gated hidden layer, and norms inside attention and that layer.
         vision_pool: What becomes the feature: "class" (the class token), "mean" (of the patches), or "map"
             (attention by a learned query, then a hidden layer).
@@ -110,6 +111,7 @@ class ClipConfig:
     class_token: bool = True
     ln_pre: bool = True
     rotary: str = "none"
+    stages: tuple[int, ...] = ()
     gated: bool = False
     vision_pool: str = "class"
     pool_heads: int = 0
@@ -176,15 +178,34 @@ class ClipConfig:
     def parameters(self) -> int:
         """How many numbers the weights are."""
         vision, text = self.vision, self.text
-        total = vision.blocks + text.blocks + 3 * self.patch_size**2 * vision.width + 2 * vision.width
+        words = (self.vocab_size + self.context_length + 2) * text.width + text.blocks
+        words += (text.width + self.text_projection_bias) * self.embed_dim + 1 + self.logit_bias
+        if self.stages:
+            return words + self._resnet_parameters()
+        total = words + vision.blocks + 3 * self.patch_size**2 * vision.width + 2 * vision.width
         total += (self.image_tokens + self.patch_bias + self.class_token + 2 * self.ln_pre) * vision.width
         if self.vision_pool == "map":
             hidden = self.pool_mlp or vision.mlp
             total += 4 * vision.width * (vision.width + 1) + (2 * hidden + 4) * vision.width + hidden
         if self.vision_projection:
             total += (vision.width + self.vision_projection_bias) * self.embed_dim
-        total += (self.vocab_size + self.context_length + 2) * text.width
-        return total + (text.width + self.text_projection_bias) * self.embed_dim + 1 + self.logit_bias
+        return total
+
+    def _resnet_parameters(self) -> int:
+        """How many numbers the weights of a ResNet are, its norms folded into the convolutions."""
+        first = self.vision_width // 2
+        total = first * 28 + first * (9 * first + 1) + self.vision_width * (9 * first + 1)
+        inputs = self.vision_width
+        for stage, blocks in enumerate(self.stages):
+            middle = self.vision_width * 2**stage
+            out = 4 * middle
+            total += (inputs + 1) * out  # the first block of a stage changes the width
+            for block in range(blocks):
+                total += middle * ((inputs if not block else out) + 1) + middle * (9 * middle + 1)
+                total += out * (middle + 1)
+            inputs = out
+        pool = (self.patches + 1) * inputs + 3 * inputs * (inputs + 1)
+        return total + pool + (inputs + 1) * self.embed_dim
 
     @property
     def framing(self) -> dict[str, Any]:
@@ -211,7 +232,14 @@ class ClipConfig:
         missing, unknown = sorted((needed | {"activation"}) - values.keys()), sorted(values.keys() - known)
         if missing or unknown:
             raise WeightsError(f"The model configuration lacks {missing} and has unknown keys {unknown}.")
-        return cls(**{**values, "mean": tuple(values["mean"]), "std": tuple(values["std"])})
+        return cls(
+            **{
+                **values,
+                "mean": tuple(values["mean"]),
+                "std": tuple(values["std"]),
+                "stages": tuple(values.get("stages", ())),
+            }
+        )
 
 
 @functools.cache

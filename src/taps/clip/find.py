@@ -7,17 +7,17 @@ import shutil
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from taps.clip import hub
 from taps.clip.config import (
     ClipConfig,
-    architectures,
     builtin_config,
     builtin_names,
     named_config,
     read_config,
 )
-from taps.clip.formats import hf_config, open_clip_config
+from taps.clip.formats import hf_config, open_clip_config, resnet_sizes
 from taps.clip.hub import HF_FILES, OPEN_CLIP_FILES, TOKENIZER_FILES, AbsentError, fetch, fetch_first
 from taps.clip.keys import OPENAI_NUMBERS, State, to_openai_keys
 from taps.clip.weights import build, read_file, read_json
@@ -201,7 +201,8 @@ def _which_architecture(path: Path, state: State) -> str:
         sizes = openai_sizes(state)
     except (KeyError, IndexError):
         sizes = {}
-    fitting = [name for name, values in architectures().items() if sizes and sizes.items() <= values.items()]
+    known = {name: builtin_config(name).to_dict().items() for name in builtin_names()}
+    fitting = [name for name, values in known.items() if sizes and sizes.items() <= values]
     if not fitting:
         return (
             f"{path} does not say what model it is of; put it into a directory with its config.json or "
@@ -214,18 +215,26 @@ def _which_architecture(path: Path, state: State) -> str:
     )
 
 
-def openai_sizes(state: State) -> dict[str, int]:
+def openai_sizes(state: State) -> dict[str, Any]:
     """Sizes that can be read off the shapes of weights in OpenAI's layout."""
     conv, text = state["visual.conv1.weight"], state["text_projection"]
+    words = {
+        "embed_dim": text.shape[1],
+        "text_width": text.shape[0],
+        "text_layers": _depth(state, "transformer.resblocks."),
+    }
+    if "visual.layer1.0.conv1.weight" in state:
+        stages = [_depth(state, f"visual.layer{stage}.") for stage in range(1, 5)]
+        side = round((state["visual.positional_embedding"].shape[0] - 1) ** 0.5)
+        width = state["visual.layer1.0.conv1.weight"].shape[0]
+        return {**words, **resnet_sizes(width, stages, 32 * side)}
     side = round((state["visual.positional_embedding"].shape[0] - 1) ** 0.5)
     return {
-        "embed_dim": text.shape[1],
+        **words,
         "image_size": side * conv.shape[2],
         "patch_size": conv.shape[2],
         "vision_width": conv.shape[0],
-        "vision_layers": _depth(state, "visual.transformer."),
-        "text_width": text.shape[0],
-        "text_layers": _depth(state, "transformer."),
+        "vision_layers": _depth(state, "visual.transformer.resblocks."),
     }
 
 
@@ -234,6 +243,7 @@ def openai_config(state: State, *, name: str) -> ClipConfig:
     try:
         sizes = openai_sizes(state)
         heads = {f"{tower}_heads": sizes[f"{tower}_width"] // OPENAI_HEAD for tower in ("vision", "text")}
+        heads |= {key: value for key, value in sizes.items() if key == "vision_heads"}
         words = {
             "context_length": state["positional_embedding"].shape[0],
             "vocab_size": state["token_embedding.weight"].shape[0],
@@ -248,6 +258,5 @@ def openai_config(state: State, *, name: str) -> ClipConfig:
 
 
 def _depth(state: State, prefix: str) -> int:
-    start = f"{prefix}resblocks."
-    numbers = [key.removeprefix(start).split(".")[0] for key in state if key.startswith(start)]
+    numbers = [key.removeprefix(prefix).split(".")[0] for key in state if key.startswith(prefix)]
     return 1 + max((int(number) for number in numbers if number.isdecimal()), default=-1)

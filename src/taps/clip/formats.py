@@ -74,8 +74,8 @@ def _asked(given: Mapping[str, Any], key: str, name: str) -> Any:
 
 def _open_clip_vision(vision: Values) -> Values:
     width = vision.get("width", 768)
-    if isinstance(vision.get("layers"), list):
-        raise WeightsError("The image tower is a ResNet; only vision transformers can be loaded.")
+    if isinstance(stages := vision.get("layers"), list):
+        return resnet_sizes(width, stages, vision.get("image_size", 224))
     mean = vision.get("pool_type", "tok") == "avg" and vision.get("final_ln_after_pool", False)
     if not mean and (vision.get("pool_type", "tok") != "tok" or vision.get("final_ln_after_pool")):
         raise WeightsError(f"The image tower pools by {vision.get('pool_type')!r}, which cannot be loaded.")
@@ -89,6 +89,18 @@ def _open_clip_vision(vision: Values) -> Values:
         "vision_eps": (vision.get("norm_kwargs") or {}).get("eps", 1e-5),
         "ln_pre": not vision.get("no_ln_pre", False),
         "vision_pool": "mean" if mean else "class",
+    }
+
+
+def resnet_sizes(width: int, stages: list[int], image_size: int) -> Values:
+    """An image tower that is one of OpenAI's ResNets."""
+    return {
+        "image_size": image_size,
+        "patch_size": 32,
+        "vision_width": width,
+        "vision_layers": 0,
+        "vision_heads": width * 32 // 64,
+        "stages": tuple(stages),
     }
 
 

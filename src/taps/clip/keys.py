@@ -11,6 +11,7 @@ import re
 import torch
 from torch import Tensor
 
+from taps.clip.resnet import fold_norms
 from taps.errors import WeightsError
 
 State = dict[str, Tensor]
@@ -75,6 +76,8 @@ def to_openai_keys(state: State) -> State:
         key: value for key, value in state.items() if key not in OPENAI_NUMBERS and not extra.fullmatch(key)
     }
     renamed = {_rename(key, HUGGING_FACE if hugging_face else OPEN_CLIP): kept[key] for key in kept}
+    if "visual.attnpool.c_proj.weight" in renamed:
+        return fold_norms(renamed)
     return _join_projections(_flatten(renamed))
 
 

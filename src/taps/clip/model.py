@@ -22,12 +22,14 @@ from taps.clip.layout import TextLayout, WholeTexts, make_layout, token_rows, wh
 from taps.clip.ops import (
     ACTIVATION,
     add_norm,
+    attend,
     collect,
     look_up_levels,
     replace_tokens,
     self_attention,
     text_attention,
 )
+from taps.clip.resnet import ResNetTower
 from taps.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer
 from taps.errors import PromptsError
 
@@ -63,17 +65,9 @@ class Attention(nn.Module):
         """Queries, keys and values side by side [..., 3 · width]."""
         return F.linear(x, self.in_proj_weight, self.in_proj_bias)
 
-    def split(self, x: Tensor) -> Tensor:
-        """[batch, tokens, width] → [batch, heads, tokens, width / heads]."""
-        return x.view(*x.shape[:-1], self.heads, -1).transpose(1, 2)
-
     def of(self, queries: Tensor, x: Tensor) -> Tensor:
         """Some queries [batch, few, width] over all tokens [batch, tokens, width], before `out_proj`."""
-        width = x.shape[-1]
-        q = F.linear(queries, self.in_proj_weight[:width], self.in_proj_bias[:width])
-        k, v = F.linear(x, self.in_proj_weight[width:], self.in_proj_bias[width:]).chunk(2, dim=-1)
-        seen = F.scaled_dot_product_attention(self.split(q), self.split(k), self.split(v))
-        return seen.transpose(1, 2).flatten(2)
+        return attend(queries, x, self.in_proj_weight, self.in_proj_bias, self.heads)
 
     def out(self, seen: Tensor) -> Tensor:
         return self.out_proj(seen if self.ln is None else self.ln(seen))  # type: ignore[no-any-return]
@@ -387,7 +381,7 @@ class Clip(nn.Module):
         self.source: str | None = None
         self.pretrained: str | None = None
         width = config.text_width
-        self.visual = VisionTower(config)
+        self.visual = ResNetTower(config) if config.stages else VisionTower(config)
         self.transformer = Transformer(config.text)
         self.token_embedding = Embedding(config.vocab_size, width)
         self.positional_embedding = nn.Parameter(torch.empty(config.context_length, width))
@@ -464,16 +458,24 @@ class Clip(nn.Module):
         self, images: Tensor, prompts: Tensor | None = None, layers: Sequence[int] = ()
     ) -> tuple[Tensor, list[Tensor]]:
         """`encode_image`, and the inputs of the named vision blocks beside it."""
-        _check_prompts(prompts, self.config.vision_width, self.config.vision_layers, "vision")
+        self._check_vision(prompts)
         images = images.to(device=self.device, dtype=self.dtype)
         features, kept = self.visual(images, None if prompts is None else prompts.to(self.dtype), layers)
         return features, kept
 
     def image_layers(self, images: Tensor, prompts: Tensor | None, layers: Sequence[int]) -> list[Tensor]:
         """The inputs of the named vision blocks alone, stopping after the last of them."""
-        _check_prompts(prompts, self.config.vision_width, self.config.vision_layers, "vision")
+        self._check_vision(prompts)
         images = images.to(device=self.device, dtype=self.dtype)
         return self.visual.block_inputs(images, None if prompts is None else prompts.to(self.dtype), layers)
+
+    def _check_vision(self, prompts: Tensor | None) -> None:
+        if prompts is not None and self.config.stages:
+            raise PromptsError(
+                f"The image tower of {self.config.name} is a ResNet, which takes no prompts; use prompts of "
+                "the text tower alone (coop), or a model with a vision transformer."
+            )
+        _check_prompts(prompts, self.config.vision_width, self.config.vision_layers, "vision")
 
     def text_layout(self, texts: Sequence[str], *, context: int = 0) -> TextLayout | WholeTexts:
         """Where the tokens of these texts go; `context` learned tokens follow the start marker, if any.

@@ -125,6 +125,23 @@ def plain_text_attention(qkv: Tensor, layout: TextLayout, heads: int) -> Tensor:
     return collect(seen.transpose(1, 2).flatten(2).flatten(0, 1), layout.collect)
 
 
+def attend(queries: Tensor, x: Tensor, weight: Tensor, bias: Tensor, heads: int) -> Tensor:
+    """Attention of some queries [batch, few, width] over all tokens [batch, tokens, width].
+
+    Args:
+        queries: Before their projection.
+        x: What keys and values are made of.
+        weight: Of queries, keys and values, one below the other [3 · width, width].
+        bias: Likewise [3 · width].
+        heads: Number of heads.
+    """
+    width = x.shape[-1]
+    q = F.linear(queries, weight[:width], bias[:width])
+    k, v = F.linear(x, weight[width:], bias[width:]).chunk(2, dim=-1)
+    q, k, v = (part.view(*part.shape[:2], heads, -1).transpose(1, 2) for part in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+
 @tried_once("Text attention runs unfused")
 def text_attention_kernel() -> Callable[[Tensor, TextLayout, int], Tensor]:
     from taps.kernels.text_attention import short_attention

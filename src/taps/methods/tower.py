@@ -17,6 +17,7 @@ from torch.func import functional_call
 from taps.adapt.losses import mean_entropy, select_confident
 from taps.adapt.optimiser import Moments, adamw, fresh_moments
 from taps.clip import Clip
+from taps.errors import SettingsError
 from taps.methods.base import Method, MethodOutput, Snapshot
 from taps.methods.ranges import setting
 from taps.methods.settings import ViewSettings, reset_period, reset_setting
@@ -50,6 +51,10 @@ class TowerTuner(Method):
     settings: TowerSettings
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: TowerSettings, seed: int) -> None:
+        if clip.config.stages:
+            raise SettingsError(
+                f"This method tunes layer norms of a vision transformer; {clip.config.name} is a ResNet."
+            )
         self.settings = settings
         self.classifier = text_classifier(clip, classes, settings.template)
         self.period = reset_period(settings.reset)

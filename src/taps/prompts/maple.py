@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from taps.clip import Clip, ClipConfig
+from taps.errors import PromptsError
 from taps.prompts.base import Parameters, Prompts, PromptTokens, word_vectors
 
 
@@ -16,6 +17,10 @@ def initial(
 
     The first `tokens` words become learned vectors, the other words stay before the class name.
     """
+    if clip.config.stages:
+        raise PromptsError(
+            f"MaPLe puts prompts into a vision transformer; {clip.config.name} is a ResNet: use coop."
+        )
     width, vision = clip.config.text_width, clip.config.vision_width
     kept = " ".join(words.split()[tokens:])
     bound = width**-0.5  # the usual range of a linear layer
