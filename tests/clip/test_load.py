@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import shutil
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -339,9 +340,11 @@ def test_open_clip_models_of_another_kind_are_refused_by_what_sets_them_apart(
 
 
 def test_a_hugging_face_directory_says_how_pixels_are_prepared(
-    weights: dict[str, Tensor], tmp_path: Path
+    weights: dict[str, Tensor], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = hf_directory(weights, tmp_path / "model")
+    load_clip(folder, device="cpu")
+    assert "no preprocessor_config.json" in caplog.text
     pixels = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.5, 0.5, 0.5], "resample": 2}
     pixels |= {"size": {"height": 32, "width": 32}, "do_center_crop": False}
     (folder / "preprocessor_config.json").write_text(json.dumps(pixels))
@@ -539,6 +542,31 @@ def test_offline_and_absent_is_one_sentence(
     assert "not in the Hugging Face cache" in sentence
     assert "put it into a directory" in sentence
     assert "\n" not in sentence
+
+
+@pytest.mark.parametrize("write", [hf_directory, hf_shards, open_clip_directory])
+def test_a_repository_is_fetched_as_it_is_laid_out(
+    weights: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write
+) -> None:
+    errors = pytest.importorskip("huggingface_hub.errors")
+    folder = write(weights, tmp_path / "there")
+    if write is not open_clip_directory:
+        (folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.1, 0.2, 0.3]}))
+    here = tmp_path / "here"
+    here.mkdir()
+
+    def download(repository: str, file: str) -> str:
+        assert repository == "somebody/some-clip"
+        if not (folder / file).is_file():
+            raise errors.EntryNotFoundError("none")
+        shutil.copyfile(folder / file, here / file)
+        return str(here / file)
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    clip = load_clip("somebody/some-clip", device="cpu")
+    assert clip.config.name == "somebody/some-clip"
+    assert clip.config.mean == (CONFIG.mean if write is open_clip_directory else (0.1, 0.2, 0.3))
+    assert clip.fingerprint == fingerprint(weights)
 
 
 def test_builtin_names_win_over_folders_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

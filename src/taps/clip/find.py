@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import shutil
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -24,10 +26,11 @@ from taps.clip.weights import build, read_file, read_json
 from taps.errors import WeightsError
 from taps.files import write_tensors, write_text
 
+log = logging.getLogger("taps")
 RANDOM = "random"
 WEIGHT_SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
 WEIGHT_FILES = ("model.safetensors", *OPEN_CLIP_FILES, *HF_FILES[1:])
-OWN_CONFIG = "taps_config.json"
+OWN_CONFIG, PIXELS = "taps_config.json", "preprocessor_config.json"
 SAID = {"-quickgelu": "quick_gelu", "-gelu": "gelu"}
 """Ends of an architecture's name that say the activation."""
 OPENAI_HEAD = 64
@@ -107,14 +110,14 @@ def find_repository(name: str) -> Found:
         if weights.name.endswith(".index.json"):
             for shard in sorted(set(read_json(weights).get("weight_map", {}).values())):
                 fetch(name, shard)
+        with contextlib.suppress(AbsentError):
+            fetch(name, PIXELS)
     except AbsentError:
         config = fetch(name, "open_clip_config.json")
         fetch_first(name, OPEN_CLIP_FILES)
-    for beside in ("preprocessor_config.json", *TOKENIZER_FILES):
-        try:
-            fetch(name, beside)
-        except WeightsError:
-            continue  # a model that needs it says so
+    for words in TOKENIZER_FILES:
+        with contextlib.suppress(WeightsError):  # a model that needs them says so
+            fetch(name, words)
     return find_directory(config.parent, name=name)
 
 
@@ -131,8 +134,9 @@ def find_directory(path: Path, *, name: str | None = None) -> Found:
     ):
         config = open_clip_config(read_json(path / "open_clip_config.json"), name=name)
     elif (path / "config.json").is_file():
-        beside = path / "preprocessor_config.json"
-        pixels = read_json(beside) if beside.is_file() else {}
+        pixels = read_json(path / PIXELS) if (path / PIXELS).is_file() else {}
+        if not pixels:
+            log.warning("%s has no %s: the usual mean and size of its kind are taken.", name, PIXELS)
         config = hf_config(read_json(path / "config.json"), pixels, name=name)
     else:
         return find_file(weights)
