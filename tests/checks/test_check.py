@@ -69,7 +69,7 @@ def test_every_registered_method_keeps_the_contract(tiny: Clip, maple_prompts: P
     chosen = settings_of(name, tiny, maple_prompts)
     length = 12 if "refit" in chosen else 6  # a head's neighbours vote from the 17th image on
     report = check_method(lambda seed: Learner(tiny, CLASSES, name, seed=seed, **chosen), length=length)
-    assert len(report.checks) == 8
+    assert len(report.checks) == 10
     assert (report.asked > 0) == find_method(name).asks
 
 
@@ -279,6 +279,37 @@ class NeedsLabels(Honest):
         return super().predict_one(image)
 
 
+class UndoesBadly(Honest):
+    """Refuses to take an answer back, but counts it."""
+
+    def undo(self, id: int) -> str:
+        self.counts[0] += 1
+        raise QueryError("Nothing is taken back here.")
+
+
+class GrowsBadly(Honest):
+    """Takes a class in and goes on without it."""
+
+    def add_class(self, names: str) -> None:
+        self.seen += 0
+
+
+class UndoesToNothing(Honest):
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.told: dict[int, torch.Tensor] = {}
+
+    def learn_one(self, id: int, label: int) -> None:
+        colour = self.open.get(id)
+        super().learn_one(id, label)
+        self.told = {} if colour is None else {id: colour}
+
+    def undo(self, id: int) -> str:
+        self.open[id] = self.told[id]
+        self.sums[:] = float("nan")
+        return ""
+
+
 def test_a_learner_of_ones_own_passes() -> None:
     report = check_method(Honest)
     assert report.asked == report.images == 12
@@ -302,6 +333,9 @@ def test_a_learner_of_ones_own_passes() -> None:
         (SameId, "the same id"),
         (TakesAnything, "which was not open"),
         (NeedsLabels, "tell me first"),
+        (UndoesBadly, "Taking an answer back was refused, but changed the state"),
+        (UndoesToNothing, "After an answer was taken back, predictions are not finite"),
+        (GrowsBadly, "With a class added, images have 3 probabilities, not 4"),
     ],
 )
 def test_learners_that_break_the_contract_are_caught(broken: type[Honest], said: str) -> None:

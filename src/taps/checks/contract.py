@@ -15,7 +15,7 @@ import torch
 from taps.checks.footprint import footprint
 from taps.checks.harness import ContractError, Harness, Streaming, answer, silence
 from taps.checks.states import same_state, state_tensors
-from taps.errors import ImageError
+from taps.errors import ImageError, TapsError
 from taps.types import Prediction
 
 # Bytes that a learner may grow by with each image.
@@ -175,6 +175,52 @@ def check_saving(harness: Harness, first: list[Prediction]) -> None:
     )
 
 
+def check_undo(harness: Harness, first: list[Prediction]) -> None:
+    """An answer that was taken back can be given again; where that is refused, nothing has changed."""
+    learner: Any = harness.fresh()
+    middle = harness.length // 2
+    asked = [said.id for said in harness.walk(learner, answer, 0, middle) if said.ask]
+    if not hasattr(learner, "undo") or not asked:
+        return
+    if _accepted(learner, lambda: learner.undo(asked[-1]), "Taking an answer back"):
+        learner.learn_one(asked[-1], 0)
+    _finite(harness.walk(learner, answer, middle, harness.length), "After an answer was taken back")
+
+
+def check_added_class(harness: Harness, first: list[Prediction]) -> None:
+    """A class added while the stream runs has a probability from then on; where that is refused, as above."""
+    learner: Any = harness.fresh()
+    middle = harness.length // 2
+    harness.walk(learner, answer, 0, middle)
+    if not hasattr(learner, "add_class"):
+        return
+    grown = _accepted(learner, lambda: learner.add_class("a class of its own"), "Adding a class")
+    after = harness.walk(learner, answer, middle, harness.length)
+    wanted = len(first[0].probs) + grown
+    if any(len(said.probs) != wanted for said in after):
+        raise ContractError(
+            f"With a class added, images have {len(after[0].probs)} probabilities, not {wanted}."
+        )
+    _finite(after, "After a class was added")
+
+
+def _accepted(learner: Streaming, act: Callable[[], object], what: str) -> bool:
+    """Whether something was done; a refusal must leave the state as it was."""
+    before = copy.deepcopy(learner.state_dict())
+    try:
+        act()
+    except TapsError:
+        if not same_state(learner.state_dict(), before):
+            raise ContractError(f"{what} was refused, but changed the state.") from None
+        return False
+    return True
+
+
+def _finite(said: list[Prediction], when: str) -> None:
+    if not all(np.isfinite(each.probs).all() for each in said):
+        raise ContractError(f"{when}, predictions are not finite any more.")
+
+
 CHECKS: dict[str, Callable[[Harness, list[Prediction]], None]] = {
     "predictions": check_predictions,
     "determinism": check_determinism,
@@ -184,4 +230,6 @@ CHECKS: dict[str, Callable[[Harness, list[Prediction]], None]] = {
     "memory": check_memory,
     "state": check_state,
     "saving": check_saving,
+    "undo": check_undo,
+    "added class": check_added_class,
 }
