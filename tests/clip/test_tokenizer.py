@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
 
-from taps.clip.tokenizer import EOT_ID, SOT_ID, clean, encode
+from taps.clip.tokenizer import EOT_ID, SOT_ID, TextTokenizer, clean, encode, read_tokenizer
 from taps.data.facts import imagenet_names
 
 # Latin, Greek, Cyrillic, Hebrew, Arabic, Thai, Chinese, Japanese, Hangul, Devanagari, digits of many scripts,
@@ -182,3 +183,32 @@ def test_markers_inside_a_text_are_only_letters() -> None:
     """A class name cannot smuggle an end marker into the middle of a text."""
     assert EOT_ID not in encode("a <|endoftext|> b")
     assert SOT_ID not in encode("<|startoftext|>")
+
+
+def spaced_tokenizer(folder: Path, first: str, **told: object) -> TextTokenizer:
+    """Words with their space before them, as SentencePiece has it; with or without one before the first."""
+    words = ["<pad>", "<eos>", "<bos>", "▁a", "▁photo", "▁cat", "a", "cat", "▁", "p"]
+    tokenizer = Tokenizer(models.Unigram([(word, -float(len(words) - k)) for k, word in enumerate(words)], 9))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=first)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    names = {"pad_token": "<pad>", "eos_token": {"content": "<eos>"}, "bos_token": "<bos>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps({**names, **told}))
+    return read_tokenizer(folder / "tokenizer.json", cleaning="canonical", end_marker=True)
+
+
+@pytest.mark.parametrize("first", ["always", "never"])
+def test_a_name_behind_a_context_is_not_the_first_word(tmp_path: Path, first: str) -> None:
+    """Gemma's words have no space before the first of a text, so a name alone is another token."""
+    tokenizer = spaced_tokenizer(tmp_path, first)
+    sentence = tokenizer.encode("a photo a cat")
+    assert tokenizer.encode("a photo a") + tokenizer.after_words("cat") == sentence
+    assert (tokenizer.encode("cat") == tokenizer.after_words("cat")) == (first == "always")
+
+
+def test_the_configuration_says_which_markers_are_added(tmp_path: Path) -> None:
+    plain = spaced_tokenizer(tmp_path, "never")
+    assert (plain.start, plain.end, plain.pad) == ((), (), 0)
+    told = spaced_tokenizer(tmp_path, "never", add_bos_token=False, add_eos_token=True)
+    assert (told.start, told.end) == ((), (1,))
+    told = spaced_tokenizer(tmp_path, "never", add_bos_token=True, add_eos_token=False)
+    assert (told.start, told.end) == ((2,), ())

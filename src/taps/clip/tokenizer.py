@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import ftfy
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
@@ -147,7 +148,7 @@ CLEAN = {"lower": clean, "canonical": canonical, "whitespace": single_spaces}
 
 
 def read_tokenizer(file: Path, *, cleaning: str, end_marker: bool) -> TextTokenizer:
-    """A Hugging Face `tokenizer.json`; the padding token is named in `tokenizer_config.json` beside it."""
+    """A Hugging Face `tokenizer.json`; padding, and some markers, are named in `tokenizer_config.json`."""
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:
@@ -161,18 +162,29 @@ def read_tokenizer(file: Path, *, cleaning: str, end_marker: bool) -> TextTokeni
     inner = encode("a")
     marked = list(tokenizer.encode("a", add_special_tokens=True).ids)
     begin = next(k for k in range(len(marked)) if marked[k : k + len(inner)] == inner)
-    end = tuple(marked[begin + len(inner) :]) if end_marker else ()
-    return TextTokenizer(encode, tuple(marked[:begin]), end, _pad_id(tokenizer, file))
-
-
-def _pad_id(tokenizer: Tokenizer, file: Path) -> int:
+    start, end = tuple(marked[:begin]), tuple(marked[begin + len(inner) :])
     beside = file.with_name("tokenizer_config.json")
-    named = json.loads(beside.read_text()).get("pad_token") if beside.is_file() else None
-    word = named.get("content") if isinstance(named, dict) else named
-    found = None if word is None else tokenizer.token_to_id(word)
-    if found is None:
+    said = json.loads(beside.read_text()) if beside.is_file() else {}
+    pad = _named_id(tokenizer, said, "pad_token")
+    if pad is None:
         raise WeightsError(
             f"{file} does not say which token fills a text up; put the model's tokenizer_config.json, "
             "which names its pad_token, beside it."
         )
-    return int(found)
+    # Gemma's tokenizers are told here whether they add markers, whatever the other file holds.
+    start = _told(said, "add_bos_token", _named_id(tokenizer, said, "bos_token"), start)
+    end = _told(said, "add_eos_token", _named_id(tokenizer, said, "eos_token"), end)
+    return TextTokenizer(encode, start, end if end_marker else (), pad)
+
+
+def _named_id(tokenizer: Tokenizer, said: dict[str, Any], name: str) -> int | None:
+    """The id of a token that the configuration names by its text."""
+    word = said.get(name)
+    word = word.get("content") if isinstance(word, dict) else word
+    return None if word is None else tokenizer.token_to_id(word)
+
+
+def _told(said: dict[str, Any], flag: str, marker: int | None, found: tuple[int, ...]) -> tuple[int, ...]:
+    if flag not in said or marker is None:
+        return found
+    return (marker,) if said[flag] else ()
