@@ -115,6 +115,11 @@ class Learner:
         """Ids of the images that nobody asked about and `learn_one` takes a label for, the oldest first."""
         return tuple(self.ledger.recent)
 
+    @property
+    def answered_ids(self) -> tuple[int, ...]:
+        """Ids of the images whose answers can be taken back, in the order in which they were given."""
+        return tuple(self.ledger.given)
+
     def predict_one(self, image: Any) -> Prediction:
         """Predict one image and decide at once whether to ask for its label.
 

@@ -20,12 +20,14 @@ def test_demo_writes_a_page_that_needs_nothing_else(tmp_path):
     assert str(tmp_path / "taps-demo/report.html") in done.stdout
     assert not re.search(r"(src|href)=\"(?!data:)", page), "the page refers to something outside itself"
     assert "{{" not in page
-    for method in ("zero_shot", "tpt", "taps"):
-        accuracy = re.search(rf"{method}\s+│\s+([\d.]+%)\s+│\s+(\d+)", done.stdout)
+    for method in ("view_ensemble", "view_ensemble+"):
+        accuracy = re.search(rf"{re.escape(method)}\s+│\s+([\d.]+%)\s+│\s+(\d+)", done.stdout)
         assert accuracy, done.stdout
         assert f"<td>{accuracy[1]}</td><td>{accuracy[2]}</td>" in page
     asked = int(re.search(r"The (\d+) questions", page)[1])
-    assert asked == page.count("<figure>") > 0
+    assert asked == page.count("<figure>") == 4
+    assert re.search(r"4 answers bought [+-][\d.]+ points: [\d.]+% right instead of [\d.]+%", page)
+    assert re.search(r"The last 4 answers changed \d+ of the next 20 predictions", page)
 
 
 def test_a_mistake_is_told_before_anything_is_streamed(tmp_path):

@@ -18,7 +18,7 @@ from taps.cli import main
 from taps.stream.record import COLUMNS
 
 TAPS = [sys.executable, "-m", "taps.cli"]
-FAST = ["--model", "tiny", "--set", "views=4", "--set", "tau0=0.5"]
+FAST = ["--model", "tiny", "--method", "taps", "--set", "views=4", "--set", "tau0=0.5"]
 
 
 def taps(*args, cwd, stdin=""):

@@ -7,7 +7,7 @@ from taps.data.dataset import Dataset, Sample
 from taps.data.fewshot import few_shot
 from taps.data.load import load_dataset
 from taps.data.registry import NamedSet, find_set, named_sets
-from taps.data.sample import demo_dataset
+from taps.data.sample import demo_dataset, sign_digits
 from taps.data.streams import domains_in_turn, ordered_by_class, stream_order, subset_classes
 from taps.data.survey import Finding
 
@@ -28,6 +28,7 @@ __all__ = [
     "load_dataset",
     "named_sets",
     "ordered_by_class",
+    "sign_digits",
     "stream_order",
     "subset_classes",
 ]

@@ -189,14 +189,23 @@ class Headed(Method):
         self.history.restore(arrays, self._shape, len(self.bases))
 
 
-def with_head(name: str, *, line: str) -> None:
-    """Register the method `name+`: the same with a head, for any method that has a `footing`."""
+def with_head(name: str, *, line: str, **defaults: float) -> None:
+    """Register the method `name+`: the same with a head, for any method that has a `footing`.
+
+    Args:
+        name: Of the method.
+        line: What `taps methods` says of it.
+        **defaults: Settings whose default is another than without a head.
+    """
     inner = find_method(name)
 
     def build(clip: Clip, classes: tuple[str, ...], settings: Any, seed: int) -> Headed:
         return Headed(inner.build(clip, classes, settings, seed), classes, settings, seed)
 
-    settings = make_dataclass(f"{inner.settings.__name__}Plus", [], bases=(Plus, inner.settings), frozen=True)
+    own = [(key, type(value).__name__, value) for key, value in defaults.items()]
+    settings = make_dataclass(
+        f"{inner.settings.__name__}Plus", own, bases=(Plus, inner.settings), frozen=True
+    )
     method(f"{name}+", settings, prompts=inner.prompts, line=line)(build)
 
 
@@ -207,4 +216,5 @@ def _kept(tensor: Tensor | None) -> Tensor:
 
 with_head("taps", line="TAPS, and a head that learns from every answer.")
 with_head("zero_shot", line="Zero-shot CLIP, and the same head.")
-with_head("view_ensemble", line="The confident views' mean, and the same head.")
+# Beyond 16 views the head gains little, and time grows with them; of so few, more than a tenth is kept.
+with_head("view_ensemble", line="The confident views' mean, and the same head.", views=16, fraction=0.25)

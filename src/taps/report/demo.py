@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import copy
 import html
 import io
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -24,6 +26,8 @@ from taps.stream.record import Pace, Record
 from taps.stream.stream import Stream
 from taps.stream.tally import Tally
 from taps.types import PixelArray
+
+WINDOW = 50  # images that the accuracy over time is one of
 
 
 @dataclass
@@ -45,12 +49,13 @@ class Trace:
     name: str
     line: str
     correct: list[bool] = field(default_factory=list)
-    entropies: list[float] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
     thresholds: list[float] = field(default_factory=list)
     asked: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
+    changed: str = ""
 
     @property
     def accuracy(self) -> float:
@@ -78,7 +83,41 @@ def play(
     with closing(Record(folder, Pace(every=0))) as record:
         follow(Session(learner, stream, record, Tally()), progress=told)
     trace.summary = learner.summary()
+    trace.changed = what_changed(learner, stream)
     return trace
+
+
+def what_changed(learner: Learner, stream: Stream, answers: int = 5, images: int = 20) -> str:
+    """What the last answers changed about the images that come next, in a sentence; nothing where none did.
+
+    A copy of the learner takes them back, and both predict images that neither has seen.
+    """
+    last = learner.answered_ids[-answers:]
+    after = stream.order[len(stream) : len(stream) + images]
+    if not last or not after:
+        return ""
+    without = copy.deepcopy(learner)
+    for id in reversed(last):
+        without.undo(id)
+    rows = [(stream.dataset.samples[index].label, stream.dataset.image(index)) for index in after]
+    pairs = [(label, learner.predict_one(image), without.predict_one(image)) for label, image in rows]
+    other = [pair for pair in pairs if pair[1].index != pair[2].index]
+    right, before = (sum(pair[k].index == pair[0] for pair in pairs) for k in (1, 2))
+    return (
+        f"The last {len(last)} answers changed {len(other)} of the next {len(pairs)} predictions: "
+        f"{right} are right with them, {before} without."
+    )
+
+
+def what_labels_bought(without: Trace, asking: Trace) -> str:
+    """By how much asking is better than not asking, image by image, in a sentence with its interval."""
+    gains = np.array(asking.correct, float) - np.array(without.correct, float)
+    mean, half = 100 * float(gains.mean()), 196 * float(gains.std(ddof=1)) / len(gains) ** 0.5
+    return (
+        f"{len(asking.asked)} answers bought {mean:+.1f} points: {asking.accuracy:.1%} right instead of "
+        f"{without.accuracy:.1%} (95 % interval {mean - half:+.1f} to {mean + half:+.1f}, "
+        f"{len(gains)} images, the same for both)."
+    )
 
 
 def note_down(trace: Trace, streamed: Streamed, classes: Sequence[str], stream: Stream) -> None:
@@ -88,7 +127,7 @@ def note_down(trace: Trace, streamed: Streamed, classes: Sequence[str], stream: 
         return
     step = len(trace.correct)
     trace.correct.append(bool(streamed.correct))
-    trace.entropies.append(prediction.entropy)
+    trace.scores.append(prediction.score)
     trace.thresholds.append(prediction.threshold)
     trace.seconds.append(prediction.seconds)
     if streamed.answer is not None:
@@ -107,13 +146,22 @@ def thumbnail(pixels: PixelArray, side: int = 96) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def running_accuracy(correct: Sequence[bool]) -> list[float]:
-    return (np.cumsum(correct) / np.arange(1, len(correct) + 1)).tolist() if correct else []  # type: ignore[no-any-return]
+def windowed_accuracy(correct: Sequence[bool], window: int = WINDOW) -> list[float]:
+    """Share of right predictions among the last so many, from the first full window on.
+
+    >>> windowed_accuracy([True, False, False, True], window=2)
+    [0.5, 0.0, 0.5]
+    """
+    sums = np.cumsum([0, *correct])
+    window = min(window, len(correct))
+    found: list[float] = ((sums[window:] - sums[: len(sums) - window]) / max(window, 1)).tolist()
+    return found
 
 
 def page(traces: Sequence[Trace], *, model: str, dataset: Dataset, views: int, warning: str = "") -> str:
     """The report as one HTML file that needs nothing else."""
     asking = next((trace for trace in traces if trace.asked), traces[-1])
+    quiet = next((trace for trace in traces if not trace.asked), None)
     template = (resources.files("taps.report") / "demo_page.txt").read_text()
     parts = {
         "model": html.escape(model),
@@ -123,11 +171,13 @@ def page(traces: Sequence[Trace], *, model: str, dataset: Dataset, views: int, w
         "warning": f'<p class="warning">{html.escape(warning)}</p>' if warning else "",
         "table": results_table(traces),
         "accuracy": accuracy_chart(traces),
-        "entropy": entropy_chart(asking),
+        "scores": score_chart(asking),
         "asking": html.escape(asking.name),
         "questions": question_gallery(asking.questions),
         "question_count": str(len(asking.questions)),
-        "buffer": bars(sorted(asking.summary.get("buffer_classes", {}).items(), key=lambda item: -item[1])),
+        "bought": html.escape(what_labels_bought(quiet, asking)) if quiet and asking.asked else "",
+        "changed": html.escape(asking.changed),
+        "answers": bars(Counter(question.answer for question in asking.questions).most_common()),
     }
     for name, value in parts.items():
         template = template.replace("{{" + name + "}}", value)
@@ -148,28 +198,28 @@ def results_table(traces: Sequence[Trace]) -> str:
 def accuracy_chart(traces: Sequence[Trace]) -> str:
     lines = []
     for trace, colour in zip(traces, COLOURS, strict=False):
-        ys = running_accuracy(trace.correct)
-        start = min(9, len(ys) - 1)  # the first few averages are of too few images to say anything
-        lines.append(Line(trace.name, list(range(start + 1, len(ys) + 1)), ys[start:], colour))
-    return chart(lines, x_title="images seen", y_title="running accuracy", percent=True)
+        ys = windowed_accuracy(trace.correct)
+        first = len(trace.correct) - len(ys) + 1
+        lines.append(Line(trace.name, list(range(first, first + len(ys))), ys, colour))
+    return chart(lines, x_title="images seen", y_title=f"right among the last {WINDOW}", percent=True)
 
 
-def entropy_chart(trace: Trace) -> str:
-    steps = list(range(1, len(trace.entropies) + 1))
+def score_chart(trace: Trace) -> str:
+    steps = list(range(1, len(trace.scores) + 1))
     asked = set(trace.asked)
     quiet = [step for step in range(len(steps)) if step not in asked]
     marks: list[Line | Dots] = [
-        Dots("not asked", [steps[i] for i in quiet], [trace.entropies[i] for i in quiet], FAINT),
+        Dots("not asked", [steps[i] for i in quiet], [trace.scores[i] for i in quiet], FAINT),
         Dots(
             "asked",
             [steps[i] for i in trace.asked],
-            [trace.entropies[i] for i in trace.asked],
+            [trace.scores[i] for i in trace.asked],
             RED,
             3.6,
         ),
         Line("threshold", steps, trace.thresholds, BLUE),
     ]
-    return chart(marks, x_title="images seen", y_title="entropy (nats)")
+    return chart(marks, x_title="images seen", y_title="score")
 
 
 def question_gallery(questions: Sequence[Question]) -> str:

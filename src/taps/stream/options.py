@@ -21,7 +21,7 @@ class RunOptions:
         classes: Names separated by commas, or a file with one a line; else the folders' names.
         model: pocket, ViT-B-16, a checkpoint's path, …
         pretrained: Weights for an architecture: a file, openai, laion2b.
-        method: Which system; `taps methods` lists them.
+        method: Which system; `taps methods` lists them, `taps` is the paper's.
         prompts: hand, coop, maple, or a directory of trained prompts.
         source: Source statistics made by `taps stats`.
         oracle: Who answers: folder (its own labels), console (you), none.
@@ -38,7 +38,7 @@ class RunOptions:
     classes: str | None = None
     model: str = "pocket"
     pretrained: str | None = None
-    method: str = "taps"
+    method: str = "view_ensemble+"
     prompts: str | None = None
     source: str | None = None
     oracle: str = "folder"

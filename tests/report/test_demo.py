@@ -1,0 +1,28 @@
+"""What the demo's page says is what happened."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from taps.report.demo import Trace, what_labels_bought, windowed_accuracy
+
+
+def test_the_interval_is_that_of_paired_differences() -> None:
+    rng = np.random.default_rng(0)
+    without, asking = rng.random(200) < 0.3, rng.random(200) < 0.6
+    said = what_labels_bought(
+        Trace("a", "", correct=without.tolist()), Trace("b", "", correct=asking.tolist(), asked=[1, 2, 3])
+    )
+    gains = asking.astype(float) - without
+    half = 1.96 * np.sqrt(np.var(gains, ddof=1) / 200)
+    assert said.startswith(f"3 answers bought {100 * gains.mean():+.1f} points")
+    assert f"{100 * (gains.mean() - half):+.1f} to {100 * (gains.mean() + half):+.1f}" in said
+
+
+@pytest.mark.parametrize("window", [1, 3, 10, 50])
+def test_the_window_is_of_the_last_images(window: int) -> None:
+    correct = (np.random.default_rng(1).random(10) < 0.5).tolist()
+    size = min(window, 10)
+    naive = [np.mean(correct[end - size : end]) for end in range(size, 11)]
+    np.testing.assert_allclose(windowed_accuracy(correct, window), naive)
