@@ -25,9 +25,9 @@ def test_demo_writes_a_page_that_needs_nothing_else(tmp_path):
         assert accuracy, done.stdout
         assert f"<td>{accuracy[1]}</td><td>{accuracy[2]}</td>" in page
     asked = int(re.search(r"The (\d+) questions", page)[1])
-    assert asked == page.count("<figure>") == 4
-    assert re.search(r"4 answers bought [+-][\d.]+ points: [\d.]+% right instead of [\d.]+%", page)
-    assert re.search(r"The last 4 answers changed \d+ of the next 20 predictions", page)
+    assert asked == page.count("<figure>") > 0
+    assert re.search(rf"{asked} answers bought [+-][\d.]+ points: [\d.]+% right instead of [\d.]+%", page)
+    assert re.search(rf"The last {asked} answers changed \d+ of the next 20 predictions", page)
 
 
 def test_a_mistake_is_told_before_anything_is_streamed(tmp_path):

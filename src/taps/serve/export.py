@@ -72,7 +72,7 @@ def folder_name(label: str) -> str:
     >>> folder_name("golden retriever"), folder_name("../../etc"), folder_name("con/aux")
     ('golden retriever', '_.._etc', 'con_aux')
     """
-    plain = re.sub(r'[\\x00-\\x1f<>:"/\\\\|?*]', "_", label).strip(" ")
+    plain = re.sub(r'[\x00-\x1f<>:"/\\|?*]', "_", label).strip(" ")
     plain = re.sub(r"^\.+", "", plain).rstrip(".")
     return plain[:120] or "_"
 
