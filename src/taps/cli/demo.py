@@ -42,7 +42,7 @@ def demo(
     from taps.files import write_text
     from taps.learner import Learner
     from taps.methods.registry import find_method
-    from taps.report.demo import Trace, page, play
+    from taps.report.demo import Trace, page, play, what_labels_bought
     from taps.stream.stream import make_stream
 
     console = Console()
@@ -76,6 +76,9 @@ def demo(
     report = out / "report.html"
     write_text(report, page(traces, model=model, dataset=dataset, views=views, warning=warning))
     _show(console, traces)
+    quiet, asking = traces[0], traces[-1]
+    if asking.asked and not quiet.asked:
+        console.print(f"{what_labels_bought(quiet, asking)} {asking.changed}", markup=False)
     console.print(f"Report: {report.resolve()}", soft_wrap=True)
 
 

@@ -99,13 +99,14 @@ def what_changed(learner: Learner, stream: Stream, answers: int = 5, images: int
     without = copy.deepcopy(learner)
     for id in reversed(last):
         without.undo(id)
-    rows = [(stream.dataset.samples[index].label, stream.dataset.image(index)) for index in after]
-    pairs = [(label, learner.predict_one(image), without.predict_one(image)) for label, image in rows]
-    other = [pair for pair in pairs if pair[1].index != pair[2].index]
-    right, before = (sum(pair[k].index == pair[0] for pair in pairs) for k in (1, 2))
+    labels = np.array([stream.dataset.samples[index].label for index in after])
+    images_after = [stream.dataset.image(index) for index in after]
+    now, before = (
+        np.array([each.predict_one(image).index for image in images_after]) for each in (learner, without)
+    )
     return (
-        f"The last {len(last)} answers changed {len(other)} of the next {len(pairs)} predictions: "
-        f"{right} are right with them, {before} without."
+        f"The last {len(last)} answers changed {(now != before).sum()} of the next {len(after)} predictions: "
+        f"{(now == labels).sum()} are right with them, {(before == labels).sum()} without."
     )
 
 
