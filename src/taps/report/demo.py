@@ -20,7 +20,7 @@ from PIL import Image
 from taps.data.dataset import Dataset
 from taps.learner import Learner
 from taps.report.palette import BLUE, COLOURS, FAINT, RED
-from taps.report.svg import Dots, Line, bars, chart
+from taps.report.svg import Dots, Line, bars, chart, on_chart
 from taps.stream.loop import Session, Streamed, follow
 from taps.stream.record import Pace, Record
 from taps.stream.stream import Stream
@@ -206,15 +206,16 @@ def accuracy_chart(traces: Sequence[Trace]) -> str:
 
 
 def score_chart(trace: Trace) -> str:
-    steps = list(range(1, len(trace.scores) + 1))
+    scores = on_chart(trace.scores)
+    steps = list(range(1, len(scores) + 1))
     asked = set(trace.asked)
     quiet = [step for step in range(len(steps)) if step not in asked]
     marks: list[Line | Dots] = [
-        Dots("not asked", [steps[i] for i in quiet], [trace.scores[i] for i in quiet], FAINT),
+        Dots("not asked", [steps[i] for i in quiet], [scores[i] for i in quiet], FAINT),
         Dots(
             "asked",
             [steps[i] for i in trace.asked],
-            [trace.scores[i] for i in trace.asked],
+            [scores[i] for i in trace.asked],
             RED,
             3.6,
         ),

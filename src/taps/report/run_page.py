@@ -13,7 +13,7 @@ from taps.files import write_text
 from taps.report.demo import thumbnail
 from taps.report.pages import STYLE
 from taps.report.palette import BLUE, FAINT, RED
-from taps.report.svg import Dots, Line, chart
+from taps.report.svg import Dots, Line, chart, on_chart
 from taps.report.table import Table, html_table
 from taps.stream.record import PREDICTIONS
 from taps.stream.stream import Stream
@@ -108,6 +108,8 @@ def by_class(rows: Iterable[Row]) -> Table:
 
 def _entropies(rows: Sequence[Row]) -> str:
     points = [row for row in rows if row["entropy"]]
+    scores = on_chart([float(row["score"]) for row in points])
+    points = [row | {"score": str(score)} for row, score in zip(points, scores, strict=True)]
     asked = [row for row in points if row["asked"] == "1"]
     quiet = [row for row in points if row["asked"] != "1"]
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from taps.active.chooser import ANYWAY
 from taps.report.palette import BLUE
 
 WIDTH, HEIGHT = 820, 300
@@ -91,6 +92,16 @@ def chart(
         f"{html.escape(y_title)}</text>"
     )
     return "".join(parts) + "</svg>" + legend(marks)
+
+
+def on_chart(scores: Sequence[float]) -> list[float]:
+    """Scores for a chart: those of questions put at random, far above all others, are drawn at its top.
+
+    >>> on_chart([0.5, 1e6, 2.0])
+    [0.5, 2.2, 2.0]
+    """
+    top = 1.1 * max((score for score in scores if score < ANYWAY), default=1.0)
+    return [top if score >= ANYWAY else score for score in scores]
 
 
 def legend(marks: Sequence[Line | Dots]) -> str:
