@@ -16,11 +16,11 @@ from pathlib import Path
 
 MODULES = {
     "active/buffer": ["active/test_buffer.py"],
+    "active/capped": ["active/test_policy.py"],
     "active/chooser": ["active/test_selection.py"],
     "active/decision": ["active/test_policy.py"],
-    "active/pace": ["active/test_selection.py"],
-    "active/capped": ["active/test_policy.py"],
     "active/dynamic": ["active/test_policy.py"],
+    "active/pace": ["active/test_selection.py"],
     "active/plain": ["active/test_policy.py"],
     "active/policy": ["active/test_policy.py"],
     "active/running_quantile": ["active/test_policy.py"],

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taps.errors import StateError
+from taps.errors import SettingsError, StateError
 from taps.head.mixture import Mixture
 
 
@@ -71,3 +71,43 @@ def test_a_mixture_goes_on_from_its_losses_and_refuses_those_of_another():
     assert losses.tolist() == [0.1, 0.2]
     with pytest.raises(StateError):
         Mixture(np.ones(3)).restore(losses)
+
+
+@pytest.mark.parametrize("discount", [0.0, -0.1, 1.001, 2.0, float("nan")])
+def test_discounts_lie_above_0_and_up_to_1(discount):
+    with pytest.raises(SettingsError, match=r"^A discount of .* cannot be;"):
+        Mixture(np.ones(2), discount)
+
+
+@pytest.mark.parametrize("prior", [[], [0.0, 1.0], [1.0, -1.0]])
+def test_every_expert_has_a_prior(prior):
+    with pytest.raises(SettingsError, match=r"^Every expert needs a prior weight above 0\.$"):
+        Mixture(np.array(prior))
+
+
+@pytest.mark.parametrize("importance", [-0.1, 1.001, 2.0, float("nan")])
+def test_importances_lie_from_0_to_1(importance):
+    with pytest.raises(SettingsError, match=r"^An importance of .* cannot be;"):
+        Mixture(np.ones(2)).learn(np.array([0.5, 0.5]), importance)
+
+
+def test_priors_are_normalised_and_weights_hold_however_large_the_losses():
+    mixture = Mixture(np.array([3.0, 1.0]))
+    np.testing.assert_allclose(np.exp(mixture.log_prior), [0.75, 0.25])
+    np.testing.assert_allclose(mixture.weights(), [0.75, 0.25])
+    mixture.restore(np.array([5001.0, 5000.0]))
+    odds = 3 * np.exp(-1.0)
+    np.testing.assert_allclose(mixture.weights(), [odds / (1 + odds), 1 / (1 + odds)])
+
+
+def test_more_than_certain_is_certain():
+    mixture, other = Mixture(np.ones(2)), Mixture(np.ones(2))
+    mixture.learn(np.array([1.5, 0.5]))
+    other.learn(np.array([1.0, 0.5]))
+    np.testing.assert_array_equal(mixture.losses, other.losses)
+
+
+def test_losses_of_another_mixture_are_refused_with_both_numbers():
+    told = "^The saved head has 2 experts, this one 3; make it with the saved settings.$"
+    with pytest.raises(StateError, match=told):
+        Mixture(np.ones(3)).restore(np.zeros(2))

@@ -59,11 +59,6 @@ class Mixture:
         weights: Array = raised / raised.sum()
         return weights
 
-    def blend(self, probs: Array) -> Array:
-        """The experts' probabilities [N, K], each counted by its weight [K]."""
-        blended: Array = self.weights() @ probs
-        return blended
-
     def learn(self, given: Array, importance: float = 1.0) -> None:
         """Take in what each expert said of a label.
 
