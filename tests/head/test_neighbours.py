@@ -57,9 +57,12 @@ def test_looks_are_packed_and_widened():
     _, _, looks = fill(Ring((2, 6), (1, 3)), 20)
     for look in (looks[0], looks[-1]):
         again = Look.unpacked(look.packed(), (2, 6), 1)
+        assert look.packed().dtype == np.float32
         for name in ("features", "logs", "cosines"):
             np.testing.assert_array_equal(getattr(again, name), getattr(look, name))
         wide = look.widened(np.log(np.full((1, 5), 0.2, dtype=np.float32)))
+        assert wide.features is look.features
+        assert wide.cosines is look.cosines
         assert wide.logs.shape == (len(look.logs), 1, 5)
         assert (wide.logs[1:, :, 3:] == LOWEST).all()
         np.testing.assert_array_equal(wide.logs[1:, :, :3], look.logs[1:])

@@ -40,7 +40,7 @@ def test_ridge_is_the_solution_of_the_normal_equations(count, dim, outputs, pena
 
 @pytest.mark.parametrize("penalty", [0.0, -1.0, float("nan"), float("inf")])
 def test_ridge_refuses_penalties_that_cannot_be(penalty):
-    with pytest.raises(SettingsError):
+    with pytest.raises(SettingsError, match=r"^A ridge penalty of .* cannot be;"):
         Ridge(2, 2, penalty)
 
 
@@ -51,6 +51,7 @@ def test_ridge_grows_and_leaves_the_old_outputs_alone():
         ridge.add(x, target)
     before = ridge.weights.copy()
     ridge.grow(3)
+    assert ridge.weights.shape == (4, 3)
     np.testing.assert_array_equal(ridge.weights[:, :2], before)
     assert not ridge.weights[:, 2].any()
 
