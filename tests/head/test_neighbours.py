@@ -79,3 +79,34 @@ def test_a_ring_goes_on_where_it_was_saved():
         np.testing.assert_array_equal(mine.features, theirs.features)
     with pytest.raises(StateError):
         Ring((1, 6), (1, 3)).restore(one.arrays())
+
+
+def test_an_image_of_one_feature_is_compared_by_it():
+    ring, rng = Ring((1, 4), (1, 2)), np.random.default_rng(5)
+    features = rng.normal(size=(NEAR + 1, 1, 4))
+    looks = [ring.look(one, np.log([[0.5, 0.5]])) for one in features]
+    units = features[:, 0] / np.linalg.norm(features[:, 0], axis=1, keepdims=True)
+    np.testing.assert_allclose(np.sort(looks[-1].cosines), np.sort(units[:-1] @ units[-1]), atol=1e-6)
+
+
+def test_of_many_images_just_the_nearest_are_found():
+    ring, rng = Ring((1, 8), (1, 2)), np.random.default_rng(6)
+    features = rng.normal(size=(1500, 1, 8))
+    for one in features:
+        look = ring.look(one, np.log([[0.5, 0.5]]))
+    units = features[:, 0] / np.linalg.norm(features[:, 0], axis=1, keepdims=True)
+    before = (units[:-1] @ units[-1])[-len(ring.unit) :]
+    np.testing.assert_allclose(np.sort(look.cosines), np.sort(before)[-NEAR:], atol=1e-6)
+
+
+def test_where_all_images_are_the_same_they_count_as_opposite():
+    ring = Ring((1, 3), (1, 2))
+    for _ in range(NEAR + 1):
+        look = ring.look(np.array([[1.0, 2.0, 2.0]]), np.log([[0.5, 0.5]]))
+    assert look.cosines.tolist() == [-1.0] * NEAR
+
+
+def test_a_ring_of_other_features_is_refused_with_a_sentence():
+    told = r"^The saved head remembers other features; use the saved model and settings\.$"
+    with pytest.raises(StateError, match=told):
+        Ring((1, 6), (1, 3)).restore(Ring((2, 6), (1, 3)).arrays())
