@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taps.errors import StateError
-from taps.head.lens import Lens
+from taps.head.lens import Lens, metric
 
 
 def views_of(images: int, views: int, dim: int, seed: int = 0) -> np.ndarray:
@@ -62,3 +62,40 @@ def test_it_goes_on_where_it_was_saved_and_refuses_another_kind():
         np.testing.assert_array_equal(one.see(views[t]), other.see(views[t]))
     with pytest.raises(StateError, match="number of views"):
         Lens(5, several=False).restore(one.arrays())
+
+
+def test_one_view_has_no_metric_to_keep():
+    shapes = {name: array.shape for name, array in Lens(5, several=False).arrays().items()}
+    assert shapes == {
+        "lens.seen": (1,),
+        "lens.mean": (1, 5),
+        "lens.between": (0, 0),
+        "lens.within": (0, 0),
+        "lens.transform": (0, 0),
+    }
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.01])
+def test_a_metric_is_the_power_of_the_spread_whatever_the_scale(scale):
+    rng = np.random.default_rng(2)
+    within, between = (scale * (part @ part.T) for part in rng.normal(size=(2, 4, 4)))
+    shape = power(within * 4 / np.trace(within) + 0.3 * np.eye(4), -0.5)
+    expected = shape * np.sqrt(np.trace(between) / np.trace(shape @ between @ shape))
+    np.testing.assert_allclose(metric(within, between), expected, atol=1e-9)
+
+
+def test_images_count_alike_however_many_views_they_have(monkeypatch):
+    monkeypatch.setattr("taps.head.lens.LAST", 16)
+    lens, within = Lens(5, several=True), np.zeros((5, 5))
+    for t in range(20):
+        views = views_of(1, 3 if t % 2 else 6, 5, seed=t)[0]
+        lens.see(views)
+        if t < 16:  # the last image that is measured is the sixteenth
+            within += np.cov(views.T, bias=True)
+    np.testing.assert_allclose(lens.within, within, atol=1e-12)
+
+
+def test_another_kind_is_refused_with_a_sentence():
+    told = r"^The saved head saw other features; use the saved model and number of views\.$"
+    with pytest.raises(StateError, match=told):
+        Lens(5, several=False).restore(Lens(5, several=True).arrays())
