@@ -7,6 +7,9 @@ of its own under mutants/, where `mutmut show` and `mutmut browse` tell more.
 
 from __future__ import annotations
 
+import ast
+import difflib
+import functools
 import json
 import os
 import subprocess
@@ -87,14 +90,22 @@ def try_again(found: Path) -> None:
         found.write_text(json.dumps(results))
 
 
-def changed_lines(mutant: str, folder: Path) -> tuple[str, str]:
-    """What a mutant makes of which lines."""
-    shown = mutmut(folder, "show", mutant).splitlines()
-    old, new = (
-        " ".join(line[1:].strip() for line in shown if line[0:1] == sign and line[:3] != 3 * sign)
-        for sign in "-+"
-    )
+def changed_lines(mutant: str, source: str) -> tuple[str, str]:
+    """What a mutant makes of which lines, read from the file in which mutmut keeps a module's mutants."""
+    name = mutant.rpartition(".")[2]
+    original = name.rpartition("_")[0] + "_orig"
+    before, after = (functions_of(source)[each] for each in (original, name))
+    apart = list(difflib.ndiff(before.splitlines(), after.replace(name, original).splitlines()))
+    old, new = (" ".join(line[2:].strip() for line in apart if line[:2] == sign) for sign in ("- ", "+ "))
     return old, new
+
+
+@functools.cache
+def functions_of(source: str) -> dict[str, str]:
+    """The text of every function of a module, methods too, by its name."""
+    lines = source.splitlines()
+    found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    return {node.name: "\n".join(lines[node.lineno - 1 : node.end_lineno]) for node in found}
 
 
 def mutmut(folder: Path, *arguments: str) -> str:
@@ -120,8 +131,9 @@ def main(modules: list[str]) -> int:
         killed = len(codes) - len(alive)
         print(f"| {module} | {len(codes)} | {killed} | {killed / len(codes):.1%} |", flush=True)
         low += [module] if killed < ENOUGH * len(codes) else []
+        source = found.with_suffix("").read_text()
         for name in alive:
-            old, new = changed_lines(name, folder)
+            old, new = changed_lines(name, source)
             if f"`{new}`" not in reasons:
                 unexplained.append(f"{name.split('__mutmut_')[0]}\n  - {old}\n  + {new}")
     if unexplained:

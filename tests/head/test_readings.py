@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taps.errors import SettingsError
-from taps.head.logistic import Logistic, with_constant
+from taps.head.logistic import UNKNOWN, Logistic, with_constant
+from taps.head.logistic import softmax as probabilities
 from taps.head.readings import HeadSettings, Readings
 from taps.head.ridge import Ridge
 
@@ -200,3 +201,60 @@ def test_what_was_saved_or_restored_from_is_never_changed_by_learning_on():
     for name, array in saved.items():
         np.testing.assert_array_equal(array, kept[name], err_msg=name)
     assert not np.array_equal(one.ridge.weights, other.ridge.weights)
+
+
+@pytest.mark.parametrize(("bases", "ground"), [(1, 0), (2, 1), (3, 1)])
+def test_readings_stand_on_the_bases_they_say(bases, ground):
+    found = Readings((2, 4), bases, 5, HeadSettings())
+    assert [one.base for one in found.all if one.fit] == [ground] * 12
+    ridged = [one for one in found.all if one.strength]
+    assert [(one.base, one.sharpness, one.strength) for one in ridged] == [(0, 1.0, 2.5), (0, 1.0, 16.0)]
+
+
+@pytest.mark.parametrize(("classes", "refitted"), [(5, 128), (101, 126), (300, 42), (1000, 32)])
+def test_fewer_labels_of_many_classes_are_refitted(classes, refitted):
+    found = Readings((2, 4), 1, classes, HeadSettings())
+    assert [(type(fit.capacity), fit.capacity) for fit in found.logistic] == [(int, refitted)] * 2
+
+
+def test_classes_added_later_are_unknown_to_labels_before_them():
+    found = Readings((1, 4), 2, 5, HeadSettings())
+    found.learn(np.ones((1, 4)), np.log(np.full((2, 3), 1 / 3)), 1)  # of three classes, two came later
+    assert (found.logistic[0].offsets[:, 0, 3:] == UNKNOWN).all()
+    assert (found.logistic[0].offsets[:, 0, :3] > UNKNOWN).all()
+    found.grow(7)
+    names = {"ridge.inverse", "ridge.weights"} | {
+        f"logistic.0.{name}" for name in ("inputs", "offsets", "targets", "coefficients", "weights")
+    }
+    assert set(found.arrays()) == names
+    assert found.ridge.weights.shape == (4, 7)
+    assert found.logistic[0].targets.shape == (1, 7)
+
+
+def test_every_feature_has_its_fit():
+    found = Readings((2, 4), 1, 3, HeadSettings())
+    with pytest.raises(ValueError, match="zip"):
+        found.learn(np.ones((1, 4)), np.log(np.full((1, 3), 1 / 3)), 1)
+
+
+def test_probabilities_of_logits_however_large_or_far_apart_the_rows():
+    logits = np.array([[900.0, 901.0], [-2000.0, -2001.0]])
+    high, low = 1 / (1 + np.exp(-1)), 1 / (1 + np.exp(1))
+    np.testing.assert_allclose(probabilities(logits), [[low, high], [high, low]])
+
+
+def test_growing_adds_classes_and_nothing_else():
+    features, offsets, labels = labelled(9, 4, 3, seed=6)
+    fit = Logistic(4, 3, 2, (0.1, 0.3), capacity=6)
+    assert fit.weights.shape == (2, 2, 0, 3)
+    for feature, offset, label in zip(features, offsets, labels, strict=True):
+        fit.add(feature, offset, int(label))
+    fit.grow(5)
+    shapes = {name: array.shape for name, array in fit.arrays().items()}
+    assert shapes == {
+        "inputs": (6, 5),
+        "offsets": (2, 6, 5),
+        "targets": (6, 5),
+        "coefficients": (2, 2, 6, 5),
+        "weights": (2, 2, 5, 5),
+    }
