@@ -40,7 +40,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "promptalign_dg": {"lr": 4e-2},  # PromptAlign's own file for ImageNet's relatives
     "promptalign_finegrained": {"lr": 5e-4},  # and for the fine-grained sets
 }
-TUNED_BY_DATASET = ("taps", "promptalign")
 
 
 def preset(method: str, name: str) -> dict[str, Any]:
@@ -57,5 +56,5 @@ def preset(method: str, name: str) -> dict[str, Any]:
                 f"There is no preset {part!r}; use one of {', '.join(DATASETS)}, or {', '.join(VARIANTS)}."
             )
         # Other methods run at one learning rate everywhere; a variant is meant for whoever asks for it.
-        values |= VARIANTS.get(part) or (DATASETS[part] if method in TUNED_BY_DATASET else {})
+        values |= VARIANTS.get(part) or (DATASETS[part] if find_method(method).by_dataset else {})
     return {field: value for field, value in values.items() if field in known}

@@ -18,7 +18,7 @@ class PromptAlignSettings(TuneSettings):
     weight_coarse: float = 1.0
 
 
-@method("promptalign", PromptAlignSettings, prompts="maple")
+@method("promptalign", PromptAlignSettings, prompts="maple", by_dataset=True)
 def build(clip: Clip, classes: tuple[str, ...], settings: PromptAlignSettings, seed: int) -> Tuner:
     """MaPLe prompts, entropy and alignment to the source set's statistics."""
     prompts = trained_prompts(clip, settings.prompts, family="maple")

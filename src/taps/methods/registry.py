@@ -32,6 +32,7 @@ class Registered:
             whatever others are given. "optional": those given, else the template's words. "any": those given,
             else MaPLe's. Or a family's name: trained ones of that family, and no others.
         baseline: Its place among those that stand in every table, from 1 on; 0 for none.
+        by_dataset: Whether it was published with settings for each data set (`taps.methods.presets`).
     """
 
     name: str
@@ -40,6 +41,7 @@ class Registered:
     line: str
     prompts: str | None = None
     baseline: int = 0
+    by_dataset: bool = False
 
     @property
     def asks(self) -> bool:
@@ -61,6 +63,7 @@ def method(
     prompts: str | None = None,
     line: str | None = None,
     baseline: int = 0,
+    by_dataset: bool = False,
 ) -> Callable[[B], B]:
     """Give a method its name; every command knows it from then on.
 
@@ -72,7 +75,7 @@ def method(
         if name in _METHODS:
             raise SettingsError(f"There is a method named {name!r} already; choose another name.")
         said = line or (build.__doc__ or "").strip().partition("\n")[0]
-        _METHODS[name] = Registered(name, build, settings, said, prompts, baseline)
+        _METHODS[name] = Registered(name, build, settings, said, prompts, baseline, by_dataset)
         return build
 
     return register

@@ -9,7 +9,7 @@ from taps.methods.tuner import Tuner
 from taps.prompts.choose import choose_prompts
 
 
-@method("taps", AskSettings, prompts="any")
+@method("taps", AskSettings, prompts="any", by_dataset=True)
 def build(clip: Clip, classes: tuple[str, ...], settings: AskSettings, seed: int) -> Tuner:
     """The paper's method: MaPLe prompts, entropy and labelled memory."""
     return Tuner(clip, classes, choose_prompts(clip, settings.prompts, default="maple"), settings, seed=seed)
