@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -24,7 +24,7 @@ from taps.methods.registry import find_method, method_settings
 from taps.methods.settings import Asking
 from taps.methods.typed import AnySettings
 from taps.prompts.classifier import check_classes, readable
-from taps.types import Prediction
+from taps.types import Answer, Prediction
 
 ENOUGH = 100  # images before it is said that the rate is missed
 POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget")
@@ -157,6 +157,7 @@ class Learner:
             decision.ask,
             seconds,
             score,
+            output.reject,
         )
 
     def predict_again(self, id: int, image: Any) -> Prediction:
@@ -173,28 +174,80 @@ class Learner:
         finally:
             self.load_state_dict(state)
 
-    def learn_one(self, id: int, label: str | int) -> None:
+    def learn_one(
+        self,
+        id: int,
+        label: str | int | Answer | None = None,
+        *,
+        no: str | int | Sequence[str | int] = (),
+        none: bool = False,
+        expert: str = "",
+    ) -> None:
         """Take in an expert's answer: to a question, or about one of the last images nobody asked about.
 
         A second answer for the same image, of another class, takes the place of the first, which is undone;
-        of the same class, it changes nothing. A label nobody asked for takes nothing from the budget.
+        of the same class, it changes nothing; classes it is said not to be of add up. A label nobody asked
+        for takes nothing from the budget.
 
         Args:
             id: Of the prediction.
-            label: The class, by name or index.
+            label: The class, by name or index; or an `Answer`.
+            no: Instead of a label, a class it is not of, or several.
+            none: Instead of a label, that it is of none of the classes.
+            expert: Who says so. A method with a head learns how often each one is wrong.
         """
-        index = self.class_index(label)
-        id = self._known_id(id)
+        if isinstance(label, Answer) and label.unknown:
+            return self.skip(id)
+        if isinstance(label, Answer):
+            return self.learn_one(id, label.label, no=label.no, none=label.none, expert=label.expert)
+        id, before = self._known_id(id), None
         if id in self.ledger.given:
-            if self.ledger.given[id].label == index:
+            before = self.ledger.given[id].answer
+        answer = self._resolved(label, no, none, expert, before)
+        if before is not None:
+            if replace(answer, expert=before.expert) == before:
                 return
             self.undo(id)
-            self.undone, self.corrected = self.undone - 1, self.corrected + 1
-        self.method.learn(id, index, self.ledger.item(id))
-        self.ledger.answer(id, index)
+            refined = before.no and answer.label not in before.no and not answer.none
+            self.undone, self.corrected = self.undone - 1, self.corrected + (not refined)
+        self.method.hear(id, answer, self.ledger.item(id))
+        self.ledger.answer(id, answer)
         self.answered += 1
         self.unasked += not self.ledger.given[id].asked
         self.ledger.shorten([old for old in self.ledger.given if not self.method.remembers(old)])
+
+    def _resolved(
+        self,
+        label: str | int | None,
+        no: str | int | Sequence[str | int],
+        none: bool,
+        expert: str,
+        before: Answer | None,
+    ) -> Answer:
+        """An answer with classes by index; what is not of all classes but one is of that one."""
+        given = list(no) if isinstance(no, Sequence) and not isinstance(no, str) else [no]
+        if not isinstance(expert, str):
+            raise QueryError(f"The expert is {expert!r}; give a name.")
+        if (label is not None) + bool(given) + bool(none) > 1:
+            raise QueryError(
+                "An image is given a label, or classes it is not of, or none=True: one of these."
+            )
+        if not given and not none:
+            return Answer(self.class_index(label), expert=expert)  # type: ignore[arg-type]
+        if not self.method.takes_any_answer:
+            raise QueryError(
+                f"{self.method_name!r} learns from labels alone; methods with a head, such as "
+                "'view_ensemble+', take other answers."
+            )
+        if none:
+            return Answer(none=True, expert=expert)
+        out = {self.class_index(each) for each in given} | set(before.no if before else ())
+        left = set(range(len(self.classes))) - out
+        if not left:
+            raise QueryError("It cannot be of no class and one of them; say none=True.")
+        if len(left) == 1:
+            return Answer(left.pop(), expert=expert)
+        return Answer(no=tuple(sorted(out)), expert=expert)  # type: ignore[type-var]
 
     def skip(self, id: int) -> None:
         """The expert does not know: the question is over, and goes back to the budget.
@@ -227,18 +280,19 @@ class Learner:
             id: Of the prediction.
 
         Returns:
-            The class that had been answered; None for a question that had been skipped.
+            The class that had been answered; None where no class was named, or the question was skipped.
         """
         id = self._known_id(id)
         if id in self.ledger.skipped:
             self._unskip(id)
             return None
         given = self.ledger.answered(id)
-        self.method.forget(id, given.label, given.item)
+        label = given.answer.label if isinstance(given.answer.label, int) else -1
+        self.method.forget(id, label, given.item)
         self.ledger.take_back(id)
         self.answered, self.undone = self.answered - 1, self.undone + 1
         self.unasked -= not given.asked
-        return self.classes[given.label]
+        return None if label < 0 else self.classes[label]
 
     def _unskip(self, id: int) -> None:
         assert self.policy is not None

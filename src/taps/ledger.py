@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import Tensor
 
 from taps.adapt.memory import ReplayItem, on_host, replay_item_from, replay_item_tensors, views_bytes
 from taps.errors import QueryError
+from taps.types import Answer
 
 PENDING = 1000  # questions that may wait for an answer at one time
 PENDING_BYTES = 1 << 30  # of the views they hold, for methods that need them: about 110 questions of 64 views
@@ -24,12 +25,12 @@ class Given:
     """An answer that can still be taken back.
 
     Attributes:
-        label: The class.
+        answer: What was said, classes by index.
         item: What was kept of the image.
         asked: Whether a question was put about it.
     """
 
-    label: int
+    answer: Answer
     item: ReplayItem
     asked: bool = True
 
@@ -68,12 +69,12 @@ class Ledger:
             raise QueryError(self._why_not(id))
         return found
 
-    def answer(self, id: int, label: int) -> None:
-        """An image has its label now."""
+    def answer(self, id: int, answer: Answer) -> None:
+        """Something was said about an image."""
         asked = id in self.pending
         item = self.pending.pop(id) if asked else self.recent.pop(id)
         self.skipped.pop(id, None)
-        self.given[id] = Given(label, item, asked)
+        self.given[id] = Given(answer, item, asked)
         self.done[id] = None
         while len(self.done) > PENDING:
             self.done.popitem(last=False)
@@ -107,7 +108,7 @@ class Ledger:
         raise QueryError(f"Sample {id} has no answer that could be taken back.")
 
     def take_back(self, id: int) -> None:
-        """An image has no label any more, and may be given another."""
+        """Nothing is said about an image any more; it may be given another answer."""
         given = self.given.pop(id)
         self.done.pop(id, None)
         self.keep(id, given.item, given.asked)
@@ -139,7 +140,7 @@ class Ledger:
             "recent": list(self.recent),
             "done": list(self.done),
             "skipped": [[id, back] for id, back in self.skipped.items()],
-            "answers": [[id, given.label, given.asked] for id, given in self.given.items()],
+            "answers": [[id, plain(given.answer), given.asked] for id, given in self.given.items()],
         }
 
     def restored(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor], device: Any) -> Ledger:
@@ -152,11 +153,17 @@ class Ledger:
         other = Ledger(self.most_recent, self.undo)
         for part, items in (("pending", other.pending), ("recent", other.recent)):
             items.update((id, replay_item_from(f"{part}.{id}", kept)) for id in values[part])
-        for id, label, asked in values["answers"]:
-            other.given[id] = Given(label, replay_item_from(f"answers.{id}", kept), asked)
+        for id, said, asked in values["answers"]:
+            answer = Answer(**{**said, "no": tuple(said["no"])})
+            other.given[id] = Given(answer, replay_item_from(f"answers.{id}", kept), asked)
         other.skipped.update((id, back) for id, back in values["skipped"])
         other.done.update((id, None) for id in values["done"])
         return other
+
+
+def plain(answer: Answer) -> dict[str, Any]:
+    """An answer as JSON gives it back."""
+    return {**asdict(answer), "no": list(answer.no)}
 
 
 def shorten(items: Items, most: int, most_bytes: int, least: int) -> None:

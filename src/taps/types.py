@@ -26,6 +26,7 @@ class Prediction:
         ask: Whether the expert is asked for this sample's label.
         seconds: Time taken from decoded image to prediction.
         score: What the query decision was made on: the entropy, or what the method asks by instead.
+        reject: How likely the image shows none of the classes; 0 where nobody ever said so of one.
     """
 
     id: int
@@ -37,17 +38,26 @@ class Prediction:
     ask: bool
     seconds: float
     score: float = float("nan")
+    reject: float = 0.0
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What an expert says about an image, where that is not simply a class.
+    """What an expert says about an image, where that is not simply a class. One of the first four.
 
     Attributes:
+        label: Its class, by name or index.
+        no: Classes it is not of.
+        none: It is of none of the classes.
         unknown: The expert does not know; the question is over.
+        expert: Who says so; nobody in particular where empty.
     """
 
+    label: int | str | None = None
+    no: tuple[int | str, ...] = ()
+    none: bool = False
     unknown: bool = False
+    expert: str = ""
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,10 @@ def asked_at_console(typed: str) -> tuple[int | Answer | None, str]:
         ("b", 3),
         ("\n", Answer(unknown=True)),
         ("", None),  # end of input
+        ("none", Answer(none=True)),
+        ("not dog", Answer(no=(1,))),
+        ("NOT 2", Answer(no=(2,))),
+        ("not wolf\nnot\nnot 1", Answer(no=(1,))),
         ("do\nwolf\n9\ndog", 1),  # two begin with "do"; no wolf; no ninth line
     ],
 )

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taps.errors import SettingsError, StateError
+from taps.head.crowd import Crowd
 from taps.head.lens import Lens
 from taps.head.logistic import softmax
 from taps.head.mixture import SMALLEST, Mixture
 from taps.head.neighbours import Look, Ring, vote
+from taps.head.outside import Outside
 from taps.head.readings import HeadSettings, Readings
 
 Array = NDArray[np.float64]
 State = dict[str, Array]
 DOUBT = 0.5  # an answer more likely wrong than this is worth a second look
 PAIRS, POWER = 10, 4  # of `Head.fairness`: pairs of answers taken for fair beforehand; how steeply it falls
+NONE = -1  # the label of an image outside all classes
 HEARD = 0.01  # a reading trusted less than this is left out of a prediction
 
 
 @dataclass(frozen=True)
 class LabelledExample:
-    """One label as the head learned it.
+    """One answer as the head learned it.
 
     Attributes:
         look: What was known of the image when it was predicted.
-        label: Its class.
+        label: Its class, or `NONE`; counts for nothing where `no` is given.
         importance: How much it stood for in the trust.
         alike: How likely two images of the stream were of one class when it came (`Head.alike`).
         usual: What zero-shot said of the stream until then [K].
         gain: By how many nats the mixture predicted it better than the bases did.
         doubt: How likely the answer was wrong, by what was known before it came.
+        no: Classes it is not of, where that is what was answered.
+        person: Who answered.
     """
 
     look: Look
@@ -43,16 +48,25 @@ class LabelledExample:
     usual: Array
     gain: float = 0.0
     doubt: float = 0.0
+    no: tuple[int, ...] = ()
+    person: int = 0
+
+    def likelihood(self, probs: Array) -> Array:
+        """How likely this answer is by some probabilities of the classes [..., K]."""
+        if not self.no:
+            return np.asarray(probs[..., self.label])
+        return np.asarray(np.maximum(1.0 - probs[..., list(self.no)].sum(axis=-1), 0.0))
 
 
 class Head:
     """Learns from labelled features on top of given predictions, and from the images most like each other.
 
     A reading is a base with or without what was learned on top (`taps.head.readings`); an expert is a reading
-    together with a share ε of wrong answers, and gives to an answer (1 − ε)·p + ε/K. The experts' mixture
-    predicts the answers (`taps.head.mixture` has what that promises). The prediction is that mixture with the
-    wrong answers left out, and a second mixture of it with what the image's neighbours are believed to show,
-    weighted by τ.
+    together with a share ε of wrong answers for each person who answers (`taps.head.crowd`), and gives to an
+    answer (1 − ε)·p + ε/K; to the answer that it is none of n classes, (1 − ε)·(1 − Σp) + ε·(1 − n/K). The
+    experts' mixture predicts the answers (`taps.head.mixture` has what that promises). The prediction is that
+    mixture with the wrong answers left out, and a second mixture of it with what the image's neighbours are
+    believed to show, weighted by τ.
 
     Args:
         dim: Length of a feature.
@@ -89,8 +103,8 @@ class Head:
         self.counts: Array = np.zeros(classes)
         self.gain = self.doubted = 0.0
         prior = np.array([one.prior for one in self.readings.all])
-        even = np.full(len(self.settings.wrong), 1 / len(self.settings.wrong))
-        self.mixture = Mixture(np.outer(prior, even).ravel())
+        self.mixture = Crowd(prior, len(self.settings.wrong))
+        self.outside = Outside(dim)
         self.votes = Mixture(np.array([len(self.settings.votes), *np.ones(len(self.settings.votes))]))
 
     @property
@@ -106,11 +120,17 @@ class Head:
     @property
     def noise(self) -> float:
         """Share of answers that is believed to be wrong."""
-        return float(self._weights().sum(axis=0) @ np.array(self.settings.wrong))
+        answers = self.mixture.answers
+        shares = np.array([self.noise_of(person) for person in range(len(answers))])
+        return float(shares @ answers / answers.sum()) if answers.any() else float(shares[0])
 
-    def _weights(self) -> Array:
-        """How much each reading is believed together with each share of wrong answers [readings, shares]."""
-        return self.mixture.weights().reshape(-1, len(self.settings.wrong))
+    def noise_of(self, person: int) -> float:
+        """Share of a person's answers that is believed to be wrong."""
+        return float(self._weights(person).sum(axis=0) @ np.array(self.settings.wrong))
+
+    def _weights(self, person: int = 0) -> Array:
+        """How much each reading is believed together with each share of a person [readings, shares]."""
+        return self.mixture.weights(person).reshape(-1, len(self.settings.wrong))
 
     def see(self, views: Array, logs: Array) -> Look:
         """Take note of an image of the stream.
@@ -153,6 +173,10 @@ class Head:
         blended: Array = self.votes.weights() @ self._ballots(look, self.alike, self.usual)
         return blended
 
+    def reject(self, look: Look) -> float:
+        """How likely an image that was seen shows none of the classes."""
+        return self.outside.probability(look.features[0, -1].astype(np.float64))
+
     def _ballots(self, look: Look, alike: float, usual: Array) -> Array:
         """The readings' prediction without votes, then with each τ [1 + votes, K]."""
         trust = self._weights().sum(axis=1)
@@ -164,40 +188,53 @@ class Head:
         taus = np.array([0.0, *self.settings.votes])[:, None]
         return softmax(np.log(np.maximum(beliefs[0], 1e-12)) + taus * odds)
 
-    def learn(self, look: Look, label: int, importance: float = 1.0) -> LabelledExample:
-        """Judge the experts by a label, then learn it.
+    def learn(
+        self, look: Look, label: int, importance: float = 1.0, no: tuple[int, ...] = (), person: int = 0
+    ) -> LabelledExample:
+        """Judge the experts by an answer, then learn it.
 
         Args:
             look: What `see` returned for its image.
-            label: Its class.
+            label: Its class, or `NONE` for an image outside all of them.
             importance: How much it stands for in the trust, at most 1.
+            no: Classes it is not of, where that is what was answered, instead of `label`.
+            person: Who answered; 0 for people without a name.
         """
-        return self.learn_again(LabelledExample(look, int(label), importance, self.alike, self.usual))
+        example = LabelledExample(
+            look, int(label), importance, self.alike, self.usual, no=tuple(no), person=person
+        )
+        return self.learn_again(example)
 
     def learn_again(self, example: LabelledExample) -> LabelledExample:
         """The same for an example as it once came, when another one was taken back."""
-        look, label, classes = example.look, example.label, example.look.logs.shape[2]
+        look, label, person = example.look, example.label, example.person
         features, logs = look.features.astype(np.float64), look.logs.astype(np.float64)
+        if not example.no:
+            self.outside.learn(features[0, -1], label == NONE)
+        if label == NONE and not example.no:  # it says nothing about the classes
+            return example
         everyone = range(len(self.readings.all))
         fairness = self.fairness(example.alike)
-        said = self.readings.probs(features[:1], logs[:1], fairness, everyone)[:, 0, label]
+        said = example.likelihood(self.readings.probs(features[:1], logs[:1], fairness, everyone)[:, 0])
         wrong = np.array(self.settings.wrong)
-        given = np.maximum(said[:, None] * (1 - wrong) + wrong / classes, SMALLEST)
-        weights = self._weights()
+        chance = float(example.likelihood(np.full(logs.shape[2], 1 / logs.shape[2])))
+        given = np.maximum(said[:, None] * (1 - wrong) + wrong * chance, SMALLEST)
+        weights, noise = self._weights(person), self.noise_of(person)
         mixed = float((weights * given).sum())
         alone = slice(None, self.readings.alone)
         bases = float((weights[alone] * given[alone]).sum()) / float(weights[alone].sum())
         right = float((weights * (1 - wrong)).sum(axis=1) @ said)
-        ballots = (1 - self.noise) * self._ballots(look, example.alike, example.usual)[:, label]
-        ballots = ballots + self.noise / classes
+        ballots = (1 - noise) * example.likelihood(self._ballots(look, example.alike, example.usual))
+        ballots = ballots + noise * chance
         ballots[0] = mixed  # no votes: the first mixture itself, so that its promise is kept
         self.votes.learn(ballots, example.importance)
-        self.mixture.learn(given.ravel(), example.importance)
-        self.readings.learn(features[0], logs[0], label)
+        self.mixture.learn(given.ravel(), example.importance, person)
+        self.readings.learn(features[0], logs[0], label, example.no)
         gain, doubt = float(np.log(mixed / bases)), max(0.0, 1.0 - right / mixed)
-        self.counts = self.counts + np.eye(len(self.counts))[label]
+        if not example.no:
+            self.counts = self.counts + np.eye(len(self.counts))[label]
         self.gain, self.doubted = self.gain + gain, self.doubted + (doubt > DOUBT)
-        return LabelledExample(look, label, example.importance, example.alike, example.usual, gain, doubt)
+        return replace(example, gain=gain, doubt=doubt)
 
     def leverage(self, look: Look) -> float:
         """How new an image is to the labels: 1 before any, near 0 where many like it were answered."""
@@ -213,13 +250,13 @@ class Head:
         the answers seems wrong, `head_fairness` whether they name as many classes as the images show,
         `head_doubted` how many were more likely wrong than right when they came.
         """
-        held = self.labels
+        heard = float(self.mixture.answers.sum())
         return {
-            "head_labels": held,
+            "head_labels": self.labels,
             "head_classes": int((self.counts > 0).sum()),
             "head_trust": round(self.trust, 4),
             "head_votes": round(1 - float(self.votes.weights()[0]), 4),
-            "head_gain": round(self.gain / held, 4) if held else 0.0,
+            "head_gain": round(self.gain / heard, 4) if heard else 0.0,
             "head_noise": round(self.noise, 4),
             "head_fairness": round(self.fairness(), 4),
             "head_doubted": int(self.doubted),
@@ -230,10 +267,11 @@ class Head:
         own = {
             "counts": self.counts,
             "losses": self.mixture.losses,
+            "answers": self.mixture.answers,
             "vote_losses": self.votes.losses,
             "numbers": np.array([self.gain, self.doubted]),
         }
-        return own | self.readings.arrays()
+        return own | self.readings.arrays() | self.outside.arrays()
 
     def go_to(self, state: State) -> None:
         """Be as when `state` was taken, but for the images seen since; classes may have been added."""
@@ -244,7 +282,8 @@ class Head:
                 "use the saved classes."
             )
         self.counts = np.pad(state["counts"], (0, classes - len(state["counts"])))
-        self.mixture.restore(state["losses"])
+        self.mixture.restore(state["losses"], state["answers"])
+        self.outside.restore(state)
         self.votes.restore(state["vote_losses"])
         self.gain, self.doubted = (float(number) for number in state["numbers"])
         self.readings.restore(state)

@@ -37,10 +37,10 @@ class History:
         """Whether an answer is one of the last `undo`."""
         return id in list(self.examples)[max(0, len(self.examples) - self.undo) :]
 
-    def learn(self, id: int, look: Look, label: int) -> None:
+    def learn(self, id: int, look: Look, label: int, no: tuple[int, ...] = (), person: int = 0) -> None:
         """Learn the answer for an image."""
         self._mark(id)
-        self.examples[id] = self.head.learn(look, label)
+        self.examples[id] = self.head.learn(look, label, no=no, person=person)
         self._trim()
 
     def forget(self, id: int) -> None:
@@ -76,13 +76,14 @@ class History:
         if not self.examples:
             return {}
         plain = [
-            (id, one.label, one.importance, one.alike, one.gain, one.doubt)
+            (id, one.label, one.importance, one.alike, one.gain, one.doubt, one.person)
             for id, one in self.examples.items()
         ]
         arrays: dict[str, NDArray[Any]] = {"examples": np.array(plain)}
         for place, one in enumerate(self.examples.values()):
             arrays[f"example.{place}.look"] = one.look.packed()
             arrays[f"example.{place}.usual"] = one.usual
+            arrays[f"example.{place}.no"] = np.array(one.no, dtype=np.int64)
         state = next(iter(self.marks.values()))
         return arrays | {f"mark.{name}": value for name, value in state.items()}
 
@@ -91,10 +92,15 @@ class History:
         self.examples, self.marks = OrderedDict(), OrderedDict()
         if "examples" not in arrays:
             return
-        for place, (id, label, importance, alike, gain, doubt) in enumerate(arrays["examples"].tolist()):
+        for place, (id, label, importance, alike, gain, doubt, person) in enumerate(
+            arrays["examples"].tolist()
+        ):
             look = Look.unpacked(arrays[f"example.{place}.look"], features, bases)
             usual = arrays[f"example.{place}.usual"]
-            self.examples[int(id)] = LabelledExample(look, int(label), importance, alike, usual, gain, doubt)
+            no = tuple(arrays[f"example.{place}.no"].tolist())
+            self.examples[int(id)] = LabelledExample(
+                look, int(label), importance, alike, usual, gain, doubt, no, int(person)
+            )
         self.marks[next(iter(self.examples))] = {
             name.removeprefix("mark."): value for name, value in arrays.items() if name.startswith("mark.")
         }

@@ -31,6 +31,10 @@ class Logistic:
     label; those of older ones stay as they were and are summed into weights. So memory and time stay the
     same however many labels come, and nothing learned is lost.
 
+    Of an image that is known not to be of some classes the likelihood is 1 − p(these). Its target, instead of
+    the one-hot row, is p without them, normalised, and made anew at each step: so every step still raises
+    the likelihood (an EM step, whose curvature has the same bound).
+
     Args:
         dim: d, length of a feature.
         classes: K.
@@ -68,20 +72,21 @@ class Logistic:
         added: Array = to_labels @ self.coefficients[penalty, offset] + inputs @ self.weights[penalty, offset]
         return added
 
-    def add(self, feature: Array, offsets: Array, label: int) -> None:
+    def add(self, feature: Array, offsets: Array, label: int, no: tuple[int, ...] = ()) -> None:
         """Learn one label.
 
         Args:
             feature: Of its image [d].
             offsets: Log-odds it is learned on top of [H, K].
-            label: Its class.
+            label: Its class; counts for nothing where `no` is given.
+            no: Classes it is not of.
         """
         if len(self.inputs) == self.capacity:
             self._let_go()
         classes = self.targets.shape[1]
         self.inputs = np.concatenate([self.inputs, with_constant(feature[None])])
         self.offsets = np.concatenate([self.offsets, offsets[:, None]], axis=1)
-        self.targets = np.concatenate([self.targets, np.eye(classes)[[label]]])
+        self.targets = np.concatenate([self.targets, possible(label, no, classes)[None]])
         self.coefficients = np.pad(self.coefficients, ((0, 0), (0, 0), (0, 1), (0, 0)))
         self._refit()
 
@@ -90,9 +95,11 @@ class Logistic:
         fixed = self.offsets + self.inputs[:, : self.weights.shape[2]] @ self.weights
         inverse = np.linalg.inv(0.5 * gram + self.penalties * np.eye(len(gram)))[:, None]
         found = self.coefficients
+        several = bool((self.targets.sum(axis=1) > 1).any())
         for _ in range(self.steps):
-            probs = softmax(fixed + gram @ found)
-            found = found + inverse @ (self.targets - probs - self.penalties[:, None] * found)
+            logits = fixed + gram @ found
+            wanted = softmax(np.where(self.targets > 0, logits, -np.inf)) if several else self.targets
+            found = found + inverse @ (wanted - softmax(logits) - self.penalties[:, None] * found)
         self.coefficients = found
 
     def _let_go(self) -> None:
@@ -119,6 +126,15 @@ class Logistic:
         """Go on from where `arrays` was taken."""
         for name in self.arrays():
             setattr(self, name, arrays[name])
+
+
+def possible(label: int, no: tuple[int, ...], classes: int) -> Array:
+    """1 for the classes an image may be of after an answer, 0 for the others [K]."""
+    if not no:
+        return np.asarray(np.eye(classes)[label])
+    left = np.ones(classes)
+    left[list(no)] = 0.0
+    return left
 
 
 def with_constant(features: Array) -> Array:

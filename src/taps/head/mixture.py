@@ -66,10 +66,7 @@ class Mixture:
             given: The probability each gave to the label before learning it [N].
             importance: ω, how much this label stands for, at most 1.
         """
-        if not 0 <= importance <= 1:
-            raise SettingsError(f"An importance of {importance} cannot be; use a number from 0 to 1.")
-        losses: Array = -importance * np.log(np.clip(np.nan_to_num(given), SMALLEST, 1.0))
-        self.losses = self.discount * self.losses + losses
+        self.losses = self.discount * self.losses + losses_of(given, importance)
 
     def restore(self, losses: Array) -> None:
         """Go on from `losses` as they were: after a stop, or before a label taken back."""
@@ -79,3 +76,11 @@ class Mixture:
                 "saved settings."
             )
         self.losses = losses.copy()
+
+
+def losses_of(given: Array, importance: float = 1.0) -> Array:
+    """ω · −ln of the probabilities that were given to a label."""
+    if not 0 <= importance <= 1:
+        raise SettingsError(f"An importance of {importance} cannot be; use a number from 0 to 1.")
+    losses: Array = -importance * np.log(np.clip(np.nan_to_num(given), SMALLEST, 1.0))
+    return losses

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taps.head.logistic import UNKNOWN, Logistic, softmax
+from taps.head.logistic import UNKNOWN, Logistic, possible, softmax
+from taps.head.mixture import SMALLEST
 from taps.head.neighbours import LOWEST
 from taps.head.ridge import Ridge
 
@@ -122,23 +123,24 @@ class Readings:
                 row *= one.sharpness
         return softmax(logits)
 
-    def learn(self, features: Array, logs: Array, label: int) -> None:
+    def learn(self, features: Array, logs: Array, label: int, no: tuple[int, ...] = ()) -> None:
         """Learn one label.
 
         Args:
             features: Of its image [F, d].
             logs: Log-probabilities of the bases when it was predicted [B, K], of fewer classes where some
                 were added later: these are no part of what is learned.
-            label: Its class.
+            label: Its class; counts for nothing where `no` is given.
+            no: Classes it is not of.
         """
         new = (0, self.ridge.weights.shape[1] - logs.shape[1])
-        target = np.pad(-np.exp(logs[0]), new)
-        target[label] += 1.0
-        self.ridge.add(features[0], target)
+        said = np.exp(logs[0])
+        left = possible(label, no, len(said)) * (np.maximum(said, SMALLEST) if no else 1.0)
+        self.ridge.add(features[0], np.pad(left / left.sum() - said, new))
         offsets = np.array(self.settings.kept)[:, None] * np.maximum(logs[self.ground], LOWEST)
         offsets = np.pad(offsets, ((0, 0), new), constant_values=UNKNOWN)
         for feature, logistic in zip(features, self.logistic, strict=True):
-            logistic.add(feature, offsets, label)
+            logistic.add(feature, offsets, label, no)
 
     def grow(self, classes: int) -> None:
         """Make room for classes added later; labels so far say nothing about them."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from taps.adapt.memory import ReplayItem
 from taps.errors import QueryError, SettingsError
 from taps.prompts.classifier import Classifier
+from taps.types import Answer
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class MethodOutput:
         feature: Normalised feature of view 0 at the loaded prompts [d], where the method has one.
         features: Those of all views, where the method looks at several [V, d].
         ensemble: Mean log-probability of the confident views at the loaded prompts [K], where it has views.
+        reject: How likely the image shows none of the classes, where the method learns that.
     """
 
     probs: Tensor
@@ -35,6 +37,7 @@ class MethodOutput:
     feature: Tensor | None = None
     features: Tensor | None = None
     ensemble: Tensor | None = None
+    reject: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,11 @@ class Method:
         """Whether labels are any use to it."""
         return False
 
+    @property
+    def takes_any_answer(self) -> bool:
+        """Whether it learns from "not a cat" and "none of these", and tells experts apart."""
+        return False
+
     def predict(self, views: Tensor) -> MethodOutput:
         """Adapt to one image's views (pixels 0..255, view 0 the image itself) and predict it."""
         raise NotImplementedError
@@ -78,8 +86,16 @@ class Method:
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
         """Take in the label of an image predicted before; `item` is what its output kept."""
 
+    def hear(self, id: int, answer: Answer, item: ReplayItem) -> None:
+        """Take in an answer of any kind, classes by index; here, one that names the class."""
+        assert isinstance(answer.label, int)
+        self.learn(id, answer.label, item)
+
     def forget(self, id: int, label: int, item: ReplayItem) -> None:
-        """Take an answer back, given as it was to `learn`: from now on it is no part of anything."""
+        """Take an answer back, given as it was to `learn`: from now on it is no part of anything.
+
+        Where the answer named no class, the label is −1.
+        """
         raise QueryError(f"{type(self).__name__} cannot take answers back; it has no `forget`.")
 
     def remembers(self, id: int) -> bool:

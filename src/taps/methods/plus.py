@@ -21,7 +21,7 @@ from taps.active import SCORES, Chooser
 from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
 from taps.errors import QueryError
-from taps.head.head import DOUBT, Head, LabelledExample
+from taps.head.head import DOUBT, NONE, Head, LabelledExample
 from taps.head.history import History
 from taps.head.neighbours import Look
 from taps.head.notes import notes_on
@@ -31,6 +31,7 @@ from taps.methods.base import Method, MethodOutput, Snapshot
 from taps.methods.ranges import setting
 from taps.methods.registry import find_method, method
 from taps.methods.settings import Asking
+from taps.types import Answer
 
 Array = NDArray[np.float64]
 
@@ -64,6 +65,7 @@ class Headed(Method):
     """
 
     asks = True
+    takes_any_answer = True
 
     def __init__(self, inner: Method, classes: tuple[str, ...], settings: Plus, seed: int) -> None:
         self.inner = inner
@@ -76,6 +78,7 @@ class Headed(Method):
         self.head = Head(dim, len(classes), len(self.bases), self.ground.several, grid)
         self.chooser = Chooser(settings.ask_by, seed, settings.explore * settings.rate)
         self.history = History(self.head, settings.undo)
+        self.people = [""]  # who has answered; answers without a name are those of one person
 
     @property
     def examples(self) -> OrderedDict[int, LabelledExample]:
@@ -95,7 +98,7 @@ class Headed(Method):
         item = output.item or ReplayItem(pixels=None, views=None, feature=_kept(output.feature))
         item = replace(item, beliefs=torch.from_numpy(look.packed()))
         told = torch.from_numpy(probs).to(output.probs)
-        return replace(output, probs=told, item=item, score=score)
+        return replace(output, probs=told, item=item, score=score, reject=self.head.reject(look))
 
     @torch.no_grad()
     def _on_host(self, output: MethodOutput) -> tuple[Array, Array]:
@@ -116,12 +119,19 @@ class Headed(Method):
         text = self.ground.text
         return torch.log_softmax(self.ground.classifier.logits(feature[None].to(text), text)[0], dim=-1)
 
-    def learn(self, id: int, label: int, item: ReplayItem) -> None:
+    def hear(self, id: int, answer: Answer, item: ReplayItem) -> None:
+        if answer.expert not in self.people:
+            self.people.append(answer.expert)
         packed = _kept(item.beliefs).cpu().numpy()
         look = self._widened(Look.unpacked(packed, self._shape, len(self.bases)), item.feature)
-        self.history.learn(id, look, label)
-        if self.inner.asks:
+        label = answer.label if isinstance(answer.label, int) else NONE
+        no = tuple(index for index in answer.no if isinstance(index, int))
+        self.history.learn(id, look, label, no, self.people.index(answer.expert))
+        if self.inner.asks and label != NONE:
             self.inner.learn(id, label, replace(item, beliefs=None))
+
+    def learn(self, id: int, label: int, item: ReplayItem) -> None:
+        self.hear(id, Answer(label), item)
 
     @property
     def _shape(self) -> tuple[int, int]:
@@ -158,7 +168,7 @@ class Headed(Method):
                 f"The answer for sample {id} is none of the last {self.settings.undo}; raise undo."
             )
         self.history.forget(id)
-        if self.inner.asks:
+        if self.inner.asks and label != NONE:
             self.inner.forget(id, label, replace(item, beliefs=None))
 
     def grow(self, old: Self) -> None:
@@ -167,13 +177,19 @@ class Headed(Method):
     def summary(self) -> dict[str, Any]:
         found = self.inner.summary() | self.head.summary()
         found["head_look_again"] = [id for id, example in self.examples.items() if example.doubt > DOUBT]
+        answers = self.head.mixture.answers
+        found["head_experts"] = {
+            name: {"answers": int(answers[person]), "noise": round(self.head.noise_of(person), 4)}
+            for person, name in enumerate(self.people)
+            if person < len(answers) and answers[person]
+        }
         return found | {"notes": notes_on(found, self.head.counts, self.classes)}
 
     def snapshot(self) -> Snapshot:
         inner = self.inner.snapshot()
         arrays = self.head.arrays() | self.history.arrays()
         tensors = {f"head.{name}": torch.from_numpy(array.copy()) for name, array in arrays.items()}
-        values = {"bases": list(self.bases), "chooser": self.chooser.values()}
+        values = {"bases": list(self.bases), "chooser": self.chooser.values(), "people": list(self.people)}
         return Snapshot(inner.tensors | tensors, inner.values | {"head": values})
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -185,6 +201,7 @@ class Headed(Method):
             if name.startswith("head.")
         }
         self.head.restore(arrays)
+        self.people = list(snapshot.values["head"]["people"])
         self.chooser.restore(snapshot.values["head"]["chooser"])
         self.history.restore(arrays, self._shape, len(self.bases))
 

@@ -16,9 +16,10 @@ SHOWN = 5
 
 
 class Console:
-    """Shows the path and the likeliest classes; takes a number of the list, a class name, or nothing.
+    """Shows the path and the likeliest classes, and takes what a person types.
 
-    Nothing says that the person does not know.
+    That is a number of the list, or a class name; "not" before either for what it is not; "none" for none of
+    the classes, unless one is called so; nothing where the person does not know.
 
     Args:
         classes: Class names.
@@ -46,16 +47,32 @@ class Console:
         while True:
             try:
                 typed = self.console.input(
-                    "Which class is it? (number, name, empty if you do not know) "
+                    "Which class is it? (number, name, not …, none, empty: unknown) "
                 ).strip()
             except EOFError:
                 return None
             if not typed:
                 return Answer(unknown=True)
-            found = read_answer(typed, self.classes, best if self.numbered else [])
+            found = read_reply(typed, self.classes, best if self.numbered else [])
             if found is not None:
                 return found
             self.console.print(f"{escape(repr(typed))} is none of the {len(self.classes)} classes.")
+
+
+def read_reply(typed: str, classes: Sequence[str], shown: Sequence[int]) -> int | Answer | None:
+    """What somebody meant: a class, "not" a class, or "none" of them; None where it is none of these.
+
+    >>> read_reply("not 1", ["cat", "dog"], shown=[1, 0])
+    Answer(label=None, no=(1,), none=False, unknown=False, expert='')
+    """
+    found = read_answer(typed, classes, shown)
+    if found is not None:
+        return found
+    if _folded(typed) == "none":
+        return Answer(none=True)
+    first, _, rest = typed.partition(" ")
+    out = read_answer(rest.strip(), classes, shown) if first.casefold() == "not" and rest.strip() else None
+    return None if out is None else Answer(no=(out,))
 
 
 def read_answer(typed: str, classes: Sequence[str], shown: Sequence[int]) -> int | None:

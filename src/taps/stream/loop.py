@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -86,21 +87,30 @@ class Session:
 
     def learn(self, id: int, answer: Reply) -> int | None:
         """Take an expert's answer in, now or later; its index, where it names a class."""
-        if isinstance(answer, Answer):
-            self._learn_other(id, answer)
-            return None
-        index = self.learner.class_index(answer)
+        index, said = self._said(answer if isinstance(answer, Answer) else Answer(answer))
         began = time.perf_counter()
-        self.learner.learn_one(id, index)
+        if said is None:
+            self.learner.skip(id)
+        else:
+            self.learner.learn_one(id, answer if index is None or isinstance(answer, Answer) else index)
         self.tally.method_s += time.perf_counter() - began
-        self.tally.answered += 1
-        label = self.learner.classes[index]
-        self.record.event("answered", id=id, t=self.positions.pop(id, None), answer=index, label=label)
+        self.tally.answered += said is not None
+        kind = "skipped" if said is None else "answered"
+        self.record.event(kind, id=id, t=self.positions.pop(id, None), **said or {})
         return index
 
-    def _learn_other(self, id: int, answer: Answer) -> None:
-        self.learner.skip(id)
-        self.record.event("skipped", id=id, t=self.positions.pop(id, None))
+    def _said(self, answer: Answer) -> tuple[int | None, dict[str, Any] | None]:
+        """The class an answer names, and the answer as it is put on record; None for no answer."""
+        learner, index = self.learner, None
+        if answer.unknown:
+            return None, None
+        said: dict[str, Any] = {"none": True} if answer.none else {}
+        if answer.no:
+            said["no"] = [learner.classes[learner.class_index(each)] for each in answer.no]
+        if answer.label is not None:
+            index = learner.class_index(answer.label)
+            said |= {"answer": index, "label": learner.classes[index]}
+        return index, said | ({"expert": answer.expert} if answer.expert else {})
 
     def ask(self, t: int, prediction: Prediction) -> int | None:
         """Put a question to the expert and learn from the answer, if it comes at once."""
