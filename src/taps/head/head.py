@@ -104,7 +104,7 @@ class Head:
         self.gain = self.doubted = 0.0
         prior = np.array([one.prior for one in self.readings.all])
         self.mixture = Crowd(prior, len(self.settings.wrong))
-        self.outside = Outside(dim)
+        self.outside = Outside(dim, self.settings.refit)
         self.votes = Mixture(np.array([len(self.settings.votes), *np.ones(len(self.settings.votes))]))
 
     @property

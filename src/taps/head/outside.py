@@ -13,7 +13,7 @@ OFFSETS: Array = np.array(
     [[0.0, -3.0]]
 )  # log-odds of "inside" and "outside" that the fits start from: 1 in 21
 PENALTIES = (0.03, 0.3)
-REFITTED = 64  # answers whose coefficients are refitted
+REFITTED = 64  # answers whose coefficients are refitted, at most
 
 
 class Outside:
@@ -26,6 +26,7 @@ class Outside:
 
     Args:
         dim: d, length of a feature.
+        refit: How many of the last answers are refitted with every new one, up to 64.
 
     Example:
         >>> outside = Outside(dim=2)
@@ -39,8 +40,8 @@ class Outside:
         [0.0, 0.9]
     """
 
-    def __init__(self, dim: int) -> None:
-        self.fits = Logistic(dim, 2, 1, PENALTIES, REFITTED)
+    def __init__(self, dim: int, refit: int = REFITTED) -> None:
+        self.fits = Logistic(dim, 2, 1, PENALTIES, min(refit, REFITTED))
         self.mixture = Mixture(np.ones(1 + len(PENALTIES)))
         self.counts: Array = np.zeros(2)  # answers inside, outside
 
