@@ -26,8 +26,16 @@ from tests.serve.killing import killed
 from tests.serve.mutants import throw
 from tests.serve.stopping import stopped
 from tests.serve.streams import Served, live_through
+from tests.serve.zygote import Zygote
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    made = Zygote()
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +53,15 @@ def told(capsys: pytest.CaptureFixture[str], name: str, figures: object) -> None
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_two_hundred_kills(
-    kind: str, tmp_path: Path, tiny: Clip, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    zygote: Zygote,
+    kind: str,
+    tmp_path: Path,
+    tiny: Clip,
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     place = str(tmp_path) if kind == "sqlite" else request.getfixturevalue("server").url()
-    found = killed(place, tmp_path, tiny, images=2000, kills=200)
+    found = killed(zygote, place, tmp_path, tiny, images=2000, kills=200)
     told(capsys, f"kill -9, {kind}", found)
     assert found["kills"] == 200
     assert found["same hash"]
@@ -85,10 +98,18 @@ def test_a_hundred_thousand_tampered_images(
 
 
 def test_fifty_clients_for_two_minutes(
-    tmp_path: Path, tiny: Clip, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    zygote: Zygote,
+    tmp_path: Path,
+    tiny: Clip,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told(capsys, "crowd", crowd(tmp_path, tiny, clients=50, streams=4, seconds=120))
+    told(capsys, "crowd", crowd(zygote, tmp_path, tiny, clients=50, streams=4, seconds=120))
 
 
-def test_told_to_stop_under_load(tmp_path: Path, tiny: Clip, capsys: pytest.CaptureFixture[str]) -> None:
-    told(capsys, "SIGTERM", [stopped(tmp_path / str(number), tiny, clients=20) for number in range(10)])
+def test_told_to_stop_under_load(
+    zygote: Zygote, tmp_path: Path, tiny: Clip, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told(
+        capsys, "SIGTERM", [stopped(zygote, tmp_path / str(number), tiny, clients=20) for number in range(10)]
+    )

@@ -24,6 +24,7 @@ from taps.serve.state import State
 from taps.serve.store import Store
 from taps.serve.tokens import Tokens
 from tests.serve import postgres
+from tests.serve.zygote import Zygote
 
 CLASSES = ["cat", "dog", "ship"]
 ASKING = {"views": 2, "policy": "random", "rate": 0.5, "buffer": 6, "recent": 8}
@@ -43,6 +44,14 @@ def beginning(name: str = "pets", **changes: Any) -> Beginning:
         "hold": 0.0,
     }  # fmt: skip
     return Beginning(**values | changes)
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """Starts services in processes of their own."""
+    made = Zygote()
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

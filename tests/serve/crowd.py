@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,18 @@ from tests.serve.conftest import ASKING, CLASSES, png
 from tests.serve.streams import Served, digest
 from tests.serve.zygote import Zygote
 
+DIFFERENT = 500  # pictures
+
+
+class Sent:
+    """The images the clients send, by what is in them: the service need not have kept them all."""
+
+    def __init__(self) -> None:
+        self.known = {hashlib.sha256(png(number)).hexdigest(): number for number in range(DIFFERENT)}
+
+    def read(self, name: str) -> bytes:
+        return png(self.known[name])
+
 
 class Client:
     """Sends images, answers open questions, takes some answers back."""
@@ -32,7 +46,7 @@ class Client:
         with httpx.Client(timeout=60, trust_env=False) as http:
             while time.monotonic() < end or len(self.seconds) < at_least:
                 began = time.perf_counter()
-                said = http.post(f"{self.at}/predict", content=png(self.rng.randrange(500)))
+                said = http.post(f"{self.at}/predict", content=png(self.rng.randrange(DIFFERENT)))
                 self.seconds.append(time.perf_counter() - began)
                 self._check(said, 200)
                 if said.status_code == 200 and said.json()["query_id"] is not None:
@@ -48,10 +62,16 @@ class Client:
 
 
 def crowd(
-    folder: Path, clip: Clip, *, clients: int, streams: int, seconds: float, at_least: int = 1
+    zygote: Zygote,
+    folder: Path,
+    clip: Clip,
+    *,
+    clients: int,
+    streams: int,
+    seconds: float,
+    at_least: int = 1,
 ) -> dict[str, Any]:
     """Let them loose for so long; every stream is then compared with its log lived through alone."""
-    zygote = Zygote()
     pid, url = zygote.start(str(folder), folder)
     names = [f"s{number}" for number in range(streams)]
     with httpx.Client(trust_env=False, timeout=60) as http:
@@ -66,15 +86,17 @@ def crowd(
     for thread in threads:
         thread.join()
     zygote.kill(pid)
-    zygote.close()
     errors = [error for each in crowd for error in each.errors]
     assert not errors, errors[:3]
     taken = np.array([each for client in crowd for each in client.seconds])
+    sent = Sent()
     with Service(Store(str(folder)), clip) as service:
         for name in names:
             replayed = Replayed(fresh(service.stream(name), clip), 0)
+            images = {row.id: row.image for row in service.store.predictions(service.stream(name).id)}
             for event in service.store.events(service.stream(name).id):
-                apply(replayed, event, service.store.blobs)
+                image = images[event.prediction] if event.kind == "predict" else None
+                apply(replayed, replace(event, image=image), sent)  # type: ignore[arg-type]
             assert Served(service, name).digest() == digest(replayed.learner)
         count = sum(service.store.last_seq(service.stream(name).id) for name in names)
     p50, p99 = np.percentile(1000 * taken, [50, 99]).round(1).tolist()

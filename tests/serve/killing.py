@@ -33,9 +33,8 @@ class Told:
 class Service9:
     """A service that is killed by SIGKILL at random moments and started again."""
 
-    def __init__(self, place: str, files: Path, seed: int) -> None:
-        self.place, self.files, self.random = place, files, random.Random(seed)
-        self.zygote = Zygote()
+    def __init__(self, zygote: Zygote, place: str, files: Path, seed: int) -> None:
+        self.zygote, self.place, self.files, self.random = zygote, place, files, random.Random(seed)
         self.kills = 0
         self.http = httpx.Client(timeout=30, trust_env=False)
         self.pid, self.url = self.zygote.start(place, files)
@@ -48,7 +47,6 @@ class Service9:
 
     def close(self) -> None:
         self.zygote.kill(self.pid)
-        self.zygote.close()
         self.http.close()
 
 
@@ -104,9 +102,11 @@ def undisturbed(clip: Clip, images: int) -> str:
     return digest(bare.learner)
 
 
-def killed(place: str, files: Path, clip: Clip, *, images: int, kills: int, seed: int = 0) -> dict[str, Any]:
+def killed(
+    zygote: Zygote, place: str, files: Path, clip: Clip, *, images: int, kills: int, seed: int = 0
+) -> dict[str, Any]:
     """Run it and check that all that was acknowledged is there; figures of the run."""
-    service, told = Service9(place, files, seed), Told()
+    service, told = Service9(zygote, place, files, seed), Told()
     body = {"name": "pets", "classes": CLASSES, "settings": ASKING, "seed": 1, "deadline": None}
     send(service, told, "POST", "/v1/streams", json=body)
     errors: list[BaseException] = []

@@ -21,9 +21,8 @@ from tests.serve.zygote import Zygote
 SOON = 5.0
 
 
-def stopped(folder: Path, clip: Clip, *, clients: int) -> dict[str, Any]:
+def stopped(zygote: Zygote, folder: Path, clip: Clip, *, clients: int) -> dict[str, Any]:
     """Send SIGTERM while clients send images: what was acknowledged is there, nothing is to be replayed."""
-    zygote = Zygote()
     pid, url = zygote.start(str(folder), folder)
     acknowledged: list[int] = []
     statuses: list[int] = []
@@ -53,7 +52,6 @@ def stopped(folder: Path, clip: Clip, *, clients: int) -> dict[str, Any]:
     seconds = time.monotonic() - began
     for thread in threads:
         thread.join()
-    zygote.close()
     assert set(statuses) <= {200, 503}, set(statuses)
     assert not list(folder.rglob(f"*{PART}"))
     assert not list(folder.glob("export-*"))

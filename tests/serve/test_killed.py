@@ -8,10 +8,11 @@ from taps.clip import Clip
 from taps.serve.doctor import examine
 from taps.serve.store import Store
 from tests.serve.killing import killed
+from tests.serve.zygote import Zygote
 
 
-def test_nothing_acknowledged_is_lost(place: tuple[str, Path], tiny: Clip) -> None:
-    found = killed(*place, tiny, images=60, kills=6)
+def test_nothing_acknowledged_is_lost(zygote: Zygote, place: tuple[str, Path], tiny: Clip) -> None:
+    found = killed(zygote, *place, tiny, images=40, kills=5)
     assert found["kills"] >= 3
     assert found["same hash"]
     with Store.existing(*place) as store:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from taps.clip import Clip
 from tests.serve.stopping import stopped
+from tests.serve.zygote import Zygote
 
 
-def test_told_to_stop_under_load(tmp_path: Path, tiny: Clip) -> None:
-    found = stopped(tmp_path, tiny, clients=4)
+def test_told_to_stop_under_load(zygote: Zygote, tmp_path: Path, tiny: Clip) -> None:
+    found = stopped(zygote, tmp_path, tiny, clients=4)
     assert found["acknowledged"] >= 4
