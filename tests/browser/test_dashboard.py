@@ -29,7 +29,7 @@ def test_the_numbers_are_the_stores_and_live(site: Site, page: Any) -> None:
     shown = tiles(page)
     assert (shown["Images"][0], shown["Questions"][0], shown["Waiting"][0]) == ("10", "10", "4")
     low, high = wilson(4, 6)
-    assert shown["Right among answered"] == ["67 %", f"{100 * low:.0f} % to {100 * high:.0f} %, at 95 %"]
+    assert shown["Model was right"] == ["67 %", f"{100 * low:.0f} % to {100 * high:.0f} %, at 95 %"]
     assert page.locator("#score circle").count() == 10
     cells = page.locator("#confusion td.wrong").all_inner_texts()
     assert sum(map(int, cells)) == 2

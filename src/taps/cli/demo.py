@@ -26,6 +26,9 @@ def demo(
     rate: Annotated[float, typer.Option(help="Share of images to ask about.")] = RATE,
     seed: Annotated[int, typer.Option(help="Order of the stream and all random choices.")] = 0,
     out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("taps-demo"),
+    serve: Annotated[
+        bool, typer.Option("--serve", help="You are the expert: label the stream in the browser instead.")
+    ] = False,
 ) -> None:
     """Stream bundled images through a method that asks and one that does not, and write a report to look at.
 
@@ -54,6 +57,8 @@ def demo(
             f"The report cannot be written to {out} ({error.strerror}); choose another --out."
         ) from error
     clip = load_clip(model)
+    if serve:
+        return label_page(clip, out / "store", limit=limit, views=views, rate=rate, seed=seed)
     warning = ""
     if clip.fingerprint.startswith("random"):
         warning = "This model has random weights: the page shows how things work, not what they can do."
@@ -80,6 +85,26 @@ def demo(
     if asking.asked and not quiet.asked:
         console.print(f"{what_labels_bought(quiet, asking)} {asking.changed}", markup=False)
     console.print(f"Report: {report.resolve()}", soft_wrap=True)
+
+
+def label_page(clip: Any, place: Path, *, limit: int, views: int, rate: float, seed: int) -> None:
+    """The labelling page on the bundled stream; images have numbers for names, not classes."""
+    from taps.cli.label import METHOD, asking_settings, go
+    from taps.data import demo_dataset
+    from taps.serve.folder import Folder
+    from taps.serve.service import Beginning, Service
+    from taps.stream.stream import make_stream
+
+    dataset = demo_dataset()
+    order = make_stream(dataset, seed).order[:limit]
+    settings = asking_settings(METHOD, rate, views) | {"fraction": FRACTION}
+
+    def begin(service: Service) -> Folder:
+        made = Folder(service, "demo", dataset, order, lambda t: f"image {t + 1}")
+        made.begin(Beginning("demo", list(dataset.classes), METHOD, settings, seed, None, 0.0), given=False)
+        return made
+
+    go(place, clip, begin, port=0, browser=True)
 
 
 def _show(console: Any, traces: Any) -> None:

@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("taps.cli.run", "Stream a folder of images: predict, ask an expert now and then, learn."),
     "predict": ("taps.cli.predict", "Predict a folder of images into a CSV: no questions, in batches."),
     "watch": ("taps.cli.watch", "Predict images as they come into a folder."),
+    "label": ("taps.cli.label", "Label a folder in the browser: you answer a few, the model does the rest."),
     "serve": ("taps.cli.serve", "Serve predictions over HTTP, and learn from the experts' answers."),
     "token": ("taps.cli.token", "Make, list and revoke the tokens of a service."),
     "doctor": ("taps.cli.doctor", "Check a service's store, and say what is wrong with it."),
@@ -39,7 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 # They take methods, so they take modules with methods of one's own.
-TAKE_PLUGINS = {"demo", "run", "methods", "eval", "ablate", "bench", "serve"}
+TAKE_PLUGINS = {"demo", "run", "methods", "eval", "ablate", "bench", "serve", "label"}
 
 
 def load_plugins(names: list[str] | None) -> None:

@@ -160,11 +160,17 @@ class Live:
         self.keeper.record(Event(self._next, "classes", None, list(names), who, time.time()))
         return list(learner.classes)
 
-    def look_again(self, row: Row) -> str:
-        """The class it would give an image now; nothing changes."""
-        learner, data = self.keeper.learner(), self.store.blobs.read(row.image)
-        said: Prediction = self._step(lambda: learner.predict_again(row.id, data))
-        return said.label
+    def look_again(self, row: Row, data: bytes | None = None) -> Prediction:
+        """What it would say of an image now; nothing changes.
+
+        Args:
+            row: What it said then.
+            data: The image, where it may be kept no longer.
+        """
+        learner = self.keeper.learner()
+        image = self.store.blobs.read(row.image) if data is None else data
+        said: Prediction = self._step(lambda: learner.predict_again(row.id, image))
+        return said
 
     def summary(self) -> dict[str, Any]:
         """What the learner says of itself, its classes, and what a person should know."""

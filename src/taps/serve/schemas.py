@@ -211,6 +211,7 @@ class Stats(BaseModel):
     agreed: int = Field(description="Answers that were what the model had said.")
     events: int
     asking: Asking | None = Field(description="Null where the method never asks.")
+    notice: str | None = Field(description="What those who wait for a question are told.")
     learner: dict[str, Any]
 
 

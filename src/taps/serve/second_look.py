@@ -34,13 +34,15 @@ class SecondLooks:
                 if looked and time.monotonic() > end:
                     break
                 try:
-                    now = await asyncio.wrap_future(service.send(name, partial(Live.look_again, row=row)))
+                    said_now = await asyncio.wrap_future(
+                        service.send(name, partial(Live.look_again, row=row))
+                    )
                 except GoneError:
                     continue
                 except TooManyError:
                     break
                 looked += 1
-                before = said.pop(row.id, row.label)
+                before, now = said.pop(row.id, row.label), said_now.label
                 said[row.id] = now
                 if now != before:
                     changed.append(s.NowSaid(id=row.id, before=before, now=now))

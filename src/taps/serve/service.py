@@ -59,6 +59,7 @@ class Service:
         self.gate = threading.Semaphore(computing or os.cpu_count() or 1)
         self.helpers = ThreadPoolExecutor(4, thread_name_prefix="files")
         self.owners: dict[str, Owner] = {}
+        self.notices: dict[str, str] = {}  # by stream: what its page tells those who wait for a question
         self._lock = threading.Lock()
         self._stack = ExitStack()
         self._probed: tuple[float, str | None] = (0.0, None)

@@ -69,7 +69,7 @@ def text_of(rule: str, row: Row, threshold: float | None, views: int) -> str:
     """The reason in one sentence."""
     if rule == "margin" and len(row.top) > 1:
         (first, high), (second, low) = row.top[:2]
-        return f"“{first}” and “{second}” are close: {high:.0%} and {low:.0%}."
+        return f"The model hesitates between “{first}” ({high:.0%}) and “{second}” ({low:.0%})."
     if rule in RULES:
         return RULES[rule]
     began = "Seen in parts, the model is unsure" if views > 1 else "The model is unsure"

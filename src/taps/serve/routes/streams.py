@@ -73,6 +73,7 @@ async def show_stats(stream: str, request: Request) -> s.Stats:
         agreed=counts["agreed"],
         events=learner["seq"],
         asking=asking(service.stream(stream)),
+        notice=service.notices.get(stream),
         learner=learner,
     )
 

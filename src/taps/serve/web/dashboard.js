@@ -6,7 +6,7 @@ import { $, count, element, interval, plural, shape, share } from "/web/draw.js"
 
 const WINDOW = 500; // predictions drawn
 const LOGGED = 50; // events shown
-const CONFUSED = 8; // classes in the table
+const CONFUSED = 6; // classes in the table
 
 const stream = decodeURIComponent(location.pathname.split("/").at(-1));
 const base = `/v1/streams/${encodeURIComponent(stream)}`;
@@ -46,7 +46,7 @@ function drawTiles() {
     ["Questions", count(asked), seen ? `${(100 * asked / seen).toFixed(1)} % of the images` : ""],
     ["Waiting", count(open), open ? "for an expert" : "none"],
     ["Answered", count(answered), corrected ? `and ${count(corrected)} corrected unasked` : ""],
-    ["Right among answered", answered ? share(agreed / answered) : "–",
+    ["Model was right", answered ? share(agreed / answered) : "–",
       answered ? `${share(low)} to ${share(high)}, at 95 %` : "no answer yet"],
     ["Budget", asking ? (asking.budget === null ? `${+(100 * asking.rate).toFixed(1)} %` : count(asking.budget)) : "–",
       asking ? (asking.budget === null ? "of the images" : "questions") : "this method never asks"],

@@ -112,7 +112,7 @@ function showEmpty() {
   if (!stats.seen) tellEmpty("No image has come yet", "Questions show up here by themselves.");
   else if (waiting > 0)
     tellEmpty("Others are on it", `${plural(waiting, "open question")} ${waiting === 1 ? "is" : "are"} with other experts.`);
-  else tellEmpty("Nothing to answer now", "The next question shows up here by itself.");
+  else tellEmpty("Nothing to answer now", stats.notice ?? "The next question shows up here by itself.");
 }
 
 function tellEmpty(title, text) {
@@ -416,6 +416,7 @@ function listen() {
   $("#stream").onchange = (event) => location.assign(`/?stream=${encodeURIComponent(event.target.value)}`);
   addEventListener("beforeunload", (event) => outbox.length && event.preventDefault());
   addEventListener("pagehide", () => stream && post(`${base}/queries/lease`, { holder, count: 0 }).catch(() => {}));
+  setInterval(() => live && !queue.length && !document.hidden && readCounts(), 5_000);
   setInterval(() => queue.length && !document.hidden && Date.now() - acted < AWAKE && refill(), RENEW);
 }
 

@@ -1,0 +1,150 @@
+"""`taps label FOLDER`: label a folder of images in the browser, with a model that learns as you go."""
+
+from __future__ import annotations
+
+import re
+import threading
+import webbrowser
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+METHOD, VIEWS, RATE = "view_ensemble+", 16, 0.1
+
+
+@app.command()
+def label(
+    folder: Annotated[str, typer.Argument(help="Folder (or zip) of images.")],
+    classes: Annotated[
+        str | None,
+        typer.Option(help="Names separated by commas, or a file with one a line; else the folders'."),
+    ] = None,
+    rate: Annotated[float, typer.Option(help="Share of images you are asked about.")] = RATE,
+    model: Annotated[str, typer.Option(help="pocket, ViT-B-16, a checkpoint's path, …")] = "pocket",
+    pretrained: Annotated[
+        str | None, typer.Option(help="Weights for an architecture: a file, openai, laion2b.")
+    ] = None,
+    method: Annotated[str, typer.Option(help="Which system; it must be one that asks.")] = METHOD,
+    views: Annotated[int, typer.Option(help="Views of each image; fewer are quicker.")] = VIEWS,
+    seed: Annotated[int, typer.Option(help="Order of the images and all random choices.")] = 0,
+    store: Annotated[
+        Path | None,
+        typer.Option(help="Where everything is kept; FOLDER.taps beside the folder unless given."),
+    ] = None,
+    port: Annotated[int, typer.Option(help="0 for any that is free.")] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
+) -> None:
+    """Label a folder of images in the browser: you are asked about a few, the model does the rest.
+
+    Writes labels.csv (yours) and predictions.csv (every image) into the store. Ctrl-C stops; the same command
+    goes on where it was left.
+    """
+    from taps.clip import load_clip
+    from taps.serve.folder import Folder
+    from taps.serve.service import Beginning, Service
+    from taps.stream.options import RunOptions
+    from taps.stream.run import images_of
+    from taps.stream.stream import make_stream
+
+    dataset, names = images_of(RunOptions(folder=folder, classes=classes, oracle="none"))
+    images, name = make_stream(dataset, seed), stream_name(Path(folder))
+    settings = asking_settings(method, rate, views)
+    clip = load_clip(model, pretrained=pretrained, device=device)
+
+    def begin(service: Service) -> Folder:
+        made = Folder(service, name, dataset, images.order, images.path)
+        beginning = Beginning(name, list(names), method, settings, seed, deadline=None, hold=0.0)
+        made.begin(beginning, given=classes is not None)
+        return made
+
+    go(store or beside(Path(folder)), clip, begin, port=port, browser=browser)
+
+
+def asking_settings(method: str, rate: float, views: int) -> dict[str, Any]:
+    """Settings of a method that asks; `views` and whom to ask about where it has them."""
+    from taps.errors import SettingsError
+    from taps.methods.registry import find_method
+
+    known = find_method(method).known
+    if "rate" not in known:
+        raise SettingsError(f"The method {method!r} never asks; take one that does, such as {METHOD!r}.")
+    values = {"rate": rate, "views": views, "ask_by": "margin"}
+    return {name: value for name, value in values.items() if name in known}
+
+
+def beside(folder: Path) -> Path:
+    """Where the store of a folder is.
+
+    >>> str(beside(Path("photos/holiday/")))
+    'photos/holiday.taps'
+    """
+    return folder.with_name(f"{folder.name or 'images'}.taps") if folder.name else Path("images.taps")
+
+
+def stream_name(folder: Path) -> str:
+    """A stream's name from a folder's.
+
+    >>> stream_name(Path("My photos (2024)")), stream_name(Path("."))
+    ('My-photos-2024', 'images')
+    """
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.stem).strip("-._")
+    return plain[:64] or "images"
+
+
+def go(place: Path, clip: Any, begin: Callable[[Any], Any], *, port: int, browser: bool) -> None:
+    """Serve, open the page, stream the images, write what came of it; until Ctrl-C.
+
+    Args:
+        place: Folder of the store.
+        clip: The model.
+        begin: Given the service, the `Folder` of images.
+        port: 0 for any that is free.
+        browser: Whether to open the page.
+    """
+    from rich.console import Console
+
+    from taps.serve.background import serving
+    from taps.serve.service import Service
+    from taps.serve.store import Store
+
+    console = Console()
+    with Service(Store(str(place)), clip) as service:
+        images = begin(service)
+        with serving(service, port=port) as url:
+            page = f"{url}/?stream={images.stream}"
+            console.print(f"Label at {page}\nCtrl-C stops; the same command goes on.", soft_wrap=True)
+            if browser:
+                webbrowser.open(page)
+            with suppress(KeyboardInterrupt):
+                stream_through(console, images, place)
+                threading.Event().wait()
+            labels, predictions = images.write(place)
+            console.print(f"\nLabels: {labels}\nPredictions: {predictions}", soft_wrap=True)
+
+
+def stream_through(console: Any, images: Any, place: Path) -> None:
+    """Stream all images, wait for the last answer, predict anew what has no label."""
+    from rich.progress import Progress
+
+    total = len(images.order)
+    with Progress(console=console, transient=True) as bar:
+        for title, act in (
+            ("Images; answer on the page", images.feed),
+            ("Waiting for the last answers", images.finish),
+            ("The rest, by all that was learnt", lambda progress: images.write(place, progress)),
+        ):
+            task = bar.add_task(title, total=total)
+            act(lambda done, task=task: bar.update(task, completed=done))
+            bar.update(task, completed=total)
+    words = f"All {total:,} images are through: labels.csv and predictions.csv are in {place}."
+    images.service.notices[images.stream] = words
+    console.print(f"{words} Correct more on the page, or stop with Ctrl-C.", soft_wrap=True)
+    if images.broken:
+        first = next(iter(images.broken.items()))
+        console.print(f"{len(images.broken)} could not be read, such as {first[0]}: {first[1]}", markup=False)
