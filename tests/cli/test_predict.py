@@ -121,3 +121,16 @@ def test_watch_takes_new_files_as_they_come(
     printed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert printed == ["first.png", "second.png"]
     assert [Path(row["path"]).name for row in rows(tmp_path / "predictions.csv")] == printed
+
+
+def test_files_that_were_left_out_are_said_by_kind(
+    pictures: Path, tmp_path: Path, call: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(pictures, tmp_path / "mine")
+    for name in ("a.svg", "b.svg", "ant/notes"):
+        (folder / name).write_text("no image")
+    assert call("predict", folder, "--model", "tiny") == 0
+    assert "left out: 2 .svg, 1 without extension\n" in capsys.readouterr().out
+    words = ("run", folder, "--model", "tiny", "--method", "zero_shot", "--limit", 2)
+    assert call(*words) == 0
+    assert "left out: 2 .svg, 1 without extension\n" in capsys.readouterr().out

@@ -13,7 +13,7 @@ from rich.console import Console as RichConsole
 
 from taps.errors import QueryError, SettingsError
 from taps.oracles import Console, Delayed, GroundTruth, Noisy, PeopleQueue, late_answers
-from taps.oracles.console import read_answer
+from taps.oracles.console import matches
 from taps.types import Answer, Prediction, Query
 
 CLASSES = ("tabby cat", "dog", "dormouse", "bird")
@@ -159,5 +159,5 @@ def test_console_shows_path_and_predictions() -> None:
 
 
 def test_names_that_are_numbers_win_over_the_numbering() -> None:
-    assert read_answer("2", ["1", "2", "3"], shown=[]) == 1
+    assert matches("2", ["1", "2", "3"], shown=[]) == [1]
     assert Console(["1", "2"], RichConsole(file=io.StringIO())).numbered is False

@@ -15,7 +15,7 @@ import pytest
 from taps import Learner
 from taps.clip import Clip
 from taps.data import load_dataset
-from taps.oracles import Delayed, GroundTruth, Noisy, PeopleQueue, is_repeatable
+from taps.oracles import Delayed, GroundTruth, Noisy, PeopleQueue, Reply, is_repeatable
 from taps.stream.loop import Session, Streamed, follow
 from taps.stream.record import EVENTS, PREDICTIONS, Pace, Record, read_events
 from taps.stream.stream import make_stream
@@ -176,3 +176,44 @@ def test_who_would_answer_the_same_again() -> None:
     truth = GroundTruth(lambda id: 0)
     assert all(map(is_repeatable, (None, truth, Noisy(truth, 0.5, 3), Delayed(truth, 2))))
     assert not any(map(is_repeatable, (Person(), PeopleQueue(), Delayed(Person(), 2))))
+
+
+class Unsure(Person):
+    """Answers "ant" first, and at the next question says what it should have been."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries: list[Query] = []
+
+    def answer(self, query: Query) -> str | None:
+        self.queries.append(query)
+        return "ant"
+
+    def corrections(self) -> list[tuple[Query, Reply]]:
+        return [(self.queries[-2], "bee")] if len(self.queries) == 2 else []
+
+
+def test_an_answer_is_replaced_by_the_one_that_corrects_it(
+    tmp_path: Path, pictures: Path, tiny: Clip
+) -> None:
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for number, file in enumerate(sorted(pictures.rglob("*.png"))[:6]):
+        shutil.copy(file, flat / f"{number}.png")
+    dataset = load_dataset(flat, classes=["ant", "bee", "cat"])
+    (tmp_path / "run").mkdir()
+    record = Record(tmp_path / "run", NEVER)
+    learner = Learner(tiny, dataset.classes, "taps", seed=4, views=4, rate=1.0, buffer=10)
+    person = Unsure()
+    session = Session(learner, make_stream(dataset, 4), record, record.tally(), lambda truth: person)
+    with closing(record):
+        follow(session)
+    labels = {id: given.answer.label for id, given in learner.ledger.given.items()}
+    assert labels == {id: 1 if id == 0 else 0 for id in range(6)}
+    assert (session.tally.answered, session.tally.known, learner.answered, learner.undone) == (6, 6, 6, 1)
+    right = [query.prediction.index == labels[query.id] for query in person.queries]
+    assert session.tally.correct == sum(right)
+    events = [event for event in read_events(tmp_path / "run") if event.get("id") == 0]
+    assert [event["event"] for event in events] == ["predicted", "answered", "undone", "answered"]
+    assert events[1]["t"] == events[2]["t"] == events[3]["t"]
+    assert events[3]["label"] == "bee"

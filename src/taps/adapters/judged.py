@@ -44,7 +44,8 @@ def read_run(folder: str | Path) -> list[Judged]:
         raise DataError(f"{folder} is not the folder of a run ({error}).") from error
     images = Path(spec["options"]["folder"])
     base = images if images.is_dir() else images.parent if images.suffix in (".csv", ".jsonl") else None
-    answers = {each.get("t"): each["label"] for each in read_events(folder) if each["event"] == "answered"}
+    said = [each for each in read_events(folder) if each["event"] in ("answered", "undone")]
+    answers = {each["t"]: each.get("label", "") for each in said}  # the last one counts
     return [
         Judged(
             str(base / row["path"]) if base else row["path"],

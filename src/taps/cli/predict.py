@@ -91,6 +91,8 @@ def predict(
                 print(f"{count:>7,}  {name}")
         if broken:
             print(f"{broken:>7,}  could not be read")
+        if dataset.left_out:
+            print(f"left out: {dataset.left_out}")
         print(f"Written: {options.out}")
 
 

@@ -123,3 +123,8 @@ class Paused:
             return self.person.answer(query)
         finally:
             self.bar.start()
+
+    def corrections(self) -> list[tuple[Query, Reply]]:
+        from taps.oracles import corrections
+
+        return corrections(self.person)

@@ -60,6 +60,8 @@ def run(
     with open_run(options, out, resume=resume) as session:
         if session.learner.clip.fingerprint.startswith("random"):
             console.print("This model has random weights: it shows how things work, not what they can do.")
+        if session.stream.dataset.left_out:
+            console.print(f"left out: {session.stream.dataset.left_out}", markup=False, soft_wrap=True)
         stream_through(console, session)
         summary = summarise(session.learner, session.tally, out)
         write_json(out / SUMMARY, summary)

@@ -75,9 +75,8 @@ def check_folder(path: str | Path, told: Callable[[int, int], None] = lambda don
     few = [name for label, name in enumerate(dataset.classes) if dataset.labels.count(label) < 2]
     if few:
         survey.say("note", f"Classes with fewer than two images: {shown(few)}.", len(few))
-    if dataset.skipped_kinds:
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(dataset.skipped_kinds.items()))
-        survey.say("note", f"Files that are no images, left out: {kinds}.", dataset.skipped)
+    if dataset.left_out:
+        survey.say("note", f"Files that are no images, left out: {dataset.left_out}.", dataset.skipped)
     images = len(dataset) - len(broken)
     return Check(dataset.name, Path(path), len(dataset.classes), images, len(dataset), tuple(survey.findings))
 

@@ -72,6 +72,11 @@ class Dataset:
         """The label of every sample, in order."""
         return [sample.label for sample in self.samples]
 
+    @property
+    def left_out(self) -> str:
+        """The files that were skipped, for a sentence: "3 .svg, 1 without extension"."""
+        return ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.skipped_kinds.items()) if count)
+
     def read(self, index: int) -> bytes:
         """The file of one sample as it lies there, or a PNG of its changed pixels under a transform."""
         if self.transform is None:

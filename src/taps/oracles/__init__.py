@@ -1,6 +1,6 @@
 """Experts: the true labels, spoilt or late ones, a person at the keyboard, people behind a queue."""
 
-from taps.oracles.base import Oracle, Reply, is_repeatable, late_answers
+from taps.oracles.base import Oracle, Reply, corrections, is_repeatable, late_answers
 from taps.oracles.console import Console
 from taps.oracles.delayed import Delayed
 from taps.oracles.noisy import Noisy
@@ -15,6 +15,7 @@ __all__ = [
     "Oracle",
     "PeopleQueue",
     "Reply",
+    "corrections",
     "is_repeatable",
     "late_answers",
 ]

@@ -27,6 +27,15 @@ def late_answers(oracle: Oracle, seen: int) -> list[tuple[int, Reply]]:
     return [] if due is None else list(due(seen))
 
 
+def corrections(oracle: Oracle) -> list[tuple[Query, Reply]]:
+    """Answers that take the place of what was answered to earlier questions.
+
+    Oracles that can change their mind have a method `corrections`; what it gives, it gives once.
+    """
+    found = getattr(oracle, "corrections", None)
+    return [] if found is None else list(found())
+
+
 def is_repeatable(oracle: Oracle | None) -> bool:
     """Whether it would answer the same if it were asked again.
 

@@ -2,95 +2,215 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import sys
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from taps.errors import TapsError
+from taps.oracles.picture import find_way, show_picture
 from taps.types import Answer, Query
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
 SHOWN = 5
+HELP = """\
+  a number    the class of that number in the list above
+  a name      a class, or the beginning of its name, if only one begins so
+  not …       what it is not: "not 1", "not dog"
+  none        none of the classes
+  nothing, s  you do not know: the question is skipped
+  u           undo: the question before this one is put again
+  n           a new class: you are asked for its name
+  q           quit: everything is saved, and `taps run --resume` goes on
+  ?           this help; classes called like one of these letters win over it"""
+PROMPT = "Which class is it? (number, name, not …, none, ? for help) "
 
 
 class Console:
-    """Shows the path and the likeliest classes, and takes what a person types.
+    """Shows an image, why it is asked about and the likeliest classes; takes an answer.
 
-    That is a number of the list, or a class name; "not" before either for what it is not; "none" for none of
-    the classes, unless one is called so; nothing where the person does not know.
+    What is typed before a question is shown does not count as its answer.
 
     Args:
         classes: Class names.
         console: Where to write and read; the terminal unless given.
+        picture: Gives the bytes of an image by its path; no pictures are shown without it.
+        add_class: Makes room for a new class; there are none without it.
     """
 
-    def __init__(self, classes: Sequence[str], console: RichConsole | None = None) -> None:
+    def __init__(
+        self,
+        classes: Sequence[str],
+        console: RichConsole | None = None,
+        *,
+        picture: Callable[[str], bytes] | None = None,
+        add_class: Callable[[str], None] | None = None,
+    ) -> None:
         from rich.console import Console as RichConsole
 
         self.classes = tuple(classes)
         self.console = console or RichConsole(stderr=True)
-        # Where classes are called "1", "2", … a typed number must mean the name.
-        self.numbered = not any(name.isdigit() for name in self.classes)
+        self.picture, self.add_class = picture, add_class
+        self._before: Query | None = None
+        self._corrections: list[tuple[Query, int | Answer]] = []
+        self._way: str | None = None
+
+    @property
+    def numbered(self) -> bool:
+        """Whether a typed number means a place in the list; not where classes are called "1", "2", …"""
+        return not any(name.isdigit() for name in self.classes)
 
     def answer(self, query: Query) -> int | Answer | None:
-        from rich.markup import escape
+        given = self._ask(query)
+        while given == "undo":
+            if self._before is None:
+                self._say("There is no question before this one.")
+            else:
+                again = self._ask(self._before)
+                if again is None or again == "undo":
+                    self._say("The answer before stays as it was.")
+                else:
+                    self._corrections.append((self._before, again))  # type: ignore[arg-type]
+                    self._before = None
+            given = self._ask(query)
+        self._before = query
+        return given  # type: ignore[return-value]
 
-        best = np.argsort(-query.prediction.probs, kind="stable")[:SHOWN].tolist()
-        self.console.print(f"\n[bold]{escape(query.source)}[/bold]")
-        for place, index in enumerate(best, start=1):
-            number = f"{place}  " if self.numbered else ""
-            self.console.print(
-                f"  {number}{escape(self.classes[index])}  {query.prediction.probs[index]:.1%}"
-            )
+    def corrections(self) -> list[tuple[Query, int | Answer]]:
+        """Answers to earlier questions that take the place of what was answered then; each is given once."""
+        given, self._corrections = self._corrections, []
+        return given
+
+    def _ask(self, query: Query) -> int | Answer | str | None:
+        """What was answered; "undo" where the question before is to be put again."""
+        shown = self._show(query)
         while True:
+            flush_typed()
             try:
-                typed = self.console.input(
-                    "Which class is it? (number, name, not …, none, empty: unknown) "
-                ).strip()
+                typed = self.console.input(PROMPT).strip()
             except EOFError:
                 return None
-            if not typed:
+            command = "" if _folded(typed) in map(_folded, self.classes) else typed.lower()
+            if not typed or command == "s":
                 return Answer(unknown=True)
-            found = read_reply(typed, self.classes, best if self.numbered else [])
+            if command == "q":
+                raise KeyboardInterrupt
+            if command == "u":
+                return "undo"
+            if command == "?":
+                self._say(HELP)
+                continue
+            found = self._new_class() if command == "n" else self._read(typed, shown)
             if found is not None:
                 return found
-            self.console.print(f"{escape(repr(typed))} is none of the {len(self.classes)} classes.")
+
+    def _show(self, query: Query) -> list[int]:
+        """Write the question; the classes that are listed, by index."""
+        from rich.markup import escape
+
+        probs = query.prediction.probs
+        best: list[int] = np.argsort(-probs, kind="stable")[:SHOWN].tolist()
+        self.console.print(f"\n[bold]{escape(query.source)}[/bold]")
+        self._draw(query.source)
+        self._say(reason(query))
+        for place, index in enumerate(best, start=1):
+            number = f"{place}  " if self.numbered else ""
+            self._say(f"  {number}{self.classes[index]}  {probs[index]:.1%}")
+        return best if self.numbered else []
+
+    def _draw(self, source: str) -> None:
+        if self.picture is None:
+            return
+        import os
+
+        self._way = self._way or find_way(os.environ, terminal=self.console.is_terminal)
+        try:
+            show_picture(self.console, self.picture(source), source, self._way)
+        except (TapsError, OSError) as error:
+            self._say(f"The picture cannot be shown: {error}")
+
+    def _read(self, typed: str, shown: Sequence[int]) -> int | Answer | None:
+        found = matches(typed, self.classes, shown)
+        if len(found) == 1:
+            if _folded(typed) != _folded(self.classes[found[0]]):
+                self._say(f"→ {self.classes[found[0]]}")
+            return found[0]
+        if not found and _folded(typed) == "none":
+            return Answer(none=True)
+        first, _, rest = typed.partition(" ")
+        if not found and first.casefold() == "not" and rest.strip():
+            out = self._read(rest.strip(), shown)
+            return Answer(no=(out,)) if isinstance(out, int) else None
+        names = ", ".join(self.classes[index] for index in found[:SHOWN])
+        several = f"could be {names}{', …' if len(found) > SHOWN else ''}; type more of the name."
+        self._say(f"{typed!r} {several if found else f'is none of the {len(self.classes)} classes.'}")
+        return None
+
+    def _new_class(self) -> int | None:
+        if self.add_class is None:
+            self._say("No class can be added here.")
+            return None
+        name = self.console.input("Its name (empty to go back): ").strip()
+        if not name:
+            return None
+        try:
+            self.add_class(name)
+        except TapsError as error:
+            self._say(str(error))
+            return None
+        self.classes = (*self.classes, name)
+        return len(self.classes) - 1
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def read_reply(typed: str, classes: Sequence[str], shown: Sequence[int]) -> int | Answer | None:
-    """What somebody meant: a class, "not" a class, or "none" of them; None where it is none of these.
+def reason(query: Query) -> str:
+    """Why it asks, in a sentence."""
+    said = query.prediction
+    if not math.isfinite(said.threshold):
+        return "It asks because a question was due."
+    if math.isnan(said.score) or math.isclose(said.score, said.entropy, rel_tol=1e-6):
+        most = math.log(len(said.probs))
+        return (
+            f"It asks because its uncertainty is {said.entropy:.2f}, above the threshold of "
+            f"{said.threshold:.2f} (from 0 to {most:.2f})."
+        )
+    return (
+        f"It asks because the image's score is {said.score:.2f}, above the threshold of {said.threshold:.2f}."
+    )
 
-    >>> read_reply("not 1", ["cat", "dog"], shown=[1, 0])
-    Answer(label=None, no=(1,), none=False, unknown=False, expert='')
-    """
-    found = read_answer(typed, classes, shown)
-    if found is not None:
-        return found
-    if _folded(typed) == "none":
-        return Answer(none=True)
-    first, _, rest = typed.partition(" ")
-    out = read_answer(rest.strip(), classes, shown) if first.casefold() == "not" and rest.strip() else None
-    return None if out is None else Answer(no=(out,))
 
+def matches(typed: str, classes: Sequence[str], shown: Sequence[int]) -> list[int]:
+    """The classes somebody may have meant: a name, a number of the list shown, or beginnings of names.
 
-def read_answer(typed: str, classes: Sequence[str], shown: Sequence[int]) -> int | None:
-    """The class somebody meant: a name, a number of the list shown, or the beginning of one name only.
-
-    >>> read_answer("2", ["cat", "dog"], shown=[1, 0])
-    0
-    >>> read_answer("D", ["cat", "dog"], shown=[])
-    1
+    >>> matches("2", ["cat", "dog"], shown=[1, 0])
+    [0]
+    >>> matches("D", ["cat", "dog", "dormouse"], shown=[])
+    [1, 2]
     """
     wanted = _folded(typed)
     names = [_folded(name) for name in classes]
     if wanted in names:
-        return names.index(wanted)
+        return [names.index(wanted)]
     if typed.isdigit() and shown:
-        return shown[int(typed) - 1] if 1 <= int(typed) <= len(shown) else None
-    begins = [index for index, name in enumerate(names) if name.startswith(wanted)]
-    return begins[0] if len(begins) == 1 else None
+        return [shown[int(typed) - 1]] if 1 <= int(typed) <= len(shown) else []
+    return [index for index, name in enumerate(names) if name.startswith(wanted)]
+
+
+def flush_typed() -> None:
+    """Throw away what was typed before now, at a terminal; what comes through a pipe stays."""
+    if sys.stdin is None or sys.stdin.closed or not sys.stdin.isatty():
+        return
+    try:
+        import termios
+    except ImportError:
+        return
+    termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def _folded(name: str) -> str:

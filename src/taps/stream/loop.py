@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from taps.errors import DataError, ImageError
+from taps.errors import DataError, ImageError, QueryError
 from taps.images.prefetch import prefetch
 from taps.learner import Learner
-from taps.oracles import GroundTruth, Oracle, Reply, is_repeatable, late_answers
+from taps.oracles import GroundTruth, Oracle, Reply, corrections, is_repeatable, late_answers
 from taps.stream.interrupt import Interrupt
 from taps.stream.record import Record, read_events
 from taps.stream.stream import Stream
@@ -72,6 +72,7 @@ class Session:
     def __post_init__(self) -> None:
         self.oracle = self.wrap(GroundTruth(lambda id: self.stream.label(self.positions[id])))
         self.interrupt = Interrupt()
+        self.last_asked = -1  # place of the last question
         self._ask_again()
 
     def predict(self, t: int, path: str, pixels: PixelArray) -> Prediction:
@@ -122,7 +123,32 @@ class Session:
         else:
             with self.interrupt.at_once():
                 answer = self.oracle.answer(query)
+        for earlier, instead in corrections(self.oracle):
+            self.correct(earlier, instead)
+        self.last_asked = t
         return None if answer is None else self.learn(prediction.id, answer)
+
+    def correct(self, query: Query, answer: Reply) -> None:
+        """Put another answer in the place of that to the last question; the image's row stays as it is."""
+        prediction, t = query.prediction, self.last_asked
+        held = self.learner.answered
+        try:
+            before = self.learner.undo(query.id)
+        except QueryError as error:  # its image has left the memory meanwhile
+            self.record.event("not_corrected", id=query.id, t=t, error=str(error))
+            return
+        self.positions[query.id] = t
+        old = None if before is None else self.learner.class_index(before)
+        self.tally.answered -= held - self.learner.answered
+        self.record.event("undone", id=query.id, t=t, answer=old)
+        new = self.learn(query.id, answer)
+        if self.stream.label(t) is None:
+            for label, sign in ((old, -1), (new, 1)):
+                if label is not None:
+                    first = self.learner.order == "ask_first" or label == prediction.index
+                    self.tally.known += sign
+                    self.tally.correct += sign * first
+                    self.tally.hits += sign * (first or label in most_likely(prediction))
 
     def take_late_answers(self) -> int:
         """Learn from answers to earlier questions that have arrived meanwhile; how many."""

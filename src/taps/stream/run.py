@@ -60,7 +60,7 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
             write_json(out / SPEC, spec)
             (out / SUMMARY).unlink(missing_ok=True)  # it tells of a finished run
             reset_peak(clip.device)
-            yield Session(learner, stream, record, record.tally(), _expert(options.oracle, learner))
+            yield Session(learner, stream, record, record.tally(), _expert(options.oracle, learner, dataset))
 
 
 def make_learner(options: RunOptions, clip: Clip, names: Sequence[str]) -> Learner:
@@ -110,11 +110,13 @@ def _make_folder(out: Path) -> None:
         ) from error
 
 
-def _expert(kind: str, learner: Learner) -> Callable[[Oracle], Oracle | None]:
+def _expert(kind: str, learner: Learner, dataset: Dataset) -> Callable[[Oracle], Oracle | None]:
     """Who answers, made from the one who knows the labels of the folder."""
     experts: dict[str, Callable[[Oracle], Oracle | None]] = {
         "folder": lambda truth: truth,
-        "console": lambda truth: Console(learner.classes),
+        "console": lambda truth: Console(
+            learner.classes, picture=dataset.source.read, add_class=learner.add_class
+        ),
         "none": lambda truth: None,
     }
     return experts[kind]
