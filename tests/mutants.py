@@ -93,11 +93,21 @@ def try_again(found: Path) -> None:
 def changed_lines(mutant: str, source: str) -> tuple[str, str]:
     """What a mutant makes of which lines, read from the file in which mutmut keeps a module's mutants."""
     name = mutant.rpartition(".")[2]
-    original = name.rpartition("_")[0] + "_orig"
-    before, after = (functions_of(source)[each] for each in (original, name))
-    apart = list(difflib.ndiff(before.splitlines(), after.replace(name, original).splitlines()))
+    original, plain = name.rpartition("_")[0] + "_orig", function_of(mutant).rpartition(".")[2]
+    before, after = (functions_of(source)[each].replace(each, plain) for each in (original, name))
+    apart = list(difflib.ndiff(before.splitlines(), after.splitlines()))
     old, new = (" ".join(line[2:].strip() for line in apart if line[:2] == sign) for sign in ("- ", "+ "))
     return old, new
+
+
+def function_of(mutant: str) -> str:
+    """Function or Class.method, from the name that mutmut gives a mutant.
+
+    >>> function_of("taps.head.ridge.xǁRidgeǁadd__mutmut_3"), function_of("taps.files.x__part__mutmut_1")
+    ('Ridge.add', '_part')
+    """
+    name = mutant.rpartition(".")[2].rpartition("__mutmut_")[0]
+    return name.removeprefix("x_") if "ǁ" not in name else name.removeprefix("xǁ").replace("ǁ", ".")
 
 
 @functools.cache
@@ -135,7 +145,7 @@ def main(modules: list[str]) -> int:
         for name in alive:
             old, new = changed_lines(name, source)
             if f"`{new}`" not in reasons:
-                unexplained.append(f"{name.split('__mutmut_')[0]}\n  - {old}\n  + {new}")
+                unexplained.append(f"{module}, {function_of(name)}:\n  - {old}\n  + {new}")
     if unexplained:
         print("Survivors without a reason in docs/mutants.md:", *unexplained, sep="\n")
     if low:

@@ -317,3 +317,12 @@ def test_refusals_say_which_sample_and_how_many():
     ):
         with pytest.raises(SettingsError, match=f"^{told}"):
             Buffer(capacity, eviction)
+
+
+def test_chance_begins_at_nought_unless_told_and_ways_to_evict_are_listed():
+    plain, told = Buffer(2, "random"), Buffer(2, "random", seed=0)
+    for id in range(30):
+        assert plain.add(id, id % 3, 0.5, None) == told.add(id, id % 3, 0.5, None)
+    listed = r"choose one of balanced, random, oldest, age_uncertainty\.$"
+    with pytest.raises(SettingsError, match=listed):
+        Buffer(2, "newest")

@@ -321,6 +321,8 @@ def test_a_step_tells_the_feature_and_the_mean_prediction_before_the_update(
     features, mean = literal_views(case, views, judged.chosen)
     assert outcome.chosen.tolist() == judged.chosen
     assert (outcome.feature - features[0]).abs().max() < 1e-9
+    assert outcome.features is not None
+    assert (outcome.features - features).abs().max() < 1e-9
     assert (outcome.ensemble.exp() - mean).abs().max() < 1e-9
     assert outcome.taken.tolist() is not declined
 
