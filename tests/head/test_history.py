@@ -100,3 +100,11 @@ def test_classes_added_later_are_learned_and_older_answers_can_still_be_taken_ba
     for name, array in found[1].head.state().items():  # with a class more, sums are rounded in another order
         np.testing.assert_allclose(found[0].head.state()[name], array, atol=1e-9, err_msg=name)
     assert found[0].head.predict(found[0].examples[39].look).argmax() == 3
+
+
+def test_what_was_thought_of_each_answer_is_saved_with_it():
+    history = told(*stream(10))
+    found = {id: (one.gain, one.doubt) for id, one in copied(history).examples.items()}
+    assert found == {id: (one.gain, one.doubt) for id, one in history.examples.items()}
+    assert len({gain for gain, _ in found.values()}) > 5
+    assert history.remembers(0)
