@@ -52,7 +52,7 @@ def test_any_name_comes_back_from_its_row(tmp_path: Path, name: str) -> None:
         assert [row["path"] for row in csv.DictReader(file)] == [name, "plain.png"]
     data = (tmp_path / PREDICTIONS).read_bytes()
     assert b"\r\n" not in data  # each line ends as text files here do
-    assert data.splitlines()[-1] == b"1,plain.png,bee,,,0.625123,1.23457,0.987654,1,0.012346,"
+    assert data.splitlines()[-1] == b"1,plain.png,bee,,,0.625123,1.23457,0.75,0.987654,1,0.012346,"
     assert b"0.012346,\n" in data or b'"0.012346",""\n' in data
 
 
