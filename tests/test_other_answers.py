@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from taps import Learner
 from taps.clip import Clip
 from taps.errors import ClassNameError, QueryError
+from taps.stream.loop import Session
+from taps.stream.record import Record, read_events
+from taps.stream.tally import Tally
 from taps.types import Answer, PixelArray
 from tests.streams import CLASSES, bits, same_state
 
@@ -142,3 +145,19 @@ def test_any_answers_saved_and_taken_back_go_on_to_the_same_bits(
     said, expected = learner.predict_one(picture(8)), plain.predict_one(picture(8))
     assert bits(said) == bits(expected)
     assert said.reject == expected.reject
+
+
+def test_every_kind_of_answer_is_on_record(tiny: Clip, picture: Picture, tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    session = Session(seen(tiny, picture), None, record, Tally(), positions={0: 10, 3: 13})  # type: ignore[arg-type]
+    given_ = ["ship", Answer(no=("cat", 2), expert="ann"), Answer(none=True), Answer(unknown=True)]
+    assert [session.learn(id, answer) for id, answer in enumerate(given_)] == [2, None, None, None]
+    record.close()
+    assert list(read_events(tmp_path)) == [
+        {"event": "answered", "id": 0, "t": 10, "answer": 2, "label": "ship"},
+        {"event": "answered", "id": 1, "t": None, "no": ["cat", "ship"], "expert": "ann"},
+        {"event": "answered", "id": 2, "t": None, "none": True},
+        {"event": "skipped", "id": 3, "t": 13},
+    ]
+    assert session.tally.answered == 3
+    assert session.learner.summary()["skipped"] == 1
