@@ -36,6 +36,12 @@ def serve(
     max_pixels: Annotated[int, typer.Option(help="Pixels an image may have.")] = 20_000_000,
     rate: Annotated[float, typer.Option(help="Requests a second for each token.")] = 200.0,
     queue: Annotated[int, typer.Option(help="Requests that may wait for one stream.")] = 32,
+    label_studio: Annotated[
+        str | None, typer.Option(metavar="URL", help="A Label Studio whose projects use /label-studio here.")
+    ] = None,
+    label_studio_token: Annotated[
+        str, typer.Option(envvar="LABEL_STUDIO_API_KEY", help="Its access token, to fetch images.")
+    ] = "",
     workers: Annotated[int, typer.Option(help="One, always: a learner has one owner.")] = 1,
 ) -> None:
     """Serve predictions over HTTP; uncertain images wait for an expert, the model learns from the answers.
@@ -59,14 +65,18 @@ def serve(
     opened = Store(store, files)
 
     from taps.clip import load_clip
+    from taps.serve.labelstudio import LabelStudio
     from taps.serve.run import make_server
     from taps.serve.service import Service
 
     clip = load_clip(model, pretrained=pretrained, device=device)
+    studio = LabelStudio(label_studio, label_studio_token) if label_studio else None
     # Uvicorn stops by itself at SIGTERM and then sends it once more: by then there are learners to save.
     signal.signal(signal.SIGTERM, lambda *_: None)
     with Service(opened, clip, queue=queue) as service:
-        make_server(service, host=host, port=port, limits=limits, hosts=allowed_host, ready=_say).run()
+        make_server(
+            service, host=host, port=port, limits=limits, hosts=allowed_host, studio=studio, ready=_say
+        ).run()
 
 
 def _say(url: str) -> None:

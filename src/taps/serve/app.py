@@ -22,6 +22,7 @@ from taps.serve.routes import (
     export,
     health,
     labelling,
+    labelstudio,
     pages,
     predict,
     queries,
@@ -64,7 +65,7 @@ def make_app(state: State) -> FastAPI:
     app.state.taps = state
     # A form is held in memory, as a body is; nothing is written outside the store.
     MultiPartParser.spool_max_size = state.limits.body
-    for room in (streams, predict, queries, labelling, export, events, access, health, pages):
+    for room in (streams, predict, queries, labelling, export, events, access, health, pages, labelstudio):
         app.include_router(room.router)
     app.add_exception_handler(TapsError, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse_fields)

@@ -11,6 +11,7 @@ import uvicorn
 
 from taps.errors import SettingsError
 from taps.serve.app import make_app
+from taps.serve.labelstudio import LabelStudio
 from taps.serve.limits import Limits
 from taps.serve.service import Service
 from taps.serve.state import State
@@ -79,6 +80,7 @@ def make_server(
     port: int = 8000,
     limits: Limits | None = None,
     hosts: list[str] | None = None,
+    studio: LabelStudio | None = None,
     ready: Callable[[str], None] = lambda url: None,
 ) -> Server:
     """A server for an open service; `run()` serves until SIGTERM or SIGINT.
@@ -89,11 +91,12 @@ def make_server(
         port: 0 for any that is free.
         limits: What one request, token or stream may take.
         hosts: Further names the service is called by.
+        studio: The Label Studio whose projects are served.
         ready: Called with the URL once requests are answered.
     """
     tokens = Tokens(service.store)
     check_exposure(host, tokens)
-    state = State(service, tokens, limits or Limits(), allowed_hosts(host, hosts or []))
+    state = State(service, tokens, limits or Limits(), allowed_hosts(host, hosts or []), studio=studio)
     config = uvicorn.Config(
         make_app(state),
         host=host,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from fastapi import Request
 
+from taps.serve.labelstudio import LabelStudio
 from taps.serve.leases import Leases
 from taps.serve.limits import Limits, Places, Rates
 from taps.serve.metrics import Metrics
@@ -24,6 +25,7 @@ class State:
     hosts: tuple[str, ...] = ()  # names this service is called by; empty: any
     metrics: Metrics = field(default_factory=Metrics)
     leases: Leases = field(default_factory=Leases)
+    studio: LabelStudio | None = None
     looks: SecondLooks = field(default_factory=SecondLooks)
     rates: Rates = field(init=False)
     uploads: Places = field(init=False)

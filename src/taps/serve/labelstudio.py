@@ -1,0 +1,150 @@
+"""Label Studio's tasks as images of a stream: its projects, their images, their annotations."""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+from xml.etree import ElementTree
+
+from taps.serve.errors import ConflictError, ForbiddenError, UnusableError
+from taps.serve.limits import Limits, check_image
+from taps.serve.live import Live, Outcome
+from taps.serve.records import Row
+from taps.serve.service import Beginning, Service
+
+log = logging.getLogger("taps.serve")
+
+WHO = "label-studio"
+METHOD, SETTINGS = "zero_shot+", {"ask_by": "margin", "recent": 1000}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a project's labelling configuration says: which control sets the class of which image."""
+
+    control: str
+    object: str
+    value: str
+    classes: list[str]
+
+
+@dataclass
+class LabelStudio:
+    """One Label Studio whose projects are served; images are fetched from there and nowhere else.
+
+    Attributes:
+        url: Where it is.
+        token: Its access token; the one it sends with /setup unless given.
+        hosts: Other hosts (with port) that images may come from; they get no token.
+    """
+
+    url: str
+    token: str = ""
+    hosts: tuple[str, ...] = ()
+    configs: dict[str, Config] = field(default_factory=dict)
+
+    def fetch(self, address: str, limits: Limits) -> bytes:
+        """The image of a task. Redirects are not followed: they could lead anywhere."""
+        import httpx
+
+        target = urljoin(self.url.rstrip("/") + "/", address)
+        home, there = urlsplit(self.url), urlsplit(target)
+        at_home = (home.scheme, home.netloc) == (there.scheme, there.netloc)
+        if not at_home and not (there.scheme in ("http", "https") and there.netloc in self.hosts):
+            raise ForbiddenError(f"Images are taken from {home.netloc} alone, not from {there.netloc!r}.")
+        headers = {"Authorization": f"Token {self.token}"} if at_home and self.token else {}
+        data = bytearray()
+        with httpx.stream("GET", target, headers=headers, timeout=30) as response:
+            if response.status_code != 200:
+                raise UnusableError(f"{there.path} could not be fetched: status {response.status_code}.")
+            for part in response.iter_bytes():
+                data += part
+                if len(data) > limits.body:
+                    raise UnusableError(f"{there.path} is over {limits.body:,} bytes.")
+        check_image(bytes(data), limits)
+        return bytes(data)
+
+    def stream(self, service: Service, project: str, config: str) -> str:
+        """The stream of a project, begun where there is none; classes that were added there are added."""
+        name = stream_of(project)
+        self.configs[name] = found = read_config(config)
+        if name not in service.owners:
+            service.create(Beginning(name, found.classes, METHOD, dict(SETTINGS), 0, None, 0.0), WHO)
+        known = service.send(name, lambda live: live.summary()["classes"]).result()
+        if new := [each for each in found.classes if each not in known]:
+            service.send(name, lambda live: live.add_classes(new, WHO)).result()
+        return name
+
+    def predict(self, service: Service, name: str, task: dict[str, Any], limits: Limits) -> dict[str, Any]:
+        """A prediction in Label Studio's form."""
+        config = self.configs[name]
+        data = self.fetch(str(task["data"][config.value]), limits)
+        outcome = self._see(service, name, task, data)
+        label, probability = outcome.row.label, outcome.row.top[0][1]
+        if outcome.repeated:
+            said = service.send(name, partial(Live.look_again, row=outcome.row, data=data)).result()
+            label, probability = said.label, float(said.probs[said.index])
+        value = {"choices": [label]}
+        result = {"from_name": config.control, "to_name": config.object, "type": "choices", "value": value}
+        return {"result": [result], "score": probability, "model_version": name}
+
+    def learn(self, service: Service, name: str, task: dict[str, Any], label: str, limits: Limits) -> Row:
+        """Teach the learner what an annotation says."""
+        data = self.fetch(str(task["data"][self.configs[name].value]), limits)
+        row = self._see(service, name, task, data).row
+        try:
+            return self._label(service, name, row.id, label)
+        except ConflictError:  # seen too long ago to be held: it is looked at anew
+            row = self._see(service, name, task, data, more=f":{uuid.uuid4().hex[:8]}").row
+            return self._label(service, name, row.id, label)
+
+    def _see(self, service: Service, name: str, task: dict[str, Any], data: bytes, more: str = "") -> Outcome:
+        called = f"task {task['id']}"
+        act = partial(Live.predict, data=data, name=called, who=WHO, key=f"{WHO}:{task['id']}{more}")
+        return service.send(name, act).result()
+
+    def _label(self, service: Service, name: str, id: int, label: str) -> Row:
+        act = partial(Live.label, id=id, label=label, who=WHO, unasked=True)
+        return service.send(name, act).result().row
+
+
+def stream_of(project: object) -> str:
+    """The stream of a project, from its number; Label Studio also sends "number.time".
+
+    >>> stream_of(7), stream_of("7.1700000000")
+    ('label-studio-7', 'label-studio-7')
+    """
+    number = str(project).partition(".")[0]
+    if not re.fullmatch(r"[0-9]{1,12}", number):
+        raise UnusableError(f"{project!r} is not the number of a project.")
+    return f"label-studio-{number}"
+
+
+def read_config(text: str) -> Config:
+    """The first <Choices> of a labelling configuration, and the <Image> it is about."""
+    if "<!" in text.replace("<!--", ""):
+        raise UnusableError("A labelling configuration with a document type is not taken.")
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise UnusableError(f"The labelling configuration cannot be read: {error}.") from None
+    images = {each.get("name"): (each.get("value") or "").lstrip("$") for each in root.iter("Image")}
+    for choices in root.iter("Choices"):
+        value = images.get(choices.get("toName"))
+        classes = [each.get("value") or "" for each in choices.iter("Choice")]
+        if value and len(classes) > 1 and all(classes):
+            return Config(choices.get("name") or "", choices.get("toName") or "", value, classes)
+    raise UnusableError("The project needs <Choices> of two classes or more for an <Image>.")
+
+
+def label_of(annotation: dict[str, Any], control: str) -> str | None:
+    """The class an annotation names."""
+    for result in annotation.get("result") or []:
+        if result.get("from_name") == control and (choices := result.get("value", {}).get("choices")):
+            return str(choices[0])
+    return None

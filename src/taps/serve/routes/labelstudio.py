@@ -1,0 +1,111 @@
+"""Label Studio's ML-backend protocol: /health, /setup, /predict, /webhook under /label-studio."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from typing import Annotated, Any
+
+from fastapi import APIRouter, BackgroundTasks, Body, Depends, Request
+from fastapi.concurrency import run_in_threadpool
+
+from taps.errors import TapsError
+from taps.serve.errors import ForbiddenError, NotFoundError, SignInError
+from taps.serve.labelstudio import LabelStudio, label_of, stream_of
+from taps.serve.state import State, state_of
+
+log = logging.getLogger("taps.serve")
+
+TEACHING = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED")
+
+
+async def allowed(request: Request) -> None:
+    """An admin token for all streams: as bearer, or as the password of basic authentication."""
+    tokens = state_of(request).tokens
+    if not await run_in_threadpool(tokens.any):
+        return
+    scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "basic":
+        try:
+            secret = base64.b64decode(secret, validate=True).decode().partition(":")[2]
+        except ValueError:
+            secret = ""
+    elif scheme.lower() != "bearer":
+        raise SignInError("A token is needed, as bearer or as the password of basic authentication.")
+    token = await run_in_threadpool(tokens.check, secret.strip())
+    if token.parent is not None or not token.may("admin", None):
+        raise ForbiddenError("This needs a token with the role admin for every stream.")
+
+
+router = APIRouter(prefix="/label-studio", include_in_schema=False, dependencies=[Depends(allowed)])
+
+Sent = Annotated[dict[str, Any], Body()]
+
+
+@router.get("/health")
+async def health() -> dict[str, str]:
+    """It is there."""
+    return {"status": "UP", "model_class": "TAPS"}
+
+
+@router.post("/setup")
+async def setup(body: Sent, request: Request) -> dict[str, str]:
+    """A project is connected: its stream is begun, its access token kept in memory."""
+    state, studio = _studio(request)
+    studio.token = studio.token or str(body.get("access_token") or "")
+    name = await run_in_threadpool(
+        studio.stream, state.service, str(body.get("project")), str(body.get("schema"))
+    )
+    return {"model_version": name}
+
+
+@router.post("/predict")
+async def predict(body: Sent, request: Request) -> dict[str, Any]:
+    """Predictions for some tasks, in their order; one that cannot be fetched or read has no result."""
+    state, studio = _studio(request)
+
+    def work() -> list[dict[str, Any]]:
+        name = studio.stream(state.service, str(body.get("project")), str(body.get("label_config")))
+        return [_one(state, studio, name, task) for task in body.get("tasks") or []]
+
+    return {"results": await run_in_threadpool(work)}
+
+
+@router.post("/webhook", status_code=202)
+async def webhook(body: Sent, request: Request, after: BackgroundTasks) -> dict[str, str]:
+    """An annotation: answered at once, learnt afterwards."""
+    state, studio = _studio(request)
+    if body.get("action") not in TEACHING:
+        return {"status": "ignored"}
+    project = body.get("project") or {}
+    name = stream_of(project.get("id"))
+    if name not in studio.configs:
+        config = str(project.get("label_config"))
+        await run_in_threadpool(studio.stream, state.service, str(project.get("id")), config)
+    label = label_of(body.get("annotation") or {}, studio.configs[name].control)
+    if label is None:
+        return {"status": "ignored"}
+    after.add_task(_learn, state, studio, name, body.get("task") or {}, label)
+    return {"status": "taken"}
+
+
+def _one(state: State, studio: LabelStudio, name: str, task: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return studio.predict(state.service, name, task, state.limits)
+    except (TapsError, OSError, KeyError) as error:
+        log.warning(f"Task {task.get('id')} has no prediction: {error}", extra={"stream": name})
+        return {"result": [], "score": 0.0}
+
+
+def _learn(state: State, studio: LabelStudio, name: str, task: dict[str, Any], label: str) -> None:
+    try:
+        studio.learn(state.service, name, task, label, state.limits)
+    except (TapsError, OSError, KeyError) as error:
+        log.error(f"The annotation of task {task.get('id')} was not learnt: {error}", extra={"stream": name})
+
+
+def _studio(request: Request) -> tuple[State, LabelStudio]:
+    state = state_of(request)
+    if state.studio is None:
+        raise NotFoundError("No Label Studio is named here; start with `taps serve --label-studio URL`.")
+    return state, state.studio

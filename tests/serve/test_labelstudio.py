@@ -1,0 +1,139 @@
+"""Label Studio's requests, as it sends them, against a small server that plays its file storage."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from fastapi.testclient import TestClient
+
+from taps.serve.errors import ForbiddenError, UnusableError
+from taps.serve.labelstudio import LabelStudio, read_config
+from taps.serve.limits import Limits
+from taps.serve.service import Service
+from tests.serve.conftest import client_of, png
+
+CONFIG = """<View>
+  <Image name="image" value="$photo"/>
+  <Choices name="kind" toName="image">
+    <Choice value="cat"/><Choice value="dog"/><Choice value="ship"/></Choices>
+</View>"""
+L = "/label-studio"
+SETUP = {
+    "project": "3.1731700000", "schema": CONFIG, "hostname": "http://localhost:8080",
+    "access_token": "secret", "extra_params": None,
+}  # fmt: skip
+
+
+class Files(BaseHTTPRequestHandler):
+    """/data/upload/3/N.png is picture N, for those who have the token; /away leads elsewhere."""
+
+    seen: list[str | None]
+
+    def do_GET(self) -> None:
+        self.seen.append(self.headers["Authorization"])
+        if self.path == "/away":
+            self.send_response(302)
+            self.send_header("Location", "http://127.0.0.1:9/")
+            self.end_headers()
+            return
+        fine = self.headers["Authorization"] == "Token secret"
+        self.send_response(200 if fine else 401)
+        self.end_headers()
+        if fine:
+            self.wfile.write(png(int(self.path.rpartition("/")[2].removesuffix(".png"))))
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def studio() -> Iterator[LabelStudio]:
+    Files.seen = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), Files) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield LabelStudio(f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def http(service: Service, studio: LabelStudio) -> Iterator[TestClient]:
+    yield from client_of(service, studio=studio)
+
+
+def task(id: int, photo: str | None = None) -> dict[str, object]:
+    return {"id": id, "data": {"photo": photo or f"/data/upload/3/{id}.png"}}
+
+
+def predict(http: TestClient, *tasks: dict[str, object]) -> list[dict]:
+    body = {
+        "tasks": list(tasks), "project": "3.1731700000", "label_config": CONFIG,
+        "params": {"login": None, "password": None, "context": None},
+    }  # fmt: skip
+    answer = http.post(f"{L}/predict", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["results"]
+
+
+def annotated(id: int, label: str, action: str = "ANNOTATION_CREATED") -> dict[str, object]:
+    value = {"from_name": "kind", "to_name": "image", "type": "choices", "value": {"choices": [label]}}
+    return {
+        "action": action, "project": {"id": 3, "label_config": CONFIG}, "task": task(id),
+        "annotation": {"id": 9, "result": [value]},
+    }  # fmt: skip
+
+
+def test_a_project_is_predicted_and_teaches(http: TestClient, service: Service) -> None:
+    assert http.get(f"{L}/health").json()["status"] == "UP"
+    assert http.post(f"{L}/setup", json=SETUP).json() == {"model_version": "label-studio-3"}
+    first, second = predict(http, task(1), task(2))
+    assert first["result"][0]["from_name"] == "kind"
+    assert first["result"][0]["value"]["choices"][0] in ("cat", "dog", "ship")
+    assert 1 / 3 <= first["score"] <= 1
+    assert http.post(f"{L}/webhook", json=annotated(1, "ship")).status_code == 202
+    assert http.post(f"{L}/webhook", json=annotated(5, "dog")).status_code == 202  # never predicted before
+    answers = {
+        row["name"]: row["answer"] for row in http.get("/v1/streams/label-studio-3/predictions").json()
+    }
+    assert answers == {"task 1": "ship", "task 2": None, "task 5": "dog"}
+    http.post(f"{L}/webhook", json=annotated(1, "cat", "ANNOTATION_UPDATED"))
+    assert http.get("/v1/streams/label-studio-3/predictions/0").json()["answer"] == "cat"
+    assert service.owner("label-studio-3").live.keeper.learner().answered == 2
+    (again,) = predict(http, task(2))
+    assert again["score"] != second["score"]  # what was learnt counts for tasks seen before
+    assert service.owner("label-studio-3").live.keeper.learner().seen == 3
+    assert http.post(f"{L}/webhook", json={"action": "PROJECT_UPDATED"}).json() == {"status": "ignored"}
+
+
+def test_images_come_from_there_and_nowhere_else(http: TestClient, studio: LabelStudio) -> None:
+    http.post(f"{L}/setup", json=SETUP)
+    for address in ("http://127.0.0.1:9/x.png", "file:///etc/passwd", "//elsewhere/1.png", "/away"):
+        assert predict(http, task(1, address)) == [{"result": [], "score": 0.0}]
+    with pytest.raises(ForbiddenError, match="alone"):
+        studio.fetch("http://169.254.169.254/latest", Limits())
+    other = LabelStudio("http://127.0.0.1:9", "secret", hosts=(studio.url.removeprefix("http://"),))
+    with pytest.raises(UnusableError, match="status 401"):  # allowed, and not given the token
+        other.fetch(f"{studio.url}/1.png", Limits())
+    assert Files.seen[-1] is None
+
+
+def test_tokens_count_here_too(http: TestClient) -> None:
+    tokens = http.app.state.taps.tokens  # type: ignore[attr-defined]
+    _, secret = tokens.create("studio", ("admin",))
+    _, weak = tokens.create("expert", ("label",))
+    assert http.get(f"{L}/health").status_code == 401
+    assert http.get(f"{L}/health", auth=("taps", weak)).status_code == 403
+    assert http.get(f"{L}/health", auth=("taps", secret)).status_code == 200
+    broken = {"Authorization": "Basic " + base64.b64encode(b"\xff").decode()}
+    assert http.get(f"{L}/health", headers=broken).status_code == 401
+
+
+@pytest.mark.parametrize("text", ["<View/>", "<View", '<!DOCTYPE x [<!ENTITY a "b">]><View/>', ""])
+def test_configurations_that_make_no_sense(text: str) -> None:
+    with pytest.raises(UnusableError):
+        read_config(text)
