@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types contract docs parity chaos mutants bench clean release-check
+.PHONY: demo test lint types contract docs parity chaos labelstudio mutants bench clean release-check
 
 demo: $(STAMP)
 	$(BIN)/taps demo
@@ -30,6 +30,12 @@ parity: $(STAMP)
 
 chaos: $(STAMP)
 	$(BIN)/python -m pytest -m slow tests/chaos
+
+# Installs the real Label Studio into a folder of its own, and drives it end to end on loopback.
+labelstudio: $(STAMP)
+	$(PYTHON) -m venv $(VENV)-labelstudio
+	$(VENV)-labelstudio/bin/python -m pip install --quiet --disable-pip-version-check label-studio
+	TAPS_LABEL_STUDIO=$(CURDIR)/$(VENV)-labelstudio/bin/label-studio $(BIN)/python -m pytest -m slow tests/labelstudio
 
 # An hour or more: plants small bugs one by one; `make mutants MODULES="head/ridge head/mixture"` for some modules.
 mutants: $(STAMP)

@@ -7,6 +7,7 @@ export class Refused extends Error {
   }
 }
 
+const PATIENCE = 15_000; // milliseconds
 let csrf = "";
 
 // Throws Refused where the service says no, and TypeError where it cannot be reached.
@@ -15,6 +16,7 @@ export async function request(method, path, body, headers = {}) {
   if (body !== undefined) sent["Content-Type"] = "application/json";
   if (method !== "GET" && csrf) sent["X-CSRF-Token"] = csrf;
   const options = { method, headers: sent, credentials: "same-origin", keepalive: method !== "GET" };
+  options.signal = AbortSignal.timeout(PATIENCE); // a connection that died may never say so
   if (body !== undefined) options.body = JSON.stringify(body);
   const response = await fetch(path, options);
   const data = await response.json().catch(() => null);
