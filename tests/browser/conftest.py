@@ -26,11 +26,9 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def site(tiny: Clip, tmp_path: Path) -> Iterator[Site]:
-    with Service(Store(str(tmp_path / "store")), tiny) as service:
-        made = Site(service)
-        made.start()
-        yield made
-        made.stop()
+    made = Site(lambda: Service(Store(str(tmp_path / "store")), tiny))
+    yield made
+    made.stop()
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +43,20 @@ def browsing() -> Iterator[Browser]:
 
 
 class Site:
-    """A service that can be taken off the network and put back under the same address."""
+    """A service that can be stopped and started again under the same address, with the same store."""
 
-    def __init__(self, service: Service) -> None:
-        self.service, self.url, self._server = service, "", None
+    def __init__(self, make: Callable[[], Service]) -> None:
+        self.make, self.url = make, ""
+        self.start()
 
     def start(self) -> None:
         port = int(self.url.rpartition(":")[2]) if self.url else 0
-        self._server = serving(self.service, port=port)
-        self.url = self._server.__enter__()
+        self._stack = ExitStack()
+        self.service = self._stack.enter_context(self.make())
+        self.url = self._stack.enter_context(serving(self.service, port=port))
 
     def stop(self) -> None:
-        if self._server is not None:
-            self._server.__exit__(None, None, None)
-            self._server = None
+        self._stack.close()
 
     def create(self, name: str = "pets", **changes: Any) -> None:
         values: dict[str, Any] = {"classes": CLASSES, "method": "taps", "settings": ALWAYS, "seed": 1}

@@ -151,7 +151,6 @@ def test_answers_survive_a_lost_connection(site: Site, page: Any) -> None:
     second = shown(page)
     act_and_wait(page, lambda: page.keyboard.press("2"))
     page.wait_for_selector("text=Not saved yet")
-    assert site.answers() == {}
     site.start()
     page.wait_for_selector("text=Live")
     page.wait_for_function("() => document.querySelector('#alert').textContent === ''")
