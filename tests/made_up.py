@@ -66,7 +66,8 @@ def _write_run(
             writer.writerow(
                 (
                     *(t, f"{name}/{order[t]}.jpg", name if correct[t] else "class x", name, correct[t]),
-                    *(f"{probability[t]:.6g}", f"{entropy[t]:.6g}", f"{threshold[t]:.6g}", int(asked[t])),
+                    *(f"{probability[t]:.6g}", f"{entropy[t]:.6g}", f"{entropy[t]:.6g}"),
+                    *(f"{threshold[t]:.6g}", int(asked[t])),
                     *(
                         f"{TIME.get(method, 0.1) * rng.lognormal(0, 0.1):.6f}",
                         int(correct[t] or rng.random() < 0.5),

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 BINS = 15
-OLD_COLUMNS = ("t", "key", *COLUMNS[2:])  # as `taps eval` wrote them once
+# As `taps eval` wrote them once.
+OLD_COLUMNS = ("t", "key", *(name for name in COLUMNS[2:] if name != "score"))
 NUMBERS = ("correct", "top5", "probability", "entropy", "threshold", "asked", "seconds")
 
 
@@ -69,8 +70,8 @@ def read_run(folder: Path) -> Run:
     if not rows or tuple(rows[0]) not in (COLUMNS, OLD_COLUMNS):
         raise DataError(f"{path} does not begin with {','.join(COLUMNS)}; it was not made by `taps eval`.")
     try:
-        columns = list(zip(*rows[1:], strict=True)) or [()] * len(COLUMNS)
-        named = dict(zip(COLUMNS, columns, strict=True))
+        columns = list(zip(*rows[1:], strict=True)) or [()] * len(rows[0])
+        named = dict(zip(["path" if name == "key" else name for name in rows[0]], columns, strict=True))
         numbers = {name: np.array(named[name], dtype=np.float64) for name in NUMBERS}
     except ValueError as error:
         raise DataError(f"{path} is damaged ({error}); remove its folder and run with --resume.") from error
