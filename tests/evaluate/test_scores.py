@@ -67,13 +67,13 @@ def test_a_row_is_read_off_the_csv(tmp_path: Path) -> None:
     assert row["n"] == 40
     assert row["broken"] == 1
     assert row["top1"] == sum(int(line[4]) for line in lines) / 40
-    assert row["top5"] == sum(int(line[10]) for line in lines) / 40
-    seconds = sorted(float(line[9]) for line in lines)
+    assert row["top5"] == sum(int(line[11]) for line in lines) / 40
+    seconds = sorted(float(line[10]) for line in lines)
     assert row["ms_p50"] == pytest.approx(500 * (seconds[19] + seconds[20]))
     assert row["rate"] == 0.1
     assert row["buffer_fill"] == 3
     assert row["overhead"] == pytest.approx(0.05)
-    assert answers_at(folder) == [i for i, line in enumerate(lines) if line[8] == "1"]
+    assert answers_at(folder) == [i for i, line in enumerate(lines) if line[9] == "1"]
 
 
 def test_a_line_cut_by_a_kill_is_left_out(tmp_path: Path) -> None:
