@@ -14,9 +14,19 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
-FILES = ("adapt/test_graphs", "kernels/test_cuda", "images/test_views")
+FILES = ("adapt/test_graphs", "kernels/test_cuda", "images/test_views", "methods/test_cuda", "test_learner")
 # Warnings are errors in the repository; those of another version of torch say nothing about it.
-OPTIONS = ("-q", "--maxfail=8", "-k", "cuda", "-W", "ignore", "--tb=short", "-p", "no:cacheprovider")
+OPTIONS = (
+    "-q",
+    "--maxfail=8",
+    "-k",
+    "cuda or host_memory",
+    "-W",
+    "ignore",
+    "--tb=short",
+    "-p",
+    "no:cacheprovider",
+)
 
 
 def run_pytest(seconds: int) -> dict[str, Any]:
