@@ -13,8 +13,8 @@ from torch import Tensor
 
 import taps.adapt.step
 from taps.adapt.gradient import Point
-from taps.adapt.graphs import static_buffers
-from taps.adapt.graphs.capture import CudaCapture, overwrite
+from taps.adapt.graphs import features, static_buffers
+from taps.adapt.graphs.capture import CudaCapture, GraphCapture, overwrite
 from taps.adapt.graphs.engine import Engine
 from taps.adapt.graphs.side_stream import Seen
 from taps.adapt.memory import ReplayItem
@@ -26,6 +26,7 @@ from taps.errors import SettingsError
 from taps.methods.settings import AskSettings, TuneSettings
 from taps.methods.tuner import Tuner
 from taps.prompts import Prompts, coop, maple
+from taps.prompts.classify import text_classifier
 
 CLASSES = ("cat", "dog", "a very long hairy caterpillar", "fire truck", "aeroplane", "oak")
 LABELS = (0, 3, 2, 2, 4)
@@ -383,3 +384,58 @@ def test_on_cuda_float32_equals_the_published_way(reset: str) -> None:
     assert output.entropy == pytest.approx(float(expected.entropy), rel=1e-4)
     # The update goes by the gradient's sign, so a component near zero may fall to the other side.
     assert far(output.probs, torch.softmax(expected.logits, dim=-1)) < 1e-3
+
+
+def captured_features(monkeypatch: pytest.MonkeyPatch, graphs: GraphCapture) -> Clip:
+    monkeypatch.setattr(features, "_capture_of", lambda device: graphs)
+    return load_clip("tiny")
+
+
+@pytest.mark.parametrize("prompts", [False, True])
+def test_captured_features_are_the_plain_ones(monkeypatch: pytest.MonkeyPatch, prompts: bool) -> None:
+    graphs = RerunCapture()
+    clip = captured_features(monkeypatch, graphs)
+    classifier = text_classifier(clip, CLASSES, "a photo of a {}.")
+    generator, width = torch.Generator().manual_seed(3), clip.config.vision.width
+    kept = []
+    for seed, count in enumerate((4, 4, 1, 4)):
+        views = random_pixels(clip, count, seed=seed)
+        vision = torch.randn(1, 2, width, generator=generator) if prompts else None
+        plain = classifier.image(clip.preprocess(views), vision)
+        kept.append((features.frozen_features(classifier, views, vision), plain))
+    assert graphs.captured == 2  # one for each number of views
+    for captured, plain in kept:  # a replay does not touch what was given out before
+        assert torch.equal(captured, plain)
+
+
+def test_features_are_captured_anew_when_the_weights_lie_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = RerunCapture()
+    clip = captured_features(monkeypatch, graphs)
+    for dtype in (torch.float32, torch.float64):
+        classifier = text_classifier(clip.to(dtype), CLASSES, "a photo of a {}.")
+        views = random_pixels(clip, 2, seed=0)
+        assert torch.equal(
+            features.frozen_features(classifier, views), classifier.image(clip.preprocess(views), None)
+        )
+    assert graphs.captured == 2
+
+
+def test_a_few_graphs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    clip = captured_features(monkeypatch, RerunCapture())
+    classifier = text_classifier(clip, CLASSES, "a photo of a {}.")
+    for count in range(1, features.SHAPES + 3):
+        features.frozen_features(classifier, random_pixels(clip, count, seed=0))
+    assert len(features._models[clip].captured) == features.SHAPES
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_on_cuda_captured_features_are_the_eager_ones(dtype: torch.dtype) -> None:
+    clip = narrow_clip(torch.float32).to(device="cuda", dtype=dtype)
+    classifier = text_classifier(clip, CLASSES, "a photo of a {}.")
+    for seed, count in enumerate((8, 8, 1, 8)):
+        views = random_pixels(clip, count, seed=seed).cuda()
+        plain = classifier.image(clip.preprocess(views), None)
+        captured = features.frozen_features(classifier, views)
+        assert far(captured, plain) < (1e-5 if dtype == torch.float32 else 2e-2)
+    assert len(features._models[clip].captured) == 2

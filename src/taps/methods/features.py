@@ -12,6 +12,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from taps.adapt.graphs.features import frozen_features
 from taps.adapt.losses import mean_entropy, mean_log_probs, select_confident
 from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
@@ -101,7 +102,7 @@ class FeatureMethod(Method):
         )
 
     def see(self, views: Tensor) -> Seen:
-        features = self.classifier.image(self.classifier.clip.preprocess(views), None)
+        features = frozen_features(self.classifier, views)
         logits = self.logits(features)
         fraction = self.settings.fraction if isinstance(self.settings, ViewSettings) else 1.0
         chosen = select_confident(logits, fraction)

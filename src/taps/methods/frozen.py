@@ -11,6 +11,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from taps.adapt.graphs.features import frozen_features
 from taps.adapt.losses import mean_entropy
 from taps.clip import Clip
 from taps.errors import SettingsError
@@ -73,7 +74,7 @@ class Frozen(Method):
 
     @torch.no_grad()
     def predict(self, views: Tensor) -> MethodOutput:
-        features = self.classifier.image(self.classifier.clip.preprocess(views), self.vision)
+        features = frozen_features(self.classifier, views, self.vision)
         text = self.text
         if text is None:  # the context follows the image, whatever its views show
             text, _ = class_features(self.classifier, self.parameters, features[0])
