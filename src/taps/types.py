@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float32]
 PixelArray = NDArray[np.uint8]
 """A decoded image: height × width × 3, RGB, 8 bits."""
+OUTSIDE = -1
+"""The label of an image that is known to be of none of the classes."""
 
 
 @dataclass(frozen=True)

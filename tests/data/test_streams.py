@@ -21,7 +21,9 @@ from taps.data import (
     subset_classes,
 )
 from taps.data.sources import FolderSource
-from taps.errors import DataError
+from taps.data.streams import ordered
+from taps.errors import DataError, SettingsError
+from taps.types import OUTSIDE
 
 
 def made(labels: list[int], classes: int = 4, domains: str = "") -> Dataset:
@@ -47,6 +49,56 @@ def test_class_by_class(labels: list[int], seed: int) -> None:
     seen = [labels[i] for i in order]
     changes = sum(a != b for a, b in pairwise(seen))
     assert changes == len(set(labels)) - 1
+
+
+@given(
+    st.lists(st.integers(-1, 3), min_size=1, max_size=60).filter(lambda labels: max(labels) >= 0),
+    st.sampled_from(["shuffled", "by_class", "dirichlet:0.1", "dirichlet:5"]),
+    st.integers(0, 99),
+    st.integers(1, 70),
+)
+def test_orders_by_name_hold_every_image_once_and_count_changes(
+    labels: list[int], kind: str, seed: int, limit: int
+) -> None:
+    if all(labels[i] == OUTSIDE for i in stream_order(len(labels), seed, limit)):
+        return
+    order, phase = ordered(made(labels), kind, seed, limit)
+    assert sorted(order.tolist()) == sorted(stream_order(len(labels), seed, limit).tolist())
+    assert phase[0] == 0
+    assert set(np.diff(phase).tolist()) <= {0, 1}
+    if kind == "by_class":  # one class a phase, images of none anywhere
+        for p in range(phase[-1] + 1):
+            assert len({labels[i] for i in order[phase == p]} - {OUTSIDE}) == 1
+    elif kind == "shuffled":
+        assert not phase.any()
+
+
+def test_shares_change_the_more_the_lower_the_concentration() -> None:
+    data = made([i % 4 for i in range(400)])
+    spread = {}
+    for kind in ("dirichlet:0.05", "dirichlet:100"):
+        order, phase = ordered(data, kind, seed=1)
+        shares = [
+            np.bincount([data.samples[i].label or 0 for i in order[phase == p]], minlength=4)
+            for p in range(phase[-1] + 1)
+        ]
+        spread[kind] = np.mean([share.max() / share.sum() for share in shares])
+    assert spread["dirichlet:0.05"] > 0.7
+    assert spread["dirichlet:100"] < 0.45
+
+
+@pytest.mark.parametrize("kind", ["sorted", "by_class:2", "dirichlet:0", "dirichlet:x", "dirichlet:inf"])
+def test_unknown_orders_are_refused(kind: str) -> None:
+    with pytest.raises(SettingsError, match=kind):
+        ordered(made([0, 1]), kind, 0)
+
+
+def test_domains_are_phases_and_a_limit_keeps_all_of_them() -> None:
+    data = made([0, 1] * 50, domains="abcd" * 25)
+    order, phase = ordered(data, "by_domain", seed=2, limit=40)
+    assert [data.samples[i].domain for i in order] == sorted(data.samples[i].domain for i in order)
+    assert len(order) == 40
+    assert phase[-1] == 3
 
 
 def test_domain_after_domain() -> None:

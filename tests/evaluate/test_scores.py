@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taps.errors import DataError
-from taps.evaluate.scores import answers_at, bins_of, calibration_error, overhead, read_run, score
+from taps.evaluate.metrics import bins_of, calibration_error
+from taps.evaluate.scores import answers_at, overhead, read_run, score
 from taps.stream.tally import Tally
 from tests.made_up import made_up_folder
 

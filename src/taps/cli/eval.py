@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from taps.cli.options import parse_list, with_options
+from taps.evaluate.measures import SHORT, Measure, find_measures
 from taps.evaluate.options import Execution, Setup
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -27,6 +28,10 @@ def evaluate_command(
     baselines: Annotated[
         bool, typer.Option(help="Add zero_shot, source and view_ensemble to the methods.")
     ] = True,
+    measures: Annotated[
+        str,
+        typer.Option(help="Columns of the table, separated by commas, or all; results.json has every one."),
+    ] = ",".join(SHORT),
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
 ) -> None:
     """Measure methods on streams: predict, commit the prediction, only then look at the label.
@@ -39,6 +44,7 @@ def evaluate_command(
     from taps.evaluate import plan
     from taps.evaluate.jobs import ModelSpec
 
+    columns = find_measures(parse_list(measures))
     names = parse_list(method)
     if baselines:
         trained = plan.has_prompts(ModelSpec(setup.model, setup.pretrained), setup.prompts)
@@ -49,7 +55,7 @@ def evaluate_command(
     if as_json:
         print(json.dumps(outcome.rows))
     else:
-        show(console, outcome.rows, out)
+        show(console, outcome.rows, out, columns)
     tell_unfinished(console, outcome)
 
 
@@ -80,26 +86,24 @@ def tell_unfinished(console: Any, outcome: Any) -> None:
         raise typer.Exit(1)
 
 
-def show(console: Any, rows: list[dict[str, Any]], out: Path) -> None:
-    """One line a method and data set: mean over seeds."""
+def show(console: Any, rows: list[dict[str, Any]], out: Path, columns: list[Measure]) -> None:
+    """One line a method and data set, pooled over seeds; measures that no run has are left out."""
     from rich.table import Table
 
+    from taps.evaluate.pooled import pool
     from taps.report.summary import by_method
 
+    counts = {(cell.dataset, cell.method): cell for cell in by_method(rows)}
+    cells = {(cell.dataset, cell.method): cell.measures for cell in pool(rows)}
+    columns = [measure for measure in columns if any(measure.name in found for found in cells.values())]
     table = Table(box=None, pad_edge=False)
-    for column in ("data set", "method", "seeds", "images", "top-1 %", "to zero-shot", "asked %", "ms (p50)"):
+    heads = ("data set", "method", "seeds", "images", *(measure.heading for measure in columns), "to zero-shot")
+    for column in heads:
         table.add_column(column, justify="left" if column in ("data set", "method") else "right")
-    for cell in by_method(rows):
-        gain = "" if cell.gain is None else f"{100 * cell.gain:+.2f}"
-        table.add_row(
-            cell.dataset,
-            cell.method,
-            str(cell.seeds),
-            f"{cell.images:,}",
-            f"{100 * cell.top1:.2f}",
-            gain,
-            f"{100 * cell.rate:.1f}",
-            f"{cell.ms:.1f}",
-        )
+    for key in (*counts, *(key for key in cells if key not in counts)):
+        cell, found = counts.get(key), cells[key]
+        told = [measure.text(found[measure.name]) if measure.name in found else "" for measure in columns]
+        gain = "" if cell is None or cell.gain is None else f"{100 * cell.gain:+.2f}"
+        table.add_row(*key, *((str(cell.seeds), f"{cell.images:,}") if cell else ("", "")), *told, gain)
     console.print(table)
     console.print(f"Results: {out}   (taps report {out})", markup=False)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from taps.data.corrupt import KINDS, corrupt
+from taps.data.corrupt import check_kind, corrupt
 from taps.data.dataset import Dataset, Transform
+from taps.data.filters import FILTERS
 from taps.errors import SettingsError
 from taps.types import PixelArray
 
@@ -45,7 +46,7 @@ def corrupt_dataset(
 
     Args:
         dataset: What to corrupt; its files stay as they are, pixels are changed when they are read.
-        kinds: One kind, several to draw from, or `mix` for all of them.
+        kinds: One kind, several to draw from, or `mix` for all of our own.
         severity: 1 (slight) to 5 (heavy).
         seed: Decides which images, which kind and the noise itself.
         fraction: How many of the images, 0 to 1.
@@ -53,12 +54,9 @@ def corrupt_dataset(
     Returns:
         A data set whose samples say in `note` what was done to them.
     """
-    names = tuple(KINDS) if kinds == "mix" else (kinds,) if isinstance(kinds, str) else tuple(kinds)
-    unknown = [name for name in names if name not in KINDS]
-    if unknown or not names:
-        raise SettingsError(f"There is no corruption {unknown}: use mix, or some of {', '.join(KINDS)}.")
-    if severity not in (1, 2, 3, 4, 5):
-        raise SettingsError(f"A severity of {severity} is asked for: it goes from 1 to 5.")
+    names = tuple(FILTERS) if kinds == "mix" else (kinds,) if isinstance(kinds, str) else tuple(kinds)
+    for name in names or ("",):
+        check_kind(name, severity)
     if not 0.0 <= fraction <= 1.0:
         raise SettingsError(f"A fraction of {fraction} of the images is asked for: it goes from 0 to 1.")
     rng = np.random.default_rng(seed)

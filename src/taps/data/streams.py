@@ -1,4 +1,4 @@
-"""In which order images come: shuffled, class by class, domain after domain, or only some of them.
+"""In which order images come: shuffled, class by class, domain after domain, in changing shares, or some of them.
 
 Every function gives indices into a data set; `dataset.take(indices)` makes a data set of them.
 """
@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.data.dataset import Dataset
-from taps.errors import DataError
+from taps.errors import DataError, SettingsError
+from taps.types import OUTSIDE
 
 Order = NDArray[np.int64]
+ORDERS = ("shuffled", "by_class", "by_domain", "dirichlet")
+PHASES = 10  # times of other shares under "dirichlet"
 
 
 def stream_order(n: int, seed: int, limit: int | None = None) -> Order:
@@ -29,18 +32,84 @@ def stream_order(n: int, seed: int, limit: int | None = None) -> Order:
 
 def ordered_by_class(dataset: Dataset, seed: int) -> Order:
     """All images of one class, then all of the next: the hardest drift. Both orders are seeded."""
-    return _in_groups(
-        [-1 if s.label is None else s.label for s in dataset.samples], seed, shuffle_groups=True
-    )
+    return _in_groups(_labels(dataset), seed, shuffle_groups=True)
 
 
 def domains_in_turn(dataset: Dataset, seed: int) -> Order:
     """One domain after the other in the order of their names, shuffled within each."""
+    return _in_groups(_domains(dataset), seed, shuffle_groups=False)
+
+
+def ordered(dataset: Dataset, kind: str, seed: int, limit: int | None = None) -> tuple[Order, Order]:
+    """An order by its name, and how often the stream has changed by then, for each place.
+
+    Args:
+        dataset: What is put in order.
+        kind: "shuffled"; "by_class"; "by_domain"; or "dirichlet:0.1": ten times, in which classes have other
+            shares, the more so the smaller the number (its concentration; 0.1 unless given).
+        seed: Of every random choice.
+        limit: So many images only. A drifting order is made of those that the shuffled one begins with, so
+            that a part of it has the same changes.
+
+    >>> from taps.data import demo_dataset
+    >>> order, phase = ordered(demo_dataset(), "by_class", seed=1)
+    >>> len(order), int(phase[-1])
+    (360, 47)
+    """
+    name, _, number = kind.partition(":")
+    if name not in ORDERS or (number and name != "dirichlet"):
+        raise SettingsError(f"There is no order {kind!r}: use one of {', '.join(ORDERS)}, or dirichlet:0.1.")
+    chosen = stream_order(len(dataset), seed, limit)
+    if name == "shuffled":
+        return chosen, np.zeros(len(chosen), np.int64)
+    part = dataset.take(chosen.tolist())
+    groups = np.array(_domains(part) if name == "by_domain" else _labels(part))
+    # Images of no class come at any time.
+    spread = groups[[sample.label != OUTSIDE for sample in part.samples]]
+    groups = np.where(
+        [sample.label == OUTSIDE for sample in part.samples],
+        np.random.default_rng([seed, 2]).choice(spread, len(groups)),
+        groups,
+    )
+    if name == "dirichlet":
+        groups = _in_shares(groups, _concentration(number or "0.1"), seed)
+    order = _in_groups(groups.tolist(), seed, shuffle_groups=name == "by_class")
+    at = groups[order]
+    return chosen[order], np.cumsum(np.diff(at, prepend=at[:1]) != 0)
+
+
+def _labels(dataset: Dataset) -> list[int]:
+    return [-1 if sample.label is None else sample.label for sample in dataset.samples]
+
+
+def _domains(dataset: Dataset) -> list[int]:
+    """The place of each sample's domain among all by name."""
     domains = [sample.domain for sample in dataset.samples]
-    if len(set(domains)) < 2:
+    names = sorted({s.domain for s in dataset.samples if s.label != OUTSIDE})
+    if len(names) < 2:
         raise DataError(f"{dataset.name} has no domains: a domain/class/image layout or a domain column has.")
-    rank = {domain: place for place, domain in enumerate(sorted(set(domains)))}
-    return _in_groups([rank[domain] for domain in domains], seed, shuffle_groups=False)
+    return [names.index(domain) if domain in names else 0 for domain in domains]
+
+
+def _concentration(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < np.inf:
+        raise SettingsError(f"dirichlet:{text} is no order; give a number above 0, such as dirichlet:0.1.")
+    return value
+
+
+def _in_shares(found: Order, concentration: float, seed: int) -> Order:
+    """In which of `PHASES` times each image comes: of each class, shares drawn from a Dirichlet distribution."""
+    rng = np.random.default_rng([seed, 1])
+    phase = np.zeros(len(found), np.int64)
+    for label in np.unique(found):
+        places = rng.permutation(np.flatnonzero(found == label))
+        ends = np.cumsum(rng.dirichlet(np.full(PHASES, concentration))) * len(places)
+        phase[places] = np.minimum(np.searchsorted(ends, np.arange(len(places)), side="right"), PHASES - 1)
+    return phase
 
 
 def subset_classes(dataset: Dataset, k: int, seed: int) -> Dataset:

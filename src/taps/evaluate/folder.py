@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from taps.errors import DamagedError, DataError, StateError
-from taps.evaluate.jobs import ROW, Job
+from taps.evaluate.jobs import ROW, Job, StreamSpec
+from taps.evaluate.pooled import write_pooled
 from taps.files import check_mark, read_json, write_json
 from taps.stream.record import SPEC
 
@@ -53,11 +54,12 @@ def check_files(folder: Path, row: dict[str, Any]) -> None:
 
 
 def collect(out: Path) -> list[dict[str, Any]]:
-    """The rows of all finished runs; `results.json` is written anew from them, whatever state it was in."""
+    """The rows of all finished runs; `results.json` and `pooled.json` are written anew from them."""
     found = [row for folder in run_folders(out) if (row := read_row(folder)) is not None]
     rows = [{name: row[name] for name in row if name not in ("files", "format")} for row in found]
     rows.sort(key=lambda row: (row["dataset"], row["method"], row["seed"]))
     write_json(out / RESULTS, rows)
+    write_pooled(out, rows)
     return rows
 
 
@@ -105,7 +107,7 @@ def _check_company(out: Path, spec: dict[str, Any], jobs: Sequence[Job]) -> None
                 f"{out} was made with the model {spec['model']['name']}, now it is {job.model.name}; "
                 "choose another --out."
             )
-        if spec["stream"]["name"] == job.stream.name and spec["stream"] != asdict(job.stream):
+        if spec["stream"]["name"] == job.stream.name and StreamSpec(**spec["stream"]) != job.stream:
             raise DataError(
                 f"{out} knows {job.stream.name} as {spec['stream']}, now it is another; choose another --out."
             )

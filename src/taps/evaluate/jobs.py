@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from taps.clip import Clip, load_clip
 from taps.data import Dataset, corrupt_dataset, load_dataset
-from taps.errors import DataError
+from taps.data.attack import attack_dataset
+from taps.data.dataset import DEFAULT_TEMPLATE
+from taps.data.outside import parse_outside, with_outside
+from taps.errors import DataError, ImageError
 from taps.evaluate.scores import read_run, score
 from taps.files import write_json
 from taps.learner import Learner
@@ -24,14 +29,16 @@ from taps.stream.record import SPEC, Pace, Record
 from taps.stream.resume import check_identity, identity
 from taps.stream.stream import make_stream
 from taps.stream.tally import Tally
+from taps.types import OUTSIDE
 
 ROW = "row.json"
+PASSES = 12  # of zero-shot, to know what adaptation adds
 PATIENCE = 10.0  # seconds to wait for a worker whose parent was killed to notice it
 
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """Which images: a data set, perhaps seen through a corruption.
+    """Which images, and in which order: a data set, perhaps seen through a corruption, mixed or attacked.
 
     Attributes:
         dataset: Name or path, as `load_dataset` takes it.
@@ -39,6 +46,9 @@ class StreamSpec:
         corrupt: Kind of corruption, or None.
         severity: Of the corruption, 1 to 5.
         name: How tables call it; the data set's own name unless given.
+        outside: Images of no class among them, as `taps.data.outside` takes it, or None.
+        attack: Adversarial steps, as `taps.data.attack` takes them, or None.
+        order: One of `taps.data.streams.ORDERS`.
     """
 
     dataset: str
@@ -46,10 +56,26 @@ class StreamSpec:
     corrupt: str | None = None
     severity: int = 3
     name: str = ""
+    outside: str | None = None
+    attack: str | None = None
+    order: str = "shuffled"
+
+    @property
+    def suffix(self) -> str:
+        """What the name of the data set lacks to say what is done to it."""
+        parts = [
+            f"+{self.corrupt}-{self.severity}" if self.corrupt else "",
+            f"+outside-{Path(parse_outside(self.outside)[0]).stem}" if self.outside else "",
+            f"+{self.attack.replace('/', '-').replace(':', '-')}" if self.attack else "",
+            f"+{self.order}" if self.order != "shuffled" else "",
+        ]
+        return "".join(parts)
 
     def load(self) -> Dataset:
-        """The data set, corrupted if that is asked for. The corruption has a seed of its own: 0."""
+        """The data set, mixed and corrupted if that is asked for; both have a seed of their own: 0."""
         dataset = load_dataset(self.dataset, root=self.root)
+        if self.outside is not None:
+            dataset = with_outside(dataset, self.outside, self.root)
         return dataset if self.corrupt is None else corrupt_dataset(dataset, self.corrupt, self.severity)
 
 
@@ -111,8 +137,23 @@ def _clip(model: ModelSpec, device: str | None) -> Clip:
 
 
 @lru_cache(maxsize=2)
-def _dataset(stream: StreamSpec) -> Dataset:
-    return stream.load()
+def _dataset(stream: StreamSpec, model: ModelSpec, device: str | None) -> Dataset:
+    dataset = stream.load()
+    if stream.attack is None:
+        return dataset
+    return attack_dataset(dataset, _clip(model, device), stream.attack, DEFAULT_TEMPLATE)
+
+
+@lru_cache(maxsize=2)
+def _zero_shot_ms(stream: StreamSpec, model: ModelSpec, device: str | None) -> float:
+    """Median time of a zero-shot pass over the first images, in this process: what every method pays."""
+    dataset = _dataset(stream, model, device)
+    learner = Learner(_clip(model, device), dataset.classes, "zero_shot")
+    times = []
+    for index in range(min(PASSES, len(dataset))):
+        with suppress(ImageError, DataError):
+            times.append(1000 * learner.predict_one(dataset.image(index)).seconds)
+    return float(np.median(times))
 
 
 def run_job(
@@ -139,9 +180,9 @@ def run_job(
     """
     folder = job.folder(out)
     clip = _clip(job.model, device)
-    dataset = _dataset(job.stream)
+    dataset = _dataset(job.stream, job.model, device)
     check_labels(dataset)
-    stream = make_stream(dataset, job.seed, limit=job.limit)
+    stream = make_stream(dataset, job.seed, limit=job.limit, order=job.stream.order)
     fresh = Learner(clip, dataset.classes, job.method, seed=job.seed, **job.settings)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, patience=PATIENCE), closing(Record(folder, pace)) as record:
@@ -157,7 +198,8 @@ def run_job(
 
         if not follow(session, stop=stop, progress=told):
             return None
-        row = score(read_run(folder), tally, learner.summary(), asked=learner.asked)
+        plain = _zero_shot_ms(job.stream, job.model, device)
+        row = score(read_run(folder), tally, learner.summary(), asked=learner.asked, zero_shot_ms=plain)
         row = {"dataset": job.stream.name, "method": job.title, "seed": job.seed, **row}
         write_json(folder / ROW, {**row, "files": record.marks})
         if len(stream) == len(dataset):
@@ -172,7 +214,7 @@ def check_labels(dataset: Dataset) -> None:
         raise DataError(
             f"{unknown:,} of {len(dataset):,} images of {dataset.name} have no label; give them one."
         )
-    outside = sum(not 0 <= (sample.label or 0) < len(dataset.classes) for sample in dataset.samples)
+    outside = sum(not OUTSIDE <= (sample.label or 0) < len(dataset.classes) for sample in dataset.samples)
     if outside:
         raise DataError(
             f"{outside:,} images of {dataset.name} have labels outside its {len(dataset.classes):,} classes; "

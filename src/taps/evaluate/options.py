@@ -26,8 +26,11 @@ class Setup:
         preset: Published settings: auto (each data set's own), or a name such as dtd.
         settings: Any other setting: name=value; methods without it ignore it.
         template: Zero-shot sentence, such as 'a photo of a {}.'; own for the data set's.
-        corrupt: See every image through a corruption, or `mix`.
-        severity: Of the corruption, 1 to 5.
+        corrupt: See every image through a corruption, or `mix`; `imagenet-c` for each of its 15 in turn.
+        severity: Of the corruption, 1 to 5; several separated by commas for one stream each.
+        outside: Mix in images of no class: a data set, and after a colon their share (dtd.zip:0.2).
+        attack: Adversarial steps on the image: pgd:1/255.
+        order: Of the stream: shuffled, by_class, by_domain, dirichlet:0.1 (shares of classes that change).
         noise: Share of the expert's answers that are wrong.
         delay: Images that pass before an answer comes.
     """
@@ -46,7 +49,10 @@ class Setup:
     settings: dict[str, Any] = field(default_factory=dict, metadata={"flags": ("--set",)})
     template: str | None = None
     corrupt: str | None = None
-    severity: int = 3
+    severity: tuple[int, ...] = (3,)
+    outside: str | None = None
+    attack: str | None = None
+    order: str = "shuffled"
     noise: float = 0.0
     delay: int = 0
 

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from taps.data import Dataset, find_set
+from taps.data.attack import parse_attack
+from taps.data.corrupt import kinds_of
 from taps.errors import SettingsError
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec, check_labels, slug
 from taps.evaluate.options import Setup
 from taps.methods.registry import all_methods, find_method, method_settings
 from taps.prompts.choose import SOURCE_FILE
+from taps.stream.stream import make_stream
 
 Entry = str | tuple[str, str, Mapping[str, Any]]
 """A method by name; or (name in tables, method, settings) for variants of one method."""
@@ -90,8 +93,10 @@ def open_streams(streams: Sequence[StreamSpec]) -> list[tuple[StreamSpec, Datase
     for stream in streams:
         dataset = stream.load()
         check_labels(dataset)
-        suffix = f"+{stream.corrupt}-{stream.severity}" if stream.corrupt else ""
-        opened.append((replace(stream, name=stream.name or dataset.name + suffix), dataset))
+        make_stream(dataset, 0, order=stream.order)  # an order that this set cannot have is refused
+        if stream.attack is not None:
+            parse_attack(stream.attack)
+        opened.append((replace(stream, name=stream.name or dataset.name + stream.suffix), dataset))
     names = [slug(stream.name) for stream, _ in opened]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -119,8 +124,14 @@ def plan_evaluation(setup: Setup, methods: Sequence[Entry]) -> tuple[list[Job], 
     names = [entry if isinstance(entry, str) else entry[1] for entry in methods]
     check_values(names, setup.settings)
     root = None if setup.root is None else str(setup.root)
-    severity = setup.severity if setup.corrupt else 3
-    opened = open_streams([StreamSpec(name, root, setup.corrupt, severity) for name in setup.dataset])
+    opened = open_streams(
+        [
+            StreamSpec(name, root, kind, severity, "", setup.outside, setup.attack, setup.order)
+            for name in setup.dataset
+            for kind in kinds_of(setup.corrupt)
+            for severity in (setup.severity if kind else (3,))
+        ]
+    )
     jobs = []
     for stream, dataset in opened:
         template = dataset.template if setup.template == "own" else setup.template

@@ -13,7 +13,8 @@ import numpy as np
 
 from taps.errors import DataError, SettingsError
 from taps.evaluate.folder import UNFINISHED, check_files, read_row, read_spec, run_folders
-from taps.evaluate.scores import Run, answers_at, calibration_error, read_run
+from taps.evaluate.metrics import calibration_error
+from taps.evaluate.scores import Run, answers_at, measured, read_run
 from taps.evaluate.statistics import Paired, compare
 
 Read = tuple[Path, dict[str, Any], dict[str, Any], Run]
@@ -38,8 +39,8 @@ class Result:
     Attributes:
         folder: Where its files lie.
         spec: What was run.
-        row: The numbers of its row.
-        run: Its predictions, as many as all runs on this data set have.
+        row: The numbers of its row; its `measures` are of as many images as all runs on this data set have.
+        run: Its predictions of these, without those of images of no class.
         whole: How many predictions it has in all.
     """
 
@@ -170,12 +171,16 @@ def read_results(out: Path, *, baseline: str = "zero_shot") -> Results:
     least = _common_lengths(alike)
     results: dict[tuple[str, str], list[Result]] = {}
     for (dataset, method), runs in alike.items():
-        cut = [
-            Result(folder, spec, row, run.first(least[dataset]), len(run)) for folder, spec, row, run in runs
-        ]
+        cut = [_cut(*read, least[dataset]) for read in runs]
         results[dataset, method] = sorted(cut, key=lambda result: result.seed)
     dropped = len(have) - sum(map(len, alike.values()))
     return Results(out, results, _unfinished(out, have), dropped)
+
+
+def _cut(folder: Path, spec: dict[str, Any], row: dict[str, Any], run: Run, n: int) -> Result:
+    first = run.first(n)
+    measures = row.get("measures", {}) | (measured(first) if n < len(run) or "measures" not in row else {})
+    return Result(folder, spec, {**row, "measures": measures}, first.inside, len(run))
 
 
 def _of_common_seeds(found: Found, baseline: str) -> Found:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.errors import DataError
+from taps.evaluate import metrics
 from taps.stream.record import COLUMNS, PREDICTIONS, read_events
 
 if TYPE_CHECKING:
     from taps.stream.tally import Tally
 
 Floats = NDArray[np.float64]
-BINS = 15
-# As `taps eval` wrote them once.
-OLD_COLUMNS = ("t", "key", *(name for name in COLUMNS[2:] if name != "score"))
 NUMBERS = ("correct", "top5", "probability", "entropy", "threshold", "asked", "seconds")
+# Columns that older runs do not have, and what is known of them then.
+ADDED = {"of_label": "", "squares": "", "reject": "", "outside": "0", "phase": "0"}
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ class Run:
         threshold: What it was compared with; infinite where nothing is ever asked.
         asked: 1 where the expert was asked.
         seconds: From decoded image to prediction.
+        of_label: Probability of the image's class.
+        squares: Sum of the squared probabilities of all classes.
+        reject: How likely the method takes it to be of no class.
+        outside: 1 where it is of none of the classes; it is neither right nor wrong then.
+        phase: Counts the changes of the stream so far, where it has any.
     """
 
     keys: list[str]
@@ -49,6 +56,11 @@ class Run:
     threshold: Floats
     asked: Floats
     seconds: Floats
+    of_label: Floats
+    squares: Floats
+    reject: Floats
+    outside: Floats
+    phase: Floats
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -56,6 +68,15 @@ class Run:
     def first(self, n: int) -> Run:
         """The same run as if it had stopped after `n` images."""
         return Run(*(getattr(self, name)[:n] for name in self.__dataclass_fields__))
+
+    @cached_property
+    def inside(self) -> Run:
+        """The images that are of some class: those that accuracy and calibration are about."""
+        if not self.outside.any():
+            return self
+        kept = np.flatnonzero(self.outside == 0)
+        columns = (getattr(self, name) for name in self.__dataclass_fields__)
+        return Run(*([c[i] for i in kept] if isinstance(c, list) else c[kept] for c in columns))
 
 
 def read_run(folder: Path) -> Run:
@@ -67,15 +88,23 @@ def read_run(folder: Path) -> Run:
         raise DataError(f"{path} cannot be read ({error}); run the evaluation with --resume.") from error
     # Only "\n" ends a line here: names may hold other characters that `splitlines` would break at.
     rows = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline="")))
-    if not rows or tuple(rows[0]) not in (COLUMNS, OLD_COLUMNS):
+    header = ["path" if name == "key" else name for name in rows[0]] if rows else []
+    if not {"path", "label", *NUMBERS} <= set(header):
         raise DataError(f"{path} does not begin with {','.join(COLUMNS)}; it was not made by `taps eval`.")
     try:
-        columns = list(zip(*rows[1:], strict=True)) or [()] * len(rows[0])
-        named = dict(zip(["path" if name == "key" else name for name in rows[0]], columns, strict=True))
-        numbers = {name: np.array(named[name], dtype=np.float64) for name in NUMBERS}
+        # A run begun before there were so many columns may have gone on since: its header counts.
+        columns = list(zip(*(row[: len(header)] for row in rows[1:]), strict=True)) or [()] * len(header)
+        named = dict(zip(header, columns, strict=True))
+        numbers = {name: _numbers(named[name]) for name in NUMBERS}
+        added = {name: _numbers(named.get(name, [without] * len(rows[1:]))) for name, without in ADDED.items()}
     except ValueError as error:
         raise DataError(f"{path} is damaged ({error}); remove its folder and run with --resume.") from error
-    return Run(list(named["path"]), list(named["label"]), **numbers)
+    return Run(list(named["path"]), list(named["label"]), **numbers, **added)
+
+
+def _numbers(cells: Sequence[str]) -> Floats:
+    """Cells as numbers; not a number where an image has none, as one of no class is neither right nor wrong."""
+    return np.array([cell or "nan" for cell in cells], dtype=np.float64)
 
 
 def answers_at(folder: Path) -> list[int]:
@@ -83,30 +112,72 @@ def answers_at(folder: Path) -> list[int]:
     return [event["t"] for event in read_events(folder) if event["event"] == "answered"]
 
 
-def score(run: Run, tally: Tally, summary: dict[str, Any], asked: int) -> dict[str, Any]:
-    """The numbers of one row."""
+def measured(run: Run) -> dict[str, float]:
+    """Every measure that can be read off the predictions of a run; see `taps.evaluate.measures`."""
+    inside = run.inside
+    found = {
+        "top1": float(inside.correct.mean()),
+        "top5": float(inside.top5.mean()),
+        "per_class": metrics.per_class(inside.labels, inside.correct),
+        "ece": metrics.calibration_error(inside.probability, inside.correct),
+        "adaptive_ece": metrics.adaptive_calibration_error(inside.probability, inside.correct),
+        "brier": metrics.brier(inside.squares, inside.of_label),
+        "log_loss": metrics.log_loss(inside.of_label),
+        **metrics.drift(inside.phase, inside.correct),
+        "rate": float(run.asked.mean()),
+        "ms_p50": 1000 * float(np.percentile(run.seconds, 50)),
+        "ms_p95": 1000 * float(np.percentile(run.seconds, 95)),
+    }
+    outside = run.outside > 0
+    if outside.any():
+        for name, score in (("max", -run.probability), ("entropy", run.entropy), ("reject", run.reject)):
+            if np.isfinite(score).all() and score.any():
+                found[f"auroc_{name}"] = metrics.auroc(score, outside)
+                found[f"fpr95_{name}"] = metrics.fpr95(score, outside)
+    return {name: value for name, value in found.items() if np.isfinite(value)}
+
+
+def score(
+    run: Run, tally: Tally, summary: dict[str, Any], asked: int, zero_shot_ms: float | None = None
+) -> dict[str, Any]:
+    """The numbers of one row.
+
+    Args:
+        run: Its predictions.
+        tally: Its counts.
+        summary: What the learner says of itself.
+        asked: Questions put.
+        zero_shot_ms: What a zero-shot pass took in the same process, where that was measured.
+    """
     n = len(run)
-    if n == 0:
+    if len(run.inside) == 0:
         raise DataError(
             "Not one image of this stream could be read; check the data set with `taps data check`."
         )
+    measures = {**measured(run), "rate": asked / n, "peak_mem_mb": tally.peak_mem_mb}
+    if zero_shot_ms is not None:
+        measures["adapt_ms"] = measures["ms_p50"] - zero_shot_ms
+    share, confidence, accuracy = metrics.reliability(run.inside.probability, run.inside.correct)
     return {
         "n": n,
+        "outside": n - len(run.inside),
         "broken": tally.broken,
-        "top1": float(run.correct.mean()),
-        "top5": float(run.top5.mean()),
+        "top1": measures["top1"],
+        "top5": measures["top5"],
         "asked": asked,
         "answered": tally.answered,
-        "rate": asked / n,
+        "rate": measures["rate"],
         "buffer_fill": summary.get("buffer_fill", 0),
         "buffer_full": summary.get("buffer_full", False),
         "buffer_classes": summary.get("buffer_classes", {}),
-        "ms_p50": 1000 * float(np.percentile(run.seconds, 50)),
-        "ms_p95": 1000 * float(np.percentile(run.seconds, 95)),
+        "ms_p50": measures["ms_p50"],
+        "ms_p95": measures["ms_p95"],
         "peak_mem_mb": tally.peak_mem_mb,
-        "ece": calibration_error(run.probability, run.correct),
+        "ece": measures["ece"],
         "overhead": overhead(tally),
         "notes": summary.get("notes", []),
+        "measures": measures,
+        "reliability": {"share": share.tolist(), "confidence": confidence.tolist(), "accuracy": accuracy.tolist()},
     }
 
 
@@ -114,28 +185,3 @@ def overhead(tally: Tally) -> float:
     """Time of the evaluation itself as a share of the method's own."""
     spent = tally.wall_s - tally.decode_s - tally.method_s
     return max(0.0, spent) / tally.method_s if tally.method_s else 0.0
-
-
-def bins_of(probability: Floats, count: int = BINS) -> NDArray[np.int64]:
-    """Which of `count` equal bins of (0, 1] each probability falls into."""
-    return np.clip(np.ceil(probability * count).astype(np.int64) - 1, 0, count - 1)
-
-
-def reliability(probability: Floats, correct: Floats, count: int = BINS) -> tuple[Floats, Floats, Floats]:
-    """Share of images, mean confidence and accuracy of each bin; zeros where a bin is empty."""
-    place = bins_of(probability, count)
-    size = np.bincount(place, minlength=count).astype(np.float64)
-    safe = np.maximum(size, 1)
-    confidence = np.bincount(place, weights=probability, minlength=count) / safe
-    accuracy = np.bincount(place, weights=correct, minlength=count) / safe
-    return size / max(len(probability), 1), confidence, accuracy
-
-
-def calibration_error(probability: Floats, correct: Floats, count: int = BINS) -> float:
-    """Expected calibration error: mean distance between confidence and accuracy over bins, weighted by size.
-
-    >>> calibration_error(np.array([0.9, 0.9]), np.array([1.0, 0.0]))
-    0.4
-    """
-    share, confidence, accuracy = reliability(probability, correct, count)
-    return float(share @ np.abs(confidence - accuracy))

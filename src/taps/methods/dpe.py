@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taps.adapt.losses import mean_entropy
-from taps.adapt.optimiser import adamw, fresh_moments
 from taps.methods.features import EMPTY, FeatureMethod, Seen, State, keep_surest
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import ViewSettings
 
 TEMPERATURE = 0.01  # of the contrast between texts and means
+EPS = 1e-3  # of AdamW
 
 
 @dataclass(frozen=True)
@@ -57,43 +57,68 @@ class Dpe(FeatureMethod):
 
     def adapt(self, seen: Seen) -> Tensor:
         texts = F.normalize(self.state["texts"], dim=-1)
-        logits = self.classifier.logits(seen.features, texts)[seen.chosen]
+        logits = self.classifier.logits(seen.features[seen.chosen], texts)
         entropy, mean = float(mean_entropy(logits)), seen.features[seen.chosen].mean(dim=0)
         keep_surest(
             self.state["memory"], self.state["entropies"], int(logits.mean(dim=0).argmax()), entropy, mean
         )
-        start = {"texts": torch.zeros_like(texts), "means": torch.zeros_like(texts)}
-        end, _, taken = adamw(
-            start, self.gradients(start, mean), fresh_moments(start), lr=self.settings.lr, eps=1e-3
-        )
-        self.updated = bool(taken)
-        moved, told = self.score(end, seen.feature)
+        means, held = self.means()
+        gradients = self.gradients(texts, means, held, mean)
+        self.updated = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+        # AdamW's first step from zero: its corrected moments are the gradient and its square.
+        steps = [self.settings.lr * self.updated * gradient / (gradient.abs() + EPS) for gradient in gradients]
+        moved = F.normalize(self.state["texts"] - steps[0], dim=-1)
+        told = self.score(moved, F.normalize(means - steps[1], dim=-1), held, seen.feature)
         if float(mean_entropy(told[None])) / math.log2(len(told)) < self.settings.sure_below:
             self.state["moved"] += 1
             self.state["texts"] += (moved - self.state["texts"]) / (self.state["moved"] + 1)
         return told
 
-    def gradients(self, residuals: State, feature: Tensor) -> State:
-        """Of the prediction's entropy and the contrast of each class's text and mean with those of others."""
-        with torch.enable_grad():
-            leaves = {name: value.clone().requires_grad_() for name, value in residuals.items()}
-            texts, told = self.score(leaves, feature)
-            means, held = self.means(leaves["means"])
-            contrast = F.cross_entropy(
-                means[held] @ texts[held].T / TEMPERATURE, torch.arange(int(held.sum())).to(texts.device)
-            )
-            loss = mean_entropy(told[None]) + self.settings.align * contrast
-            return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+    def gradients(self, texts: Tensor, means: Tensor, held: Tensor, feature: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the prediction's entropy and of the contrast of each class's text and mean with those of others.
 
-    def score(self, residuals: State, feature: Tensor) -> tuple[Tensor, Tensor]:
-        """The moved texts [K, d], and the logits of a feature [K]."""
-        texts = F.normalize(self.state["texts"] + residuals["texts"], dim=-1)
-        means, held = self.means(residuals["means"])
-        votes = torch.exp(self.settings.sharpness * (means @ feature - 1)) * held
-        return texts, self.classifier.logits(feature[None], texts)[0] + self.settings.weight * votes
+        Written out: with z the logits, ∂H/∂z_k = −p_k (ln p_k + H), and with S the cosines of held means and
+        texts over the temperature, ∂contrast/∂S = (softmax of each row − 1 on the diagonal) / rows.
 
-    def means(self, residual: Tensor) -> tuple[Tensor, Tensor]:
-        """The moved mean of each class's cached images [K, d], and which classes have any [K]."""
+        Args:
+            texts: Unit vectors [K, d].
+            means: Of the cached images, not of unit length [K, d].
+            held: Which classes have any [K].
+            feature: The image's.
+
+        Returns:
+            By the residuals of texts and of means, before they are made unit vectors.
+        """
+        unit = F.normalize(means, dim=-1)
+        logs = torch.log_softmax(self.score(texts, unit, held, feature), dim=-1)
+        probs = logs.exp()
+        by_logit = -probs * (logs - (probs * logs).sum())
+        votes = self.votes(unit, held, feature)
+        by_text = torch.outer(float(self.classifier.clip.scale) * by_logit, feature)
+        by_mean = torch.outer(self.settings.weight * self.settings.sharpness * votes * by_logit, feature)
+        rows = held.nonzero()[:, 0]
+        contrast = torch.softmax(unit[rows] @ texts[rows].T / TEMPERATURE, dim=-1)
+        contrast.diagonal().sub_(1)
+        contrast *= self.settings.align / (TEMPERATURE * len(rows))
+        by_text.index_add_(0, rows, contrast.T @ unit[rows])
+        by_mean.index_add_(0, rows, contrast @ texts[rows])
+        return through_unit(by_text, texts, self.state["texts"]), through_unit(by_mean, unit, means)
+
+    def score(self, texts: Tensor, means: Tensor, held: Tensor, feature: Tensor) -> Tensor:
+        """The logits of a feature [K], from unit texts and means."""
+        logits = self.classifier.logits(feature[None], texts)[0]
+        return logits + self.settings.weight * self.votes(means, held, feature)
+
+    def votes(self, means: Tensor, held: Tensor, feature: Tensor) -> Tensor:
+        return torch.exp(self.settings.sharpness * (means @ feature - 1)) * held
+
+    def means(self) -> tuple[Tensor, Tensor]:
+        """The mean of each class's cached images [K, d], and which classes have any [K]."""
         counts = (self.state["entropies"] < EMPTY).sum(dim=1)
-        means = self.state["memory"].sum(dim=1) / counts.clamp_min(1)[:, None]
-        return F.normalize(means + residual, dim=-1), counts > 0
+        return self.state["memory"].sum(dim=1) / counts.clamp_min(1)[:, None], counts > 0
+
+
+def through_unit(gradient: Tensor, unit: Tensor, rows: Tensor) -> Tensor:
+    """A gradient by unit vectors, as one by the vectors they were made of; rows of zeros have none."""
+    across = gradient - unit * (unit * gradient).sum(dim=-1, keepdim=True)
+    return across / rows.norm(dim=-1, keepdim=True).clamp_min(1e-12)

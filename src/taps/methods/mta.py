@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from taps.methods.features import FeatureMethod, Seen
@@ -13,7 +15,9 @@ from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import ViewSettings
 
+Floats = NDArray[np.float64]
 NEAREST = 0.3  # share of the other views that set the bandwidth of one
+NARROW = 1e-6  # bandwidth at least, well above the rounding of a cosine: views may be all the same
 ROUNDS = 5  # of the weights, of the mode, and of both by turns
 
 
@@ -38,32 +42,43 @@ class Mta(FeatureMethod):
 
     def adapt(self, seen: Seen) -> Tensor:
         probs = torch.softmax(seen.logits, dim=-1)
-        mode = find_mode(seen.features, probs @ probs.T, self.settings.affinity, self.settings.temperature)
-        return self.logits(mode[None])[0]
+        # The mode is a weighted mean of the views, so cosines between them are all that is needed: the many
+        # small rounds take place on the host, where they wait for nobody.
+        pairs = torch.stack([seen.features @ seen.features.T, probs @ probs.T]).double().cpu().numpy()
+        weights = mode_weights(pairs[0], pairs[1], self.settings.affinity, self.settings.temperature)
+        mode = torch.from_numpy(weights).to(seen.features) @ seen.features
+        return self.logits(F.normalize(mode, dim=0)[None])[0]
 
 
-def find_mode(features: Tensor, alike: Tensor, affinity: float, temperature: float) -> Tensor:
-    """The mode of some features [n, d], from the first on; `alike` [n, n] says which predict alike."""
-    widths = bandwidths(features)
-    weights = torch.full_like(features[:, 0], 1 / len(features))
-    mode = features[0]
+def mode_weights(cosines: Floats, alike: Floats, affinity: float, temperature: float) -> Floats:
+    """How much each of n unit features counts in their mode, which is searched for from the first on [n].
+
+    Args:
+        cosines: Between the features [n, n].
+        alike: Which of them predict alike [n, n].
+        affinity: How much these support each other.
+        temperature: Of the views' weights.
+    """
+    widths = bandwidths(cosines)
+    support = affinity / temperature * alike
+    views = np.full(len(cosines), 1 / len(cosines))
+    pull, near = views, cosines[0]  # the mode's cosine to each
     for _ in range(ROUNDS):
-        density = kernel(features, mode, widths)
+        density = np.exp((near - 1) / widths) / temperature
         for _ in range(ROUNDS):
-            weights = torch.softmax((density + affinity * alike @ weights) / temperature, dim=0)
+            told = density + support @ views
+            views = np.exp(told - told.max())
+            views /= views.sum()
         for _ in range(ROUNDS):
-            mode = F.normalize((kernel(features, mode, widths) * weights) @ features, dim=0)
-    return mode
+            pull = np.exp((near - 1) / widths) * views
+            near = cosines @ pull
+            near /= np.sqrt(pull @ near)
+    return pull
 
 
-def bandwidths(features: Tensor) -> Tensor:
+def bandwidths(cosines: Floats) -> Floats:
     """Half the mean squared distance of each view to its nearest 30 % of the others, itself left out [n]."""
-    squares = torch.cdist(features, features).square()
-    count = max(1, int(NEAREST * (len(features) - 1)))
-    nearest = squares.sort(dim=1).values[:, 1 : count + 1]
-    return 0.5 * nearest.sum(dim=1) / count
-
-
-def kernel(features: Tensor, mode: Tensor, widths: Tensor) -> Tensor:
-    squares = (features - mode).square().sum(dim=1)
-    return torch.exp(-squares / (2 * widths.clamp_min(1e-12)))
+    count = max(1, int(NEAREST * (len(cosines) - 1)))
+    others = np.partition(-cosines, min(count, len(cosines) - 1), axis=1)[:, : count + 1]
+    own = others.min(axis=1)
+    return np.maximum((others.sum(axis=1) - own + len(others[0]) - 1) / count, NARROW)

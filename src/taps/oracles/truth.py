@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from taps.oracles.base import Reply
 from taps.types import Query
 
 
@@ -11,8 +12,8 @@ class GroundTruth:
     """Answers with the true label.
 
     Args:
-        labels: Gives the label of a sample by its id. It is called when a question is put and never before,
-            so that whoever provides it can watch when labels are read.
+        labels: Gives the label of a sample, or what else is to be said of it, by its id. It is called when a
+            question is put and never before, so that whoever provides it can watch when labels are read.
 
     >>> from taps.types import Query
     >>> GroundTruth({0: 4}.get).answer(Query(0, "image.jpg", None))
@@ -21,8 +22,8 @@ class GroundTruth:
 
     repeatable = True
 
-    def __init__(self, labels: Callable[[int], int | None]) -> None:
+    def __init__(self, labels: Callable[[int], Reply | None]) -> None:
         self.labels = labels
 
-    def answer(self, query: Query) -> int | None:
+    def answer(self, query: Query) -> Reply | None:
         return self.labels(query.id)

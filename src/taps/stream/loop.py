@@ -18,7 +18,7 @@ from taps.stream.interrupt import Interrupt
 from taps.stream.record import Record, read_events
 from taps.stream.stream import Stream
 from taps.stream.tally import Tally
-from taps.types import Answer, PixelArray, Prediction, Query
+from taps.types import OUTSIDE, Answer, PixelArray, Prediction, Query
 
 TOP = 5
 
@@ -32,7 +32,7 @@ class Streamed:
         path: Its path.
         pixels: The decoded image; None where it could not be read.
         prediction: What was predicted; None where it could not be read.
-        label: Its class, where the data set or an answer says; else None.
+        label: Its class, where the data set or an answer says, `OUTSIDE` for none of them; else None.
         answer: The class an expert answered at once; else None.
         correct: Whether the prediction was right; None where the class is not known.
     """
@@ -70,10 +70,17 @@ class Session:
     positions: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.oracle = self.wrap(GroundTruth(lambda id: self.stream.label(self.positions[id])))
+        self.oracle = self.wrap(GroundTruth(lambda id: self._truth(self.positions[id])))
         self.interrupt = Interrupt()
         self.last_asked = -1  # place of the last question
         self._ask_again()
+
+    def _truth(self, t: int) -> Reply | None:
+        """What one who knows says of an image. Methods that learn from labels alone cannot be told "none"."""
+        label = self.stream.label(t)
+        if label != OUTSIDE:
+            return label
+        return Answer(none=True) if self.learner.method.takes_any_answer else Answer(unknown=True)
 
     def predict(self, t: int, path: str, pixels: PixelArray) -> Prediction:
         """Predict one image and put the prediction on record: from here on it cannot be changed."""
@@ -242,13 +249,22 @@ def _one_image(session: Session, t: int, decode: Callable[[], PixelArray]) -> St
     # Where experts are asked first, their answer is the prediction.
     final = answer if answer is not None and learner.order == "ask_first" else prediction.index
     correct = hit = None
-    if label is not None:
+    if label is not None and label != OUTSIDE:
         correct, hit = final == label, label in (final, *most_likely(prediction))
         tally.known += 1
         tally.correct += correct
         tally.hits += hit
-    name = "" if label is None else learner.classes[label]
-    record.row(t, path, prediction, predicted=learner.classes[final], label=name, correct=correct, top5=hit)
+    record.row(
+        t,
+        path,
+        prediction,
+        predicted=learner.classes[final],
+        label="" if correct is None else learner.classes[label],
+        correct=correct,
+        top5=hit,
+        truth=label,
+        phase=stream.phase(t),
+    )
     return Streamed(t, path, pixels, prediction, label, answer, correct)
 
 

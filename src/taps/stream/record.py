@@ -20,7 +20,7 @@ from taps.files import AppendFile, check_mark
 from taps.learner import Learner
 from taps.stream.peak import peak_memory_mb
 from taps.stream.tally import Tally
-from taps.types import Prediction
+from taps.types import OUTSIDE, Prediction
 
 PREDICTIONS, EVENTS, STATE, SPEC = "predictions.csv", "events.jsonl", "state", "run.json"
 COLUMNS = (
@@ -36,6 +36,11 @@ COLUMNS = (
     "asked",
     "seconds",
     "top5",
+    "of_label",
+    "squares",
+    "reject",
+    "outside",
+    "phase",
 )
 
 
@@ -141,8 +146,23 @@ class Record:
         label: str = "",
         correct: bool | None = None,
         top5: bool | None = None,
+        truth: int | None = None,
+        phase: int = 0,
     ) -> None:
-        """Append a prediction to the CSV; cells that nobody knows stay empty."""
+        """Append a prediction to the CSV; cells that nobody knows stay empty.
+
+        Args:
+            t: Place in the stream.
+            path: Of the image.
+            prediction: What was predicted.
+            predicted: The class it counts as, by name.
+            label: The image's class by name.
+            correct: Whether that is the predicted one.
+            top5: Whether it is among the five likeliest.
+            truth: The image's class by index, or `OUTSIDE`.
+            phase: Changes of the stream so far.
+        """
+        probs = prediction.probs
         values = (
             t,
             path,
@@ -156,6 +176,11 @@ class Record:
             int(prediction.ask),
             f"{prediction.seconds:.6f}",
             "" if top5 is None else int(top5),
+            "" if truth is None or truth == OUTSIDE else f"{probs[truth]:.6g}",
+            f"{probs @ probs:.6g}",
+            f"{prediction.reject:.6g}",
+            int(truth == OUTSIDE),
+            phase,
         )
         self.predictions.write(_line(values))
 

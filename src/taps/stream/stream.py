@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taps.data.dataset import Dataset
-from taps.data.streams import stream_order
+from taps.data.streams import ordered
 from taps.errors import DataError
 from taps.types import PixelArray
 
@@ -20,11 +20,13 @@ class Stream:
         dataset: The images.
         order: Indices into it.
         limit: Only the first so many of the order.
+        phases: How often the stream has changed by each place, where it does.
     """
 
     dataset: Dataset
     order: Sequence[int]
     limit: int | None = None
+    phases: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
@@ -44,6 +46,10 @@ class Stream:
         """Class of image `t`; None where nobody has said."""
         return self.dataset.samples[self.order[t]].label
 
+    def phase(self, t: int) -> int:
+        """How often the stream has changed before image `t`."""
+        return self.phases[t] if self.phases else 0
+
     def note(self, t: int) -> str:
         """Anything a reader should know of image `t`, such as the corruption applied to it."""
         return self.dataset.samples[self.order[t]].note
@@ -55,7 +61,13 @@ class Stream:
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-def make_stream(dataset: Dataset, seed: int, *, shuffle: bool = True, limit: int | None = None) -> Stream:
-    """A data set shuffled by a seed, or in its own order."""
-    order = stream_order(len(dataset), seed).tolist() if shuffle else list(range(len(dataset)))
-    return Stream(dataset, order, limit)
+def make_stream(
+    dataset: Dataset, seed: int, *, shuffle: bool = True, limit: int | None = None, order: str = "shuffled"
+) -> Stream:
+    """A data set in one of `taps.data.streams.ORDERS` by a seed; or, unshuffled, in its own order."""
+    if not shuffle:
+        return Stream(dataset, list(range(len(dataset))), limit)
+    if order == "shuffled":  # one order whatever the limit: a longer run goes on where a shorter one ended
+        return Stream(dataset, ordered(dataset, order, seed)[0].tolist(), limit)
+    places, phases = ordered(dataset, order, seed, limit)
+    return Stream(dataset, places.tolist(), limit, phases.tolist())

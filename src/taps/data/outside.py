@@ -1,0 +1,75 @@
+"""A stream with images of no class among its own: what a classifier should notice and must not learn from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from taps.data.dataset import Dataset, Source
+from taps.data.load import load_dataset
+from taps.data.names import normalised
+from taps.errors import DataError, SettingsError
+from taps.types import OUTSIDE
+
+PREFIX = "(outside)/"  # before the keys of these images
+SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Two sources as one; the second one's keys begin with `PREFIX`."""
+
+    inside: Source
+    outside: Source
+
+    def read(self, key: str) -> bytes:
+        """The bytes of a key of either."""
+        if key.startswith(PREFIX):
+            return self.outside.read(key.removeprefix(PREFIX))
+        return self.inside.read(key)
+
+
+def parse_outside(text: str) -> tuple[str, float]:
+    """A data set and the share of the stream it makes up.
+
+    >>> parse_outside("dtd.zip:0.5"), parse_outside("dtd.zip")
+    (('dtd.zip', 0.5), ('dtd.zip', 0.2))
+    """
+    name, colon, number = text.rpartition(":")
+    try:
+        share = float(number) if colon else SHARE
+    except ValueError:
+        return text, SHARE
+    if not 0.0 < share < 1.0:
+        raise SettingsError(f"--outside {text}: a share of {share:g} is asked for; it lies between 0 and 1.")
+    return (name, share) if colon else (text, SHARE)
+
+
+def with_outside(dataset: Dataset, text: str, root: str | None = None, seed: int = 0) -> Dataset:
+    """The data set with images of another one, labelled `OUTSIDE`.
+
+    Classes that both have are left out of the other one. All images stay; so many of the other set are drawn
+    that they make up the share.
+
+    Args:
+        dataset: Whose classes count.
+        text: Name or path of the other, and behind a colon the share of the stream, 0.2 unless given.
+        root: Folder of the named sets.
+        seed: Of the draw.
+    """
+    name, share = parse_outside(text)
+    other = load_dataset(name, root=root)
+    own = {normalised(each) for each in dataset.classes}
+    shared = {label for label, each in enumerate(other.classes) if normalised(each) in own}
+    places = [i for i, sample in enumerate(other.samples) if sample.label not in shared]
+    wanted = max(1, round(len(dataset) * share / (1 - share)))
+    if len(places) < wanted:
+        raise DataError(
+            f"{other.name} has {len(places):,} images of other classes, but {wanted:,} make up {share:g} of the "
+            f"stream; give a smaller share, such as {name}:{len(places) / (len(places) + len(dataset)):.2g}."
+        )
+    drawn = sorted(np.random.default_rng(seed).permutation(places)[:wanted].tolist())
+    added = [replace(other.samples[i], key=PREFIX + other.samples[i].key, label=OUTSIDE) for i in drawn]
+    source = Joined(dataset.source, other.source)
+    return replace(dataset, samples=(*dataset.samples, *added), source=source)

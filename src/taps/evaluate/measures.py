@@ -1,0 +1,131 @@
+"""Every measure of a run by its name: what tables call it, its unit, which way is better, how runs are pooled.
+
+A row of `results.json` has them under `measures`, name → number. A measure that says nothing of a run is left
+out: there is no AUROC where every image is of some class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from taps.errors import SettingsError
+
+Pool = Callable[[Sequence[float]], float]
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean over orders."""
+    return float(np.mean(values))
+
+
+def median(values: Sequence[float]) -> float:
+    """The median over orders: one slow moment of the machine does not count."""
+    return float(np.median(values))
+
+
+def mean_of_lowest_tenth(values: Sequence[float]) -> float:
+    """Mean of the lowest tenth of the orders, of one at least: what to expect when luck is bad.
+
+    >>> mean_of_lowest_tenth([0.5, 0.75, 0.25])
+    0.25
+    """
+    return float(np.mean(sorted(values)[: math.ceil(len(values) / 10)]))
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One measure.
+
+    Attributes:
+        name: In `results.json` and for `--measures`.
+        title: In tables.
+        unit: "%" (numbers are stored as shares from 0 to 1), "ms", "MB", "images", or "" for plain numbers.
+        better: "higher" or "lower".
+        said: What it is, in one sentence.
+        pool: From the numbers of a method's orders to the one in a table.
+        of: The measure whose numbers are pooled, where that is not the one of this name.
+        digits: After the point, in tables.
+    """
+
+    name: str
+    title: str
+    unit: str
+    better: str
+    said: str
+    pool: Pool = mean
+    of: str = ""
+    digits: int = 2
+
+    @property
+    def heading(self) -> str:
+        """Title with the unit, for the head of a column: "top-1 %"."""
+        return f"{self.title} {self.unit}".strip()
+
+    def text(self, value: float) -> str:
+        """A number as tables show it, without the unit."""
+        return f"{100 * value if self.unit == '%' else value:,.{self.digits}f}"
+
+
+MEASURES: dict[str, Measure] = {
+    measure.name: measure
+    for measure in (
+        Measure("top1", "top-1", "%", "higher", "Images whose predicted class is right."),
+        Measure("top5", "top-5", "%", "higher", "Images whose class is among the five likeliest."),
+        Measure("per_class", "per class", "%", "higher", "Mean of the accuracies of the classes that came."),
+        Measure(
+            "worst_tenth",
+            "worst tenth",
+            "%",
+            "higher",
+            "Top-1 in the tenth of the orders where it is lowest, one at least.",
+            mean_of_lowest_tenth,
+            of="top1",
+        ),
+        Measure("ece", "ECE", "%", "lower", "Expected calibration error, 15 bins of equal width."),
+        Measure("adaptive_ece", "adaptive ECE", "%", "lower", "The same over 15 bins of equally many images."),
+        Measure("brier", "Brier", "", "lower", "Squared distance from the probabilities to the class.", digits=3),
+        Measure("log_loss", "log-loss", "", "lower", "−log of the probability of the class, nats.", digits=3),
+        Measure("auroc_max", "AUROC max p", "%", "higher", "Images of no class told by low top probability."),
+        Measure("auroc_entropy", "AUROC entropy", "%", "higher", "Images of no class told by high entropy."),
+        Measure("auroc_reject", "AUROC reject", "%", "higher", "… told by what the method learned of such."),
+        Measure("fpr95_max", "FPR95 max p", "%", "lower", "Images of no class let in with 95 % of the others."),
+        Measure("fpr95_entropy", "FPR95 entropy", "%", "lower", "The same, told by entropy."),
+        Measure("fpr95_reject", "FPR95 reject", "%", "lower", "The same, told by what the method learned."),
+        Measure("after_change", "after change", "%", "higher", "Top-1 of the 20 images after each change."),
+        Measure("drift_drop", "drop", "%", "lower", "How much lower that is than later in the same phase."),
+        Measure("recovery", "recovery", "images", "lower", "Images after a change until it is made up.", digits=0),
+        Measure("mce", "mCE", "%", "lower", "Error under 15 corruptions relative to zero_shot's, mean."),
+        Measure("rate", "asked", "%", "lower", "Images asked about."),
+        Measure("ms_p50", "time", "ms", "lower", "From pixels to prediction, median image.", median, digits=1),
+        Measure("ms_p95", "time p95", "ms", "lower", "The time that 95 % of images stay below.", median, digits=1),
+        Measure("adapt_ms", "adaptation", "ms", "lower", "Time beyond a zero-shot pass.", median, digits=1),
+        Measure("peak_mem_mb", "memory", "MB", "lower", "Highest memory of the run.", digits=0),
+    )
+}
+SHORT = ("top1", "ece", "rate", "ms_p50")
+"""What tables show unless others are asked for."""
+
+
+def find_measures(names: Sequence[str]) -> list[Measure]:
+    """Measures by name; `all` for every one."""
+    unknown = [name for name in names if name not in MEASURES and name != "all"]
+    if unknown:
+        raise SettingsError(f"There is no measure {unknown[0]!r}: use some of {', '.join(MEASURES)}, or all.")
+    return [MEASURES[name] for name in (MEASURES if "all" in names else names)]
+
+
+def pooled(measure: Measure, rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """One number for several runs of a method on a data set; None where not all of them have it.
+
+    Args:
+        measure: Which.
+        rows: Of `results.json`. Those made before there were `measures` have some of them by themselves.
+    """
+    name = measure.of or measure.name
+    values = [row.get("measures", row).get(name) for row in rows]
+    return None if not values or None in values else measure.pool(values)

@@ -1,0 +1,109 @@
+"""Measures as functions of arrays, one value an image in the order of the stream. Numpy only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+BINS = 15
+WINDOW = 20  # images after a change
+LEAST = 1e-12  # probability below which a loss grows no further
+
+
+def per_class(labels: Sequence[str], correct: Floats) -> float:
+    """Mean of the accuracies of the classes that came, each counted once however many images it has.
+
+    >>> per_class(["a", "a", "b"], np.array([1.0, 0.0, 1.0]))
+    0.75
+    """
+    _, place = np.unique(np.asarray(labels), return_inverse=True)
+    return float((np.bincount(place, weights=correct) / np.bincount(place)).mean())
+
+
+def bins_of(probability: Floats, count: int = BINS) -> NDArray[np.int64]:
+    """Which of `count` equal bins of (0, 1] each probability falls into."""
+    return np.clip(np.ceil(probability * count).astype(np.int64) - 1, 0, count - 1)
+
+
+def reliability(probability: Floats, correct: Floats, count: int = BINS) -> tuple[Floats, Floats, Floats]:
+    """Share of images, mean confidence and accuracy of each bin; zeros where a bin is empty."""
+    place = bins_of(probability, count)
+    size = np.bincount(place, minlength=count).astype(np.float64)
+    safe = np.maximum(size, 1)
+    confidence = np.bincount(place, weights=probability, minlength=count) / safe
+    accuracy = np.bincount(place, weights=correct, minlength=count) / safe
+    return size / max(len(probability), 1), confidence, accuracy
+
+
+def calibration_error(probability: Floats, correct: Floats, count: int = BINS) -> float:
+    """Expected calibration error: mean distance between confidence and accuracy over bins, weighted by size.
+
+    >>> calibration_error(np.array([0.9, 0.9]), np.array([1.0, 0.0]))
+    0.4
+    """
+    share, confidence, accuracy = reliability(probability, correct, count)
+    return float(share @ np.abs(confidence - accuracy))
+
+
+def adaptive_calibration_error(probability: Floats, correct: Floats, count: int = BINS) -> float:
+    """The same over bins of equally many images, or of one more: sorted by confidence and cut."""
+    order = np.argsort(probability, kind="stable")
+    gaps = np.array_split((probability - correct)[order], count)
+    return float(sum(abs(gap.sum()) for gap in gaps) / len(probability))
+
+
+def brier(squares: Floats, of_label: Floats) -> float:
+    """Mean over images of Σ_k (p_k − [k is the class])².
+
+    Args:
+        squares: Σ_k p_k² of each image.
+        of_label: Probability of its class.
+    """
+    return float((squares - 2 * of_label + 1).mean())
+
+
+def log_loss(of_label: Floats) -> float:
+    """Mean of −log of the probability of the class, in nats; a probability counts as 1e-12 at least."""
+    return float(-np.log(np.maximum(of_label, LEAST)).mean())
+
+
+def auroc(score: Floats, outside: NDArray[np.bool_]) -> float:
+    """Chance that an image of no class has a higher score than one of a class; ties count half."""
+    values, place, counts = np.unique(score, return_inverse=True, return_counts=True)
+    rank = (np.cumsum(counts) - (counts - 1) / 2)[place]  # from 1 on, ties share theirs
+    n = int(outside.sum())
+    return float((rank[outside].sum() - n * (n + 1) / 2) / (n * (len(score) - n)))
+
+
+def fpr95(score: Floats, outside: NDArray[np.bool_]) -> float:
+    """Share of the images of no class that are let in by the lowest limit that lets in 95 % of the others."""
+    inside = np.sort(score[~outside])
+    limit = inside[int(np.ceil(0.95 * len(inside) - 1e-9)) - 1]
+    return float((score[outside] <= limit).mean())
+
+
+def drift(phase: Floats, correct: Floats, window: int = WINDOW) -> dict[str, float]:
+    """What a change of the stream does; nothing where there is none.
+
+    A phase is a run of images between two changes: a class, a domain, a time of other shares. After every
+    change but the first phase's beginning, `after_change` is the accuracy of the next `window` images (or the
+    first half of a shorter phase); `drift_drop` is how much higher it is in the rest of the phase; `recovery`
+    is how many images pass until the mean of the last `window` reaches that of the rest, all of them where it
+    never does. Phases of one image say nothing; the others count alike.
+    """
+    starts = np.flatnonzero(np.diff(phase)) + 1
+    parts = [part for part in np.split(correct, starts)[1:] if len(part) > 1]
+    found = [_after(part, min(window, len(part) // 2)) for part in parts]
+    if not found:
+        return {}
+    return dict(zip(("after_change", "drift_drop", "recovery"), np.mean(found, axis=0).tolist(), strict=True))
+
+
+def _after(part: Floats, window: int) -> tuple[float, float, float]:
+    first, settled = float(part[:window].mean()), float(part[window:].mean())
+    sums = np.cumsum(np.concatenate([[0.0], part]))
+    reached = np.flatnonzero((sums[window:] - sums[:-window]) / window >= settled - 1e-12)
+    return first, settled - first, float(window + reached[0] if len(reached) else len(part))
