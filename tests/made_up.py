@@ -72,6 +72,8 @@ def _write_run(
                         f"{TIME.get(method, 0.1) * rng.lognormal(0, 0.1):.6f}",
                         int(correct[t] or rng.random() < 0.5),
                     ),
+                    *(f"{probability[t] if correct[t] else 0.5 * (1 - probability[t]):.6g}",),
+                    *(f"{probability[t] ** 2:.6g}", 0, 0, 0),
                 )
             )
     with (folder / "events.jsonl").open("w") as file:

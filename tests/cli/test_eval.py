@@ -139,16 +139,16 @@ def test_lists() -> None:
 def test_a_full_disk_is_a_sentence_and_the_evaluation_can_go_on(
     pictures: Path, tmp_path: Path, disk_room: Callable[[int], AbstractContextManager[None]]
 ) -> None:
-    """Three kilobytes hold what is written about the runs, not the state of a learner with labels."""
+    """Four kilobytes hold what is written about the runs, not the state of a learner with labels."""
     command = call(pictures, tmp_path, "--no-baselines", "--set", "policy=fixed", "--set", "tau0=0")
-    with disk_room(3 << 10):
+    with disk_room(4 << 10):
         result = runner.invoke(app, command, catch_exceptions=False)
     assert result.exit_code == 1
     said = " ".join(result.output.split())
     assert "unfinished: zoo taps seed 1" in said
     assert "cannot be written" in said
     assert not list(tmp_path.glob("**/crash.txt"))
-    with disk_room(100), pytest.raises(TapsError, match="cannot be written"):
+    with disk_room(200), pytest.raises(TapsError, match="cannot be written"):
         runner.invoke(app, [*command, "--resume"], catch_exceptions=False)
     again = runner.invoke(app, [*command, "--resume"], catch_exceptions=False)
     assert again.exit_code == 0

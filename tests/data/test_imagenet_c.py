@@ -1,4 +1,4 @@
-"""The corruptions of ImageNet-C: their parts against loops, their strengths against the benchmark's numbers."""
+"""The corruptions of ImageNet-C: their parts against loops, their strengths against its numbers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,18 @@ from taps.data.imagenet_c import IMAGENET_C, _convolved, _sampled, _zoomed
 from taps.types import PixelArray
 
 FLAT = np.full((224, 224, 3), 128, np.uint8)
-NAMES = """gaussian_noise shot_noise impulse_noise defocus_blur glass_blur motion_blur zoom_blur snow frost fog
-brightness contrast elastic_transform pixelate jpeg_compression""".split()
+NAMES = [
+    *(
+        "gaussian_noise",
+        "shot_noise",
+        "impulse_noise",
+        "defocus_blur",
+        "glass_blur",
+        "motion_blur",
+        "zoom_blur",
+    ),
+    *("snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+]
 
 
 def corrupted(image: PixelArray, kind: str, severity: int, seed: int = 0) -> PixelArray:
@@ -57,7 +67,7 @@ def test_sampling_between_pixels_and_beyond_the_border() -> None:
     assert np.array_equal(mirrored, image[[0, 1, 3, 2], 0])
 
 
-@pytest.mark.parametrize(("severity", "spread"), enumerate((0.08, 0.12, 0.18), start=1))
+@pytest.mark.parametrize(("severity", "spread"), [(1, 0.08), (2, 0.12), (3, 0.18)])
 def test_noise_is_as_strong_as_the_benchmarks(severity: int, spread: float) -> None:
     assert corrupted(FLAT, "gaussian_noise", severity).std() == pytest.approx(255 * spread, rel=0.02)
     photons = (60, 25, 12)[severity - 1]
@@ -73,7 +83,7 @@ def test_a_point_out_of_focus_is_a_disc_of_the_benchmarks_radius() -> None:
     point = np.zeros((224, 224, 3), np.uint8)
     point[100:103, 100:103] = 255
     seen = corrupted(point, "defocus_blur", 5)[..., 0] > 3
-    assert seen.sum() == pytest.approx(np.pi * 11.5**2, rel=0.08)  # radius 10, and the point's own
+    assert seen.sum() == pytest.approx(np.pi * 10**2, rel=0.05)  # at half of its height
     small = corrupted(np.asarray(point[::2, ::2]), "defocus_blur", 5)[..., 0]
     assert (small > 3).sum() < seen.sum() / 3, "half the side, half the radius"
 
@@ -108,7 +118,9 @@ def test_contrast_pixelate_and_weather() -> None:
     means = image.reshape(112, 2, 112, 2, 3).mean(axis=(1, 3))
     assert np.abs(blocks.reshape(112, 2, 112, 2, 3) - means[:, None, :, None]).max() <= 1.0
     dark = np.full((96, 96, 3), 30, np.uint8)
-    for kind in ("snow", "frost", "fog"):
-        whitened = [corrupted(dark, kind, severity).mean() for severity in (1, 5)]
-        assert 30 < whitened[0] < 255, kind
+    for kind in ("snow", "frost"):
+        assert 30 < corrupted(dark, kind, 1).mean() < corrupted(dark, kind, 5).mean() < 255, kind
         assert len(np.unique(corrupted(dark, kind, 3))) > 20, kind
+    dark[:48] = 255
+    apart = [int(np.subtract(*corrupted(dark, "fog", s).mean(axis=(1, 2))[[10, -10]])) for s in (1, 3, 5)]
+    assert 225 > apart[0] > apart[1] > apart[2] > 0, "fog takes contrast away"

@@ -35,7 +35,7 @@ def test_a_set_is_not_outside_itself(pictures: Path) -> None:
 
 
 def test_too_few_images_say_which_share_there_are_enough_for(pictures: Path) -> None:
-    with pytest.raises(DataError, match=r"such as .*:0\.063"):
+    with pytest.raises(DataError, match=r"smaller share: .*:0\.062"):
         with_outside(demo_dataset(), f"{pictures}:0.5")
 
 

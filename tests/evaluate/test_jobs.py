@@ -45,7 +45,9 @@ def predictions(folder: Path) -> list[dict[str, str]]:
 
 def without_times(row: dict[str, Any] | None) -> dict[str, Any]:
     assert row is not None
-    return {name: row[name] for name in row if name not in ("ms_p50", "ms_p95", "peak_mem_mb", "overhead")}
+    times = ("ms_p50", "ms_p95", "adapt_ms", "peak_mem_mb", "overhead")
+    measures = {name: value for name, value in row["measures"].items() if name not in times}
+    return {name: row[name] for name in row if name not in times} | {"measures": measures}
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, NEVER], ids=["episodic", "continual"])

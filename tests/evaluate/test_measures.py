@@ -23,7 +23,9 @@ def row(seed: int, dataset: str = "pets", method: str = "zero_shot", **measures:
 
 
 def test_each_measure_says_what_it_is() -> None:
-    assert all(measure.better in ("higher", "lower") and measure.said.endswith(".") for measure in MEASURES.values())
+    assert all(
+        measure.better in ("higher", "lower") and measure.said.endswith(".") for measure in MEASURES.values()
+    )
     assert len({measure.title for measure in MEASURES.values()}) == len(MEASURES)
     assert find_measures(["ece", "top1"]) == [MEASURES["ece"], MEASURES["top1"]]
     assert find_measures(["all"]) == list(MEASURES.values())
@@ -71,7 +73,9 @@ def test_mean_corruption_error_is_relative_to_zero_shot_kind_by_kind() -> None:
     assert ("pets+imagenet-c", "taps") not in {(cell.dataset, cell.method) for cell in pool(uneven)}
 
 
-def test_a_run_has_every_measure_it_can_have(tmp_path: Path, make_job: Callable[..., Job], pictures: Path) -> None:
+def test_a_run_has_every_measure_it_can_have(
+    tmp_path: Path, make_job: Callable[..., Job], pictures: Path
+) -> None:
     job = make_job("view_ensemble+", settings={"views": 4, "policy": "fixed", "tau0": 0.0})
     other = tmp_path / "other"
     for name in ("dot", "cat"):  # the second one is a class of both

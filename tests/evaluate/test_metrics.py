@@ -71,7 +71,9 @@ def test_adaptive_bins_hold_equally_many(pairs: list[tuple[int, int]]) -> None:
 def test_brier_and_log_loss_from_whole_distributions(rows: list[list[int]], random: Any) -> None:
     p = [[value / sum(row) for value in row] for row in rows]
     labels = [random.randrange(3) for _ in p]
-    squared = [sum((v - (k == label)) ** 2 for k, v in enumerate(row)) for row, label in zip(p, labels, strict=True)]
+    squared = [
+        sum((v - (k == label)) ** 2 for k, v in enumerate(row)) for row, label in zip(p, labels, strict=True)
+    ]
     losses = [-math.log(max(row[label], 1e-12)) for row, label in zip(p, labels, strict=True)]
     of_label = np.array([row[label] for row, label in zip(p, labels, strict=True)])
     squares = np.array([sum(v * v for v in row) for row in p])
@@ -79,7 +81,9 @@ def test_brier_and_log_loss_from_whole_distributions(rows: list[list[int]], rand
     assert metrics.log_loss(of_label) == pytest.approx(sum(losses) / len(p))
 
 
-@given(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=12), min_size=1, max_size=5), st.integers(1, 6))
+@given(
+    st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=12), min_size=1, max_size=5), st.integers(1, 6)
+)
 def test_drift_phase_by_phase(phases: list[list[int]], window: int) -> None:
     found = []
     for part in phases[1:]:
@@ -88,7 +92,9 @@ def test_drift_phase_by_phase(phases: list[list[int]], window: int) -> None:
         w = min(window, len(part) // 2)
         settled = sum(part[w:]) / len(part[w:])
         first = sum(part[:w]) / w
-        recovered = [end for end in range(w, len(part) + 1) if sum(part[end - w : end]) / w >= settled - 1e-12]
+        recovered = [
+            end for end in range(w, len(part) + 1) if sum(part[end - w : end]) / w >= settled - 1e-12
+        ]
         found.append((first, settled - first, recovered[0] if recovered else len(part)))
     phase = np.array([float(i) for i, part in enumerate(phases) for _ in part])
     correct = np.array([float(right) for part in phases for right in part])

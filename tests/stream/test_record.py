@@ -6,7 +6,7 @@ import csv
 import json
 import os
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from taps.clip import Clip
 from taps.errors import StateError
 from taps.stream.record import COLUMNS, EVENTS, PREDICTIONS, Pace, Record, read_events
 from taps.stream.tally import Tally
-from taps.types import PixelArray, Prediction
+from taps.types import OUTSIDE, PixelArray, Prediction
 from tests.streams import same_state
 
 CLASSES = ("ant", "bee", "cat")
@@ -31,14 +31,27 @@ def prediction(ask: bool = True) -> Prediction:
 
 def test_every_cell_of_a_row(tmp_path: Path) -> None:
     with closing(Record(tmp_path)) as record:
-        record.row(7, "a/b.png", prediction(), predicted="cat", label="bee", correct=False, top5=True)
+        record.row(
+            7,
+            "a/b.png",
+            prediction(),
+            predicted="cat",
+            label="bee",
+            correct=False,
+            top5=True,
+            truth=2,
+            phase=3,
+        )
         record.row(8, 'c,"d".png', prediction(False), predicted="bee", label="bee", correct=True, top5=False)
         record.row(9, "e.png", prediction(False), predicted="bee")
+        record.row(10, "f.png", replace(prediction(False), reject=0.25), predicted="bee", truth=OUTSIDE)
     assert (tmp_path / PREDICTIONS).read_text().splitlines() == [
-        "t,path,predicted,label,correct,probability,entropy,score,threshold,asked,seconds,top5",
-        "7,a/b.png,cat,bee,0,0.625123,1.23457,0.75,0.987654,1,0.012346,1",
-        '8,"c,""d"".png",bee,bee,1,0.625123,1.23457,0.75,0.987654,0,0.012346,0',
-        "9,e.png,bee,,,0.625123,1.23457,0.75,0.987654,0,0.012346,",
+        "t,path,predicted,label,correct,probability,entropy,score,threshold,asked,seconds,top5,"
+        "of_label,squares,reject,outside,phase",
+        "7,a/b.png,cat,bee,0,0.625123,1.23457,0.75,0.987654,1,0.012346,1,0.25,0.468904,0,0,3",
+        '8,"c,""d"".png",bee,bee,1,0.625123,1.23457,0.75,0.987654,0,0.012346,0,,0.468904,0,0,0',
+        "9,e.png,bee,,,0.625123,1.23457,0.75,0.987654,0,0.012346,,,0.468904,0,0,0",
+        "10,f.png,bee,,,0.625123,1.23457,0.75,0.987654,0,0.012346,,,0.468904,0.25,1,0",
     ]
     assert ",".join(COLUMNS) == (tmp_path / PREDICTIONS).read_text().splitlines()[0]
 
@@ -52,8 +65,11 @@ def test_any_name_comes_back_from_its_row(tmp_path: Path, name: str) -> None:
         assert [row["path"] for row in csv.DictReader(file)] == [name, "plain.png"]
     data = (tmp_path / PREDICTIONS).read_bytes()
     assert b"\r\n" not in data  # each line ends as text files here do
-    assert data.splitlines()[-1] == b"1,plain.png,bee,,,0.625123,1.23457,0.75,0.987654,1,0.012346,"
-    assert b"0.012346,\n" in data or b'"0.012346",""\n' in data
+    assert (
+        data.splitlines()[-1]
+        == b"1,plain.png,bee,,,0.625123,1.23457,0.75,0.987654,1,0.012346,,,0.468904,0,0,0"
+    )
+    assert data.count(b"\n") == 3 + name.count("\n")
 
 
 def test_a_committed_prediction_is_told_whole_and_at_once(tmp_path: Path) -> None:

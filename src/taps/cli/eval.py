@@ -97,7 +97,14 @@ def show(console: Any, rows: list[dict[str, Any]], out: Path, columns: list[Meas
     cells = {(cell.dataset, cell.method): cell.measures for cell in pool(rows)}
     columns = [measure for measure in columns if any(measure.name in found for found in cells.values())]
     table = Table(box=None, pad_edge=False)
-    heads = ("data set", "method", "seeds", "images", *(measure.heading for measure in columns), "to zero-shot")
+    heads = (
+        "data set",
+        "method",
+        "seeds",
+        "images",
+        *(measure.heading for measure in columns),
+        "to zero-shot",
+    )
     for column in heads:
         table.add_column(column, justify="left" if column in ("data set", "method") else "right")
     for key in (*counts, *(key for key in cells if key not in counts)):

@@ -1,7 +1,7 @@
-"""Images with small adversarial steps: view 0 is moved against the zero-shot model before anything else sees it.
+"""Images with small adversarial steps: each is moved against the zero-shot model before anything sees it.
 
-As in the test of R-TPT: projected gradient descent (Madry et al., 2018) on the image as the frozen model takes
-it in, with its true class; the views of every method are then made from the attacked image.
+As in the test of R-TPT: projected gradient descent (Madry et al., 2018) on the image as the frozen model
+takes it in, with its true class; the views of every method are then made from the attacked image.
 """
 
 from __future__ import annotations

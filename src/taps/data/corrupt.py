@@ -41,7 +41,7 @@ def check_kind(kind: str, severity: int) -> None:
 
 
 def kinds_of(text: str | None) -> tuple[str | None, ...]:
-    """The corruptions that `--corrupt` names, one stream each: several by commas, all of ImageNet-C by its name.
+    """The corruptions that `--corrupt` names, one stream each: separated by commas, or all of ImageNet-C.
 
     >>> kinds_of("sketch, imagenet-c/fog"), kinds_of(None), len(kinds_of("imagenet-c"))
     (('sketch', 'imagenet-c/fog'), (None,), 15)

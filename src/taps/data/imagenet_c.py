@@ -1,4 +1,4 @@
-"""The fifteen corruptions of ImageNet-C (Hendrycks & Dietterich, ICLR 2019) with its strengths, in numpy and Pillow.
+"""The fifteen corruptions of ImageNet-C (Hendrycks & Dietterich, ICLR 2019) with its strengths.
 
 The benchmark defines them for images of 224 × 224; here lengths in pixels (of a blur, a flake, a wave) are
 relative to the short side, so that an image of any size is hurt as much. What differs otherwise: frost has no
@@ -183,7 +183,7 @@ IMAGENET_C: dict[str, Corruption] = {
 
 
 def _convolved(image: NDArray[np.generic], kernel: Floats) -> Floats:
-    """Every channel with a kernel of odd sides that is made to sum to one; the image goes on as in a mirror."""
+    """Every channel with a kernel of odd sides, made to sum to one; the image goes on as in a mirror."""
     down, across = kernel.shape[0] // 2, kernel.shape[1] // 2
     values = np.asarray(image, np.float64).reshape(*image.shape[:2], -1)
     padded = np.pad(values, ((down, down), (across, across), (0, 0)), mode="symmetric")
@@ -216,11 +216,13 @@ def _moved(image: NDArray[np.generic], radius: float, sigma: float, angle: float
 def _zoomed(image: NDArray[np.generic], zoom: float) -> Floats:
     """The middle of the image, enlarged to its size."""
     height, width = image.shape[:2]
-    box = (width * (1 - 1 / zoom) / 2, height * (1 - 1 / zoom) / 2)
-    box = (*box, width - box[0], height - box[1])
+    left, top = width * (1 - 1 / zoom) / 2, height * (1 - 1 / zoom) / 2
+    box = (left, top, width - left, height - top)
     planes = np.asarray(image, np.float32).reshape(height, width, -1)
     enlarged = [
-        np.asarray(Image.fromarray(planes[..., i]).resize((width, height), Image.Resampling.BILINEAR, box=box))
+        np.asarray(
+            Image.fromarray(planes[..., i]).resize((width, height), Image.Resampling.BILINEAR, box=box)
+        )
         for i in range(planes.shape[2])
     ]
     return np.stack(enlarged, axis=2).reshape(image.shape).astype(np.float64)

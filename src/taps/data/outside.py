@@ -65,9 +65,10 @@ def with_outside(dataset: Dataset, text: str, root: str | None = None, seed: int
     places = [i for i, sample in enumerate(other.samples) if sample.label not in shared]
     wanted = max(1, round(len(dataset) * share / (1 - share)))
     if len(places) < wanted:
+        enough = int(1000 * len(places) / (len(places) + len(dataset))) / 1000
         raise DataError(
-            f"{other.name} has {len(places):,} images of other classes, but {wanted:,} make up {share:g} of the "
-            f"stream; give a smaller share, such as {name}:{len(places) / (len(places) + len(dataset)):.2g}."
+            f"{other.name} has {len(places):,} images of other classes, but {wanted:,} are {share:g} of the "
+            f"stream; give another set, or a smaller share: {name}:{enough:g}."
         )
     drawn = sorted(np.random.default_rng(seed).permutation(places)[:wanted].tolist())
     added = [replace(other.samples[i], key=PREFIX + other.samples[i].key, label=OUTSIDE) for i in drawn]

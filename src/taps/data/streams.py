@@ -1,4 +1,4 @@
-"""In which order images come: shuffled, class by class, domain after domain, in changing shares, or some of them.
+"""In which order images come: shuffled, by class, domain after domain, in changing shares; or some of them.
 
 Every function gives indices into a data set; `dataset.take(indices)` makes a data set of them.
 """
@@ -102,7 +102,7 @@ def _concentration(text: str) -> float:
 
 
 def _in_shares(found: Order, concentration: float, seed: int) -> Order:
-    """In which of `PHASES` times each image comes: of each class, shares drawn from a Dirichlet distribution."""
+    """In which of `PHASES` times each image comes: of each class, shares drawn from a Dirichlet."""
     rng = np.random.default_rng([seed, 1])
     phase = np.zeros(len(found), np.int64)
     for label in np.unique(found):

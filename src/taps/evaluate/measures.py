@@ -1,4 +1,4 @@
-"""Every measure of a run by its name: what tables call it, its unit, which way is better, how runs are pooled.
+"""Every measure of a run by its name: its title, its unit, which way is better, how runs are pooled.
 
 A row of `results.json` has them under `measures`, name → number. A measure that says nothing of a run is left
 out: there is no AUROC where every image is of some class.
@@ -87,22 +87,34 @@ MEASURES: dict[str, Measure] = {
             of="top1",
         ),
         Measure("ece", "ECE", "%", "lower", "Expected calibration error, 15 bins of equal width."),
-        Measure("adaptive_ece", "adaptive ECE", "%", "lower", "The same over 15 bins of equally many images."),
-        Measure("brier", "Brier", "", "lower", "Squared distance from the probabilities to the class.", digits=3),
+        Measure(
+            "adaptive_ece", "adaptive ECE", "%", "lower", "The same over 15 bins of equally many images."
+        ),
+        Measure(
+            "brier", "Brier", "", "lower", "Squared distance from the probabilities to the class.", digits=3
+        ),
         Measure("log_loss", "log-loss", "", "lower", "−log of the probability of the class, nats.", digits=3),
         Measure("auroc_max", "AUROC max p", "%", "higher", "Images of no class told by low top probability."),
         Measure("auroc_entropy", "AUROC entropy", "%", "higher", "Images of no class told by high entropy."),
         Measure("auroc_reject", "AUROC reject", "%", "higher", "… told by what the method learned of such."),
-        Measure("fpr95_max", "FPR95 max p", "%", "lower", "Images of no class let in with 95 % of the others."),
+        Measure(
+            "fpr95_max", "FPR95 max p", "%", "lower", "Images of no class let in with 95 % of the others."
+        ),
         Measure("fpr95_entropy", "FPR95 entropy", "%", "lower", "The same, told by entropy."),
         Measure("fpr95_reject", "FPR95 reject", "%", "lower", "The same, told by what the method learned."),
         Measure("after_change", "after change", "%", "higher", "Top-1 of the 20 images after each change."),
         Measure("drift_drop", "drop", "%", "lower", "How much lower that is than later in the same phase."),
-        Measure("recovery", "recovery", "images", "lower", "Images after a change until it is made up.", digits=0),
+        Measure(
+            "recovery", "recovery", "images", "lower", "Images after a change until it is made up.", digits=0
+        ),
         Measure("mce", "mCE", "%", "lower", "Error under 15 corruptions relative to zero_shot's, mean."),
         Measure("rate", "asked", "%", "lower", "Images asked about."),
-        Measure("ms_p50", "time", "ms", "lower", "From pixels to prediction, median image.", median, digits=1),
-        Measure("ms_p95", "time p95", "ms", "lower", "The time that 95 % of images stay below.", median, digits=1),
+        Measure(
+            "ms_p50", "time", "ms", "lower", "From pixels to prediction, median image.", median, digits=1
+        ),
+        Measure(
+            "ms_p95", "time p95", "ms", "lower", "The time that 95 % of images stay below.", median, digits=1
+        ),
         Measure("adapt_ms", "adaptation", "ms", "lower", "Time beyond a zero-shot pass.", median, digits=1),
         Measure("peak_mem_mb", "memory", "MB", "lower", "Highest memory of the run.", digits=0),
     )

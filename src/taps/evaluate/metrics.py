@@ -72,7 +72,7 @@ def log_loss(of_label: Floats) -> float:
 
 def auroc(score: Floats, outside: NDArray[np.bool_]) -> float:
     """Chance that an image of no class has a higher score than one of a class; ties count half."""
-    values, place, counts = np.unique(score, return_inverse=True, return_counts=True)
+    _, place, counts = np.unique(score, return_inverse=True, return_counts=True)
     rank = (np.cumsum(counts) - (counts - 1) / 2)[place]  # from 1 on, ties share theirs
     n = int(outside.sum())
     return float((rank[outside].sum() - n * (n + 1) / 2) / (n * (len(score) - n)))

@@ -75,8 +75,8 @@ class Run:
         if not self.outside.any():
             return self
         kept = np.flatnonzero(self.outside == 0)
-        columns = (getattr(self, name) for name in self.__dataclass_fields__)
-        return Run(*([c[i] for i in kept] if isinstance(c, list) else c[kept] for c in columns))
+        numbers = {name: getattr(self, name)[kept] for name in (*NUMBERS, *ADDED)}
+        return Run([self.keys[i] for i in kept], [self.labels[i] for i in kept], **numbers)
 
 
 def read_run(folder: Path) -> Run:
@@ -96,14 +96,16 @@ def read_run(folder: Path) -> Run:
         columns = list(zip(*(row[: len(header)] for row in rows[1:]), strict=True)) or [()] * len(header)
         named = dict(zip(header, columns, strict=True))
         numbers = {name: _numbers(named[name]) for name in NUMBERS}
-        added = {name: _numbers(named.get(name, [without] * len(rows[1:]))) for name, without in ADDED.items()}
+        added = {
+            name: _numbers(named.get(name, [without] * len(rows[1:]))) for name, without in ADDED.items()
+        }
     except ValueError as error:
         raise DataError(f"{path} is damaged ({error}); remove its folder and run with --resume.") from error
     return Run(list(named["path"]), list(named["label"]), **numbers, **added)
 
 
 def _numbers(cells: Sequence[str]) -> Floats:
-    """Cells as numbers; not a number where an image has none, as one of no class is neither right nor wrong."""
+    """Cells as numbers; NaN where an image has none, as one of no class is neither right nor wrong."""
     return np.array([cell or "nan" for cell in cells], dtype=np.float64)
 
 
@@ -177,7 +179,11 @@ def score(
         "overhead": overhead(tally),
         "notes": summary.get("notes", []),
         "measures": measures,
-        "reliability": {"share": share.tolist(), "confidence": confidence.tolist(), "accuracy": accuracy.tolist()},
+        "reliability": {
+            "share": share.tolist(),
+            "confidence": confidence.tolist(),
+            "accuracy": accuracy.tolist(),
+        },
     }
 
 

@@ -81,7 +81,9 @@ class Dota(FeatureMethod):
         covariance.diagonal().add_(shrink)
         # With Λ = (LLᵀ)⁻¹, one triangular solve gives all products: half the work of solving for Λμ.
         factor = torch.linalg.cholesky(covariance)
-        solved = torch.linalg.solve_triangular(factor, torch.cat([means, feature[None]]).T, upper=False)
+        solved: Tensor = torch.linalg.solve_triangular(
+            factor, torch.cat([means, feature[None]]).T, upper=False
+        )
         return solved[:, -1] @ solved[:, :-1] - 0.5 * solved[:, :-1].square().sum(dim=0)
 
     def take(self, features: Tensor, weights: Tensor) -> None:

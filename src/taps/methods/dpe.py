@@ -66,7 +66,9 @@ class Dpe(FeatureMethod):
         gradients = self.gradients(texts, means, held, mean)
         self.updated = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
         # AdamW's first step from zero: its corrected moments are the gradient and its square.
-        steps = [self.settings.lr * self.updated * gradient / (gradient.abs() + EPS) for gradient in gradients]
+        steps = [
+            self.settings.lr * self.updated * gradient / (gradient.abs() + EPS) for gradient in gradients
+        ]
         moved = F.normalize(self.state["texts"] - steps[0], dim=-1)
         told = self.score(moved, F.normalize(means - steps[1], dim=-1), held, seen.feature)
         if float(mean_entropy(told[None])) / math.log2(len(told)) < self.settings.sure_below:
@@ -121,4 +123,4 @@ class Dpe(FeatureMethod):
 def through_unit(gradient: Tensor, unit: Tensor, rows: Tensor) -> Tensor:
     """A gradient by unit vectors, as one by the vectors they were made of; rows of zeros have none."""
     across = gradient - unit * (unit * gradient).sum(dim=-1, keepdim=True)
-    return across / rows.norm(dim=-1, keepdim=True).clamp_min(1e-12)
+    return across / torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_min(1e-12)

@@ -81,4 +81,5 @@ def bandwidths(cosines: Floats) -> Floats:
     count = max(1, int(NEAREST * (len(cosines) - 1)))
     others = np.partition(-cosines, min(count, len(cosines) - 1), axis=1)[:, : count + 1]
     own = others.min(axis=1)
-    return np.maximum((others.sum(axis=1) - own + len(others[0]) - 1) / count, NARROW)
+    widths: Floats = np.maximum((others.sum(axis=1) - own + len(others[0]) - 1) / count, NARROW)
+    return widths

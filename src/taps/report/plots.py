@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from taps.evaluate.results import Result, Results, mean_of
 from taps.evaluate.metrics import reliability
+from taps.evaluate.results import Result, Results, mean_of
 from taps.report.figure import MARKERS, figure, pyplot, shown
 from taps.report.palette import BLACK, BLUE, FAINT, GREY, RED, colours
 

@@ -259,7 +259,7 @@ def _one_image(session: Session, t: int, decode: Callable[[], PixelArray]) -> St
         path,
         prediction,
         predicted=learner.classes[final],
-        label="" if correct is None else learner.classes[label],
+        label="" if label is None or label == OUTSIDE else learner.classes[label],
         correct=correct,
         top5=hit,
         truth=label,
