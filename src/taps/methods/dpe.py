@@ -123,4 +123,5 @@ class Dpe(FeatureMethod):
 def through_unit(gradient: Tensor, unit: Tensor, rows: Tensor) -> Tensor:
     """A gradient by unit vectors, as one by the vectors they were made of; rows of zeros have none."""
     across = gradient - unit * (unit * gradient).sum(dim=-1, keepdim=True)
-    return across / torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_min(1e-12)
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    return across / lengths.clamp_min(1e-12)
