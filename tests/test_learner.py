@@ -15,7 +15,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import taps.ledger
+import taps.adapt.ledger
 from taps import Learner, load_clip
 from taps.clip import Clip
 from taps.errors import ClassNameError, ImageError, QueryError, SettingsError, StateError
@@ -394,7 +394,7 @@ def test_memory_does_not_grow_with_the_stream(
 def test_questions_nobody_answers_do_not_pile_up(
     tiny: Clip, picture: Picture, monkeypatch: pytest.MonkeyPatch, augmix: bool
 ) -> None:
-    monkeypatch.setattr(taps.ledger, "PENDING", 5)
+    monkeypatch.setattr(taps.adapt.ledger, "PENDING", 5)
     learner = Learner(tiny, CLASSES, prompts="coop", views=8, policy="fixed", tau0=0.0, augmix=augmix)
     for number in range(8):
         assert learner.predict_one(picture(number)).ask
@@ -580,13 +580,13 @@ def test_views_that_wait_for_an_answer_are_bounded(
 ) -> None:
     learner = waiting_with_views(tiny, maple_prompts)
     one = learner.settings.views * 3 * tiny.config.image_size**2
-    monkeypatch.setattr(taps.ledger, "PENDING_BYTES", 3 * one)
+    monkeypatch.setattr(taps.adapt.ledger, "PENDING_BYTES", 3 * one)
     for number in range(5):
         learner.predict_one(picture(number))
     assert learner.pending == (2, 3, 4)
     for id in learner.pending:
         learner.learn_one(id, 0)
-    monkeypatch.setattr(taps.ledger, "PENDING_BYTES", one - 1)
+    monkeypatch.setattr(taps.adapt.ledger, "PENDING_BYTES", one - 1)
     learner.predict_one(picture(5))
     assert learner.pending == (5,)  # one question can always wait
     learner.learn_one(5, 0)

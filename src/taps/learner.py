@@ -14,11 +14,11 @@ import torch
 from taps import checkpoint
 from taps.active.decision import Decision, Policy
 from taps.active.policy import make_policy
+from taps.adapt.ledger import Ledger
 from taps.clip import Clip
 from taps.errors import ClassNameError, QueryError, SettingsError, StateError
 from taps.images.decode import load_image
 from taps.images.views import make_views, sample_generator
-from taps.ledger import Ledger
 from taps.methods.base import Snapshot
 from taps.methods.registry import find_method, method_settings
 from taps.methods.settings import Asking

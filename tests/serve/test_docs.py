@@ -49,7 +49,7 @@ def test_the_answer_shown_has_the_fields_there_are() -> None:
 
 
 def test_the_rules_are_those_of_the_code() -> None:
-    from taps.ledger import PENDING
+    from taps.adapt.ledger import PENDING
     from taps.serve import keeper, owner, store
 
     assert PENDING == 1000

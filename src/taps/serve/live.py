@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from taps.adapt.ledger import PENDING
 from taps.errors import QueryError, TapsError
 from taps.images.decode import load_image
 from taps.learner import Learner
-from taps.ledger import PENDING
 from taps.serve.errors import ConflictError, GoneError, NotFoundError, StoreDownError
 from taps.serve.keeper import RETRY, SETTLE, Keeper
 from taps.serve.records import (
