@@ -53,6 +53,10 @@ def test_an_imported_file_leaves_no_question(tmp_path):
     assert torch.equal(clip.encode_text(["cat"]), same.encode_text(["cat"]))
     with pytest.raises(SettingsError, match="exists already"):
         call("import", tmp_path / "some.safetensors", "--model", "tiny", "--out", tmp_path / "model")
+    config = tmp_path / "model" / "taps_config.json"
+    config.write_text(config.read_text().replace('"quick_gelu"', '"gelu"'))
+    with pytest.raises(WeightsError, match=r"is damaged .*make it again with `taps models import`"):
+        load_clip(tmp_path / "model", device="cpu")
 
 
 def test_a_file_that_does_not_fit_writes_nothing(tmp_path):

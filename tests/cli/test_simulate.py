@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from taps.cli.simulate import app
 from taps.errors import SettingsError
+from taps.files import read_json
 
 SMALL = ["--streams", "8", "--length", "200"]
 
@@ -31,7 +32,7 @@ def test_tables_go_to_the_terminal_and_everything_to_the_folder(tmp_path):
         with Image.open(tmp_path / "a" / "b" / name) as image:
             assert image.width == 800
             assert len(image.convert("L").getcolors()) > 10
-    whole = json.loads((tmp_path / "a" / "b" / "simulate.json").read_text(encoding="utf-8"))
+    whole = read_json(tmp_path / "a" / "b" / "simulate.json")
     assert whole["settings"] == {"streams": 8, "length": 200, "seed": 0, "rate": 0.05}
     for name, rows in whole["tables"].items():
         with (tmp_path / "a" / "b" / f"{name}.csv").open(newline="", encoding="utf-8") as file:

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from taps.clip.tokenizer import EOT_ID, SOT_ID, TextTokenizer, clean, encode, read_tokenizer
 from taps.data.facts import imagenet_names
+from taps.errors import WeightsError
 
 # Latin, Greek, Cyrillic, Hebrew, Arabic, Thai, Chinese, Japanese, Hangul, Devanagari, digits of many scripts,
 # marks that combine, emoji with joiners, spaces of many widths, control characters.
@@ -212,3 +213,6 @@ def test_the_configuration_says_which_markers_are_added(tmp_path: Path) -> None:
     assert (told.start, told.end) == ((), (1,))
     told = spaced_tokenizer(tmp_path, "never", add_bos_token=True, add_eos_token=False)
     assert (told.start, told.end) == ((2,), ())
+    (tmp_path / "tokenizer_config.json").write_text("{")
+    with pytest.raises(WeightsError, match=r"tokenizer_config\.json cannot be read as JSON"):
+        read_tokenizer(tmp_path / "tokenizer.json", cleaning="canonical", end_marker=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
+import torch
 
-from taps.errors import DataError, SettingsError
+from taps.errors import DataError, PromptsError, SettingsError
 from taps.evaluate import plan
 from taps.evaluate.jobs import ModelSpec, StreamSpec
+from taps.prompts import Prompts
 
 TINY = ModelSpec("tiny")
 STREAM = StreamSpec("somewhere", name="here")
@@ -71,8 +72,7 @@ def test_presets_follow_the_data_set() -> None:
 
 def test_each_method_starts_from_its_own_family(tmp_path: Path) -> None:
     for kind in ("maple", "coop"):
-        (tmp_path / kind).mkdir()
-        (tmp_path / kind / "config.json").write_text(json.dumps({"kind": kind}))
+        Prompts(kind, {"context": torch.ones(4, 8)}, "{}.", "tiny", "").save_pretrained(tmp_path / kind)
     both = str(tmp_path)
     assert plan.prompts_for("coop+tpt", both) == str(tmp_path / "coop")
     assert plan.prompts_for("taps", both) == str(tmp_path / "maple")
@@ -83,6 +83,10 @@ def test_each_method_starts_from_its_own_family(tmp_path: Path) -> None:
     for method in ("view_ensemble", "zero", "view_ensemble+"):  # in a table they are what views alone give
         assert plan.prompts_for(method, one) is None
         assert plan.prompts_for(method, both) is None
+    config = tmp_path / "maple" / "config.json"
+    config.write_text(config.read_text().replace('"maple"', '"coop"'))
+    with pytest.raises(PromptsError, match=r"maple does not hold readable prompts .*checksum"):
+        plan.prompts_for("coop", one)
 
 
 def test_streams_are_named_and_checked(pictures: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from taps.errors import DataError, SettingsError
 from taps.evaluate.results import read_results
+from taps.files import write_json
 from tests.made_up import made_up_folder
 
 
@@ -55,12 +55,16 @@ def test_other_images_cannot_be_paired(tmp_path: Path) -> None:
         read_results(tmp_path).paired("pets", "taps", "zero_shot")
 
 
-def test_unfinished_runs_are_named_once(tmp_path: Path) -> None:
+def test_unfinished_runs_are_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     made_up_folder(tmp_path, methods=("zero_shot", "taps"), seeds=(1,))
     noted = [{"dataset": "pets", "method": "tpt", "seed": s, "why": "time"} for s in (1, 2)]
     noted.append({"dataset": "pets", "method": "taps", "seed": 1, "why": "was to be longer"})
-    (tmp_path / "unfinished.json").write_text(json.dumps(noted))
+    file = tmp_path / "unfinished.json"
+    write_json(file, {"runs": noted})
     assert read_results(tmp_path).missing() == ["Unfinished: tpt on pets, seed 1, 2: time."]
+    file.write_text(file.read_text().replace('"tpt"', '"tda"'))
+    assert read_results(tmp_path).missing() == []
+    assert f"{file} is damaged (its checksum does not match); which runs are unfinished" in caplog.text
 
 
 def test_only_some_methods_and_sets(tmp_path: Path) -> None:

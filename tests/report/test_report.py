@@ -13,6 +13,7 @@ import pytest
 
 from taps.errors import SettingsError
 from taps.evaluate.results import read_results
+from taps.files import write_json
 from taps.report.pages import write_report
 from taps.report.published import is_papers_model, published, published_accuracy
 from taps.report.table import Table, html_table, latex, markdown
@@ -118,9 +119,8 @@ def test_the_html_needs_no_other_file(tmp_path: Path) -> None:
 def test_a_partial_folder_gives_a_report(tmp_path: Path) -> None:
     made_up_folder(tmp_path, methods=("zero_shot", "taps"), seeds=(1, 2))
     (tmp_path / "runs/pets/taps/2/row.json").unlink()
-    (tmp_path / "unfinished.json").write_text(
-        '[{"dataset": "pets", "method": "taps", "seed": 2, "why": "time"}]'
-    )
+    unfinished = {"dataset": "pets", "method": "taps", "seed": 2, "why": "time"}
+    write_json(tmp_path / "unfinished.json", {"runs": [unfinished]})
     write_report(tmp_path, plots=False)
     text = (tmp_path / "report.md").read_text()
     assert "Unfinished: taps on pets, seed 2: time." in text

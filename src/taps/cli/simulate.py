@@ -182,10 +182,10 @@ def _as_dict(study: Study) -> dict[str, Any]:
 
 
 def _write(study: Study, out: Path) -> list[Path]:
-    from taps.files import write_text
+    from taps.files import write_json
 
     written = [out / "simulate.json"]
-    write_text(written[0], json.dumps(_as_dict(study), indent=2, ensure_ascii=False) + "\n")
+    write_json(written[0], _as_dict(study))
     for name, rows in study.tables.items():
         written.append(out / f"{name}.csv")
         with written[-1].open("w", newline="", encoding="utf-8") as file:

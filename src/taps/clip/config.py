@@ -9,7 +9,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from taps.errors import WeightsError
+from taps.errors import StateError, WeightsError
+from taps.files import read_json
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
@@ -281,4 +282,20 @@ def named_config(name: str, values: dict[str, Any]) -> ClipConfig:
 
 def read_config(path: Path) -> ClipConfig:
     """A configuration in this package's own JSON form."""
-    return ClipConfig.from_dict(json.loads(path.read_text()))
+    try:
+        values = read_json(path)
+    except (OSError, StateError) as error:
+        raise WeightsError(f"{error}; make it again with `taps models import`.") from error
+    values.pop("format", None)
+    return ClipConfig.from_dict(values)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object of somebody else's."""
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{path} cannot be read as JSON ({error}).") from error
+    if not isinstance(values, dict):
+        raise WeightsError(f"{path} does not hold a JSON object.")
+    return values

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import shutil
 from dataclasses import dataclass, replace
@@ -18,13 +17,14 @@ from taps.clip.config import (
     builtin_names,
     named_config,
     read_config,
+    read_object,
 )
 from taps.clip.formats import hf_config, open_clip_config, resnet_sizes
 from taps.clip.hub import HF_FILES, OPEN_CLIP_FILES, TOKENIZER_FILES, AbsentError, fetch, fetch_first
 from taps.clip.keys import OPENAI_NUMBERS, State, to_openai_keys
-from taps.clip.weights import build, read_file, read_json
+from taps.clip.weights import build, read_file
 from taps.errors import WeightsError
-from taps.files import write_tensors, write_text
+from taps.files import write_json, write_tensors
 
 log = logging.getLogger("taps")
 RANDOM = "random"
@@ -108,7 +108,7 @@ def find_repository(name: str) -> Found:
         config = fetch(name, "config.json")
         weights = fetch_first(name, HF_FILES)
         if weights.name.endswith(".index.json"):
-            for shard in sorted(set(read_json(weights).get("weight_map", {}).values())):
+            for shard in sorted(set(read_object(weights).get("weight_map", {}).values())):
                 fetch(name, shard)
         with contextlib.suppress(AbsentError):
             fetch(name, PIXELS)
@@ -132,12 +132,12 @@ def find_directory(path: Path, *, name: str | None = None) -> Found:
     elif (path / "open_clip_config.json").is_file() and not (
         weights.name in HF_FILES and (path / "config.json").is_file()
     ):
-        config = open_clip_config(read_json(path / "open_clip_config.json"), name=name)
+        config = open_clip_config(read_object(path / "open_clip_config.json"), name=name)
     elif (path / "config.json").is_file():
-        pixels = read_json(path / PIXELS) if (path / PIXELS).is_file() else {}
+        pixels = read_object(path / PIXELS) if (path / PIXELS).is_file() else {}
         if not pixels:
             log.warning("%s has no %s: the usual mean and size of its kind are taken.", name, PIXELS)
-        config = hf_config(read_json(path / "config.json"), pixels, name=name)
+        config = hf_config(read_object(path / "config.json"), pixels, name=name)
     else:
         return find_file(weights)
     return Found(config, weights, _words_beside(config, path))
@@ -180,7 +180,7 @@ def write_directory(found: Found, out: Path) -> None:
     if found.words is not None:
         for file in TOKENIZER_FILES:
             shutil.copyfile(found.words.with_name(file), out / file)
-    write_text(out / OWN_CONFIG, json.dumps(found.config.to_dict(), indent=1) + "\n")
+    write_json(out / OWN_CONFIG, found.config.to_dict())
 
 
 def is_openai(raw: State) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gzip
 import html
-import json
 import string
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 import ftfy
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
+from taps.clip.config import read_object
 from taps.errors import WeightsError
 
 SOT = "<|startoftext|>"
@@ -164,7 +164,7 @@ def read_tokenizer(file: Path, *, cleaning: str, end_marker: bool) -> TextTokeni
     begin = next(k for k in range(len(marked)) if marked[k : k + len(inner)] == inner)
     start, end = tuple(marked[:begin]), tuple(marked[begin + len(inner) :])
     beside = file.with_name("tokenizer_config.json")
-    said = json.loads(beside.read_text()) if beside.is_file() else {}
+    said = read_object(beside) if beside.is_file() else {}
     pad = _named_id(tokenizer, said, "pad_token")
     if pad is None:
         raise WeightsError(

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from taps.clip.config import ClipConfig
+from taps.clip.config import ClipConfig, read_object
 from taps.clip.keys import State
 from taps.clip.model import Clip
 from taps.clip.pickled import read_pickled
@@ -26,7 +24,7 @@ from taps.errors import WeightsError
 def read_file(path: Path) -> State:
     """The tensors of a safetensors file, of its shards, a state dict, or one of OpenAI's archives."""
     if path.name.endswith(".index.json"):
-        shards = sorted(set(read_json(path).get("weight_map", {}).values()))
+        shards = sorted(set(read_object(path).get("weight_map", {}).values()))
         return {key: value for shard in shards for key, value in read_file(path.with_name(shard)).items()}
     if path.suffix == ".safetensors":
         try:
@@ -131,13 +129,3 @@ def fingerprint(state: State, samples: int = 1024) -> str:
         digest.update(f"{key}{tuple(state[key].shape)}".encode())
         digest.update(picked.cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise WeightsError(f"{path} cannot be read as JSON ({error}).") from error
-    if not isinstance(values, dict):
-        raise WeightsError(f"{path} does not hold a JSON object.")
-    return values

@@ -73,5 +73,5 @@ def evaluate(
             {"dataset": left[i].stream.name, "method": left[i].title, "seed": left[i].seed, "why": reason}
             for i, reason in sorted(why.items())
         ]
-        write_json(out / UNFINISHED, unfinished)
+        write_json(out / UNFINISHED, {"runs": unfinished})
     return Outcome(rows, unfinished)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
@@ -16,6 +15,7 @@ from taps.errors import SettingsError
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec, check_labels, slug
 from taps.evaluate.options import Setup
 from taps.methods.registry import all_methods, find_method, method_settings
+from taps.prompts.base import CONFIG_FILE, Prompts
 from taps.prompts.choose import SOURCE_FILE
 from taps.stream.stream import make_stream
 
@@ -80,9 +80,8 @@ def prompts_for(method: str, prompts: str | None) -> str | None:
     if prompts is None or takes in (None, "hand", "optional"):
         return None
     family = "maple" if takes == "any" else str(takes)
-    if (Path(prompts) / "config.json").is_file():
-        kind = json.loads((Path(prompts) / "config.json").read_text()).get("kind")
-        return prompts if takes in ("any", kind) else None
+    if (Path(prompts) / CONFIG_FILE).is_file():
+        return prompts if takes in ("any", Prompts.from_pretrained(prompts).kind) else None
     inside = Path(prompts) / family
     return str(inside) if inside.is_dir() else prompts
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from taps.errors import DataError, SettingsError
+from taps.errors import DamagedError, DataError, SettingsError
 from taps.evaluate.folder import UNFINISHED, check_files, read_row, read_spec, run_folders
 from taps.evaluate.metrics import calibration_error
 from taps.evaluate.scores import Run, answers_at, measured, read_run
 from taps.evaluate.statistics import Paired, compare
+from taps.files import read_json
 
+log = logging.getLogger("taps")
 Read = tuple[Path, dict[str, Any], dict[str, Any], Run]
 Found = dict[tuple[str, str], list[Read]]
 BASELINE = "zero_shot"
@@ -199,8 +201,11 @@ def _of_common_seeds(found: Found, baseline: str) -> Found:
 def _unfinished(out: Path, have: set[tuple[str, str, int]]) -> list[dict[str, Any]]:
     """Runs without any result. One that was to be made longer has a result, of fewer images."""
     try:
-        noted: list[dict[str, Any]] = json.loads((out / UNFINISHED).read_text())
-    except (OSError, ValueError):
+        noted: list[dict[str, Any]] = read_json(out / UNFINISHED)["runs"]
+    except FileNotFoundError:
+        return []
+    except (DamagedError, KeyError) as error:
+        log.warning("%s; which runs are unfinished is not told.", error)
         return []
     return [run for run in noted if (run["dataset"], run["method"], run["seed"]) not in have]
 
