@@ -180,14 +180,18 @@ def test_the_highest_memory_is_kept(tmp_path: Path, tiny: Clip, monkeypatch: pyt
         asked.append(device)
         return next(peaks)
 
-    monkeypatch.setattr("taps.stream.record.peak_memory_mb", peak)
+    begun: list[Any] = []
+    monkeypatch.setattr("taps.stream.record.run_memory_mb", peak)
+    monkeypatch.setattr("taps.stream.record.first_image_done", begun.append)
     learner, tally, seen = Learner(tiny, CLASSES, "zero_shot"), Tally(), []
     with closing(Record(tmp_path)) as record:
         for _ in range(3):
+            record.checkpoint_if_due(learner, tally)
             record.checkpoint(learner, tally)
             seen.append((tally.peak_mem_mb, record.tally().peak_mem_mb))
     assert seen == [(5.0, 5.0), (9.0, 9.0), (9.0, 9.0)]
     assert asked == [tiny.device] * 3
+    assert begun == [tiny.device]  # once, after the first image
 
 
 def test_what_a_second_opening_finds(

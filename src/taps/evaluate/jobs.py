@@ -24,7 +24,7 @@ from taps.learner import Learner
 from taps.oracles import Delayed, Noisy, Oracle
 from taps.stream.lock import locked
 from taps.stream.loop import Session, Streamed, follow
-from taps.stream.peak import reset_peak
+from taps.stream.peak import begin_run
 from taps.stream.record import SPEC, Pace, Record
 from taps.stream.resume import check_identity, identity
 from taps.stream.stream import make_stream
@@ -189,7 +189,7 @@ def run_job(
         spec = {**asdict(job), **identity(clip, stream)}
         check_identity(folder, spec)
         write_json(folder / SPEC, spec)
-        reset_peak(clip.device)
+        begin_run(clip.device)
         learner, tally = record.learner(clip) or fresh, record.tally()
         session = Session(learner, stream, record, tally, lambda truth: _expert(job, truth, dataset))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_others_mb = 0.0  # resident at the last `reset_peak` and no tensor: interpreter, libraries, what others left
 
 
 def reset_peak(device: torch.device) -> None:
@@ -27,6 +28,37 @@ def reset_peak(device: torch.device) -> None:
         ctypes.CDLL(None).malloc_trim(0)
     with suppress(OSError):
         CLEAR.write_text("5")
+    global _others_mb
+    _others_mb = peak_rss_mb() - tensors_mb()
+
+
+def begin_run(device: torch.device) -> None:
+    """A run begins: what a GPU holds counts from here."""
+    if device.type == "cuda":
+        reset_peak(device)
+
+
+def first_image_done(device: torch.device) -> None:
+    """From here the host's memory counts: what the first image loads and caches stays for later runs."""
+    if device.type != "cuda":
+        reset_peak(device)
+
+
+def run_memory_mb(device: torch.device) -> float:
+    """Highest memory of a run, whatever ran in this process before.
+
+    On the host it is that of the tensors after the first image and of all that came on top of them since:
+    the interpreter, libraries and what earlier runs left do not count.
+    """
+    return peak_memory_mb(device) - (0.0 if device.type == "cuda" else _others_mb)
+
+
+def tensors_mb() -> float:
+    """Memory of all tensors on the host, each storage once."""
+    kinds = (torch.Tensor, torch.nn.Parameter)
+    tensors = [each for each in gc.get_objects() if type(each) in kinds and each.device.type == "cpu"]
+    storages = [each.untyped_storage() for each in tensors if each.layout is torch.strided]
+    return sum({each.data_ptr(): each.nbytes() for each in storages}.values()) / 2**20
 
 
 def peak_memory_mb(device: torch.device) -> float:

@@ -18,7 +18,7 @@ from taps.clip import Clip
 from taps.errors import StateError
 from taps.files import AppendFile, check_mark
 from taps.learner import Learner
-from taps.stream.peak import peak_memory_mb
+from taps.stream.peak import first_image_done, run_memory_mb
 from taps.stream.tally import Tally
 from taps.types import OUTSIDE, Prediction
 
@@ -81,6 +81,7 @@ class Record:
         if self.predictions.size == 0:
             self.predictions.write(_line(COLUMNS))
         self.last_time, self.cost = time.perf_counter(), 0.0
+        self._counts_memory = False
 
     def _read_checkpoint(self) -> Saved | None:
         """The last checkpoint whose state and files are whole."""
@@ -186,6 +187,7 @@ class Record:
 
     def checkpoint_if_due(self, learner: Learner, tally: Tally) -> None:
         """Save when enough images and enough time have passed since the last time."""
+        self._count_memory(learner)
         waited = time.perf_counter() - self.last_time
         rested = not self.pace.pause or waited >= max(self.pace.pause, self.pace.worth * self.cost)
         if rested and tally.position - self.position >= self.pace.every:
@@ -195,8 +197,9 @@ class Record:
         """Save everything as one step: the learner's index, which holds the rest, comes last."""
         if not self.pace.every:
             return
+        self._count_memory(learner)
         began = time.perf_counter()
-        tally.peak_mem_mb = max(tally.peak_mem_mb, peak_memory_mb(learner.clip.device))
+        tally.peak_mem_mb = max(tally.peak_mem_mb, run_memory_mb(learner.clip.device))
         for file in (self.predictions, self.events):  # no file is shorter than the checkpoint says
             file.flush(sync=True)
         saved = {"tally": asdict(tally), **self.marks}
@@ -204,6 +207,11 @@ class Record:
         self.saved = saved
         self.last_time = time.perf_counter()
         self.cost = self.last_time - began
+
+    def _count_memory(self, learner: Learner) -> None:
+        if not self._counts_memory:
+            first_image_done(learner.clip.device)
+        self._counts_memory = True
 
     def forget(self) -> None:
         """Remove the checkpoints of a run that is over."""

@@ -24,7 +24,7 @@ from taps.prompts.classifier import check_classes
 from taps.stream.lock import locked
 from taps.stream.loop import Session
 from taps.stream.options import RunOptions
-from taps.stream.peak import peak_rss_mb, reset_peak
+from taps.stream.peak import begin_run, peak_rss_mb
 from taps.stream.record import PREDICTIONS, SPEC, Record
 from taps.stream.resume import SUMMARY, check_identity, identity
 from taps.stream.stream import make_stream
@@ -59,7 +59,7 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
             learner = record.learner(clip) or make_learner(options, clip, names)
             write_json(out / SPEC, spec)
             (out / SUMMARY).unlink(missing_ok=True)  # it tells of a finished run
-            reset_peak(clip.device)
+            begin_run(clip.device)
             yield Session(learner, stream, record, record.tally(), _expert(options.oracle, learner, dataset))
 
 
