@@ -12,6 +12,7 @@ import difflib
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -36,14 +37,16 @@ MODULES = {
     "adapt/step": ["adapt/test_step.py"],
     "checkpoint": ["test_checkpoint_files.py"],
     "evaluate/statistics": ["evaluate/test_statistics.py"],
-    "head/head": ["head/test_head.py", "head/test_history.py"],
-    "head/history": ["head/test_history.py"],
+    "head/crowd": ["head/test_other_answers.py"],
+    "head/head": ["head/test_head.py", "head/test_history.py", "head/test_other_answers.py"],
+    "head/history": ["head/test_history.py", "head/test_other_answers.py"],
     "head/lens": ["head/test_lens.py"],
-    "head/logistic": ["head/test_readings.py"],
+    "head/logistic": ["head/test_readings.py", "head/test_other_answers.py"],
     "head/mixture": ["head/test_mixture.py"],
     "head/neighbours": ["head/test_neighbours.py"],
     "head/notes": ["head/test_notes.py"],
-    "head/readings": ["head/test_readings.py", "head/test_head.py"],
+    "head/outside": ["head/test_other_answers.py"],
+    "head/readings": ["head/test_readings.py", "head/test_head.py", "head/test_other_answers.py"],
     "head/ridge": ["head/test_readings.py"],
     "stream/loop": ["stream/test_session.py"],
     "stream/record": ["stream/test_record.py"],
@@ -81,13 +84,19 @@ def prepare(module: str) -> Path:
     return folder
 
 
-def try_again(found: Path) -> None:
-    """Forget who survived: tests may have come since. Killed mutants stay so until `make clean`."""
-    if found.is_file():
+def try_again(folder: Path, found: Path) -> None:
+    """Forget who survived and which tests reach what: both may have changed. Who was killed stays so."""
+    (folder / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
+    if not found.is_file():
+        return
+    try:
         results = json.loads(found.read_text())
-        codes = results["exit_code_by_key"]
-        results["exit_code_by_key"] = {name: None if code in ALIVE else code for name, code in codes.items()}
-        found.write_text(json.dumps(results))
+    except ValueError:  # cut off when somebody stopped it
+        shutil.rmtree(folder / "mutants")
+        return
+    codes = results["exit_code_by_key"]
+    results["exit_code_by_key"] = {name: None if code in ALIVE else code for name, code in codes.items()}
+    found.write_text(json.dumps(results))
 
 
 def changed_lines(mutant: str, source: str) -> tuple[str, str]:
@@ -134,7 +143,7 @@ def main(modules: list[str]) -> int:
     for module in modules:
         folder = prepare(module)
         found = folder / "mutants" / "src" / "taps" / f"{module}.py.meta"
-        try_again(found)
+        try_again(folder, found)
         mutmut(folder, "run", "--max-children", "1")
         codes = json.loads(found.read_text())["exit_code_by_key"]
         alive = [name for name, code in codes.items() if code in ALIVE]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taps.active.capped import Capped
-from taps.active.decision import Decision
+from taps.active.decision import Decision, check_rate
 from taps.active.dynamic import Dynamic
 from taps.active.pace import Paced
 from taps.active.plain import Fixed, Random
@@ -438,3 +438,26 @@ def test_all_of_a_stream_is_summarised_and_a_window_is_kept():
         state = Quantile(window=window).state_dict()
         (quantiles,) = [value for value in state.values() if isinstance(value, dict)]
         assert set(quantiles) == kept
+
+
+@pytest.mark.parametrize(
+    ("tau0", "relative", "classes", "nats"),
+    [
+        (None, None, None, 2.0),
+        (None, None, 7, 0.4 * math.log(7)),
+        (1.5, None, 7, 1.5),
+        (None, 0.5, 7, 0.5 * math.log(7)),
+        (1.5, 0.5, 7, 0.5 * math.log(7)),
+    ],
+)
+@pytest.mark.parametrize("name", ["dynamic", "quantile", "fixed"])
+def test_the_first_threshold_follows_the_classes_unless_given(name, tau0, relative, classes, nats):
+    policy = make_policy(name, tau0=tau0, tau0_relative=relative, classes=classes)
+    assert policy.decide(0.0).threshold == pytest.approx(nats)
+
+
+def test_a_rate_of_all_is_taken_only_where_all_may_be_meant():
+    assert check_rate(1.0, every=True) == 1.0
+    for refused in ({"rate": 1.0}, {"rate": 1.5, "every": True}, {"rate": 0.0, "every": True}):
+        with pytest.raises(SettingsError, match=r"^rate="):
+            check_rate(**refused)

@@ -87,3 +87,27 @@ def test_saved_and_loaded_goes_on_the_same(make, values, stop):
         second.add(value)
     assert second.state_dict() == whole.state_dict()
     assert second.count == whole.count
+
+
+def test_neighbours_are_joined_as_far_as_the_error_allows():
+    """Of 0, 1, … 9 with an error of a tenth every second value gives its place up, after the tenth value."""
+    sketch = QuantileSketch(error=0.1)
+    for value in range(9):
+        sketch.add(float(value))
+    assert sketch.state_dict() == {"rows": [[float(v), 1, 0, 0] for v in range(9)], "until_merge": 1}
+    sketch.add(9.0)
+    state = sketch.state_dict()
+    assert state == {"rows": [[float(v), 1, 1, 0] for v in (1, 3, 5, 7, 9)], "until_merge": 5}
+    sketch.add(4.0)  # 4 was joined into 5: how many lie below it is known up to one
+    assert sketch.state_dict()["rows"][2] == [4.0, 1, 0, 1]
+    again = QuantileSketch(error=0.1)
+    again.load_state_dict(state)
+    assert again.count == 10
+    assert QuantileSketch(error=0.6).state_dict()["until_merge"] == 1
+
+
+def test_a_window_takes_no_more_than_it_holds_from_a_state():
+    window = SlidingWindow(3)
+    window.load_state_dict({"recent": [5.0, 1.0, 4.0, 2.0]})
+    assert [window.at_rank(rank) for rank in (1, 2, 3)] == [1.0, 2.0, 4.0]
+    assert window.state_dict() == {"recent": [1.0, 4.0, 2.0]}

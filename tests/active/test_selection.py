@@ -228,3 +228,14 @@ def test_density_asks_about_narrow_margins_among_many():
     chooser = Chooser("density", seed=1)
     found = [chooser.score(probs, 0.0, counts, density, lambda: 0.0) for density in (0.5, 1.0, -0.2)]
     assert found == pytest.approx([0.4, 0.8, 0.0])
+
+
+def test_images_wanted_anyway_are_a_share_drawn_by_chance_of_its_own():
+    given = (np.array([0.7, 0.3]), 0.25, np.zeros(2), 0.0, lambda: 0.0)
+    scores = [Chooser("entropy", 9, explore) for explore in (0.0, 0.4)]
+    found = [[chooser.score(*given) for _ in range(50)] for chooser in scores]
+    anyway = [np.random.default_rng([9, image, 1]).random() < 0.4 for image in range(50)]
+    assert found[0] == [0.25] * 50
+    assert [score != 0.25 for score in found[1]] == anyway
+    with pytest.raises(StateError, match=r"asks by 'entropy', this one by 'margin'\.$"):
+        Chooser("margin", 9).restore(scores[0].values())

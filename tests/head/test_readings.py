@@ -258,3 +258,11 @@ def test_growing_adds_classes_and_nothing_else():
         "coefficients": (2, 2, 6, 5),
         "weights": (2, 2, 5, 5),
     }
+
+
+def test_where_it_is_known_what_an_image_is_not_the_others_keep_their_odds():
+    found, plain = Readings((1, 4), 1, 4, HeadSettings()), Ridge(4, 4, HeadSettings().ridge_penalty)
+    feature, said = np.array([0.1, 0.7, 0.5, 0.5]), np.array([0.4, 0.3, 0.2, 0.1])
+    found.learn(feature[None], np.log(said)[None], -1, no=(1, 3))
+    plain.add(feature, np.array([2 / 3, 0.0, 1 / 3, 0.0]) - said)
+    np.testing.assert_allclose(found.ridge.weights, plain.weights, atol=1e-12)

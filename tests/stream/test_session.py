@@ -10,11 +10,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from taps.errors import ImageError
+from taps.errors import ImageError, QueryError
 from taps.oracles import Delayed, Oracle
 from taps.stream.loop import Session, Streamed, follow, most_likely
 from taps.stream.tally import Tally
-from taps.types import PixelArray, Prediction, Query
+from taps.types import Answer, PixelArray, Prediction, Query
 
 CLASSES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu")
 FIRST_ID = 100
@@ -36,7 +36,8 @@ class FakeLearner:
 
     def __init__(self, clock: Clock, asks: tuple[int, ...]) -> None:
         self.clock, self.asks, self.seen = clock, asks, FIRST_ID
-        self.learned: list[tuple[int, int]] = []
+        self.learned: list[tuple[int, Any]] = []
+        self.skipped: list[int] = []
         self.pending: tuple[int, ...] = ()
 
     def predict_one(self, pixels: PixelArray) -> Prediction:
@@ -46,11 +47,30 @@ class FakeLearner:
         return Prediction(FIRST_ID + t, t, CLASSES[t], probs, 1.0, 0.5, t in self.asks, 3.0)
 
     def class_index(self, answer: int | str) -> int:
+        assert answer is not None
         return CLASSES.index(answer) if isinstance(answer, str) else answer
 
-    def learn_one(self, id: int, index: int) -> None:
+    def learn_one(self, id: int, index: Any) -> None:
         self.clock.now += 5
         self.learned.append((id, index))
+
+    def skip(self, id: int) -> None:
+        self.clock.now += 5
+        self.skipped.append(id)
+
+    @property
+    def answered(self) -> int:
+        return len(self.learned)
+
+    def undo(self, id: int) -> str | None:
+        held = dict(self.learned)
+        if id in self.skipped:
+            self.skipped.remove(id)
+            return None
+        if id not in held:
+            raise QueryError("it has left the memory")
+        self.learned.remove((id, held[id]))
+        return CLASSES[held[id]]
 
 
 class FakeRecord:
@@ -370,3 +390,121 @@ def test_an_answer_to_an_image_of_an_earlier_run_has_no_place(clock: Clock) -> N
     session = make_session(clock, [0])
     assert session.learn(7, "cat") == 2
     assert told(session).told == [("answered", {"id": 7, "t": None, "answer": 2, "label": "cat"})]
+
+
+@pytest.mark.parametrize(
+    ("answer", "index", "learned", "told_of"),
+    [
+        ("cat", 2, 2, {"answer": 2, "label": "cat"}),
+        (Answer("cat"), 2, Answer("cat"), {"answer": 2, "label": "cat"}),
+        (
+            Answer(2, expert="Ada"),
+            2,
+            Answer(2, expert="Ada"),
+            {"answer": 2, "label": "cat", "expert": "Ada"},
+        ),
+        (Answer(no=("cat", 1)), None, Answer(no=("cat", 1)), {"no": ["cat", "bee"]}),
+        (Answer(none=True), None, Answer(none=True), {"none": True}),
+    ],
+)
+def test_whatever_an_expert_says_is_learned_and_put_on_record(
+    clock: Clock, answer: Any, index: int | None, learned: Any, told_of: dict[str, Any]
+) -> None:
+    session = make_session(clock, [0])
+    session.positions[7] = 4
+    assert session.learn(7, answer) == index
+    assert cast(FakeLearner, session.learner).learned == [(7, learned)]
+    assert told(session).told == [("answered", {"id": 7, "t": 4, **told_of})]
+    assert (session.tally.answered, session.tally.method_s) == (1, 5.0)
+
+
+def test_an_expert_who_does_not_know_is_asked_no_more(clock: Clock) -> None:
+    session = make_session(clock, [0])
+    session.positions[7] = 4
+    assert session.learn(7, Answer(unknown=True)) is None
+    learner = cast(FakeLearner, session.learner)
+    assert (learner.learned, learner.skipped) == ([], [7])
+    assert told(session).told == [("skipped", {"id": 7, "t": 4})]
+    assert (session.tally.answered, session.tally.method_s) == (0, 5.0)
+
+
+class Changing(Person):
+    """Answers, and at the next question says what the last answer should have been."""
+
+    def __init__(self, answers: dict[int, Any], instead: dict[int, Any]) -> None:
+        super().__init__(answers)
+        self.instead = instead
+
+    def corrections(self) -> list[tuple[Query, Any]]:
+        last = self.queries[-2:-1]
+        return [(query, self.instead[query.id]) for query in last if query.id in self.instead]
+
+
+@pytest.mark.parametrize(
+    ("labels", "before", "after", "known", "correct", "hits"),
+    [
+        ([None, None], 0, 6, 2, 1, 1),  # image 0: right, then wrong and not among the five
+        ([None, None], 6, 0, 2, 2, 2),
+        ([None, None], 6, 4, 2, 1, 2),
+        ([3, None], 6, 0, 2, 1, 2),  # the folder knows image 0: what a person says does not count
+    ],
+)
+def test_a_corrected_answer_takes_the_place_of_the_first(
+    clock: Clock, labels: list[int | None], before: int, after: int, known: int, correct: int, hits: int
+) -> None:
+    person = Changing({0: before, 1: 1}, {FIRST_ID: after})
+    session = make_session(clock, labels, (0, 1), lambda truth: person)
+    follow(session)
+    assert cast(FakeLearner, session.learner).learned == [(FIRST_ID, after), (FIRST_ID + 1, 1)]
+    assert told(session).of("undone", "answered")[1:3] == [
+        ("undone", {"id": FIRST_ID, "t": 0, "answer": before}),
+        ("answered", {"id": FIRST_ID, "t": 0, "answer": after, "label": CLASSES[after]}),
+    ]
+    tally = session.tally
+    assert (tally.answered, tally.known, tally.correct, tally.hits) == (2, known, correct, hits)
+    assert session.positions == {}
+
+
+def test_where_experts_are_asked_first_a_corrected_answer_is_right_too(clock: Clock) -> None:
+    person = Changing({0: 6, 1: 1}, {FIRST_ID: 5})
+    session = make_session(clock, [None, None], (0, 1), lambda truth: person, order="ask_first")
+    follow(session)
+    assert (session.tally.known, session.tally.correct, session.tally.hits) == (2, 2, 2)
+
+
+def test_an_answer_that_comes_after_all_and_one_taken_back(clock: Clock) -> None:
+    person = Changing({0: Answer(unknown=True), 1: 1}, {FIRST_ID: 0})
+    session = make_session(clock, [None, None], (0, 1), lambda truth: person)
+    follow(session)
+    assert told(session).of("undone") == [("undone", {"id": FIRST_ID, "t": 0, "answer": None})]
+    assert (session.tally.answered, session.tally.known, session.tally.correct) == (2, 2, 2)
+    person = Changing({0: 0, 1: 1}, {FIRST_ID: Answer(unknown=True)})
+    session = make_session(clock, [None, None], (0, 1), lambda truth: person)
+    follow(session)
+    assert (session.tally.answered, session.tally.known, session.tally.correct) == (1, 1, 1)
+    assert cast(FakeLearner, session.learner).learned == [(FIRST_ID + 1, 1)]
+
+
+def test_an_answer_that_cannot_be_corrected_any_more_is_told(clock: Clock) -> None:
+    person = Changing({1: 1}, {FIRST_ID: 3})  # the first question was not answered at all
+    session = make_session(clock, [None, None], (0, 1), lambda truth: person)
+    follow(session)
+    event = {"id": FIRST_ID, "t": 0, "error": "it has left the memory"}
+    assert told(session).of("not_corrected") == [("not_corrected", event)]
+    assert cast(FakeLearner, session.learner).learned == [(FIRST_ID + 1, 1)]
+    assert session.tally.answered == 1
+
+
+def test_a_correction_in_the_middle_leaves_the_others_counted(clock: Clock) -> None:
+    person = Changing({0: 0, 1: 6, 2: 2}, {FIRST_ID + 1: 1})
+    session = make_session(clock, [None, None, None], (0, 1, 2), lambda truth: person)
+    follow(session)
+    tally = session.tally
+    assert (tally.answered, tally.known, tally.correct, tally.hits) == (3, 3, 3, 3)
+
+
+def test_where_experts_are_asked_first_an_answer_taken_back_was_right(clock: Clock) -> None:
+    person = Changing({0: 6, 1: 1}, {FIRST_ID: Answer(unknown=True)})
+    session = make_session(clock, [None, None], (0, 1), lambda truth: person, order="ask_first")
+    follow(session)
+    assert (session.tally.known, session.tally.correct, session.tally.hits) == (1, 1, 1)

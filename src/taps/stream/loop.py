@@ -60,6 +60,7 @@ class Session:
         tally: Counts so far.
         wrap: Makes the expert from the one who knows the truth: spoilt, late, a person instead, or nobody.
         positions: Place in the stream of each image that is being asked about, by the learner's id.
+        last_asked: Place of the last question; −1 before the first.
     """
 
     learner: Learner
@@ -68,11 +69,11 @@ class Session:
     tally: Tally
     wrap: Callable[[Oracle], Oracle | None] = lambda oracle: oracle
     positions: dict[int, int] = field(default_factory=dict)
+    last_asked: int = -1
 
     def __post_init__(self) -> None:
         self.oracle = self.wrap(GroundTruth(lambda id: self._truth(self.positions[id])))
         self.interrupt = Interrupt()
-        self.last_asked = -1  # place of the last question
         self._ask_again()
 
     def _truth(self, t: int) -> Reply | None:
@@ -109,16 +110,15 @@ class Session:
 
     def _said(self, answer: Answer) -> tuple[int | None, dict[str, Any] | None]:
         """The class an answer names, and the answer as it is put on record; None for no answer."""
-        learner, index = self.learner, None
         if answer.unknown:
             return None, None
-        said: dict[str, Any] = {"none": True} if answer.none else {}
-        if answer.no:
-            said["no"] = [learner.classes[learner.class_index(each)] for each in answer.no]
+        learner, by = self.learner, {"expert": answer.expert} if answer.expert else {}
         if answer.label is not None:
             index = learner.class_index(answer.label)
-            said |= {"answer": index, "label": learner.classes[index]}
-        return index, said | ({"expert": answer.expert} if answer.expert else {})
+            return index, {"answer": index, "label": learner.classes[index], **by}
+        if answer.none:
+            return None, {"none": True, **by}
+        return None, {"no": [learner.classes[learner.class_index(each)] for each in answer.no], **by}
 
     def ask(self, t: int, prediction: Prediction) -> int | None:
         """Put a question to the expert and learn from the answer, if it comes at once."""
