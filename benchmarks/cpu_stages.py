@@ -23,8 +23,7 @@ from taps import load_clip
 from taps.adapt.gradient import point_at
 from taps.adapt.step import predict_view, score_views, update_prompts, views_gradient
 from taps.bench.measure import photo
-from taps.bench.step import IMAGE, Case, fill, make_learner, views_of
-from taps.methods.tuner import Tuner
+from taps.bench.step import IMAGE, Case, fill, make_learner, tuner_of, views_of
 from taps.prompts import maple
 
 
@@ -45,8 +44,7 @@ def main() -> None:
     learner = make_learner(clip, Case(options.classes, 150, "sample", options.views), prompts, "eager")
     views = views_of(photo(*IMAGE), clip, options.views, "tensor", 0)
     fill(learner, views, 150)
-    tuner = learner.method
-    assert isinstance(tuner, Tuner)
+    tuner = tuner_of(learner)
     classifier, start, settings = tuner.classifier, tuner.anchor, tuner.step_settings
     times: dict[str, list[float]] = defaultdict(list)
 

@@ -31,6 +31,7 @@ from taps.bench.step import (
     keep_busy,
     make_learner,
     measure_step,
+    tuner_of,
     views_of,
 )
 from taps.clip import Clip
@@ -41,7 +42,6 @@ from taps.images.prefetch import prefetch
 from taps.images.tensor import batched_views, views_kernel
 from taps.images.views import make_views, sample_crops, sample_generator
 from taps.learner import Learner
-from taps.methods.tuner import Tuner
 from taps.prompts import maple
 from taps.types import PixelArray
 
@@ -102,8 +102,7 @@ def profile_case(load: Models, case: Case) -> dict[str, object]:
     row: dict[str, object] = {"case": vars(case)}
     for streams in (1, 2):
         learner = make_learner(clip, case, prompts, "auto")
-        tuner = learner.method
-        assert isinstance(tuner, Tuner)
+        tuner = tuner_of(learner)
         if streams == 1 and tuner.engine.graphs is not None:
             tuner.engine.graphs.drop_side_stream()
         fill(learner, views, case.buffer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from taps.bench.measure import class_names, photo
-from taps.bench.step import Case, measure_step
+from taps.bench.step import Case, Load, measure_step
 from taps.clip import Clip
 from taps.clip.model import initialise
 from taps.errors import SettingsError
@@ -19,7 +19,6 @@ from taps.report.figure import pyplot
 from taps.report.palette import BLUE, ORANGE
 from taps.stream.peak import peak_memory_mb, reset_peak
 
-Load = Callable[[torch.dtype, torch.device], Clip]
 BASE = Case(classes=100, buffer=150, reset="sample", views=64)
 TITLES = {
     "stream": "Memory along a stream",

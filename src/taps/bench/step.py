@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -27,6 +28,10 @@ from taps.types import PixelArray
 log = logging.getLogger("taps")
 TAUGHT = 4  # labelled images that really go through the model; the others repeat them
 IMAGE = (375, 500)
+Load = Callable[[torch.dtype, torch.device], Clip]
+"""Makes the model in a number type on a device."""
+Work = dict[str, Callable[[], object]]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ def cases(
 
 
 def measure_step(
-    load: Callable[[torch.dtype, torch.device], Clip],
+    load: Load,
     case: Case,
     *,
     device: torch.device,
@@ -101,42 +106,17 @@ def measure_step(
     """
     image = photo(*IMAGE)
     free_memory(device)
-    before = held_mib(device)
-    reset_peak(device)
-    clip = load(dtype, device)
-    prompts = maple.initial(clip, torch.Generator().manual_seed(0))
-    learner = make_learner(clip, case, prompts, engine)
-    views = views_of(image, clip, case.views, "tensor", 0)
-    learn = fill(learner, views, case.buffer)
-    work: dict[str, Callable[[], object]] = {
+    prepare = functools.partial(prepare_ours, load, case, image, device, dtype, engine)
+    (learner, views, learn), ours_mib = with_memory(prepare, device)
+    work: Work = {
         "ours": lambda: learner.method.predict(views),
         "ours_views": lambda: learner.predict_one(image),
     }
-    for warm in (work["ours"], work["ours"], work["ours_views"]):
-        warm()
-    wait(device)
-    ours_mib = peak_memory_mb(device) - before
     reference_mib = None
     if reference:
-        held = held_mib(device)
-        reset_peak(device)
-        try:
-            published = make_reference(load, case, prompts, device, views)
-            published(views)
-            reference_mib = peak_memory_mb(device) - held
-            work |= reference_work(published, views, image)
-        except torch.OutOfMemoryError:
-            log.warning("The published way runs out of memory at %s.", case)
-            published = None  # type: ignore[assignment]
-            free_memory(device)
-    times: dict[str, list[float]] = {name: [] for name in work}
-    keep_busy(device)
-    for _ in range(repeats):
-        for name, one in work.items():
-            if device.type == "cuda":
-                one()  # in a stream, an image comes after one like it: caches filled, clocks up
-            times[name].append(clock(one, device))
-    got = {name: summarise(values) for name, values in times.items()}
+        published, reference_mib = try_reference(load, case, tuner_of(learner).prompts, device, views)
+        work |= {} if published is None else reference_work(published, views, image)
+    got = alternate(work, repeats, device)
     return StepTimings(
         case,
         got.get("reference"),
@@ -151,14 +131,60 @@ def measure_step(
     )
 
 
-def held_mib(device: torch.device) -> float:
-    """What is on the device already; a process on a CPU is measured whole."""
-    return torch.cuda.memory_allocated(device) / 2**20 if device.type == "cuda" else 0.0
+def prepare_ours(
+    load: Load, case: Case, image: PixelArray, device: torch.device, dtype: torch.dtype, engine: str
+) -> tuple[Learner, Tensor, list[float]]:
+    """A learner that is warm, views of the image, and the milliseconds each answer took."""
+    clip = load(dtype, device)
+    learner = make_learner(clip, case, maple.initial(clip, torch.Generator().manual_seed(0)), engine)
+    views = views_of(image, clip, case.views, "tensor", 0)
+    learn = fill(learner, views, case.buffer)
+    for _ in range(2):
+        learner.method.predict(views)
+    learner.predict_one(image)
+    return learner, views, learn
 
 
-def reference_work(
-    published: ReferenceStep, views: Tensor, image: PixelArray
-) -> dict[str, Callable[[], object]]:
+def with_memory(make: Callable[[], Made], device: torch.device) -> tuple[Made, float]:
+    """What is made, and the highest memory in MiB while it is: on a CPU that of the whole process."""
+    held = torch.cuda.memory_allocated(device) / 2**20 if device.type == "cuda" else 0.0
+    reset_peak(device)
+    made = make()
+    wait(device)
+    return made, peak_memory_mb(device) - held
+
+
+def try_reference(
+    load: Load, case: Case, prompts: Prompts, device: torch.device, views: Tensor
+) -> tuple[ReferenceStep | None, float | None]:
+    """The published way after its first step, and its memory; nothing where it does not fit."""
+
+    def prepare() -> ReferenceStep:
+        published = make_reference(load, case, prompts, device, views)
+        published(views)
+        return published
+
+    try:
+        return with_memory(prepare, device)
+    except torch.OutOfMemoryError:
+        log.warning("The published way runs out of memory at %s.", case)
+    free_memory(device)
+    return None, None
+
+
+def alternate(work: Work, repeats: int, device: torch.device) -> dict[str, Timing]:
+    """Time each piece of work once a round."""
+    times: dict[str, list[float]] = {name: [] for name in work}
+    keep_busy(device)
+    for _ in range(repeats):
+        for name, one in work.items():
+            if device.type == "cuda":
+                one()  # in a stream, an image comes after one like it: caches filled, clocks up
+            times[name].append(clock(one, device))
+    return {name: summarise(values) for name, values in times.items()}
+
+
+def reference_work(published: ReferenceStep, views: Tensor, image: PixelArray) -> Work:
     """The published way with views ready, and with Pillow making them."""
 
     def from_image() -> object:
@@ -183,7 +209,7 @@ def make_learner(clip: Clip, case: Case, prompts: Prompts, engine: str) -> Learn
 
 
 def make_reference(
-    load: Callable[[torch.dtype, torch.device], Clip],
+    load: Load,
     case: Case,
     prompts: Prompts,
     device: torch.device,
@@ -201,10 +227,14 @@ def make_reference(
     return step
 
 
+def tuner_of(learner: Learner) -> Tuner:
+    """The method of a learner from `make_learner`."""
+    return cast(Tuner, learner.method)
+
+
 def fill(learner: Learner, views: Tensor, count: int) -> list[float]:
     """Teach a few images through the front door and repeat what they left; milliseconds per answer."""
-    tuner = learner.method
-    assert isinstance(tuner, Tuner)
+    tuner = tuner_of(learner)
     assert tuner.memory is not None
     times = []
     for id in range(min(count, TAUGHT)):

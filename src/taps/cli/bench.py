@@ -141,6 +141,8 @@ def stream(
     file: Path | None = JSON,
 ) -> None:
     """End to end: JPEG bytes in, predictions out, questions answered at once."""
+    import torch
+
     from taps.bench.measure import class_names
     from taps.bench.stream import measure_stream
     from taps.learner import Learner
@@ -148,7 +150,7 @@ def stream(
 
     device, dtype = resolve_device(device_name, dtype_name, threads)
     clip = model_loader(model, pretrained)(dtype, device)
-    prompts = maple.initial(clip, generator())
+    prompts = maple.initial(clip, torch.Generator().manual_seed(0))
     learner = Learner(clip, class_names(classes), "taps", prompts=prompts, views=count, reset=reset)
     row = measure_stream(learner, images, threads=decoders)
     ms = row["ms"]
@@ -242,12 +244,6 @@ def model_loader(model: str, pretrained: str) -> Callable[[torch.dtype, torch.de
     built_in = model in ("pocket",) or Path(model).exists() or "/" in model
     master = load_clip(model, pretrained=None if built_in else pretrained)
     return lambda dtype, device: copy.deepcopy(master).to(device=device, dtype=dtype)
-
-
-def generator() -> torch.Generator:
-    import torch
-
-    return torch.Generator().manual_seed(0)
 
 
 def table(title: str, columns: list[str], rows: list[list[str]]) -> None:

@@ -12,7 +12,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 # Fewer views than the paper's 64, of which a larger share is kept: two cores are done within three minutes.
 # Of the 400 images some are left for trying out what the last answers changed.
 VIEWS, FRACTION, IMAGES = 12, 0.25, 360
-RATE = 0.1
+RATE, REPORT = 0.1, "report.html"
 
 
 @app.command()
@@ -34,57 +34,84 @@ def demo(
 
     Needs no network. The folder's own labels play the expert; each is looked at only after its prediction.
     """
-    from rich.console import Console
-
     from taps.cli.options import parse_list
-    from taps.cli.progress import StreamProgress
     from taps.clip import load_clip
-    from taps.data import sign_digits
-    from taps.errors import DataError
-    from taps.evaluate.plan import settings_for
-    from taps.files import write_text
-    from taps.learner import Learner
-    from taps.methods.registry import find_method
-    from taps.report.demo import Trace, page, play, what_labels_bought
-    from taps.stream.stream import make_stream
 
-    console = Console()
+    _check_place(out)
+    clip = load_clip(model)
+    if serve:
+        label_page(clip, out / "store", limit=limit, views=views, rate=rate, seed=seed)
+    else:
+        compare(clip, parse_list(methods), out, limit=limit, views=views, rate=rate, seed=seed)
+
+
+def _check_place(out: Path) -> None:
+    from taps.errors import DataError
+
     try:
         out.mkdir(parents=True, exist_ok=True)
-        (out / "report.html").touch()
+        (out / REPORT).touch()
     except OSError as error:
         raise DataError(
             f"The report cannot be written to {out} ({error.strerror}); choose another --out."
         ) from error
-    clip = load_clip(model)
-    if serve:
-        return label_page(clip, out / "store", limit=limit, views=views, rate=rate, seed=seed)
+
+
+def compare(
+    clip: Any, methods: tuple[str, ...], out: Path, *, limit: int, views: int, rate: float, seed: int
+) -> None:
+    """One method after the other over the bundled stream; a table and a report."""
+    from rich.console import Console
+
+    from taps.data import sign_digits
+    from taps.files import write_text
+    from taps.report.demo import page, what_labels_bought
+    from taps.stream.stream import make_stream
+
+    console, dataset, model = Console(), sign_digits(), clip.config.name
     warning = ""
     if clip.fingerprint.startswith("random"):
         warning = "This model has random weights: the page shows how things work, not what they can do."
         console.print(warning)
-    dataset = sign_digits()
     stream = make_stream(dataset, seed, limit=limit)
     console.print(
         f"{len(stream)} images, {len(dataset.classes)} classes, model {model}, {views} views of each image."
     )
-    learners = {}  # all made first: a mistake in the last one's settings should not cost the others' time
     # The paper's rule would ask about nearly all of the first 30 images: the budget is held.
     values = {"views": views, "fraction": FRACTION, "rate": rate, "budget": "hard"}
-    for name in parse_list(methods):
-        learners[name] = Learner(clip, dataset.classes, name, seed=seed, **settings_for(name, values))
-    traces = []
-    for name, learner in learners.items():
-        trace = Trace(name, find_method(name).line)
-        with StreamProgress(console, len(stream), title=f"{name:<10}") as bar:
-            traces.append(play(learner, stream, out / name, trace, bar.update))
-    report = out / "report.html"
-    write_text(report, page(traces, model=model, dataset=dataset, views=views, warning=warning))
+    traces = _play(console, clip, methods, stream, out, seed, values)
+    write_text(out / REPORT, page(traces, model=model, dataset=dataset, views=views, warning=warning))
     _show(console, traces)
     quiet, asking = traces[0], traces[-1]
     if asking.asked and not quiet.asked:
         console.print(f"{what_labels_bought(quiet, asking)} {asking.changed}", markup=False)
-    console.print(f"Report: {report.resolve()}", soft_wrap=True)
+    console.print(f"Report: {(out / REPORT).resolve()}", soft_wrap=True)
+
+
+def _play(
+    console: Any,
+    clip: Any,
+    methods: tuple[str, ...],
+    stream: Any,
+    out: Path,
+    seed: int,
+    values: dict[str, Any],
+) -> list[Any]:
+    from taps.cli.progress import StreamProgress
+    from taps.evaluate.plan import settings_for
+    from taps.learner import Learner
+    from taps.methods.registry import find_method
+    from taps.report.demo import Trace, play
+
+    classes = stream.dataset.classes
+    learners = {  # all made first: a mistake in the last one's settings should not cost the others' time
+        name: Learner(clip, classes, name, seed=seed, **settings_for(name, values)) for name in methods
+    }
+    traces = []
+    for name, learner in learners.items():
+        with StreamProgress(console, len(stream), title=f"{name:<10}") as bar:
+            traces.append(play(learner, stream, out / name, Trace(name, find_method(name).line), bar.update))
+    return traces
 
 
 def label_page(clip: Any, place: Path, *, limit: int, views: int, rate: float, seed: int) -> None:

@@ -106,11 +106,11 @@ def import_(
     out: Path = typer.Option(..., "--out", help="Directory for the model; it must not exist yet."),
 ) -> None:
     """Make a directory of a file of weights that says all there is to know, to be loaded by its path."""
+    from taps.cli.options import check_new
     from taps.clip.find import find, write_directory
     from taps.errors import SettingsError
 
-    if out.exists():
-        raise SettingsError(f"{out} exists already; give another --out, or remove it.")
+    check_new(out)
     if not file.is_file():
         raise SettingsError(f"There is no file {file}; check the path.")
     write_directory(find(model, str(file)), out)

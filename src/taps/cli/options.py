@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
@@ -125,3 +126,20 @@ def parse_numbers(flag: str, text: str) -> tuple[int, ...]:
     if not parts or not all(part.isdigit() for part in parts):
         raise SettingsError(f"{flag} {text!r} is not a list of whole numbers such as 1,2,3.")
     return tuple(map(int, parts))
+
+
+def check_new(out: Path) -> None:
+    """Refuse to write over something."""
+    if out.exists():
+        raise SettingsError(f"{out} exists already; give another --out, or remove it.")
+
+
+def unfinished_beside(out: Path, what: str, *, resume: bool) -> Path:
+    """Where work on `out` keeps what it has so far; what an interrupted one left needs --resume."""
+    check_new(out)
+    unfinished = out.with_name(out.name + ".unfinished")
+    if unfinished.exists() and not resume:
+        raise SettingsError(
+            f"{unfinished} holds an interrupted {what}; add --resume, or remove it to start anew."
+        )
+    return unfinished

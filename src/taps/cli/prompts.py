@@ -55,13 +55,12 @@ def import_(
     out: Path = typer.Option(..., "--out", help="Directory for the prompts; it must not exist yet."),
 ) -> None:
     """Import prompts that a public code has trained. Nothing in the file is executed."""
+    from taps.cli.options import check_new
     from taps.cli.train import save_whole
     from taps.clip import load_clip
-    from taps.errors import SettingsError
     from taps.prompts.foreign import import_prompts
 
-    if out.exists():
-        raise SettingsError(f"{out} exists already; give another --out, or remove it.")
+    check_new(out)
     clip = load_clip(model, pretrained=pretrained, device="cpu")
     prompts = import_prompts(file, kind, clip, suffix=suffix, position=position)
     save_whole(prompts, out)

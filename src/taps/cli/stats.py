@@ -37,6 +37,7 @@ def stats(
     """Collect mean and variance of the image tower's features over a source set, whole and per class."""
     if context.invoked_subcommand is not None:
         return
+    from taps.cli.options import parse_numbers, unfinished_beside
     from taps.cli.sources import labelled_images
     from taps.clip import load_clip
     from taps.errors import SettingsError
@@ -45,14 +46,8 @@ def stats(
 
     if not data or out is None:
         raise SettingsError("Give the source set with --data and the file to write with --out.")
-    numbers = parse_layers(layers)
-    unfinished = out.with_name(out.name + ".unfinished")
-    if out.exists():
-        raise SettingsError(f"{out} exists already; give another --out, or remove it.")
-    if unfinished.exists() and not resume:
-        raise SettingsError(
-            f"{unfinished} holds an interrupted pass; add --resume, or remove it to start anew."
-        )
+    numbers = parse_numbers("--layers", layers)
+    unfinished = unfinished_beside(out, "pass", resume=resume)
     clip = load_clip(model, pretrained=pretrained, device=device)
     check_layers(numbers, clip)
     chosen = trained_prompts(clip, prompts, family="maple")
@@ -81,11 +76,10 @@ def merge(
     precise: bool = typer.Option(False, "--precise", help="Keep full precision, to be merged again."),
 ) -> None:
     """Merge statistics of several sets of images into those of all of them."""
-    from taps.errors import SettingsError
+    from taps.cli.options import check_new
     from taps.prompts.source import SourceStats, merge_stats
 
-    if out.exists():
-        raise SettingsError(f"{out} exists already; give another --out, or remove it.")
+    check_new(out)
     save(merge_stats([SourceStats.load(file) for file in files]), out, precise)
 
 
@@ -97,19 +91,6 @@ def save(stats: object, out: Path, precise: bool) -> None:
     assert isinstance(stats, SourceStats)
     stats.save(out, None if precise else torch.float16)
     print(f"{out}: {stats.count:,} images, {len(stats.classes)} classes, blocks {stats.layers}.")
-
-
-def parse_layers(text: str) -> tuple[int, ...]:
-    """
-    >>> parse_layers("0, 1")
-    (0, 1)
-    """
-    from taps.errors import SettingsError
-
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise SettingsError(f"--layers {text!r} is no list of whole numbers such as 0,1.") from None
 
 
 class PassBar:

@@ -39,21 +39,15 @@ def train(
     """Train prompts on a few images of each class; after every epoch it may be stopped and resumed."""
     from dataclasses import replace
 
+    from taps.cli.options import unfinished_beside
     from taps.cli.sources import labelled_images
     from taps.clip import load_clip
     from taps.data import few_shot
-    from taps.errors import SettingsError
     from taps.training.recipe import recipe_for
     from taps.training.train import train_prompts
 
     recipe = recipe_for(family, epochs=epochs, batch=batch, lr=lr)
-    unfinished = out.with_name(out.name + ".unfinished")
-    if out.exists():
-        raise SettingsError(f"{out} exists already; give another --out, or remove it.")
-    if unfinished.exists() and not resume:
-        raise SettingsError(
-            f"{unfinished} holds an interrupted training; add --resume, or remove it to start anew."
-        )
+    unfinished = unfinished_beside(out, "training", resume=resume)
     images = labelled_images(data, root=root, classes=limit_classes, seed=seed)
     chosen = few_shot(images, shots, seed)
     clip = load_clip(model, pretrained=pretrained, device=device)
