@@ -58,7 +58,8 @@ def tensors_mb() -> float:
     kinds = (torch.Tensor, torch.nn.Parameter)
     tensors = [each for each in gc.get_objects() if type(each) in kinds and each.device.type == "cpu"]
     storages = [each.untyped_storage() for each in tensors if each.layout is torch.strided]
-    return sum({each.data_ptr(): each.nbytes() for each in storages}.values()) / 2**20
+    sizes: dict[int, int] = {each.data_ptr(): each.nbytes() for each in storages}
+    return sum(sizes.values()) / 2**20
 
 
 def peak_memory_mb(device: torch.device) -> float:
