@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -14,10 +15,11 @@ from taps.errors import ImageError, QueryError
 from taps.oracles import Delayed, Oracle
 from taps.stream.loop import Session, Streamed, follow, most_likely
 from taps.stream.tally import Tally
-from taps.types import Answer, PixelArray, Prediction, Query
+from taps.types import OUTSIDE, Answer, PixelArray, Prediction, Query
 
 CLASSES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu")
 FIRST_ID = 100
+BROKEN = -7
 
 
 class Clock:
@@ -37,6 +39,7 @@ class FakeLearner:
     def __init__(self, clock: Clock, asks: tuple[int, ...]) -> None:
         self.clock, self.asks, self.seen = clock, asks, FIRST_ID
         self.learned: list[tuple[int, Any]] = []
+        self.method = SimpleNamespace(takes_any_answer=True)
         self.skipped: list[int] = []
         self.pending: tuple[int, ...] = ()
 
@@ -108,7 +111,7 @@ class FakeRecord:
 
 
 class FakeStream:
-    """Images that hold their own number and take two seconds to decode; -1 for one that is broken."""
+    """Images that hold their own number and take two seconds to decode; some are broken."""
 
     def __init__(self, clock: Clock, labels: list[int | None]) -> None:
         self.clock, self.labels = clock, labels
@@ -122,9 +125,12 @@ class FakeStream:
     def label(self, t: int) -> int | None:
         return self.labels[t]
 
+    def phase(self, t: int) -> int:
+        return t + 7
+
     def image(self, t: int) -> PixelArray:
         self.clock.now += 2
-        if self.labels[t] == -1:
+        if self.labels[t] == BROKEN:
             raise ImageError("not an image")
         return np.full((1, 1, 3), t, np.uint8)
 
@@ -170,7 +176,7 @@ def test_one_image_is_told_in_this_order(clock: Clock) -> None:
     seen: list[Streamed] = []
     assert follow(session, progress=lambda streamed, tally: seen.append(streamed))
     best = [0, 1, 2, 3, 4]
-    values = {"predicted": "ant", "label": "cat", "correct": False, "top5": True}
+    values = {"predicted": "ant", "label": "cat", "correct": False, "top5": True, "truth": 2, "phase": 7}
     assert told(session).told == [
         ("commit", 0, "0.png", FIRST_ID, best),
         ("answered", {"id": FIRST_ID, "t": 0, "answer": 2, "label": "cat"}),
@@ -211,8 +217,10 @@ def test_where_nobody_knows_the_class_nothing_is_scored(clock: Clock) -> None:
     seen: list[Streamed] = []
     follow(session, progress=lambda streamed, tally: seen.append(streamed))
     first, second = told(session).of("row")
-    assert first[-1] == {"predicted": "ant", "label": "", "correct": None, "top5": None}
-    assert second[-1] == {"predicted": "bee", "label": "cat", "correct": False, "top5": True}
+    unknown = {"label": "", "correct": None, "top5": None, "truth": None}
+    assert first[-1] == {"predicted": "ant", **unknown, "phase": 7}
+    known = {"label": "cat", "correct": False, "top5": True, "truth": 2}
+    assert second[-1] == {"predicted": "bee", **known, "phase": 8}
     assert [(s.label, s.answer, s.correct) for s in seen] == [(None, None, None), (2, 2, False)]
     assert (session.tally.known, session.tally.correct) == (1, 0)
 
@@ -229,7 +237,7 @@ def test_where_experts_are_asked_first_their_answer_is_the_prediction(clock: Clo
 
 
 def test_broken_images_are_told_and_left(clock: Clock) -> None:
-    session = make_session(clock, [0, -1, 2, -1])
+    session = make_session(clock, [0, BROKEN, 2, BROKEN])
     seen: list[tuple[Streamed, Tally]] = []
     assert follow(session, progress=lambda *heard: seen.append(heard))
     broken = ("broken", {"t": 1, "path": "1.png", "error": "not an image"})
@@ -337,7 +345,7 @@ def test_the_five_likeliest_with_ties_in_the_order_of_the_classes() -> None:
 
 @pytest.mark.parametrize("ahead", [1, 3])
 def test_images_decoded_ahead_come_in_order_and_broken_ones_in_their_place(clock: Clock, ahead: int) -> None:
-    session = make_session(clock, [0, 1, -1, 3, 4])
+    session = make_session(clock, [0, 1, BROKEN, 3, 4])
     session.tally.position = 1
     assert follow(session, ahead=ahead)
     assert [call[1] for call in told(session).of("commit")] == [1, 3, 4]
@@ -508,3 +516,20 @@ def test_where_experts_are_asked_first_an_answer_taken_back_was_right(clock: Clo
     session = make_session(clock, [None, None], (0, 1), lambda truth: person, order="ask_first")
     follow(session)
     assert (session.tally.known, session.tally.correct, session.tally.hits) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("takes_any", [True, False])
+def test_one_who_knows_says_that_an_image_is_of_no_class_where_that_can_be_learned(
+    clock: Clock, takes_any: bool
+) -> None:
+    session = make_session(clock, [OUTSIDE, 1], asks=(0, 1))
+    learner = cast(FakeLearner, session.learner)
+    learner.method.takes_any_answer = takes_any
+    follow(session)
+    none = [(FIRST_ID, Answer(none=True))] if takes_any else []
+    assert learner.learned == [*none, (FIRST_ID + 1, 1)]
+    assert learner.skipped == ([] if takes_any else [FIRST_ID])
+    tally = session.tally
+    assert (tally.known, tally.correct, tally.hits, tally.answered) == (1, 1, 1, 1 + takes_any)
+    row = told(session).of("row")[0][-1]
+    assert (row["label"], row["correct"], row["top5"], row["truth"]) == ("", None, None, OUTSIDE)
