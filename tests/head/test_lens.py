@@ -72,6 +72,8 @@ def test_one_view_has_no_metric_to_keep():
         "lens.between": (0, 0),
         "lens.within": (0, 0),
         "lens.transform": (0, 0),
+        "lens.apart": (0, 5),
+        "lens.centred": (0, 5),
     }
 
 

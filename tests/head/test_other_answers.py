@@ -40,7 +40,7 @@ def test_each_step_on_what_it_is_not_raises_the_likelihood_to_its_top(count, see
     fit, found = Logistic(dim, classes, 1, (penalty,), 50, steps=1), []
     for x, offset, label, no in zip(features, offsets, labels, told, strict=True):
         fit.add(x, offset[None], int(label), no)
-    for _ in range(400):
+    for _ in range(1500):
         fit._refit()
         found.append(likelihood(inputs.T @ fit.coefficients[0, 0]))
     assert (np.diff(found) > -1e-9).all()

@@ -163,10 +163,23 @@ class Head:
         differ = 1 - (self.alike if alike is None else alike)
         if differ < 1e-9:
             return 1.0
+        different, pairs = self.pairs
+        return float(min(1.0, (different + PAIRS * differ) / ((pairs + PAIRS) * differ)) ** POWER)
+
+    @property
+    def pairs(self) -> tuple[float, float]:
+        """How many pairs of answers differ, and how many pairs there are."""
         held = float(self.counts.sum())
         pairs = held * (held - 1) / 2
-        different = pairs - float((self.counts * (self.counts - 1)).sum()) / 2
-        return float(min(1.0, (different + PAIRS * differ) / ((pairs + PAIRS) * differ)) ** POWER)
+        return pairs - float((self.counts * (self.counts - 1)).sum()) / 2, pairs
+
+    @property
+    def heard(self) -> Array:
+        """Each reading's share of a prediction; 0 for those that are hardly trusted."""
+        trust = self._weights().sum(axis=1)
+        trust = np.where(trust >= min(HEARD, float(trust.max())), trust, 0.0)
+        shares: Array = trust / trust.sum()
+        return shares
 
     def predict(self, look: Look) -> Array:
         """Probability of each class for an image that was seen."""
@@ -179,11 +192,10 @@ class Head:
 
     def _ballots(self, look: Look, alike: float, usual: Array) -> Array:
         """The readings' prediction without votes, then with each τ [1 + votes, K]."""
-        trust = self._weights().sum(axis=1)
-        heard = np.flatnonzero(trust >= min(HEARD, trust.max())).tolist()
-        logs = look.logs.astype(np.float64)
+        shares, logs = self.heard, look.logs.astype(np.float64)
+        heard = np.flatnonzero(shares).tolist()
         probs = self.readings.probs(look.features.astype(np.float64), logs, self.fairness(alike), heard)
-        beliefs = np.tensordot(trust[heard] / trust[heard].sum(), probs, axes=1)
+        beliefs = np.tensordot(shares[heard], probs, axes=1)
         odds = vote(beliefs[1:], look.cosines, usual)
         taus = np.array([0.0, *self.settings.votes])[:, None]
         return softmax(np.log(np.maximum(beliefs[0], 1e-12)) + taus * odds)

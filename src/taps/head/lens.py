@@ -10,6 +10,7 @@ from taps.errors import StateError
 Array = NDArray[np.float64]
 SHRINK = 10.0  # images that are taken to lie at the origin, so that the first ones do not make the centre
 FIRST, LAST = 8, 512  # images after which the views' metric is first and last made; in between at doublings
+# Of so many images as `FIRST` the rows wait to be added to the covariances in one product.
 FLOOR = 0.3  # share of the mean variance that is added in every direction
 VIEWS = 16  # of an image, whose spread is measured
 
@@ -42,6 +43,8 @@ class Lens:
         self.between: Array = np.zeros((dim, dim) if several else (0, 0))
         self.within: Array = np.zeros_like(self.between)
         self.transform: Array = np.eye(dim) if several else np.zeros((0, 0))
+        self.apart: list[Array] = []  # rows of views and of images that are in neither covariance yet
+        self.centred: list[Array] = []
 
     def see(self, views: Array) -> Array:
         """Take note of an image.
@@ -65,11 +68,20 @@ class Lens:
         """Add to the two covariances; make the metric anew where it is time."""
         if self.seen > LAST:
             return
-        apart = views - views.mean(axis=0)
-        self.within += apart.T @ (apart / len(views))
-        self.between += np.outer(centred, centred)
-        if self.seen >= FIRST and self.seen & (self.seen - 1) == 0:
+        self.apart.append((views - views.mean(axis=0)) / np.sqrt(len(views)))
+        self.centred.append(centred[None].copy())
+        if self.seen % FIRST == 0:
+            self.within, self.between = self.covariances()
+            self.apart, self.centred = [], []
+        if is_time(self.seen):
             self.transform = metric(self.within, self.between)
+
+    def covariances(self) -> tuple[Array, Array]:
+        """Sums over all images so far, of views around their mean and of centred means."""
+        if not self.apart:
+            return self.within, self.between
+        views, means = np.concatenate(self.apart), np.concatenate(self.centred)
+        return self.within + views.T @ views, self.between + means.T @ means
 
     def arrays(self) -> dict[str, Array]:
         """Everything that changes with the images."""
@@ -79,6 +91,8 @@ class Lens:
             "lens.between": self.between,
             "lens.within": self.within,
             "lens.transform": self.transform,
+            "lens.apart": np.concatenate([np.zeros((0, self.mean.shape[1])), *self.apart]),
+            "lens.centred": np.concatenate([np.zeros((0, self.mean.shape[1])), *self.centred]),
         }
 
     def restore(self, arrays: dict[str, Array]) -> None:
@@ -89,6 +103,15 @@ class Lens:
         self.mean, self.between, self.within, self.transform = (
             arrays[f"lens.{name}"].copy() for name in ("mean", "between", "within", "transform")
         )
+        self.apart, self.centred = (
+            [arrays[name]] if name in arrays and len(arrays[name]) else []
+            for name in ("lens.apart", "lens.centred")
+        )
+
+
+def is_time(seen: int) -> bool:
+    """Whether the metric is made anew after so many images."""
+    return FIRST <= seen <= LAST and seen & (seen - 1) == 0
 
 
 def metric(within: Array, between: Array) -> Array:

@@ -60,17 +60,30 @@ class Logistic:
         self.targets: Array = np.zeros((0, classes))
         self.coefficients: Array = np.zeros((len(penalties), offsets, 0, classes))
         self.weights: Array = np.zeros((len(penalties), offsets, 0, classes))  # d + 1 rows from the first on
+        self._made: dict[tuple[int, int], Array] = {}
+        self.last_gone: tuple[Array, Array, Array, Array] | None = None  # weights before and after; z and a
 
-    def likeness(self, features: Array) -> tuple[Array, Array]:
+    def likeness(self, features: Array) -> tuple[Array, Array | None]:
         """What `scores` needs of some features [m, d], for all penalties and offsets."""
         inputs = with_constant(features)
-        return inputs @ self.inputs.T, inputs[:, : self.weights.shape[2]]
+        return inputs, inputs @ self.inputs.T if len(inputs) == 1 else None
 
-    def scores(self, likeness: tuple[Array, Array], penalty: int, offset: int) -> Array:
+    def scores(self, likeness: tuple[Array, Array | None], penalty: int, offset: int) -> Array:
         """zW of one fit [m, K]: what the labels add to the log-odds."""
-        to_labels, inputs = likeness
-        added: Array = to_labels @ self.coefficients[penalty, offset] + inputs @ self.weights[penalty, offset]
+        inputs, to_labels = likeness
+        if to_labels is None:
+            return inputs @ self._whole(penalty, offset)
+        older = inputs[:, : self.weights.shape[2]] @ self.weights[penalty, offset]
+        added: Array = to_labels @ self.coefficients[penalty, offset] + older
         return added
+
+    def _whole(self, penalty: int, offset: int) -> Array:
+        """W of one fit [d + 1, K]; made once for every label, for it costs more than one image's scores."""
+        if (penalty, offset) not in self._made:
+            made = self.inputs.T @ self.coefficients[penalty, offset]
+            older = self.weights[penalty, offset]
+            self._made[penalty, offset] = made + older if older.size else made
+        return self._made[penalty, offset]
 
     def add(self, feature: Array, offsets: Array, label: int, no: tuple[int, ...] = ()) -> None:
         """Learn one label.
@@ -100,12 +113,13 @@ class Logistic:
             logits = fixed + gram @ found
             wanted = softmax(np.where(self.targets > 0, logits, -np.inf)) if several else self.targets
             found = found + inverse @ (wanted - softmax(logits) - self.penalties[:, None] * found)
-        self.coefficients = found
+        self.coefficients, self._made = found, {}
 
     def _let_go(self) -> None:
         """Sum what the oldest label taught into the weights; it is refitted no more."""
-        taught = self.inputs[0][:, None] * self.coefficients[:, :, :1]
-        self.weights = self.weights + taught if self.weights.size else taught
+        before, taught = self.weights, self.inputs[0][:, None] * self.coefficients[:, :, :1]
+        self.weights = before + taught if before.size else taught
+        self.last_gone = before, self.weights, self.inputs[0], self.coefficients[:, :, :1]
         self.inputs, self.targets = self.inputs[1:], self.targets[1:]
         self.offsets, self.coefficients = self.offsets[:, 1:], self.coefficients[:, :, 1:]
 
@@ -116,6 +130,7 @@ class Logistic:
         self.targets = np.pad(self.targets, ((0, 0), (0, new)))
         self.coefficients = np.pad(self.coefficients, ((0, 0), (0, 0), (0, 0), (0, new)))
         self.weights = np.pad(self.weights, ((0, 0), (0, 0), (0, 0), (0, new)))
+        self._made = {}
 
     def arrays(self) -> dict[str, Array]:
         """Everything that changes while learning; none of these arrays is ever changed in place."""
@@ -126,6 +141,7 @@ class Logistic:
         """Go on from where `arrays` was taken."""
         for name in self.arrays():
             setattr(self, name, arrays[name])
+        self._made = {}
 
 
 def possible(label: int, no: tuple[int, ...], classes: int) -> Array:

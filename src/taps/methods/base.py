@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -67,7 +68,14 @@ class Footing:
 
 
 class Method:
-    """One named system. A subclass says how it predicts, and where it learns or keeps a state, the rest."""
+    """One named system. A subclass says how it predicts, and where it learns or keeps a state, the rest.
+
+    Attributes:
+        beside: Where it is set, told what is being computed of an image before the host waits for it, so that
+            more can be launched behind it; the entropy is not known by then.
+    """
+
+    beside: Callable[[MethodOutput], None] | None = None
 
     @property
     def asks(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -79,7 +79,10 @@ class Frozen(Method):
         if text is None:  # the context follows the image, whatever its views show
             text, _ = class_features(self.classifier, self.parameters, features[0])
         probs, entropy = self.rule(self.classifier.logits(features, text))
-        return MethodOutput(probs, float(entropy), feature=features[0], features=features)
+        output = MethodOutput(probs, float("nan"), feature=features[0], features=features)
+        if self.beside is not None:
+            self.beside(output)
+        return replace(output, entropy=float(entropy))  # from here on the host waits for the device
 
     def footing(self) -> Footing:
         if self.text is None:

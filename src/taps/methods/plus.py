@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, make_dataclass, replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from taps.active import SCORES, Chooser
+from taps.active.question import IS_IT_SECONDS, KINDS
 from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
 from taps.errors import QueryError
@@ -28,12 +28,14 @@ from taps.head.notes import notes_on
 from taps.head.readings import HeadSettings
 from taps.methods import ensemble, taps, zero_shot  # noqa: F401  (they register what heads are put on)
 from taps.methods.base import Method, MethodOutput, Snapshot
+from taps.methods.on_device import DeviceHead, Seen
 from taps.methods.ranges import setting
 from taps.methods.registry import find_method, method
 from taps.methods.settings import Asking
 from taps.types import Answer
 
 Array = NDArray[np.float64]
+DEVICES = ("cuda",)  # where the head predicts beside the model
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,35 @@ class Plus(Asking):
             "coverage" (classes with few labels) or "density" (narrow margin, and like many others).
         explore: Share of the questions that are put at random, whatever `ask_by` says.
         refit: How many of the last labels are refitted with every new one; older ones keep their say.
+        questions: What is asked: "which" class it is; "is_it", whether it is the likeliest one, yes or no; or
+            "both", whichever is expected to tell more a second. A question of less time takes less of the
+            rate.
+        is_it_seconds: Seconds that a yes or no takes.
     """
 
     policy: str = "paced"
     ask_by: str = setting("density", choices=tuple(SCORES))
     explore: float = setting(0.1, at_least=0, at_most=1)
     refit: int = setting(128, at_least=1)
+    questions: str = setting("which", choices=(*KINDS, "both"))
+    is_it_seconds: float = setting(IS_IT_SECONDS, above=0)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What the head says of an image.
+
+    Attributes:
+        probs: Probability of each class.
+        density: How typical it is: mean cosine to its neighbours.
+        reject: How likely it shows none of the classes.
+        packed: It and its neighbours, as `Look.packed` has them.
+    """
+
+    probs: Array
+    density: float
+    reject: float
+    packed: Tensor
 
 
 class Headed(Method):
@@ -79,6 +104,11 @@ class Headed(Method):
         self.chooser = Chooser(settings.ask_by, seed, settings.explore * settings.rate)
         self.history = History(self.head, settings.undo)
         self.people = [""]  # who has answered; answers without a name are those of one person
+        self.device_head: DeviceHead | None = None
+        self.launched: Seen | None = None
+        if self.ground.text.device.type in DEVICES:
+            self.device_head = DeviceHead(self.head, self.ground.text.device)
+            inner.beside = self._launch
 
     @property
     def examples(self) -> OrderedDict[int, LabelledExample]:
@@ -86,23 +116,57 @@ class Headed(Method):
         return self.history.examples
 
     def predict(self, views: Tensor) -> MethodOutput:
-        output = self.inner.predict(views)
-        features, logs = self._on_host(output)
-        if not (np.isfinite(features).all() and np.isfinite(logs).all()):
+        return self.finish(self.inner.predict(views))
+
+    def finish(self, output: MethodOutput) -> MethodOutput:
+        """What the head makes of what the method inside says of an image."""
+        device_head = self.device_head
+        sight = self._on_host(output) if device_head is None else self._on_device(device_head, output)
+        if sight is None:
             return replace(output, entropy=float("nan"), item=None)  # never asked about, never learned
-        look = self.head.see(features, logs)
-        probs = self.head.predict(look)
         score = self.chooser.score(
-            probs, output.entropy, self.head.counts, look.density, partial(self.head.leverage, look)
+            sight.probs,
+            output.entropy,
+            self.head.counts,
+            sight.density,
+            lambda: self.head.leverage(self._look(sight.packed)),
         )
         item = output.item or ReplayItem(pixels=None, views=None, feature=_kept(output.feature))
-        item = replace(item, beliefs=torch.from_numpy(look.packed()))
-        told = torch.from_numpy(probs).to(output.probs)
-        return replace(output, probs=told, item=item, score=score, reject=self.head.reject(look))
+        item = replace(item, beliefs=sight.packed)
+        told = torch.from_numpy(sight.probs).to(output.probs.dtype)
+        return replace(output, probs=told, item=item, score=score, reject=sight.reject)
+
+    def _on_host(self, output: MethodOutput) -> Sight | None:
+        features, rows = self._bases(output)
+        flat = torch.cat([features.reshape(-1), *rows]).double().cpu().numpy()  # brought here in one go
+        if not np.isfinite(flat).all():
+            return None
+        seen = features.numel()
+        look = self.head.see(flat[:seen].reshape(features.shape), flat[seen:].reshape(len(rows), -1))
+        packed = torch.from_numpy(look.packed())
+        return Sight(self.head.predict(look), look.density, self.head.reject(look), packed)
+
+    def _on_device(self, device_head: DeviceHead, output: MethodOutput) -> Sight | None:
+        if self.launched is None:
+            self._launch(output)
+        seen, self.launched = self.launched, None
+        assert seen is not None
+        told, classes = seen.told.cpu().numpy(), len(self.classes)
+        if not np.isfinite(told).all():
+            return None
+        device_head.keep(seen)
+        reject = self.head.outside.probability(told[classes + 2 :])
+        return Sight(told[:classes], float(told[classes]), reject, seen.look)
+
+    def _launch(self, output: MethodOutput) -> None:
+        """Let the device compute what the head says, behind what the method inside says."""
+        assert self.device_head is not None
+        features, rows = self._bases(output)
+        self.launched = self.device_head.see(features, torch.stack([row.double() for row in rows]))
 
     @torch.no_grad()
-    def _on_host(self, output: MethodOutput) -> tuple[Array, Array]:
-        """The views' features and what the bases say, brought to the host in one go."""
+    def _bases(self, output: MethodOutput) -> tuple[Tensor, list[Tensor]]:
+        """The views' features [V, d], and what each base says [K]."""
         feature = _kept(output.feature)
         features = feature[None] if output.features is None else output.features
         rows = [self._zero_shot(feature)]
@@ -110,9 +174,7 @@ class Headed(Method):
             rows.append(_kept(output.ensemble))
         if len(self.bases) > len(rows):
             rows.append(torch.log(output.probs.clamp_min(1e-12)).to(rows[0]))
-        flat = torch.cat([features.reshape(-1), *rows]).double().cpu().numpy()
-        seen = features.numel()
-        return flat[:seen].reshape(features.shape), flat[seen:].reshape(len(rows), -1)
+        return features, rows
 
     def _zero_shot(self, feature: Tensor) -> Tensor:
         """Log-probabilities at the loaded prompts [K]."""
@@ -120,18 +182,28 @@ class Headed(Method):
         return torch.log_softmax(self.ground.classifier.logits(feature[None].to(text), text)[0], dim=-1)
 
     def hear(self, id: int, answer: Answer, item: ReplayItem) -> None:
+        self.learn_head(id, answer, item)
+        if self.inner.asks and isinstance(answer.label, int):
+            self.inner.learn(id, answer.label, replace(item, beliefs=None))
+
+    def learn_head(self, id: int, answer: Answer, item: ReplayItem) -> None:
+        """What the head does of `hear`."""
         if answer.expert not in self.people:
             self.people.append(answer.expert)
-        packed = _kept(item.beliefs).cpu().numpy()
-        look = self._widened(Look.unpacked(packed, self._shape, len(self.bases)), item.feature)
+        look = self._widened(self._look(_kept(item.beliefs)), item.feature)
+        if self.device_head is not None:
+            self.device_head.bring_stream()
         label = answer.label if isinstance(answer.label, int) else NONE
         no = tuple(index for index in answer.no if isinstance(index, int))
         self.history.learn(id, look, label, no, self.people.index(answer.expert))
-        if self.inner.asks and label != NONE:
-            self.inner.learn(id, label, replace(item, beliefs=None))
+        if self.device_head is not None:
+            self.device_head.learned()
 
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
         self.hear(id, Answer(label), item)
+
+    def _look(self, packed: Tensor) -> Look:
+        return Look.unpacked(packed.cpu().numpy(), self._shape, len(self.bases))
 
     @property
     def _shape(self) -> tuple[int, int]:
@@ -168,6 +240,8 @@ class Headed(Method):
                 f"The answer for sample {id} is none of the last {self.settings.undo}; raise undo."
             )
         self.history.forget(id)
+        if self.device_head is not None:
+            self.device_head.learned()
         if self.inner.asks and label != NONE:
             self.inner.forget(id, label, replace(item, beliefs=None))
 
@@ -175,6 +249,8 @@ class Headed(Method):
         self.restore(old.snapshot())
 
     def summary(self) -> dict[str, Any]:
+        if self.device_head is not None:
+            self.device_head.bring_stream()
         found = self.inner.summary() | self.head.summary()
         found["head_look_again"] = [id for id, example in self.examples.items() if example.doubt > DOUBT]
         answers = self.head.mixture.answers
@@ -187,6 +263,8 @@ class Headed(Method):
 
     def snapshot(self) -> Snapshot:
         inner = self.inner.snapshot()
+        if self.device_head is not None:
+            self.device_head.bring()
         arrays = self.head.arrays() | self.history.arrays()
         tensors = {f"head.{name}": torch.from_numpy(array.copy()) for name, array in arrays.items()}
         values = {"bases": list(self.bases), "chooser": self.chooser.values(), "people": list(self.people)}
@@ -204,6 +282,8 @@ class Headed(Method):
         self.people = list(snapshot.values["head"]["people"])
         self.chooser.restore(snapshot.values["head"]["chooser"])
         self.history.restore(arrays, self._shape, len(self.bases))
+        if self.device_head is not None:
+            self.device_head.load()
 
 
 def with_head(name: str, *, line: str, **defaults: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any, Self
 
 import torch
@@ -108,8 +109,17 @@ class Tuner(Method):
         if feature is None:
             feature = self._anchor_feature(views, outcome.feature)
         probs = torch.softmax(outcome.logits, dim=-1)
-        item = self._replay_item(views, outcome.chosen, feature)
+        output = MethodOutput(
+            probs,
+            float("nan"),
+            self._replay_item(views, outcome.chosen, feature),
+            feature=feature,
+            features=outcome.features if self.episodic else None,
+            ensemble=outcome.ensemble if self.episodic else None,  # elsewhere the prompts have moved
+        )
         leaders = None if self.guard is None else self._leaders(outcome.logits, feature)
+        if self.beside is not None:
+            self.beside(output)
         # Everything is launched; from here on the host waits for the device.
         outcome.note()
         updated = bool(outcome.taken)
@@ -118,15 +128,7 @@ class Tuner(Method):
         if self.guard is not None and leaders is not None:
             self._watch(self.guard, *leaders.tolist())
         self.skipped_updates += not updated
-        return MethodOutput(
-            probs,
-            float(outcome.entropy),
-            item,
-            updated,
-            feature=feature,
-            features=outcome.features if self.episodic else None,
-            ensemble=outcome.ensemble if self.episodic else None,  # elsewhere the prompts have moved
-        )
+        return replace(output, entropy=float(outcome.entropy), updated=updated)
 
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
         assert self.memory is not None

@@ -1,0 +1,105 @@
+"""The head's predictions beside the model are those on the host; here the CPU plays the device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import taps
+from taps.head.head import Head
+from taps.head.readings import HeadSettings
+from taps.learner import Learner
+from taps.methods import plus
+from taps.methods.on_device import DeviceHead
+
+CPU = torch.device("cpu")
+CLASSES = ["cat", "dog", "car", "tree"]
+KINDS = {
+    "zero_shot+": {},
+    "view_ensemble+": {"views": 6, "fraction": 0.34},
+    "taps+": {"views": 6, "fraction": 0.34, "prompts": "hand"},
+}
+
+
+def stream(count: int, classes: int, dim: int, views: int):
+    rng = np.random.default_rng(3)
+    centres, labels = rng.normal(size=(classes, dim)), rng.integers(classes, size=count)
+    features = centres[labels][:, None] + rng.normal(size=(count, views, dim))
+    features /= np.linalg.norm(features, axis=2, keepdims=True)
+    logits = rng.normal(size=(count, 2, classes)) + np.eye(classes)[labels][:, None]
+    return features, logits - np.log(np.exp(logits).sum(-1, keepdims=True)), labels
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_it_says_what_the_head_says(several):
+    """With labels refitted and let go, answers of all kinds, one taken back, and a state taken over."""
+    features, logs, labels = stream(80, 5, 7, views=3)
+    heads = [Head(7, 5, bases=2, several=several, settings=HeadSettings(refit=6)) for _ in range(2)]
+    device, before = DeviceHead(heads[1], CPU), None
+    for i, label in enumerate(labels.tolist()):
+        look = heads[0].see(features[i], logs[i])
+        seen = device.see(torch.from_numpy(features[i]), torch.from_numpy(logs[i]))
+        device.keep(seen)
+        expected = heads[0].predict(look)
+        np.testing.assert_allclose(seen.told[:5].numpy(), expected, atol=1e-6)
+        assert seen.told[5].item() == pytest.approx(look.density, abs=1e-6)
+        np.testing.assert_allclose(
+            np.sort(seen.look.numpy(), axis=0), np.sort(look.packed(), axis=0), atol=1e-5
+        )
+        if i == 40:
+            device.bring()
+            heads[1].restore({name: array.copy() for name, array in heads[1].arrays().items()})
+            device.load()
+        if i == 60:
+            for head in heads:
+                head.go_to(before)
+            device.learned()
+        if i % 3 == 0:
+            device.bring_stream()
+            np.testing.assert_allclose(heads[1].stream, heads[0].stream)
+            for head in heads:
+                head.learn(look, label, no=((label + 1) % 5,) if i % 9 == 0 else ())
+            device.learned()
+            before = before or (heads[0].state() if i == 30 else None)
+    assert heads[0].readings.logistic[0].weights.any()
+    assert heads[0].trust > 0.2
+
+
+def run(learner: Learner, images: np.ndarray) -> list[np.ndarray]:
+    said = []
+    for i, image in enumerate(images):
+        prediction = learner.predict_one(image)
+        said.append(prediction.probs)
+        if prediction.ask:
+            learner.learn_one(prediction.id, i % len(CLASSES))
+    return said
+
+
+@pytest.mark.parametrize("method", KINDS)
+def test_a_method_with_a_head_on_the_device(monkeypatch, tmp_path, method):
+    """The same predictions; saved and resumed to the bit; what gives no numbers leaves no trace."""
+    clip = taps.load_clip("tiny")
+    images = np.random.default_rng(0).integers(0, 256, size=(40, 40, 36, 3), dtype=np.uint8)
+    settings = {"rate": 0.3, "ask_by": "random", **KINDS[method]}
+    host = run(Learner(clip, CLASSES, method, **settings), images)
+    monkeypatch.setattr(plus, "DEVICES", ("cpu",))
+    learner = Learner(clip, CLASSES, method, **settings)
+    assert learner.method.device_head is not None
+    said = run(learner, images[:20])
+    learner.save(tmp_path)
+    resumed = Learner.load(tmp_path, clip)
+    said += run(learner, images[20:])
+    np.testing.assert_allclose(said, host, atol=2e-5)
+    np.testing.assert_array_equal(run(resumed, images[20:]), said[20:])
+    some = next(iter(learner.method.examples))
+    for one in (learner, resumed):
+        one.undo(some)
+    assert learner.summary() == resumed.summary()
+    before = learner.method.snapshot().tensors
+    size = clip.config.image_size
+    assert (
+        learner.method.predict(torch.full((learner.settings.views, 3, size, size), float("nan"))).item is None
+    )
+    for name, value in learner.method.snapshot().tensors.items():
+        torch.testing.assert_close(value, before[name], rtol=0, atol=0)
