@@ -38,6 +38,7 @@ from taps.data import Dataset, corrupt_dataset, load_dataset, subset_classes
 from taps.head.head import Head
 from taps.images.views import make_views, sample_generator
 from taps.learner import Learner
+from taps.types import Answer
 
 VIEWS, KEPT = 16, 0.25  # of the views: with few of them a tenth would be one
 PACS = ("photo", "art_painting", "cartoon", "sketch")
@@ -138,21 +139,25 @@ def run_stream(job: dict[str, Any], file: str, model: str) -> dict[str, Any]:
         began = time.perf_counter()
         output = learner.method.predict(views)
         score = output.entropy if output.score is None else output.score
-        ask = learner.policy is not None and learner.policy.decide(score).ask
-        seconds += time.perf_counter() - began
         probs = output.probs.double().numpy()
+        decision, question = learner.decide(probs, score)
+        seconds += time.perf_counter() - began
         right.append(int(probs.argmax()) == labels[index])
         sure.append(float(probs.max()))
         losses.append(-math.log(max(float(probs[labels[index]]), 1e-9)))
-        if ask and output.item is not None:
+        if decision.ask and output.item is not None:
             wrong = chance.random() < job["noise"]
             answer = int(chance.integers(len(classes))) if wrong else int(labels[index])
-            learner.method.learn(id, answer, output.item)
+            asked_of = int(probs.argmax())
+            no = question == "is_it" and answer != asked_of
+            learner.method.hear(id, Answer(no=(asked_of,)) if no else Answer(answer), output.item)
     return {
         "images": len(right),
         "accuracy": 100 * float(np.mean(right)),
         "last_quarter": 100 * float(np.mean(right[-(len(right) // 4) :])),
         "asked": learner.asked,
+        "questions": learner.questions.counts,
+        "expert_seconds": learner.questions.spent,
         "loss": float(np.mean(losses)),
         "calibration_error": 100 * calibration_error(np.array(sure), np.array(right)),
         "milliseconds": 1000 * seconds / len(right),
@@ -202,16 +207,18 @@ def plans() -> Iterator[dict[str, Any]]:
     yield from on(labelled, 5, "zero_shot+", rate=0.05)
     yield from on(everywhere, 1, "view_ensemble", **views)
     yield from on(everywhere, 1, "neighbours", **views)
-    yield from on(everywhere, 2, head, rate=0.05, noise=0.2, **views)
-    yield from on(everywhere, 2, head, rate=0.05, noise=0.4, **views)
-    yield from on(everywhere, 2, head, rate=0.05, sorted=True, **views)
-    yield from on(labelled, 2, "probe", rate=0.05)
+    for questions in ("is_it", "both"):
+        yield from on(labelled, 5, head, rate=0.05, questions=questions, **views)
+    yield from on(everywhere, 5, head, rate=0.05, noise=0.2, **views)
+    yield from on(everywhere, 5, head, rate=0.05, noise=0.4, **views)
+    yield from on(everywhere, 5, head, rate=0.05, sorted=True, **views)
+    yield from on(labelled, 5, "probe", rate=0.05)
     for rate in (0.01, 0.02, 0.1, 0.2):
-        yield from on(labelled, 2, head, rate=rate, **views)
-        yield from on(labelled, 2, "probe", rate=rate)
+        yield from on(labelled, 5, head, rate=rate, **views)
+        yield from on(labelled, 5, "probe", rate=rate)
     for rule in ("margin", "random"):
-        yield from on(labelled, 2, head, rate=0.05, ask_by=rule, **views)
-    yield from on(labelled, 2, "dota_labels", rate=0.05, **views)
+        yield from on(labelled, 5, head, rate=0.05, ask_by=rule, **views)
+    yield from on(labelled, 5, "dota_labels", rate=0.05, **views)
     yield from on(FAR, 2, "taps+", rate=0.05, prompts="hand", limit=600, **views)
     yield from on(FAR, 2, head, rate=0.05, limit=600, **views)
 

@@ -19,7 +19,8 @@ RATES = (0.01, 0.02, 0.05, 0.1, 0.2)
 
 def chosen(rows: Rows, method: str, rate: float | None = None, **more: Any) -> Rows:
     """Rows of one method and rate, of right answers in random order to a whole stream unless said."""
-    wanted = {"noise": 0.0, "sorted": False, "limit": None, "ask_by": None, **more}
+    wanted = {"noise": 0.0, "sorted": False, "limit": None, "ask_by": None, "vote": None, "questions": None}
+    wanted |= more
     return [
         row
         for row in rows
@@ -131,6 +132,40 @@ def curve_table(rows: Rows) -> str:
     return table(["labels", *(f"far: {n}" for n in names), *(f"Caltech, PACS: {n}" for n in names)], lines)
 
 
+def question_table(rows: Rows) -> str:
+    """Kinds of questions at the same seconds of the expert's time."""
+    lines = []
+    for name, kind in {"which class": None, "is it this one": "is_it", "what tells more": "both"}.items():
+        some = chosen(rows, HEAD, 0.05, questions=kind)
+        timed = [row for row in some if "questions" in row and row["set"] in FAR + DRAWN]
+        put = ["–"] * 3
+        if timed:
+            counts = [np.mean([row["questions"][each] for row in timed]) for each in ("which", "is_it")]
+            put = [
+                *(f"{count:.0f}" for count in counts),
+                f"{np.mean([r['expert_seconds'] for r in timed]):.0f}",
+            ]
+        lines.append([name, *put, cell(some, FAR), cell(some, DRAWN)])
+    return table(["questions", "which class", "yes or no", "seconds", "far", "Caltech, PACS"], lines)
+
+
+def orders_of(rows: Rows) -> str:
+    """How many orders each part of the page has, of the sets it is about."""
+    parts = {
+        "5 % labels": (chosen(rows, HEAD, 0.05), FAR + DRAWN + NEAR),
+        "other shares": (chosen(rows, HEAD, 0.01) + chosen(rows, HEAD, 0.2), FAR + DRAWN),
+        "yes or no": (chosen(rows, HEAD, 0.05, questions="is_it"), FAR + DRAWN),
+        "asked otherwise": (chosen(rows, HEAD, 0.05, ask_by="margin"), FAR + DRAWN),
+        "anchors": (chosen(rows, "probe", 0.05), FAR + DRAWN),
+        "20 % wrong answers": (chosen(rows, HEAD, 0.05, noise=0.2), FAR + DRAWN + NEAR),
+        "40 % wrong answers": (chosen(rows, HEAD, 0.05, noise=0.4), FAR + DRAWN + NEAR),
+        "class after class": (chosen(rows, HEAD, 0.05, sorted=True), FAR + DRAWN + NEAR),
+    }
+    found = {name: min(len({r["order"] for r in some if r["set"] == s}) for s in sets)
+             for name, (some, sets) in parts.items()}  # fmt: skip
+    return ", ".join(f"{name} {count}" for name, count in found.items())
+
+
 def vote_table(rows: Rows) -> str:
     named = {f"`{m}`": chosen(rows, m) for m in ("zero_shot", "view_ensemble", "neighbours")}
     sets = DRAWN + NEAR
@@ -161,6 +196,8 @@ def write_page(out: Path, docs: Path, read_rows: Callable[[Path], Rows]) -> None
         "harm": harm_table(rows),
         "curve": curve_table(rows),
         "votes": vote_table(rows),
+        "questions": question_table(rows),
+        "orders": orders_of(rows),
         "prompts": prompts_table(rows),
         "time": time_table(out / "time.json"),
         "views": str(VIEWS),

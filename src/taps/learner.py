@@ -9,11 +9,13 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Unpack
 
+import numpy as np
 import torch
 
 from taps import checkpoint
 from taps.active.decision import Decision, Policy
 from taps.active.policy import make_policy
+from taps.active.question import IS_IT_SECONDS, Questions, which_seconds
 from taps.adapt.ledger import Ledger
 from taps.clip import Clip
 from taps.errors import ClassNameError, QueryError, SettingsError, StateError
@@ -24,7 +26,7 @@ from taps.methods.registry import find_method, method_settings
 from taps.methods.settings import Asking
 from taps.methods.typed import AnySettings
 from taps.prompts.classifier import check_classes, readable
-from taps.types import Answer, Prediction
+from taps.types import Answer, FloatArray, Prediction
 
 ENOUGH = 100  # images before it is said that the rate is missed
 POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget")
@@ -84,6 +86,7 @@ class Learner:
         self.seed = check_seed(seed)
         self.method = find_method(method).build(clip, self.classes, self.settings, seed)
         self.policy = self._make_policy(len(self.classes))
+        self.questions = self._make_questions(len(self.classes))
         self.seen = 0
         self.answered = self.unasked = self.undone = self.corrected = 0
         self.skipped = self.given_back = 0  # questions nobody had an answer to; those returned to the budget
@@ -103,7 +106,7 @@ class Learner:
     @property
     def asked(self) -> int:
         """Questions put to the expert; the budget counts those that were not given back."""
-        return self.policy.asked + self.given_back if self.policy else 0
+        return sum(self.questions.counts.values())
 
     @property
     def pending(self) -> tuple[int, ...]:
@@ -139,13 +142,15 @@ class Learner:
             augmix=self.settings.augmix,
         )
         output = self.method.predict(views)
-        score = output.entropy if output.score is None else output.score
-        decision = self.policy.decide(score) if self.policy else Decision(False, float("inf"))
         probs = torch.nan_to_num(output.probs.float().cpu(), nan=1 / len(self.classes)).numpy()
+        score = output.entropy if output.score is None else output.score
+        decision, question = self.decide(probs, score)
         index = int(probs.argmax())
         seconds = time.perf_counter() - began
         id, self.seen = self.seen, self.seen + 1
         if output.item is not None:
+            if decision.ask and question == "is_it":
+                self.ledger.is_it.add(id)
             self.ledger.keep(id, output.item, decision.ask)
         return Prediction(
             id,
@@ -158,7 +163,23 @@ class Learner:
             seconds,
             score,
             output.reject,
+            question,
         )
+
+    def decide(self, probs: FloatArray, score: float) -> tuple[Decision, str]:
+        """Whether to ask about an image, and which kind of question; it is counted as put.
+
+        Args:
+            probs: Its prediction.
+            score: How much an answer is wanted.
+        """
+        if self.policy is None:
+            return Decision(False, float("inf")), "which"
+        kind = self.questions.choose(probs)
+        decision = self.policy.decide(score, allowed=kind is not None)
+        if kind is not None and decision.ask:
+            self.policy.asked += self.questions.put(kind) - 1  # the policy has counted a whole one
+        return decision, kind or "which"
 
     def predict_again(self, id: int, image: Any) -> Prediction:
         """What it would say now of an image it has seen, with the views it had then; nothing is changed.
@@ -253,8 +274,9 @@ class Learner:
         """The expert does not know: the question is over, and goes back to the budget.
 
         One question is given back for each image, while fewer than half of all have been: so at most twice
-        as many are put as the budget says, however often nobody knows. The image may still be given a label
-        while it is among the `recent` ones.
+        as many are put as the budget says, however often nobody knows. Of a budget in seconds nothing is
+        given back: the time is spent. The image may still be given a label while it is among the `recent`
+        ones.
 
         Args:
             id: Of the prediction that asked.
@@ -264,8 +286,8 @@ class Learner:
             raise QueryError(f"Sample {id} has no open question that could be skipped.")
         assert self.policy is not None
         back = 2 * self.given_back < self.asked
+        self.policy.asked -= back * self.questions.share(self.ledger.kind(id))
         self.ledger.skip(id, back)
-        self.policy.asked -= back
         self.skipped, self.given_back = self.skipped + 1, self.given_back + back
 
     def undo(self, id: int) -> str | None:
@@ -297,7 +319,7 @@ class Learner:
     def _unskip(self, id: int) -> None:
         assert self.policy is not None
         back = self.ledger.reopen(id)
-        self.policy.asked += back
+        self.policy.asked += back * self.questions.share(self.ledger.kind(id))
         self.skipped, self.given_back = self.skipped - 1, self.given_back - back
 
     def add_class(self, names: str | Sequence[str]) -> None:
@@ -323,7 +345,9 @@ class Learner:
         policy = self._make_policy(len(classes))
         if self.policy and policy:
             policy.load_state_dict(self.policy.state_dict())
-        self.method, self.policy, self.classes = method, policy, classes
+        questions = self._make_questions(len(classes))
+        questions.restore(self.questions.values())
+        self.method, self.policy, self.classes, self.questions = method, policy, classes, questions
 
     def class_index(self, label: str | int) -> int:
         """Index of a class given by name or index."""
@@ -361,6 +385,8 @@ class Learner:
         }
         if self.policy:
             counts["skipped_entropies"] = self.policy.skipped
+            counts["questions"] = dict(self.questions.counts)
+            counts["seconds"] = round(self.questions.spent, 1)
         found = counts | self.method.summary()
         return found | {"notes": self._notes() + found.get("notes", [])}
 
@@ -371,8 +397,11 @@ class Learner:
             notes.append(f"Answers that contradicted an earlier one for the same image: {self.corrected}.")
         if self.undone:
             notes.append(f"Answers that were taken back: {self.undone}.")
-        if isinstance(self.settings, Asking) and self.seen >= ENOUGH:
-            wanted, had = self.settings.rate, self.asked / self.seen
+        spent = self.questions.choose(np.ones(1)) is None
+        if spent:
+            notes.append(f"The {self.questions.total:g} seconds of the expert's time are spent.")
+        if isinstance(self.settings, Asking) and self.policy and self.seen >= ENOUGH and not spent:
+            wanted, had = self.settings.rate, (self.policy.asked + self.given_back) / self.seen
             if abs(had - wanted) > wanted / 2 and self.settings.budget in ("soft", "hard"):
                 notes.append(
                     f"{had:.1%} of the {self.seen} images were asked about, not {wanted:.1%}; "
@@ -397,6 +426,7 @@ class Learner:
             "undone": self.undone,
             "corrected": self.corrected,
             "policy": self.policy.state_dict() if self.policy else None,
+            "questions": self.questions.values(),
             "state": snapshot.values,
             "model": self.clip.fingerprint,
         }
@@ -435,6 +465,8 @@ class Learner:
         self.seed, self.seen, self.answered = values["seed"], values["seen"], values["answered"]
         self.unasked, self.undone, self.corrected = values["unasked"], values["undone"], values["corrected"]
         self.skipped, self.given_back = values["counts"]
+        asked = self.policy.asked + self.given_back if self.policy else 0  # as it was counted once
+        self.questions.restore(values.get("questions", {"counts": {"which": asked, "is_it": 0}, "spent": 0}))
         self.ledger = ledger
 
     def save(self, directory: str | Path, extra: dict[str, Any] | None = None) -> None:
@@ -500,6 +532,14 @@ class Learner:
             )
         given = {name: getattr(settings, name) for name in POLICY_FIELDS}
         return make_policy(settings.policy, seed=self.seed, classes=classes, **given)
+
+    def _make_questions(self, classes: int) -> Questions:
+        given = self.settings
+        which = getattr(given, "which_seconds", None) or which_seconds(classes)
+        seconds = {"which": which, "is_it": getattr(given, "is_it_seconds", IS_IT_SECONDS)}
+        return Questions(
+            getattr(given, "questions", "which"), seconds, getattr(given, "budget_seconds", None)
+        )
 
     def _known_id(self, given: object) -> int:
         """The id of an image seen; a plain number, whatever kind was given."""

@@ -29,6 +29,8 @@ class Prediction:
         seconds: Time taken from decoded image to prediction.
         score: What the query decision was made on: the entropy, or what the method asks by instead.
         reject: How likely the image shows none of the classes; 0 where nobody ever said so of one.
+        question: What is asked, where something is: "which" class it is, or "is_it": whether it is the
+            predicted one. A yes is learned as that label, a no with `no=`.
     """
 
     id: int
@@ -41,6 +43,7 @@ class Prediction:
     seconds: float
     score: float = float("nan")
     reject: float = 0.0
+    question: str = "which"
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,16 @@ class Answer:
 
 @dataclass(frozen=True)
 class Query:
-    """A question put to an expert: which class is the image named `id`?"""
+    """A question put to an expert: which class is the image named `id`?
+
+    Attributes:
+        id: Of the image.
+        source: Its path.
+        prediction: What was said of it.
+        is_it: Where only yes or no is asked: the class that it may be, by index.
+    """
 
     id: int
     source: str
     prediction: Prediction
+    is_it: int | None = None

@@ -17,7 +17,7 @@ from taps.errors import DataError, StateError
 from taps.evaluate.jobs import Job, run_job, slug
 from taps.evaluate.results import read_results
 from taps.files import read_json, write_json
-from taps.stream.record import EVENTS, PREDICTIONS, SPEC, STATE, Pace
+from taps.stream.record import EVENTS, PREDICTIONS, SPEC, STATE, Pace, read_events
 from taps.stream.tally import Tally
 
 SETTINGS = {"views": 4, "policy": "fixed", "tau0": 0.0, "buffer": 5}
@@ -65,13 +65,29 @@ def test_a_crashed_run_resumes_to_the_same_end(
     assert predictions(job.folder(tmp_path / "cut")) == predictions(job.folder(tmp_path / "whole"))
 
 
-def test_late_answers_survive_a_crash(tmp_path: Path, make_job: Callable[..., Job]) -> None:
-    job = make_job(delay=5, noise=0.3)
+YES_OR_NO = {"settings": {"questions": "is_it", "policy": "fixed", "tau0": -1.0}}
+
+
+@pytest.mark.parametrize(("method", "more"), [("taps", {}), ("zero_shot+", YES_OR_NO)])
+def test_late_answers_survive_a_crash(
+    tmp_path: Path, make_job: Callable[..., Job], method: str, more: dict[str, Any]
+) -> None:
+    job = make_job(method, delay=5, noise=0.3, **more)
     whole = run_job(job, tmp_path / "whole", pace=Pace(3, 0))
     with pytest.raises(CrashError):
         run_job(job, tmp_path / "cut", progress=crash_at(11), pace=Pace(3, 0))
     assert without_times(run_job(job, tmp_path / "cut", pace=Pace(3, 0))) == without_times(whole)
     assert predictions(job.folder(tmp_path / "cut")) == predictions(job.folder(tmp_path / "whole"))
+    if more:
+        events = list(read_events(job.folder(tmp_path / "cut")))
+        said = {event["id"]: event for event in events if event["event"] == "predicted"}
+        answers = [event for event in events if event["event"] == "answered"]
+        assert {said[answer["id"]]["question"] for answer in answers} == {"is_it"}
+        told = [answer.get("label") or answer["no"][0] for answer in answers]
+        assert told == [said[answer["id"]]["predicted"] for answer in answers]  # yes or no, nothing else
+        assert {"no" in answer for answer in answers} == {True, False}
+        assert whole is not None
+        assert whole["questions"] == {"which": 0, "is_it": len(said)}
 
 
 KILLED = """

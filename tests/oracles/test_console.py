@@ -9,6 +9,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,14 @@ def test_a_name_in_full_is_not_echoed_and_wins_over_a_letter() -> None:
     query = question()
     two = Prediction(0, 0, "s", query.prediction.probs[:2], 1.0, 0.5, True, 0.1)
     assert keyboard.console.answer(Query(0, "0.jpg", two)) == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [("y", 1), ("YES", 1), ("n", Answer(no=(1,))), ("no", Answer(no=(1,))), ("snake", 3), ("", UNKNOWN)],
+)
+def test_yes_or_no(typed: str, answer: int | Answer) -> None:
+    assert Keyboard(typed).console.answer(replace(question(), is_it=1)) == answer
 
 
 def test_quit_is_ctrl_c() -> None:

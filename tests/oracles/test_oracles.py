@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,6 +47,26 @@ def test_noisy_errs_at_its_rate_and_never_with_the_true_class() -> None:
     shift = (answers[wrong] - np.arange(4000)[wrong]) % 4
     assert {1, 2, 3} == set(shift.tolist())
     assert np.bincount(shift, minlength=4)[1:].min() > 0.25 * wrong.sum()
+
+
+def yes_or_no(id: int, is_it: int) -> Query:
+    return replace(question(id), is_it=is_it)
+
+
+def test_yes_or_no_is_answered_truly() -> None:
+    oracle = GroundTruth(lambda id: 2)
+    assert oracle.answer(yes_or_no(0, 2)) == 2
+    assert oracle.answer(yes_or_no(0, 1)) == Answer(no=(1,))
+    assert GroundTruth(lambda id: None).answer(yes_or_no(0, 1)) is None
+
+
+def test_noisy_says_no_for_yes_and_yes_for_no() -> None:
+    oracle = Noisy(GroundTruth(lambda id: id % 4), rate=0.3, classes=4, seed=5)
+    said = [oracle.answer(yes_or_no(id, 1)) for id in range(2000)]
+    wrong = np.array([(answer == 1) != (id % 4 == 1) for id, answer in enumerate(said)])
+    assert set(map(str, said)) == {"1", str(Answer(no=(1,)))}
+    assert abs(wrong.mean() - 0.3) < 0.04
+    assert abs(wrong[1::4].mean() - 0.3) < 0.08
 
 
 def test_noisy_repeats_itself_from_any_point() -> None:

@@ -38,12 +38,12 @@ class Capped:
         self.total = None if total is None else check_count("total", total)
 
     @property
-    def asked(self) -> int:
+    def asked(self) -> float:
         """Questions put so far."""
         return self.policy.asked
 
     @asked.setter
-    def asked(self, count: int) -> None:
+    def asked(self, count: float) -> None:
         self.policy.asked = count
 
     @property

@@ -25,12 +25,13 @@ class Policy(Protocol):
     """What every policy can do.
 
     Attributes:
-        asked: Questions put so far, less those given back to the budget.
+        asked: Questions put so far, less those given back to the budget; one that takes the expert less time
+            than picking a class counts as a part of one.
         seen: Samples decided on so far; those with a non-finite entropy are not among them.
         skipped: Samples whose entropy was not finite. They are never asked about and leave no other trace.
     """
 
-    asked: int
+    asked: float
 
     @property
     def seen(self) -> int: ...
@@ -44,7 +45,7 @@ class Policy(Protocol):
 class Counting(Protocol):
     """A policy that counts for itself."""
 
-    asked: int
+    asked: float
     seen: int
     skipped: int
 
@@ -115,4 +116,4 @@ def load_counters(kind: str, policy: Counting, state: dict[str, Any]) -> None:
         raise StateError(
             f"The saved policy is {state.get('kind')!r}, not {kind!r}; load it into one of its own kind."
         )
-    policy.asked, policy.seen, policy.skipped = int(state["asked"]), int(state["seen"]), int(state["skipped"])
+    policy.asked, policy.seen, policy.skipped = state["asked"], int(state["seen"]), int(state["skipped"])

@@ -55,7 +55,8 @@ class Dynamic:
         self.switch_at = check_rate(rate if switch_at is None else switch_at, "switch_at")
         self.z_selection = NormalDist().inv_cdf(1 - rate)
         self.z_high = NormalDist().inv_cdf(1 - rate / 2)
-        self.asked = self.seen = self.skipped = 0
+        self.asked: float = 0
+        self.seen = self.skipped = 0
         self.mean = 0.0
         self._squares = 0.0  # sum of squared deviations from the mean, after Welford
         self._threshold = self.tau0

@@ -38,7 +38,8 @@ class Paced:
                 f"window={window} is too short to have a top {rate:g}; use at least {math.ceil(1 / rate)}."
             )
         self.horizon = 1.0 / rate if horizon is None else float(horizon)
-        self.asked = self.seen = self.skipped = 0
+        self.asked: float = 0
+        self.seen = self.skipped = 0
         self._window = SlidingWindow(window)
         self._threshold = math.inf
 

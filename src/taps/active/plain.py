@@ -20,7 +20,8 @@ class Random:
     def __init__(self, rate: float = 0.05, seed: int | np.random.Generator = 0) -> None:
         self.rate = check_rate(rate, every=True)
         self._rng = np.random.default_rng(seed)
-        self.asked = self.seen = self.skipped = 0
+        self.asked: float = 0
+        self.seen = self.skipped = 0
 
     def decide(self, entropy: float, allowed: bool = True) -> Decision:
         """Decides on one sample; with `allowed=False` the coin is thrown all the same, but nothing asked."""
@@ -48,7 +49,8 @@ class Fixed:
 
     def __init__(self, threshold: float = 2.0) -> None:
         self.threshold = check_number("threshold", threshold)
-        self.asked = self.seen = self.skipped = 0
+        self.asked: float = 0
+        self.seen = self.skipped = 0
 
     def decide(self, entropy: float, allowed: bool = True) -> Decision:
         """Decides on one sample; with `allowed=False` it is counted as seen but cannot be asked about."""

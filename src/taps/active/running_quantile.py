@@ -58,7 +58,8 @@ class Quantile:
             raise SettingsError(
                 f"window={window} is too short to have a top {rate:g}; use at least {math.ceil(1 / rate)}."
             )
-        self.asked = self.seen = self.skipped = 0
+        self.asked: float = 0
+        self.seen = self.skipped = 0
         self._quantiles = QuantileSketch() if window is None else SlidingWindow(window)
         self._threshold = self.tau0
 

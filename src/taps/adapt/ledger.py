@@ -50,9 +50,15 @@ class Ledger:
         self.given: OrderedDict[int, Given] = OrderedDict()
         self.done: OrderedDict[int, None] = OrderedDict()  # the last images that were answered
         self.skipped: OrderedDict[int, bool] = OrderedDict()  # the last skipped: was the question given back?
+        self.is_it: set[int] = set()  # of those asked about: where the answer is yes or no
+
+    def kind(self, id: int) -> str:
+        """Which kind of question was put about an image."""
+        return "is_it" if id in self.is_it else "which"
 
     def keep(self, id: int, item: ReplayItem, asked: bool) -> None:
         """Keep an image until its label comes; the oldest go, so that memory does not grow."""
+        self.is_it &= {id} | self.pending.keys() | self.given.keys() | self.skipped.keys()
         if asked:
             self.pending[id] = on_host(item)
             shorten(self.pending, PENDING, PENDING_BYTES, least=1)
@@ -140,6 +146,7 @@ class Ledger:
             "recent": list(self.recent),
             "done": list(self.done),
             "skipped": [[id, back] for id, back in self.skipped.items()],
+            "is_it": sorted(self.is_it),
             "answers": [[id, plain(given.answer), given.asked] for id, given in self.given.items()],
         }
 
@@ -157,6 +164,7 @@ class Ledger:
             answer = Answer(**{**said, "no": tuple(said["no"])})
             other.given[id] = Given(answer, replay_item_from(f"answers.{id}", kept), asked)
         other.skipped.update((id, back) for id, back in values["skipped"])
+        other.is_it.update(values.get("is_it", ()))
         other.done.update((id, None) for id in values["done"])
         return other
 

@@ -169,6 +169,8 @@ def score(
         "asked": asked,
         "answered": tally.answered,
         "rate": measures["rate"],
+        "questions": summary.get("questions", {}),
+        "seconds": summary.get("seconds", 0.0),
         "buffer_fill": summary.get("buffer_fill", 0),
         "buffer_full": summary.get("buffer_full", False),
         "buffer_classes": summary.get("buffer_classes", {}),

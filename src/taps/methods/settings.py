@@ -127,6 +127,8 @@ class Asking(Settings):
         switch_at: Achieved rate from which the stricter threshold holds; None for `rate` itself.
         budget: "soft" (the paper: steered, not guaranteed), "hard" (never above the rate), or a number of
             questions.
+        budget_seconds: Seconds of the expert's time for all questions together; None for no limit.
+        which_seconds: Seconds that picking a class takes; None for 1.6 + 2.175 · (log2 K − 1).
         order: "predict_first" (the tables' protocol) or "ask_first" (the expert's answer is the prediction).
         undo: How many of the last answers can be taken back, where the method still remembers them.
         recent: How many of the last images that nobody asked about can still be given a label; fewer where
@@ -142,6 +144,8 @@ class Asking(Settings):
     budget: str | int = setting(
         "soft", at_least=0, choices=("soft", "hard"), words="soft, hard, or a number of questions"
     )
+    budget_seconds: float | None = setting(None, above=0)
+    which_seconds: float | None = setting(None, above=0)
     order: str = setting("predict_first", choices=("predict_first", "ask_first"))
     undo: int = setting(100, at_least=0)
     recent: int = setting(100, at_least=0)

@@ -24,6 +24,7 @@ class AnySettings(TypedDict, total=False):
     begin: str
     blocks: int
     budget: int | str
+    budget_seconds: float | None
     buffer: int
     chunk: int
     collapsed_below: float
@@ -38,6 +39,7 @@ class AnySettings(TypedDict, total=False):
     frozen_blocks: int
     guard: bool
     guard_window: int
+    is_it_seconds: float
     likeliest: int
     lr: float | None
     margin: float
@@ -60,6 +62,7 @@ class AnySettings(TypedDict, total=False):
     positive_weight: float
     power: float
     prompts: Path | Prompts | str | None
+    questions: str
     radius: float
     rank: int
     rate: float
@@ -104,3 +107,4 @@ class AnySettings(TypedDict, total=False):
     weight_fine: float
     weight_growth: float
     weight_most: float
+    which_seconds: float | None

@@ -24,10 +24,11 @@ HELP = """\
   none        none of the classes
   nothing, s  you do not know: the question is skipped
   u           undo: the question before this one is put again
-  n           a new class: you are asked for its name
+  n           a new class: you are asked for its name; where it asks "Is it …?", no
   q           quit: everything is saved, and `taps run --resume` goes on
   ?           this help; classes called like one of these letters win over it"""
 PROMPT = "Which class is it? (number, name, not …, none, ? for help) "
+YES_OR_NO = "Is it {}? (y for yes, n for no, or another answer, ? for help) "
 
 
 class Console:
@@ -88,15 +89,20 @@ class Console:
     def _ask(self, query: Query) -> int | Answer | str | None:
         """What was answered; "undo" where the question before is to be put again."""
         shown = self._show(query)
+        prompt = PROMPT if query.is_it is None else YES_OR_NO.format(self.classes[query.is_it])
         while True:
             flush_typed()
             try:
-                typed = self.console.input(PROMPT).strip()
+                typed = self.console.input(prompt, markup=False, emoji=False).strip()
             except EOFError:
                 return None
             command = "" if _folded(typed) in map(_folded, self.classes) else typed.lower()
             if not typed or command == "s":
                 return Answer(unknown=True)
+            if query.is_it is not None and command in ("y", "yes"):
+                return query.is_it
+            if query.is_it is not None and command in ("n", "no"):
+                return Answer(no=(query.is_it,))
             if command == "q":
                 raise KeyboardInterrupt
             if command == "u":

@@ -6,11 +6,11 @@ import numpy as np
 
 from taps.errors import SettingsError
 from taps.oracles.base import Oracle, Reply, is_repeatable
-from taps.types import Query
+from taps.types import Answer, Query
 
 
 class Noisy:
-    """Gives a wrong class, any of the others with equal chance, at a seeded rate.
+    """Gives a wrong class, any of the others with equal chance, at a seeded rate; yes for no and no for yes.
 
     Whether and how it errs depends on the seed and the sample alone, so that a stream that is stopped and
     taken up again meets the same errors.
@@ -35,9 +35,13 @@ class Noisy:
 
     def answer(self, query: Query) -> Reply | None:
         answer = self.inner.answer(query)
-        if not isinstance(answer, int):
+        said_no = query.is_it is not None and answer == Answer(no=(query.is_it,))
+        if not (isinstance(answer, int) or said_no):
             return answer
         rng = np.random.default_rng([self.seed, query.id])
         if rng.random() >= self.rate:
             return answer
+        if query.is_it is not None:
+            return query.is_it if said_no else Answer(no=(query.is_it,))
+        assert isinstance(answer, int)
         return int(answer + rng.integers(1, self.classes)) % self.classes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from taps.oracles.base import Reply
-from taps.types import Query
+from taps.types import Answer, Query
 
 
 class GroundTruth:
@@ -26,4 +26,8 @@ class GroundTruth:
         self.labels = labels
 
     def answer(self, query: Query) -> Reply | None:
-        return self.labels(query.id)
+        said = self.labels(query.id)
+        if query.is_it is None or said == query.is_it:
+            return said
+        is_another = isinstance(said, int) or (isinstance(said, Answer) and said.none)
+        return Answer(no=(query.is_it,)) if is_another else said

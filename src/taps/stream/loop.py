@@ -124,7 +124,8 @@ class Session:
         """Put a question to the expert and learn from the answer, if it comes at once."""
         if self.oracle is None:
             return None
-        query = Query(prediction.id, self.stream.path(t), prediction)
+        is_it = prediction.index if prediction.question == "is_it" else None
+        query = Query(prediction.id, self.stream.path(t), prediction, is_it)
         if is_repeatable(self.oracle):
             answer = self.oracle.answer(query)
         else:
@@ -168,10 +169,11 @@ class Session:
         """After a stop: questions that waited for a late answer are put to the expert again."""
         if not self.learner.pending or not hasattr(self.oracle, "due"):
             return
-        where = {event["id"]: event["t"] for event in read_events(self.record.folder) if "id" in event}
+        said = {e["id"]: e for e in read_events(self.record.folder) if e["event"] == "predicted"}
         for id in self.learner.pending:
-            self.positions[id] = where[id]
-            self.oracle.answer(Query(id, self.stream.path(where[id]), None))  # type: ignore[union-attr, arg-type]
+            t = self.positions[id] = said[id]["t"]
+            is_it = said[id]["top5"][0] if said[id].get("question") == "is_it" else None
+            self.oracle.answer(Query(id, self.stream.path(t), None, is_it))  # type: ignore[union-attr, arg-type]
 
 
 def follow(

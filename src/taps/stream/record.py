@@ -135,6 +135,7 @@ class Record:
             threshold=prediction.threshold,
             asked=prediction.ask,
             seconds=prediction.seconds,
+            **({"question": prediction.question} if prediction.ask else {}),
         )
 
     def row(

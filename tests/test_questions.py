@@ -1,0 +1,97 @@
+"""Yes/no questions and the expert's time: put, answered, counted, saved, taken back, on record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from taps import Learner
+from taps.active import which_seconds
+from taps.clip import Clip
+from taps.errors import SettingsError
+from taps.types import PixelArray, Prediction
+from tests.streams import CLASSES, answer_for, bits, same_state
+
+Picture = Callable[[int], PixelArray]
+WHICH = which_seconds(len(CLASSES))
+SHARE = 1.6 / WHICH
+
+
+def answer(learner: Learner, said: Prediction) -> None:
+    """Truly, to what was asked."""
+    label = answer_for(said.id)
+    if said.question == "which" or label == said.index:
+        learner.learn_one(said.id, label)
+    else:
+        learner.learn_one(said.id, no=said.label)
+
+
+@pytest.mark.parametrize("questions", ["is_it", "both"])
+def test_time_and_pace_are_kept(tiny: Clip, picture: Picture, questions: str) -> None:
+    learner = Learner(tiny, CLASSES, "zero_shot+", questions=questions, rate=0.4, is_it_seconds=1.6)
+    put = {"which": 0, "is_it": 0}
+    for number in range(60):
+        said = learner.predict_one(picture(number % 9))
+        if said.ask:
+            put[said.question] += 1
+            answer(learner, said)
+    found = learner.summary()
+    assert found["questions"] == put
+    assert found["asked"] == sum(put.values()) == found["answered"]
+    assert found["seconds"] == pytest.approx(put["which"] * WHICH + put["is_it"] * 1.6, abs=0.1)
+    used = put["which"] + put["is_it"] * SHARE  # in questions of all classes
+    assert 0.4 * 60 - 3 <= used <= 0.4 * 60 + 1
+    assert put["is_it"] > 0
+    assert not [note for note in found["notes"] if "images were asked about" in note]
+
+
+def test_when_the_seconds_are_spent_nobody_is_asked(tiny: Clip, picture: Picture) -> None:
+    learner = Learner(tiny, CLASSES, "taps", prompts="hand", views=2, policy="fixed", tau0=-1.0,
+                      budget_seconds=10.0, which_seconds=3.0)  # fmt: skip
+    asked = [learner.predict_one(picture(number)).ask for number in range(6)]
+    assert asked == [True] * 3 + [False] * 3
+    assert learner.summary()["seconds"] == 9.0
+    with pytest.raises(SettingsError, match="budget_seconds"):
+        Learner(tiny, CLASSES, "taps", prompts="hand", budget_seconds=0.0)
+    with pytest.raises(SettingsError, match="questions"):
+        Learner(tiny, CLASSES, "taps", prompts="hand", questions="both")
+
+
+def test_saved_skipped_and_taken_back(tiny: Clip, picture: Picture, tmp_path: Path) -> None:
+    learner = Learner(tiny, CLASSES, "zero_shot+", questions="is_it", policy="fixed", tau0=-99.0)
+    for number in range(6):
+        assert learner.predict_one(picture(number)).question == "is_it"
+    policy = learner.policy
+    assert policy is not None
+    assert policy.asked == pytest.approx(6 * SHARE)
+    learner.skip(0)
+    learner.skip(1)
+    assert policy.asked == pytest.approx(4 * SHARE)
+    learner.learn_one(2, no="cat")
+    learner.learn_one(3, "ship")
+    learner.save(tmp_path)
+    resumed = Learner.load(tmp_path, tiny)
+    assert same_state(resumed.state_dict(), learner.state_dict())
+    for each in (learner, resumed):
+        each.undo(1)
+        each.undo(2)
+        each.skip(2)
+        assert each.policy is not None
+        assert each.policy.asked == pytest.approx(4 * SHARE)
+        assert each.summary()["seconds"] == pytest.approx(6 * 1.6)
+    assert bits(learner.predict_one(picture(7))) == bits(resumed.predict_one(picture(7)))
+
+
+def test_a_yes_is_the_label_and_a_no_is_not_the_class(tiny: Clip, picture: Picture) -> None:
+    """What is learned does not depend on what was asked."""
+    said = []
+    for questions in ("is_it", "which"):
+        learner = Learner(tiny, CLASSES, "zero_shot+", questions=questions, policy="fixed", tau0=-99.0)
+        for number in range(4):
+            learner.predict_one(picture(number))
+        learner.learn_one(0, "ship")
+        learner.learn_one(1, no="cat")
+        said.append(learner.predict_one(picture(5)).probs.tobytes())
+    assert said[0] == said[1]
