@@ -90,6 +90,7 @@ def test_a_committed_prediction_is_told_whole_and_at_once(tmp_path: Path) -> Non
             "threshold": 0.987654321,
             "asked": True,
             "seconds": 0.0123456789,
+            "question": "which",
         },
         {"event": "broken", "t": 6, "error": "no image"},
     ]
