@@ -98,14 +98,6 @@ def test_an_entropy_equal_to_the_threshold_is_not_asked():
     assert not any(policy.decide(0.7).ask for _ in range(100))  # no spread: the mean itself is the threshold
 
 
-def test_tau0_relative_is_a_share_of_the_largest_entropy():
-    policy = Dynamic(tau0_relative=0.5, classes=7)
-    assert policy.decide(0.1).threshold == pytest.approx(0.5 * math.log(7))
-    assert make_policy("fixed", tau0_relative=1.0, classes=7).decide(0.0).threshold == pytest.approx(
-        math.log(7)
-    )
-
-
 def reference_quantile(stream, rate, warmup, tau0, window):
     """Sorts the past again at every sample."""
     asked, past, asks = 0, [], []

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from taps.errors import SettingsError, StateError
 
-# No entropy is near this; squares beyond it overflow, and one such value would spoil the variance for good.
 NATS, RELATIVE = 2.0, 0.4  # τ0 of the paper; as a share of ln(classes), where none is given
+# No entropy is near this; squares beyond it overflow, and one such value would spoil the variance for good.
 LARGEST_ENTROPY = 1e100
 
 

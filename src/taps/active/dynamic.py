@@ -7,11 +7,12 @@ from statistics import NormalDist
 from typing import Any
 
 from taps.active.decision import (
+    NATS,
     Decision,
     check_count,
+    check_number,
     check_rate,
     counters,
-    first_threshold,
     is_usable,
     load_counters,
 )
@@ -26,10 +27,8 @@ class Dynamic:
     Args:
         rate: Query rate α. z is that of the top α, and of the top α/2 while over-querying.
         warmup: T_min, the first sample whose threshold is no longer τ0.
-        tau0: τ0 in nats; see `first_threshold` where neither this nor `tau0_relative` is given.
+        tau0: τ0 in nats.
         switch_at: Share of questions so far from which on α/2 is used; α unless given.
-        tau0_relative: τ0 as a fraction of ln(classes), the largest entropy there can be; replaces `tau0`.
-        classes: Number of classes, for `tau0_relative`.
 
     Example:
         >>> policy = Dynamic(rate=0.05, warmup=3, tau0=2.0)
@@ -43,15 +42,12 @@ class Dynamic:
         self,
         rate: float = 0.05,
         warmup: int = 30,
-        tau0: float | None = None,
+        tau0: float = NATS,
         switch_at: float | None = None,
-        *,
-        tau0_relative: float | None = None,
-        classes: int | None = None,
     ) -> None:
         self.rate = check_rate(rate)
         self.warmup = check_count("warmup", warmup)
-        self.tau0 = first_threshold(tau0, tau0_relative, classes)
+        self.tau0 = check_number("tau0", tau0)
         self.switch_at = check_rate(rate if switch_at is None else switch_at, "switch_at")
         self.z_selection = NormalDist().inv_cdf(1 - rate)
         self.z_high = NormalDist().inv_cdf(1 - rate / 2)

@@ -41,22 +41,23 @@ def make_policy(
         budget: "soft" (the policy alone), "hard" (never more than ⌈α·t⌉ after t samples) or a total.
         seed: For "random".
         classes: Number of classes, for `tau0_relative`.
-        tau0_relative: τ0 as a fraction of ln(classes); replaces `tau0`.
+        tau0_relative: τ0 as a fraction of ln(classes), the largest entropy there can be; replaces `tau0`.
         window: For "quantile", how many of the last entropies it looks at; all unless given.
 
     Raises:
         SettingsError: A value is out of range, or a name is unknown.
     """
     check_rate(rate, every=True)
+    first = first_threshold(tau0, tau0_relative, classes)
     policy: Policy
     if name == "random" or (rate == 1 and name in ("dynamic", "quantile", "paced")):
         policy = Random(rate, seed)
     elif name == "dynamic":
-        policy = Dynamic(rate, warmup, tau0, switch_at, tau0_relative=tau0_relative, classes=classes)
+        policy = Dynamic(rate, warmup, first, switch_at)
     elif name == "quantile":
-        policy = Quantile(rate, warmup, tau0, window, tau0_relative=tau0_relative, classes=classes)
+        policy = Quantile(rate, warmup, first, window)
     elif name == "fixed":
-        policy = Fixed(first_threshold(tau0, tau0_relative, classes))
+        policy = Fixed(first)
     elif name == "paced":
         policy = Paced(rate, window or max(200, math.ceil(2 / rate)))
     else:

@@ -6,11 +6,12 @@ import math
 from typing import Any
 
 from taps.active.decision import (
+    NATS,
     Decision,
     check_count,
+    check_number,
     check_rate,
     counters,
-    first_threshold,
     is_usable,
     load_counters,
 )
@@ -29,11 +30,9 @@ class Quantile:
     Args:
         rate: Query rate α.
         warmup: The first sample whose threshold is no longer τ0.
-        tau0: τ0 in nats; see `first_threshold` where neither this nor `tau0_relative` is given.
+        tau0: τ0 in nats.
         window: Take the quantile of the last `window` entropies only, which follows a drift; otherwise of all
             of them, exact for the first 2,000 and after that off by at most 0.05 % of their number in rank.
-        tau0_relative: τ0 as a fraction of ln(classes); replaces `tau0`.
-        classes: Number of classes, for `tau0_relative`.
 
     Example:
         >>> policy = Quantile(rate=0.25, warmup=1)
@@ -45,15 +44,12 @@ class Quantile:
         self,
         rate: float = 0.05,
         warmup: int = 30,
-        tau0: float | None = None,
+        tau0: float = NATS,
         window: int | None = None,
-        *,
-        tau0_relative: float | None = None,
-        classes: int | None = None,
     ) -> None:
         self.rate = check_rate(rate)
         self.warmup = check_count("warmup", warmup)
-        self.tau0 = first_threshold(tau0, tau0_relative, classes)
+        self.tau0 = check_number("tau0", tau0)
         if window is not None and check_count("window", window) * rate < 1:
             raise SettingsError(
                 f"window={window} is too short to have a top {rate:g}; use at least {math.ceil(1 / rate)}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -45,7 +46,7 @@ def build_skip(clip: Clip, classes: tuple[str, ...], settings: SkipSettings, see
     """TPT without updates on the 1 % most uncertain images (Table 1)."""
     prompts = choose_prompts(clip, settings.prompts, default="hand")
     # Until the share is estimated the threshold is ln K, which no entropy exceeds.
-    gate = Quantile(settings.skip, settings.warmup, tau0_relative=1.0, classes=len(classes))
+    gate = Quantile(settings.skip, settings.warmup, tau0=math.log(len(classes)))
     return Tuner(clip, classes, prompts, settings, seed=seed, gate=gate)
 
 

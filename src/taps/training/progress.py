@@ -1,4 +1,4 @@
-"""An unfinished training on disk: one safetensors file, replaced as a whole after every epoch."""
+"""Unfinished work on disk: one safetensors file, replaced as a whole; a training's after every epoch."""
 
 from __future__ import annotations
 
@@ -39,20 +39,26 @@ def load_progress(path: Path, identity: dict[str, Any], fresh: TrainingState) ->
     """Read what `save_progress` wrote; `fresh` where there is nothing yet."""
     if not path.exists():
         return fresh
-    try:
-        tensors, meta = read_tensors(path)
-    except Exception as error:
-        raise StateError(
-            f"{path} is no readable training state ({error}); remove it and start anew."
-        ) from error
-    for name, mine in identity.items():
-        if meta["identity"].get(name) != mine:
-            raise StateError(
-                f"The unfinished training in {path} has {name}={meta['identity'].get(name)!r}, "
-                f"this one {mine!r}; use the same options, or remove the file to start anew."
-            )
+    tensors, meta = read_unfinished(path, identity, "training")
     parts = {
         part: {name: tensors[f"{part}.{name}"].to(value) for name, value in fresh.parameters.items()}
         for part in ("parameters", "velocity")
     }
     return TrainingState(**parts, epoch=meta["epoch"], history=meta["history"])
+
+
+def read_unfinished(path: Path, identity: dict[str, Any], what: str) -> tuple[Parameters, dict[str, Any]]:
+    """What was saved of an interrupted training or pass; a sentence where it is another one's."""
+    try:
+        tensors, meta = read_tensors(path)
+    except Exception as error:
+        raise StateError(
+            f"{path} is no readable state of a {what} ({error}); remove it and start anew."
+        ) from error
+    for name, mine in identity.items():
+        if meta["identity"].get(name) != mine:
+            raise StateError(
+                f"The unfinished {what} in {path} has {name}={meta['identity'].get(name)!r}, "
+                f"this one {mine!r}; use the same options, or remove the file to start anew."
+            )
+    return tensors, meta

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from taps.clip import Clip
-from taps.errors import DataError, ImageError, SettingsError, StateError
-from taps.files import read_tensors, write_tensors
+from taps.errors import DataError, ImageError, SettingsError
+from taps.files import write_tensors
 from taps.images.views import make_views, sample_generator
 from taps.prompts.base import Prompts, check_base, prompt_tokens
 from taps.prompts.source import RunningMoments, SourceStats, stats_from
 from taps.training.crops import Images, in_batches, loaded_ahead
+from taps.training.progress import read_unfinished
 
 log = logging.getLogger("taps")
 SAVE_EVERY_S = 60.0
@@ -152,16 +153,7 @@ class Pass:
     def load(self, path: Path) -> None:
         if not path.exists():
             return
-        try:
-            tensors, meta = read_tensors(path)
-        except Exception as error:
-            raise StateError(f"{path} is no readable state of a pass ({error}); remove it.") from error
-        for name, mine in self.identity.items():
-            if meta["identity"].get(name) != mine:
-                raise StateError(
-                    f"The unfinished pass in {path} has {name}={meta['identity'].get(name)!r}, "
-                    f"this one {mine!r}; use the same options, or remove the file to start anew."
-                )
+        tensors, meta = read_unfinished(path, self.identity, "pass")
         self.done, self.unreadable = meta["done"], meta["unreadable"]
         for name, count in meta["counts"].items():
             running = RunningMoments()
