@@ -7,6 +7,7 @@ import pickle
 import re
 import shutil
 import warnings
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +17,14 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from taps import load_clip
 from taps.clip import Clip, ClipConfig, config, hub
 from taps.clip.config import builtin_config
 from taps.clip.find import openai_sizes
 from taps.clip.keys import dequantise
-from taps.clip.model import initialise
+from taps.clip.model import count_parameters, initialise
 from taps.clip.weights import build, fingerprint
 from taps.errors import TapsError, WeightsError
 
@@ -360,9 +362,7 @@ def test_a_hugging_face_directory_says_how_pixels_are_prepared(
 def test_every_named_architecture_is_as_large_as_it_says() -> None:
     for name in config.builtin_names():
         sizes = builtin_config(name)
-        with torch.device("meta"):
-            made = Clip(sizes)
-        assert sizes.parameters == sum(value.numel() for value in made.parameters()), name
+        assert config.architectures()[name]["parameters"] == count_parameters(sizes), name
         assert sizes.vision_projection or sizes.embed_dim == sizes.vision_width, name
 
 
@@ -386,6 +386,53 @@ def test_a_model_too_large_for_the_device_is_refused_before_it_is_read(
     monkeypatch.setattr("taps.clip.load.os.sysconf", lambda name: 1000)  # a thousand pages of a thousand
     with pytest.raises(WeightsError, match=r"ViT-B-32 takes 0\.6 GB in float32, and cpu has 0\.0 GB"):
         load_clip("ViT-B-32", pretrained="random", device="cpu")
+
+
+class SinglePrecision(TorchDispatchMode):
+    """Counts the numbers in single precision that operations of torch hold at once; views hold none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = self.most = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        before = [each.untyped_storage() for each in args if isinstance(each, Tensor)]
+        if isinstance(made, Tensor) and made.dtype == torch.float32 and made.device.type == "cpu":
+            storage = made.untyped_storage()
+            if not any(storage is each for each in before):
+                self.change(storage.nbytes() // 4)
+                weakref.finalize(storage, self.change, -storage.nbytes() // 4)
+        return made
+
+    def change(self, numbers: int) -> None:
+        self.held += numbers
+        self.most = max(self.most, self.held)
+
+
+@pytest.mark.parametrize("form", ["random", "safetensors", "pt"])
+def test_halves_are_made_without_the_whole_in_single_precision(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {key: value for key, value in CONFIG.to_dict().items() if key not in ("name", "activation")}
+    monkeypatch.setitem(config.architectures(), "small", {**sizes, "vocab_size": 500})
+    monkeypatch.setitem(hub.pretrained(), "small", {"here": {"repo": "a/b"}})
+    with SinglePrecision() as counted:
+        whole = load_clip("small", pretrained="random", device="cpu")
+    state = {name: value.clone() for name, value in whole.named_parameters()}
+    largest, total = (pick(value.numel() for value in state.values()) for pick in (max, sum))
+    assert counted.most >= total > 4 * largest  # the whole would be seen
+    given: str | Path = form
+    if form != "random":
+        given = tmp_path / f"whole.{form}"
+        (save_file if form == "safetensors" else torch.save)(state, given)
+    with SinglePrecision() as counted:
+        half = load_clip("small", pretrained=given, device="cpu", dtype=torch.bfloat16)
+    assert counted.most < 2.5 * largest
+    for name, value in half.named_parameters():
+        kept = torch.float32 if name == "logit_scale" else torch.bfloat16
+        assert value.dtype == kept
+        assert torch.equal(value, state[name].to(kept)), name
 
 
 def test_int8_rows_come_back(weights: dict[str, Tensor], tmp_path: Path) -> None:

@@ -91,6 +91,8 @@ def their_model(open_clip: Any, values: dict[str, Any]) -> Any:
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(0.02 * torch.randn_like(parameter))
+            if parameter.ndim == 4:  # as they start, many convolutions in a row leave nothing of an image
+                parameter.mul_(2.0)
         for name, buffer in made.named_buffers():  # means and variances of batch norms
             if name.endswith(("running_mean", "running_var")):
                 buffer.add_(0.2 * torch.rand_like(buffer))
@@ -119,8 +121,10 @@ def token_ids(clip: Clip) -> torch.Tensor:
     [
         "ViT-B-32", "ViT-H-14", "ViT-H-14-quickgelu", "ViT-g-14", "ViT-bigG-14", "ViT-H-14-worldwide",
         "ViT-L-14-CLIPA", "ViT-B-16-SigLIP", "ViT-B-16-SigLIP2", "ViT-SO400M-14-SigLIP2", "PE-Core-B-16",
-        "PE-Core-T-16-384", "EVA02-B-16", "EVA02-L-14-336", "MobileCLIP2-L-14",
-        "RN50", "RN50x4",
+        "PE-Core-T-16-384", "EVA02-B-16", "EVA02-L-14-336", "MobileCLIP-S1", "MobileCLIP2-S0",
+        "MobileCLIP2-S2", "MobileCLIP2-S3", "MobileCLIP2-S4", "MobileCLIP2-B", "MobileCLIP2-L-14",
+        "convnext_base", "convnext_base_w_320", "convnext_large_d", "convnext_xxlarge", "RN50", "RN50x4",
+        "ViT-SO400M-16-SigLIP-i18n-256",
     ],
 )  # fmt: skip
 @torch.no_grad()
@@ -131,7 +135,10 @@ def test_features(open_clip: Any, name: str) -> None:
         use_tanh(theirs)
     config = open_clip_config({"model_cfg": values}, name=name)
     known = builtin_config(name.removesuffix("-quickgelu"))
-    for field in ("vision_heads", "text_heads", "vision_mlp", "text_mlp", "rotary", "causal", "vision_pool"):
+    for field in (
+        "vision_heads", "text_heads", "vision_mlp", "text_mlp", "rotary", "causal", "vision_pool",
+        "vision_tower", "stages", "vision_projection_hidden", "text_projection",
+    ):  # fmt: skip
         assert getattr(known, field) == getattr(config, field), field
     words = CLIP_TOKENIZER if config.tokenizer == "clip" else random_words(config)
     ours = build(config, to_openai_keys(theirs.state_dict()), source=name, tokenizer=words)
@@ -142,6 +149,25 @@ def test_features(open_clip: Any, name: str) -> None:
     ):
         assert mine.shape == other.shape
         assert float((mine - other).norm() / other.norm()) < 1e-5
+        apart = other[1] - other[0]  # where features are nearly the same, what tells them apart must agree
+        assert float((mine[1] - mine[0] - apart).norm() / apart.norm()) < 1e-3
+
+
+@torch.no_grad()
+def test_branches_that_were_summed_up(open_clip: Any) -> None:
+    """A FastViT whose branches timm itself has made one convolution each is read as well."""
+    from timm.utils.model import reparameterize_model
+
+    values = described(open_clip, "MobileCLIP2-S0")
+    theirs = their_model(open_clip, values)
+    config = open_clip_config({"model_cfg": values}, name="S0")
+    images = torch.randn(2, 3, config.image_size, config.image_size)
+    expected = theirs.encode_image(images)
+    theirs.visual.trunk = reparameterize_model(theirs.visual.trunk)
+    state = theirs.state_dict()
+    assert any("reparam_conv" in key for key in state)
+    ours = build(config, to_openai_keys(state), source="S0").encode_image(images)
+    assert float((ours - expected).norm() / expected.norm()) < 1e-5
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ from torch import Tensor
 
 from taps import load_clip
 from taps.clip import Clip
+from taps.clip.config import builtin_config
+from taps.clip.keys import to_openai_keys
+from taps.clip.model import initialise
+from taps.clip.weights import build
 from taps.errors import WeightsError
 
 transformers = pytest.importorskip("transformers")
@@ -145,3 +150,51 @@ def test_halves_keep_the_logit_bias_exact(tmp_path: Path) -> None:
     images = torch.randn(2, 3, 32, 32)
     off = (half.encode_image(images).float() - whole.encode_image(images)).norm()
     assert off / whole.encode_image(images).norm() < 0.05
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+@torch.no_grad()
+def test_convnext(hidden: bool) -> None:
+    """The image tower of LAION's ConvNeXt CLIPs, under the names open_clip's files have."""
+    torch.manual_seed(3)
+    sizes = {"hidden_sizes": [8, 16, 32], "depths": [2, 1, 2], "num_stages": 3, "layer_scale_init_value": 0.5}
+    theirs = transformers.ConvNextModel(transformers.ConvNextConfig(**sizes)).eval()
+    for parameter in theirs.parameters():
+        parameter.add_(0.1 * torch.randn_like(parameter))
+    config = replace(
+        builtin_config("tiny"), image_size=64, patch_size=16, vision_tower="convnext", vision_layers=0,
+        vision_width=8, vision_mlp=32, vision_heads=1, stages=(2, 1, 2), vision_projection_hidden=hidden,
+        vision_eps=theirs.config.layer_norm_eps,
+    )  # fmt: skip
+    state = {f"visual.trunk.{_timm_name(name)}": value for name, value in theirs.state_dict().items()}
+    wide, out = 32, config.embed_dim
+    if hidden:
+        state["visual.head.mlp.fc1.weight"] = torch.randn(2 * out, wide)
+        state["visual.head.mlp.fc1.bias"] = torch.randn(2 * out)
+        state["visual.head.mlp.fc2.weight"] = torch.randn(out, 2 * out)
+    else:
+        state["visual.head.proj.weight"] = torch.randn(out, wide)
+    words = initialise(Clip(config), torch.Generator().manual_seed(0)).named_parameters()
+    state |= {name: value for name, value in words if not name.startswith("visual.")}
+    images = torch.randn(2, 3, 64, 64)
+    expected = theirs(images).pooler_output
+    if hidden:
+        fc1 = torch.nn.functional.linear(
+            expected, state["visual.head.mlp.fc1.weight"], state["visual.head.mlp.fc1.bias"]
+        )
+        expected = torch.nn.functional.gelu(fc1) @ state["visual.head.mlp.fc2.weight"].T
+    else:
+        expected = expected @ state["visual.head.proj.weight"].T
+    agree(build(config, to_openai_keys(state), source="here").encode_image(images), expected)
+
+
+def _timm_name(name: str) -> str:
+    """transformers' names for ConvNeXt's weights → timm's, which open_clip's files have."""
+    for old, new in (
+        ("embeddings.patch_embeddings", "stem.0"), ("embeddings.layernorm", "stem.1"), ("encoder.", ""),
+        ("downsampling_layer", "downsample"), (".layers.", ".blocks."), ("dwconv", "conv_dw"),
+        ("layernorm", "norm"), ("pwconv1", "mlp.fc1"), ("pwconv2", "mlp.fc2"),
+        ("layer_scale_parameter", "gamma"),
+    ):  # fmt: skip
+        name = name.replace(old, new)
+    return f"head.{name}" if name.startswith("norm.") else name

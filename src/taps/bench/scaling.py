@@ -12,7 +12,7 @@ import torch
 from taps.bench.measure import class_names, photo
 from taps.bench.step import Case, Load, measure_step
 from taps.clip import Clip
-from taps.clip.model import initialise
+from taps.clip.model import initialise, unfilled
 from taps.errors import SettingsError
 from taps.learner import Learner
 from taps.report.figure import pyplot
@@ -64,8 +64,8 @@ def resized(load: Load, size: int) -> Load:
 
     def make(dtype: torch.dtype, device: torch.device) -> Clip:
         config = replace(load(torch.float32, torch.device("cpu")).config, image_size=size)
-        clip = initialise(Clip(config), torch.Generator().manual_seed(0))
-        return clip.to(device=device, dtype=dtype)
+        clip = unfilled(config, device=device, dtype=dtype)
+        return initialise(clip, torch.Generator().manual_seed(0))
 
     return make
 

@@ -20,13 +20,13 @@ def models(
     """List the models that are known by name: size, image side, and the weights there are."""
     if context.invoked_subcommand is not None:
         return
-    from taps.clip.config import builtin_config
+    from taps.clip.config import architectures
     from taps.clip.hub import pretrained
 
     rows = [
-        (name, f"{config.parameters / 1e6:,.0f} M", config.image_size, ", ".join(tags))
+        (name, f"{facts['parameters'] / 1e6:,.0f} M", facts["image_size"], ", ".join(tags))
         for name, tags in pretrained().items()
-        for config in (builtin_config(name),)
+        for facts in (architectures()[name],)
     ]
     if as_json:
         keys = ("name", "parameters", "image_size", "pretrained")
@@ -55,14 +55,17 @@ def show(
     pretrained: str | None = typer.Option(None, "--pretrained", help="Which weights; the first unless said."),
 ) -> None:
     """Say what a model is, where its weights are, and the steps to use it offline."""
+    from taps.clip.config import architectures
     from taps.clip.hub import published
 
     wanted = published(name, pretrained)
-    config = wanted.config
-    gib = config.parameters / 2**30
-    prompts = "text and image" if config.causal else "text and image; texts are run whole, not from a prefix"
+    config, parameters = wanted.config, architectures()[name]["parameters"]
+    gib = parameters / 2**30
+    prompts = "text alone; the image tower is made of convolutions" if config.stages else "text and image"
+    if not config.causal:
+        prompts += "; texts are run whole, not from a prefix"
     facts = {
-        "parameters": f"{config.parameters:,} ({4 * gib:.1f} GiB in float32, {2 * gib:.1f} in bfloat16)",
+        "parameters": f"{parameters:,} ({4 * gib:.1f} GiB in float32, {2 * gib:.1f} in bfloat16)",
         "images": f"{config.image_size} pixels, {config.resize}, {config.interpolation}",
         "texts": f"{config.context_length} tokens of {config.vocab_size:,}",
         "activation": config.activation,

@@ -15,6 +15,7 @@ from taps.files import read_json
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 CHOICES = {
+    "vision_tower": ("transformer", "resnet", "convnext", "fastvit"),
     "activation": ("gelu", "gelu_tanh", "quick_gelu"),
     "vision_pool": ("class", "mean", "map"),
     "text_pool": ("end", "last"),
@@ -37,13 +38,6 @@ class TowerConfig:
     activation: str
     eps: float
     gated: bool
-
-    @property
-    def blocks(self) -> int:
-        """How many numbers the weights of its blocks are."""
-        width, mlp = self.width, self.mlp
-        inner = mlp * (width + 1) + 2 * (mlp + width) if self.gated else 0
-        return self.layers * (4 * width * (width + 1) + 2 * mlp * width + mlp + 5 * width + inner)
 
 
 @dataclass(frozen=True)
@@ -70,7 +64,10 @@ class ClipConfig:
         class_token: Whether a learned token stands before the patches.
         ln_pre: Whether tokens are normalised before the first block.
         rotary: Whether, and how, queries and keys are turned by their place: "none", "eva" or "pe".
-        stages: Blocks of each stage, where the image tower is a ResNet; none for a vision transformer.
+        vision_tower: What the image tower is: "transformer", or convolutions, which take no prompts:
+            "resnet", "convnext" or "fastvit". Their `vision_width` is that of the first stage; it doubles.
+        stages: Blocks of each stage of convolutions; none for a transformer.
+        patch_stem: Whether two small convolutions stand before the one that embeds patches (MobileCLIP B).
         gated: Whether blocks are EVA-02's: a gated hidden layer, and norms inside attention and that layer.
         vision_pool: What becomes the feature: "class" (the class token), "mean" (of the patches), or "map"
             (attention by a learned query, then a hidden layer).
@@ -78,7 +75,9 @@ class ClipConfig:
         pool_mlp: Its hidden width; 0 for as much as a block's.
         vision_projection: Whether the pooled token is projected to `embed_dim`.
         vision_projection_bias: Whether that projection has a bias.
-        text_projection_bias: Whether the text tower's has.
+        vision_projection_hidden: Whether a hidden layer of twice `embed_dim` stands before it.
+        text_projection: Whether the text tower's pooled token is projected.
+        text_projection_bias: Whether that projection has a bias.
         causal: Whether a text token sees only what stands before it.
         text_pool: What becomes a text's feature: "end" (its end marker) or "last" (the last position).
         logit_bias: Whether the model has a bias for its logits; softmax does not see it.
@@ -112,13 +111,17 @@ class ClipConfig:
     class_token: bool = True
     ln_pre: bool = True
     rotary: str = "none"
+    vision_tower: str = "transformer"
     stages: tuple[int, ...] = ()
+    patch_stem: bool = False
     gated: bool = False
     vision_pool: str = "class"
     pool_heads: int = 0
     pool_mlp: int = 0
     vision_projection: bool = True
     vision_projection_bias: bool = False
+    vision_projection_hidden: bool = False
+    text_projection: bool = True
     text_projection_bias: bool = False
     causal: bool = True
     text_pool: str = "end"
@@ -145,6 +148,11 @@ class ClipConfig:
                     f"{self.name!r} has a tower {sizes.width} wide with {sizes.heads} heads, which do not "
                     "divide it."
                 )
+        if (self.vision_tower == "transformer") == bool(self.stages):
+            raise WeightsError(
+                f"The image tower of {self.name!r} is a {self.vision_tower} with the stages {self.stages}; "
+                "a transformer has none, and convolutions have some."
+            )
         if self.image_size % self.patch_size:
             raise WeightsError(
                 f"The image size {self.image_size} of {self.name!r} is no multiple of "
@@ -174,39 +182,6 @@ class ClipConfig:
             self.text_width, self.text_layers, self.text_heads, self.text_mlp, self.activation,
             self.text_eps, gated=False,
         )  # fmt: skip
-
-    @property
-    def parameters(self) -> int:
-        """How many numbers the weights are."""
-        vision, text = self.vision, self.text
-        words = (self.vocab_size + self.context_length + 2) * text.width + text.blocks
-        words += (text.width + self.text_projection_bias) * self.embed_dim + 1 + self.logit_bias
-        if self.stages:
-            return words + self._resnet_parameters()
-        total = words + vision.blocks + 3 * self.patch_size**2 * vision.width + 2 * vision.width
-        total += (self.image_tokens + self.patch_bias + self.class_token + 2 * self.ln_pre) * vision.width
-        if self.vision_pool == "map":
-            hidden = self.pool_mlp or vision.mlp
-            total += 4 * vision.width * (vision.width + 1) + (2 * hidden + 4) * vision.width + hidden
-        if self.vision_projection:
-            total += (vision.width + self.vision_projection_bias) * self.embed_dim
-        return total
-
-    def _resnet_parameters(self) -> int:
-        """How many numbers the weights of a ResNet are, its norms folded into the convolutions."""
-        first = self.vision_width // 2
-        total = first * 28 + first * (9 * first + 1) + self.vision_width * (9 * first + 1)
-        inputs = self.vision_width
-        for stage, blocks in enumerate(self.stages):
-            middle = self.vision_width * 2**stage
-            out = 4 * middle
-            total += (inputs + 1) * out  # the first block of a stage changes the width
-            for block in range(blocks):
-                total += middle * ((inputs if not block else out) + 1) + middle * (9 * middle + 1)
-                total += out * (middle + 1)
-            inputs = out
-        pool = (self.patches + 1) * inputs + 3 * inputs * (inputs + 1)
-        return total + pool + (inputs + 1) * self.embed_dim
 
     @property
     def framing(self) -> dict[str, Any]:
@@ -275,7 +250,7 @@ def named_config(name: str, values: dict[str, Any]) -> ClipConfig:
     made: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value
         for key, value in values.items()
-        if key not in ("timm", "words")
+        if key not in ("timm", "words", "parameters")
     }
     return ClipConfig(name=name, **made)
 

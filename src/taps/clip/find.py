@@ -22,7 +22,7 @@ from taps.clip.config import (
 from taps.clip.formats import hf_config, open_clip_config, resnet_sizes
 from taps.clip.hub import HF_FILES, OPEN_CLIP_FILES, TOKENIZER_FILES, AbsentError, fetch, fetch_first
 from taps.clip.keys import OPENAI_NUMBERS, State, to_openai_keys
-from taps.clip.weights import build, read_file
+from taps.clip.weights import check_fit, misfits, read_file
 from taps.errors import WeightsError
 from taps.files import write_json, write_tensors
 
@@ -174,7 +174,7 @@ def write_directory(found: Found, out: Path) -> None:
     """A model as one directory that leaves no question open: weights, configuration, tokenizer."""
     assert found.weights is not None
     state = to_openai_keys(read_file(found.weights))
-    build(found.config, state, source=str(found.weights))  # everything must fit before anything is written
+    check_fit(found.config, state, source=str(found.weights))
     out.mkdir(parents=True)
     write_tensors(out / "model.safetensors", state)
     if found.words is not None:
@@ -201,12 +201,10 @@ def _ask_activation(path: Path, name: str) -> str:
 
 def _which_architecture(path: Path, state: State) -> str:
     """The sentence that asks for an architecture, with those that the shapes would fit."""
-    try:
-        sizes = openai_sizes(state)
-    except (KeyError, IndexError):
-        sizes = {}
-    known = {name: builtin_config(name).to_dict().items() for name in builtin_names()}
-    fitting = [name for name, values in known.items() if sizes and sizes.items() <= values]
+    words = state.get("token_embedding.weight")
+    known = [builtin_config(name) for name in builtin_names()]
+    likely = [] if words is None else [each for each in known if words.shape[-1] == each.text_width]
+    fitting = [config.name for config in likely if not misfits(config, state)]
     if not fitting:
         return (
             f"{path} does not say what model it is of; put it into a directory with its config.json or "
@@ -214,8 +212,8 @@ def _which_architecture(path: Path, state: State) -> str:
         )
     forms = [f"{name}{end}" for name in fitting for end in (SAID if _activation_differs(name) else ("",))]
     return (
-        f"{path} does not say its activation and number of heads; give its architecture as the model and the "
-        f"file as pretrained: {', '.join(forms)} would fit (-quickgelu: OpenAI, MetaCLIP, DFN)."
+        f"{path} does not say its activation, image size and number of heads; give its architecture as the "
+        f"model and the file as pretrained: {', '.join(forms)} would fit (-quickgelu: OpenAI, MetaCLIP, DFN)."
     )
 
 

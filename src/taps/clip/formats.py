@@ -23,7 +23,7 @@ OPEN_CLIP_VISION = {
 }  # fmt: skip
 OPEN_CLIP_TEXT = {
     "context_length", "vocab_size", "width", "heads", "layers", "mlp_ratio", "no_causal_mask", "pool_type",
-    "proj_bias", "norm_kwargs", "act_kwargs", "hf_tokenizer_name", "tokenizer_kwargs",
+    "proj_bias", "proj_type", "norm_kwargs", "act_kwargs", "hf_tokenizer_name", "tokenizer_kwargs",
 }  # fmt: skip
 POOLS = {"argmax": "end", "eos": "end", "last": "last"}
 CLEANING = {"canonicalize": "canonical", "lower": "lower", "whitespace": "whitespace"}
@@ -100,6 +100,7 @@ def resnet_sizes(width: int, stages: list[int], image_size: int) -> Values:
         "vision_width": width,
         "vision_layers": 0,
         "vision_heads": width * 32 // 64,
+        "vision_tower": "resnet",
         "stages": tuple(stages),
     }
 
@@ -110,8 +111,12 @@ def _timm_tower(vision: Values, name: str) -> Values:
     found = next((each for each in architectures().values() if each.get("timm") == timm), None)
     if found is None:
         raise WeightsError(f"The image tower of {name} is timm's {timm}, which cannot be loaded.")
-    own = ("vision_", "patch_", "pool_", "class_token", "ln_pre", "rotary", "gated", "activation")
+    own = (
+        "vision_", "patch_", "pool_", "stages", "class_token", "ln_pre", "rotary", "gated", "activation",
+    )  # fmt: skip
     tower = {key: value for key, value in found.items() if key.startswith(own)}
+    if tower.get("vision_tower") == "convnext":
+        tower["vision_projection_hidden"] = vision.get("timm_proj") == "mlp"
     return {**tower, "image_size": vision.get("image_size", found["image_size"])}
 
 
@@ -130,6 +135,7 @@ def _open_clip_text(text: Values, name: str) -> Values:
         "vocab_size": text.get("vocab_size", 49408),
         "causal": not text.get("no_causal_mask", False),
         "text_pool": POOLS[pool],
+        "text_projection": text.get("proj_type", "linear") != "none",
         "text_projection_bias": text.get("proj_bias", False),
         "tokenizer": "file" if text.get("hf_tokenizer_name") else "clip",
         "end_marker": not words.get("strip_sep_token", False),

@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from taps.clip.config import ClipConfig, architectures, named_config
+from taps.clip.config import ClipConfig, architectures, builtin_config, named_config
 from taps.errors import WeightsError
 
 OPEN_CLIP_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
@@ -56,6 +56,7 @@ class Published:
         """What to type where there is a network, and then here."""
         end = "-quickgelu" if self.config.activation == "quick_gelu" else ""
         fetch = [f"hf download {self.repository} {self.files[0]} --local-dir DIR"]
+        fetch[0] += "".join(f"  (or {file}, where the repository has that alone)" for file in self.files[1:])
         if self.words:
             fetch.append(f"hf download {self.words} {' '.join(TOKENIZER_FILES)} --local-dir DIR")
         name = f"{self.config.name}{end or self._plain_end()}"
@@ -68,6 +69,7 @@ class Published:
 
 def published(name: str, tag: str | None) -> Published:
     """Weights by open_clip's names for architecture and weights; the first there are if no tag is given."""
+    builtin_config(name)  # says which names there are
     tags = pretrained().get(name, {})
     tag = tag or next(iter(tags), "")
     if tag not in tags:

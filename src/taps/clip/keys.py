@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from taps.clip.convolution import fold_norm, norm_names
+from taps.clip.fastvit import fold_branches
 from taps.clip.resnet import fold_norms
 from taps.errors import WeightsError
 
@@ -42,18 +45,23 @@ HUGGING_FACE: Renames = [
 ]
 OPEN_CLIP: Renames = [
     (r"^text\.", ""),
-    (r"^visual\.trunk\.patch_embed\.proj\.", "visual.conv1."),
+    (r"^visual\.trunk\.patch_embed\.(proj|backbone\.2\.conv)\.", "visual.conv1."),
+    (r"^visual\.trunk\.patch_embed\.backbone\.", "visual.stem."),
     (r"^visual\.trunk\.cls_token$", "visual.class_embedding"),
     (r"^visual\.trunk\.pos_embed$", "visual.positional_embedding"),
     (r"^visual\.trunk\.norm_pre\.", "visual.ln_pre."),
     (r"^visual\.trunk\.norm\.", "visual.ln_post."),
-    (r"^visual\.trunk\.head\.", "visual.proj."),
+    (r"^visual\.trunk\.head\.norm\.", "visual.ln_post."),
+    (r"^visual\.trunk\.head\.(fc\.)?", "visual.proj."),
+    (r"^visual\.head\.(proj|mlp\.fc2)\.", "visual.proj."),
+    (r"^visual\.head\.mlp\.fc1\.", "visual.hidden."),
     (r"^visual\.trunk\.attn_pool\.latent$", "visual.pool.probe"),
     (r"^visual\.trunk\.attn_pool\.(q|kv)\.", r"visual.pool.attn.\1_proj."),
     (r"^visual\.trunk\.attn_pool\.proj\.", "visual.pool.attn.out_proj."),
     (r"^visual\.trunk\.attn_pool\.norm\.", "visual.pool.ln."),
     (r"^visual\.trunk\.attn_pool\.", "visual.pool."),
     (r"^visual\.trunk\.blocks\.", "visual.transformer.resblocks."),
+    (r"^visual\.trunk\.", "visual."),
     (r"\.norm([12])\.", r".ln_\1."),
     (r"\.attn\.qkv\.(weight|bias)$", r".attn.in_proj_\1"),
     (r"\.attn\.proj\.", ".attn.out_proj."),
@@ -76,9 +84,22 @@ def to_openai_keys(state: State) -> State:
         key: value for key, value in state.items() if key not in OPENAI_NUMBERS and not extra.fullmatch(key)
     }
     renamed = {_rename(key, HUGGING_FACE if hugging_face else OPEN_CLIP): kept[key] for key in kept}
-    if "visual.attnpool.c_proj.weight" in renamed:
-        return fold_norms(renamed)
-    return _join_projections(_flatten(renamed))
+    try:
+        return _join_projections(_flatten(_fold(renamed)))
+    except KeyError as error:
+        raise WeightsError(f"The weights lack {error.args[0]}.") from None
+
+
+def _fold(state: State) -> State:
+    """Convolutions that are summed up, with the norms around them, into one each."""
+    if "visual.attnpool.c_proj.weight" in state:
+        return fold_norms(state)
+    folded = dict(state)
+    for norm in norm_names(state):
+        if (name := norm.removesuffix(".bn")) != norm:
+            fold_norm(folded, norm, f"{name}.conv", name)
+    branches = any(key.startswith("visual.final_conv.") for key in folded)
+    return fold_branches(folded) if branches else folded
 
 
 def _rename(key: str, renames: Renames) -> str:
@@ -95,6 +116,10 @@ def _flatten(state: State) -> State:
             flat[name] = flat.pop(f"{name}.weight").T
         if f"{name}.bias" in flat:
             flat[f"{name}_bias"] = flat.pop(f"{name}.bias")
+    places = flat.get("visual.positional_embedding")
+    if "visual.stem.0.weight" in flat and places is not None and places.ndim == 3:
+        # MobileCLIP's class token has no place of its own.
+        flat["visual.positional_embedding"] = F.pad(places[0], (0, 0, 1, 0))
     for name, dimensions in (("class_embedding", 1), ("positional_embedding", 2)):
         if (token := flat.get(f"visual.{name}")) is not None and token.ndim == 3:
             flat[f"visual.{name}"] = token.flatten(0, 3 - dimensions)

@@ -10,7 +10,7 @@ import torch
 from taps.clip.config import ClipConfig, builtin_names
 from taps.clip.find import Found, find, plain_name
 from taps.clip.keys import to_openai_keys
-from taps.clip.model import Clip, initialise
+from taps.clip.model import Clip, count_parameters, initialise, unfilled
 from taps.clip.place import find_device, find_dtype
 from taps.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer, read_tokenizer
 from taps.clip.weights import build, read_file
@@ -42,9 +42,9 @@ def load_clip(
     found = find(str(name_or_path), None if pretrained is None else str(pretrained))
     device, dtype = find_device(device), find_dtype(dtype or torch.float32)
     check_room(found.config, device, dtype)
-    clip = read(found)
+    clip = read(found, device, dtype)
     clip.source, clip.pretrained = _lasting(name_or_path), _lasting(pretrained)
-    return clip.to(device=device, dtype=dtype)
+    return clip
 
 
 def _lasting(given: str | Path | None) -> str | None:
@@ -55,18 +55,24 @@ def _lasting(given: str | Path | None) -> str | None:
     return str(path.resolve()) if path.exists() else str(given)
 
 
-def read(found: Found) -> Clip:
-    """Fill the model that was found."""
+def read(found: Found, device: torch.device, dtype: torch.dtype) -> Clip:
+    """Fill the model that was found; no copy of the whole in another precision is made on the way."""
     config = found.config
     if found.weights is None:
         generator = torch.Generator().manual_seed(0)
-        clip = Clip(config, fingerprint=f"random-{config.name}", tokenizer=random_words(config))
+        clip = unfilled(
+            config,
+            fingerprint=f"random-{config.name}",
+            tokenizer=random_words(config),
+            device=device,
+            dtype=dtype,
+        )
         return initialise(clip, generator)
     words = CLIP_TOKENIZER
     if found.words is not None:
         words = read_tokenizer(found.words, cleaning=config.clean, end_marker=config.end_marker)
     state = to_openai_keys(read_file(found.weights))
-    return build(config, state, source=str(found.weights), tokenizer=words)
+    return build(config, state, source=str(found.weights), tokenizer=words, device=device, dtype=dtype)
 
 
 def random_words(config: ClipConfig) -> TextTokenizer:
@@ -82,7 +88,7 @@ def random_words(config: ClipConfig) -> TextTokenizer:
 
 def check_room(config: ClipConfig, device: torch.device, dtype: torch.dtype) -> None:
     """Refuse a model whose weights alone do not fit the device, before anything of it is read."""
-    needed = config.parameters * dtype.itemsize
+    needed = count_parameters(config) * dtype.itemsize
     if device.type == "cuda":
         room = torch.cuda.mem_get_info(device)[0]
     elif device.type == "cpu" and hasattr(os, "sysconf"):

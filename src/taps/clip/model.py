@@ -10,7 +10,7 @@ what pools the tokens, what a text token may see, and which small parts are ther
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,11 +18,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from taps.clip.config import ClipConfig, TowerConfig
+from taps.clip.convnext import ConvNextTower
+from taps.clip.convolution import ConvolutionTower
+from taps.clip.fastvit import FastVitTower
+from taps.clip.layers import Attention, Conv, Embedding, GatedMlp, Mlp
 from taps.clip.layout import TextLayout, WholeTexts, make_layout, token_rows, whole_texts
 from taps.clip.ops import (
-    ACTIVATION,
     add_norm,
-    attend,
     collect,
     look_up_levels,
     replace_tokens,
@@ -34,68 +36,6 @@ from taps.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer
 from taps.errors import PromptsError
 
 EVA_GRID = 16
-
-
-class Linear(nn.Linear):
-    """Left unfilled when made: the weights come from a file, and random ones would cost seconds."""
-
-    def reset_parameters(self) -> None:
-        pass
-
-
-class Embedding(nn.Embedding):
-    """Left unfilled, for the same reason."""
-
-    def reset_parameters(self) -> None:
-        pass
-
-
-class Attention(nn.Module):
-    """The weights of multi-head attention, in the layout of OpenAI's checkpoints."""
-
-    def __init__(self, width: int, heads: int, inner_eps: float | None = None) -> None:
-        super().__init__()
-        self.heads = heads
-        self.in_proj_weight = nn.Parameter(torch.empty(3 * width, width))
-        self.in_proj_bias = nn.Parameter(torch.empty(3 * width))
-        self.ln = None if inner_eps is None else nn.LayerNorm(width, eps=inner_eps)
-        self.out_proj = Linear(width, width)
-
-    def project(self, x: Tensor) -> Tensor:
-        """Queries, keys and values side by side [..., 3 · width]."""
-        return F.linear(x, self.in_proj_weight, self.in_proj_bias)
-
-    def of(self, queries: Tensor, x: Tensor) -> Tensor:
-        """Some queries [batch, few, width] over all tokens [batch, tokens, width], before `out_proj`."""
-        return attend(queries, x, self.in_proj_weight, self.in_proj_bias, self.heads)
-
-    def out(self, seen: Tensor) -> Tensor:
-        return self.out_proj(seen if self.ln is None else self.ln(seen))  # type: ignore[no-any-return]
-
-
-class Mlp(nn.Module):
-    def __init__(self, width: int, hidden: int, activation: str) -> None:
-        super().__init__()
-        self.c_fc = Linear(width, hidden)
-        self.c_proj = Linear(hidden, width)
-        self.activation = ACTIVATION[activation]
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.c_proj(self.activation(self.c_fc(x)))  # type: ignore[no-any-return]
-
-
-class GatedMlp(nn.Module):
-    """EVA-02's: one half is let through by the other (SwiGLU), then normalised."""
-
-    def __init__(self, width: int, hidden: int, eps: float) -> None:
-        super().__init__()
-        self.c_gate = Linear(width, hidden)
-        self.c_fc = Linear(width, hidden)
-        self.ln = nn.LayerNorm(hidden, eps=eps)
-        self.c_proj = Linear(hidden, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.c_proj(self.ln(F.silu(self.c_gate(x)) * self.c_fc(x)))  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
@@ -224,10 +164,13 @@ class VisionTower(nn.Module):
     def __init__(self, config: ClipConfig) -> None:
         super().__init__()
         width, eps = config.vision_width, config.vision_eps
-        self.patch_size, self.image_tokens, self.pooling = (
-            config.patch_size, config.image_tokens, config.vision_pool,
-        )  # fmt: skip
-        self.conv1 = nn.Conv2d(3, width, config.patch_size, config.patch_size, bias=config.patch_bias)
+        self.image_tokens, self.pooling = config.image_tokens, config.vision_pool
+        self.stem = None
+        channels, size = 3, config.patch_size
+        if config.patch_stem:
+            channels, size = width // 4, size // 8
+            self.stem = nn.Sequential(Conv(3, channels, 4, stride=4), Conv(channels, channels, 2, stride=2))
+        self.conv1 = Conv(channels, width, size, size, bias=config.patch_bias)
         self.class_embedding = nn.Parameter(torch.empty(width)) if config.class_token else None
         self.positional_embedding = nn.Parameter(torch.empty(config.image_tokens, width))
         self.ln_pre = nn.LayerNorm(width, eps=eps) if config.ln_pre else None
@@ -244,7 +187,9 @@ class VisionTower(nn.Module):
 
     def tokens(self, images: Tensor) -> Tensor:
         """Class token and patches at their places: all that block 0 is told of an image."""
-        patches = unfold_patches(images, self.patch_size)
+        for conv in self.stem or ():
+            images = F.gelu(conv(images))
+        patches = unfold_patches(images, self.conv1.kernel_size[0])
         x = F.linear(patches, self.conv1.weight.flatten(1), self.conv1.bias)
         if self.class_embedding is not None:
             x = torch.cat([self.class_embedding.expand(len(images), 1, -1), x], dim=1)
@@ -348,10 +293,18 @@ def _at_depth(prompts: Tensor | None, index: int) -> Tensor | None:
 
 
 def unfold_patches(images: Tensor, size: int) -> Tensor:
-    """[batch, 3, H, W] → [batch, patches, 3 · size²], in the order a convolution reads them."""
+    """[batch, channels, H, W] → [batch, patches, channels · size²], in the order a convolution reads them."""
     batch, channels, height, width = images.shape
     grid = images.reshape(batch, channels, height // size, size, width // size, size)
     return grid.permute(0, 2, 4, 1, 3, 5).reshape(batch, -1, channels * size * size)
+
+
+TOWERS: dict[str, Callable[[ClipConfig], VisionTower | ConvolutionTower]] = {
+    "transformer": VisionTower,
+    "resnet": ResNetTower,
+    "convnext": ConvNextTower,
+    "fastvit": FastVitTower,
+}
 
 
 class Clip(nn.Module):
@@ -381,17 +334,20 @@ class Clip(nn.Module):
         self.source: str | None = None
         self.pretrained: str | None = None
         width = config.text_width
-        self.visual = ResNetTower(config) if config.stages else VisionTower(config)
+        self.visual = TOWERS[config.vision_tower](config)
         self.transformer = Transformer(config.text)
         self.token_embedding = Embedding(config.vocab_size, width)
         self.positional_embedding = nn.Parameter(torch.empty(config.context_length, width))
         self.ln_final = nn.LayerNorm(width, eps=config.text_eps)
-        self.text_projection = nn.Parameter(torch.empty(width, config.embed_dim))
+        self.text_projection = (
+            nn.Parameter(torch.empty(width, config.embed_dim)) if config.text_projection else None
+        )
         self.text_projection_bias = (
             nn.Parameter(torch.empty(config.embed_dim)) if config.text_projection_bias else None
         )
-        self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
-        self.logit_bias = nn.Parameter(torch.tensor(-10.0)) if config.logit_bias else None
+        # Numbers, not weights: they are there even where weights are only shapes.
+        self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07), device="cpu"))
+        self.logit_bias = nn.Parameter(torch.tensor(-10.0, device="cpu")) if config.logit_bias else None
         self.register_buffer("mean", torch.tensor(config.mean)[:, None, None], persistent=False)
         self.register_buffer("std", torch.tensor(config.std)[:, None, None], persistent=False)
         self.register_buffer("levels", self._all_levels(), persistent=False)
@@ -416,11 +372,11 @@ class Clip(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.text_projection.dtype
+        return self.ln_final.weight.dtype
 
     @property
     def device(self) -> torch.device:
-        return self.text_projection.device
+        return self.ln_final.weight.device
 
     @property
     def scale(self) -> Tensor:
@@ -472,8 +428,8 @@ class Clip(nn.Module):
     def _check_vision(self, prompts: Tensor | None) -> None:
         if prompts is not None and self.config.stages:
             raise PromptsError(
-                f"The image tower of {self.config.name} is a ResNet, which takes no prompts; use prompts of "
-                "the text tower alone (coop), or a model with a vision transformer."
+                f"The image tower of {self.config.name} is made of convolutions, which take no prompts; use "
+                "prompts of the text tower alone (coop), or a model with a vision transformer."
             )
         _check_prompts(prompts, self.config.vision_width, self.config.vision_layers, "vision")
 
@@ -511,7 +467,9 @@ class Clip(nn.Module):
             )
         deep = None if context is None else context.to(self.dtype)
         x, rest = self._whole(texts, deep) if isinstance(texts, WholeTexts) else self._packed(texts, deep)
-        x = add_norm(x, rest, self.ln_final)[1] @ self.text_projection
+        x = add_norm(x, rest, self.ln_final)[1]
+        if self.text_projection is not None:
+            x = x @ self.text_projection
         return x if self.text_projection_bias is None else x + self.text_projection_bias
 
     def _whole(self, texts: WholeTexts, deep: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -559,8 +517,31 @@ def _check_prompts(prompts: Tensor | None, width: int, layers: int, tower: str) 
         )
 
 
+def unfilled(
+    config: ClipConfig,
+    *,
+    fingerprint: str = "random",
+    tokenizer: TextTokenizer = CLIP_TOKENIZER,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Clip:
+    """A CLIP whose weights have their place and precision at once, and no values yet."""
+    with torch.device("meta"):
+        clip = Clip(config, fingerprint, tokenizer)
+    return clip._apply(lambda tensor: torch.empty_like(tensor, device=device, dtype=dtype))
+
+
+def count_parameters(config: ClipConfig) -> int:
+    """How many numbers the weights of a model are."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in Clip(config).parameters())
+
+
 def initialise(clip: Clip, generator: torch.Generator) -> Clip:
-    """Fill a CLIP with random weights of the usual scale; the same generator gives the same weights."""
+    """Fill a CLIP with random weights of the usual scale; the same generator gives the same weights.
+
+    They are drawn in single precision, one tensor after the other, whatever the model's own.
+    """
     norms = {f"{name}.weight" for name, part in clip.named_modules() if isinstance(part, nn.LayerNorm)}
     for name, parameter in clip.named_parameters():
         if name in norms:
@@ -569,6 +550,8 @@ def initialise(clip: Clip, generator: torch.Generator) -> Clip:
             parameter.fill_(-10.0 if name == "logit_bias" else 0.0)
         elif name != "logit_scale":
             fan = parameter.shape[-1] if parameter.ndim > 1 else len(parameter)
+            if parameter.ndim == 4 and name != "visual.conv1.weight":
+                fan = parameter[0].numel()
             scale = 0.02 if "embedding" in name else fan**-0.5
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
     return clip

@@ -53,17 +53,18 @@ INERT = {
 }
 
 
-def read_pickled(path: Path) -> Any:
+def read_pickled(path: Path, *, mapped: bool = False) -> Any:
     """The content of a file of tensors; optimisers and schedulers beside them come back empty.
 
     Torch's restricted reader builds tensors and plain containers alone and refuses any other name in the
     file, save those that stand-ins are given for here. No class or function the file names is ever called.
+    Where the file is `mapped` its tensors are read when they are used, and the file must stay as it is.
     """
     stand_ins: list[Any] = [_named(PlainDict, "collections", "defaultdict")]
     stand_ins += [_named(Inert, module, name) for module, names in INERT.items() for name in names]
     try:
         with safe_globals(stand_ins):
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         # Torch goes on to advise loading it all the same.
         code = re.search(r"GLOBAL (\S+)", str(error))

@@ -1,29 +1,17 @@
-"""OpenAI's ResNets as frozen image towers: no prompts go into them, and no block's input is handed out.
-
-Batch norms are folded into the convolutions before them when weights are read: frozen, they are one map.
-"""
+"""OpenAI's ResNets as frozen image towers."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from taps.clip.config import ClipConfig
+from taps.clip.convolution import ConvolutionTower, fold_norm, norm_names
+from taps.clip.layers import Conv
 from taps.clip.ops import attend
-from taps.errors import PromptsError
 
-BN_EPS = 1e-5
 WIDER = 4  # a block's output is this many times as wide as its middle
-
-
-class Conv(nn.Conv2d):
-    """Left unfilled when made: the weights come from a file."""
-
-    def reset_parameters(self) -> None:
-        pass
 
 
 class Bottleneck(nn.Module):
@@ -45,7 +33,7 @@ class Bottleneck(nn.Module):
         return F.relu(x + inner)
 
 
-class ResNetTower(nn.Module):
+class ResNetTower(ConvolutionTower):
     """Images → features: three convolutions, four stages of blocks, attention from the places' mean."""
 
     def __init__(self, config: ClipConfig) -> None:
@@ -67,18 +55,7 @@ class ResNetTower(nn.Module):
         self.proj = nn.Parameter(torch.empty(inputs, config.embed_dim))
         self.proj_bias = nn.Parameter(torch.empty(config.embed_dim))
 
-    def tokens(self, images: Tensor) -> Tensor:
-        """There are none: images go in as they are."""
-        return images
-
-    def block_inputs(self, images: Tensor, prompts: Tensor | None, layers: Sequence[int]) -> list[Tensor]:
-        raise PromptsError("The image tower is a ResNet: it has no tokens to align; use a method without.")
-
-    def forward(
-        self, images: Tensor, prompts: Tensor | None, layers: Sequence[int] = ()
-    ) -> tuple[Tensor, list[Tensor]]:
-        if layers:
-            self.block_inputs(images, prompts, layers)
+    def features(self, images: Tensor) -> Tensor:
         x = F.relu(self.conv3(F.relu(self.conv2(F.relu(self.conv1(images))))))
         x = F.avg_pool2d(x, 2)
         for stage in range(self.stages):
@@ -86,27 +63,15 @@ class ResNetTower(nn.Module):
         x = x.flatten(2).transpose(1, 2)
         x = torch.cat([x.mean(dim=1, keepdim=True), x], dim=1) + self.positional_embedding
         seen = attend(x[:, :1], x, self.in_proj_weight, self.in_proj_bias, self.heads)
-        return seen[:, 0] @ self.proj + self.proj_bias, []
+        return seen[:, 0] @ self.proj + self.proj_bias
 
 
 def fold_norms(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """A ResNet's weights in OpenAI's names → ours: each convolution with the norm after it, as one."""
     folded = dict(state)
-    for key in state:
-        if not key.endswith(".running_var"):
-            continue
-        norm = key.removesuffix(".running_var")
+    for norm in norm_names(state):
         conv = norm.replace("downsample.1", "downsample.0").replace(".bn", ".conv")
-        weight, bias, mean, variance = (
-            folded.pop(f"{norm}.{name}").double()
-            for name in ("weight", "bias", "running_mean", "running_var")
-        )
-        folded.pop(f"{norm}.num_batches_tracked", None)
-        scale = weight / (variance + BN_EPS).sqrt()
-        kernel = folded.pop(f"{conv}.weight").double() * scale[:, None, None, None]
-        name = conv.replace("downsample.0", "downsample")
-        folded[f"{name}.weight"] = kernel.float()
-        folded[f"{name}.bias"] = (bias - mean * scale).float()
+        fold_norm(folded, norm, conv, conv.replace("downsample.0", "downsample"))
     pool = "visual.attnpool."
     parts = [f"{pool}{letter}_proj" for letter in "qkv"]
     for end in ("weight", "bias"):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from taps.clip.config import ClipConfig, read_object
 from taps.clip.keys import State
-from taps.clip.model import Clip
+from taps.clip.model import Clip, unfilled
 from taps.clip.pickled import read_pickled
 from taps.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer
 from taps.errors import WeightsError
@@ -36,7 +36,7 @@ def read_file(path: Path) -> State:
     if _is_torchscript(path):
         return _read_torchscript(path)
     try:
-        loaded = read_pickled(path)
+        loaded = read_pickled(path, mapped=zipfile.is_zipfile(path))
     except Exception as error:
         raise WeightsError(
             f"{path} cannot be read as plain weights ({first_line(error)}); only files of tensors "
@@ -74,31 +74,26 @@ def _is_torchscript(path: Path) -> bool:
 
 
 def build(
-    config: ClipConfig, state: State, *, source: str, tokenizer: TextTokenizer = CLIP_TOKENIZER
+    config: ClipConfig,
+    state: State,
+    *,
+    source: str,
+    tokenizer: TextTokenizer = CLIP_TOKENIZER,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
 ) -> Clip:
-    """A CLIP filled with weights: every key consumed, every parameter filled, every shape equal."""
-    clip = Clip(config, fingerprint=fingerprint(state), tokenizer=tokenizer)
-    wanted = dict(clip.named_parameters())
-    missing, unknown = sorted(wanted.keys() - state.keys()), sorted(state.keys() - wanted.keys())
-    wrong = [
-        f"{key} is {tuple(state[key].shape)}, not {tuple(wanted[key].shape)}"
-        for key in sorted(wanted.keys() & state.keys())
-        if state[key].shape != wanted[key].shape
-    ]
-    if missing or unknown or wrong:
-        raise WeightsError(
-            f"{source} does not fit {config.name}: "
-            + "; ".join(
-                f"{what}: {_some(keys)}"
-                for what, keys in (
-                    ("missing keys", missing),
-                    ("unknown keys", unknown),
-                    ("wrong shapes", wrong),
-                )
-                if keys
-            )
-            + "."
-        )
+    """A CLIP filled with weights, each of them put where it belongs in the precision that is wanted."""
+    check_fit(config, state, source=source)
+    clip = unfilled(config, fingerprint=fingerprint(state), tokenizer=tokenizer, device=device, dtype=dtype)
+    for key, parameter in clip.named_parameters():
+        parameter.copy_(state[key])
+    return clip
+
+
+def check_fit(config: ClipConfig, state: State, *, source: str) -> None:
+    """Refuse weights unless every key has a place, every place a key, every shape is equal, all is finite."""
+    if wrong := misfits(config, state):
+        raise WeightsError(f"{source} does not fit {config.name}: {'; '.join(wrong)}.")
     odd = sorted(f"{key} is {value.dtype}" for key, value in state.items() if not value.is_floating_point())
     if odd:
         raise WeightsError(f"{source} holds numbers that are no weights: {_some(odd)}.")
@@ -108,9 +103,23 @@ def build(
         raise WeightsError(
             f"{source} holds values that are not finite in {_some(sorted(damaged))}; fetch it again."
         )
-    for key, parameter in wanted.items():
-        parameter.copy_(state[key])
-    return clip
+
+
+def misfits(config: ClipConfig, state: State) -> list[str]:
+    """What keys and shapes of a state differ from those of a model in."""
+    with torch.device("meta"):
+        wanted = dict(Clip(config).named_parameters())
+    shapes = [
+        f"{key} is {tuple(state[key].shape)}, not {tuple(wanted[key].shape)}"
+        for key in sorted(wanted.keys() & state.keys())
+        if state[key].shape != wanted[key].shape
+    ]
+    found = {
+        "missing keys": sorted(wanted.keys() - state.keys()),
+        "unknown keys": sorted(state.keys() - wanted.keys()),
+        "wrong shapes": shapes,
+    }
+    return [f"{what}: {_some(keys)}" for what, keys in found.items() if keys]
 
 
 def _some(keys: list[str], most: int = 8) -> str:

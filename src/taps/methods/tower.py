@@ -53,7 +53,8 @@ class TowerTuner(Method):
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: TowerSettings, seed: int) -> None:
         if clip.config.stages:
             raise SettingsError(
-                f"This method tunes layer norms of a vision transformer; {clip.config.name} is a ResNet."
+                f"This method tunes layer norms of a vision transformer; the image tower of "
+                f"{clip.config.name} is made of convolutions."
             )
         self.settings = settings
         self.classifier = text_classifier(clip, classes, settings.template)

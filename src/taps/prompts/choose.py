@@ -43,6 +43,7 @@ def choose_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, default: 
     if wanted == "hand" or (wanted is None and default == "hand"):
         return coop.initial(clip)
     if wanted is None:
+        default = "coop" if clip.config.stages else default
         found = shipped(clip, default)
         if found is None:
             log.warning(
@@ -68,6 +69,8 @@ def choose_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, default: 
 
 def trained_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, family: str) -> Prompts:
     """Prompts of one family for a method that is nothing without them; none, or others, is an error."""
+    if family == "maple":
+        maple.require_tokens(clip)
     if wanted is None:
         found = shipped(clip, family)
         if found is None:

@@ -10,6 +10,15 @@ from taps.errors import PromptsError
 from taps.prompts.base import Parameters, Prompts, PromptTokens, word_vectors
 
 
+def require_tokens(clip: Clip) -> None:
+    """Refuse a model whose image tower has no tokens that prompts could stand beside."""
+    if clip.config.stages:
+        raise PromptsError(
+            f"MaPLe puts prompts into a vision transformer; the image tower of {clip.config.name} is made of "
+            "convolutions: use coop."
+        )
+
+
 def initial(
     clip: Clip, generator: torch.Generator, *, words: str = "a photo of a", tokens: int = 2, depth: int = 3
 ) -> Prompts:
@@ -17,10 +26,7 @@ def initial(
 
     The first `tokens` words become learned vectors, the other words stay before the class name.
     """
-    if clip.config.stages:
-        raise PromptsError(
-            f"MaPLe puts prompts into a vision transformer; {clip.config.name} is a ResNet: use coop."
-        )
+    require_tokens(clip)
     width, vision = clip.config.text_width, clip.config.vision_width
     kept = " ".join(words.split()[tokens:])
     bound = width**-0.5  # the usual range of a linear layer
