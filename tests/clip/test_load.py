@@ -326,7 +326,7 @@ def test_an_open_clip_directory_is_read_to_the_last_word(weights: dict[str, Tens
     [
         ("vision_cfg", {"attentional_pool": True}, "attentional_pool=True"),
         ("vision_cfg", {"pool_type": "avg"}, "pools by 'avg'"),
-        ("vision_cfg", {"timm_model_name": "fastvit_mci0"}, "timm's fastvit_mci0"),
+        ("vision_cfg", {"timm_model_name": "vitamin_small"}, "timm's vitamin_small"),
         ("text_cfg", {"hf_model_name": "roberta-base"}, "hf_model_name='roberta-base'"),
         ("text_cfg", {"pool_type": "first"}, "pools by 'first'"),
         ("text_cfg", {"embed_cls": True}, "embed_cls=True"),
