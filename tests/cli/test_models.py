@@ -13,6 +13,8 @@ from taps.cli import models
 from taps.clip import hub
 from taps.errors import SettingsError, WeightsError
 
+LAION = "laion/CLIP-ViT-g-14-laion2B-s12B-b42K"
+
 
 def call(*arguments):
     return CliRunner().invoke(models.app, [str(each) for each in arguments], catch_exceptions=False).output
@@ -71,7 +73,7 @@ def fake_hub(monkeypatch, tmp_path, files, damaged=False):
     errors = pytest.importorskip("huggingface_hub.errors")
     asked = []
 
-    def download(repository, file):
+    def download(repository, file, *, local_files_only):
         asked.append((repository, file))
         if (repository, file) not in files:
             raise errors.EntryNotFoundError("none")
@@ -90,7 +92,7 @@ def fake_hub(monkeypatch, tmp_path, files, damaged=False):
 
 
 def test_pull_takes_the_file_there_is_and_compares_its_checksum(tmp_path, monkeypatch):
-    files = {("laion/CLIP-ViT-g-14-laion2B-s12B-b42K", "open_clip_pytorch_model.bin"): b"weights"}
+    files = {(LAION, "open_clip_pytorch_model.bin"): b"weights"}
     asked = fake_hub(monkeypatch, tmp_path, files)
     told = call("pull", "ViT-g-14")
     assert "open_clip_pytorch_model.bin" in told
@@ -107,6 +109,24 @@ def test_pull_uses_what_open_clip_has_fetched(tmp_path, monkeypatch):
     (tmp_path / "clip" / "ViT-B-16.pt").write_bytes(b"weights")
     assert f"sha256 {hashlib.sha256(b'weights').hexdigest()}" in call("pull", "ViT-B-16")
     assert asked == []
+
+
+def test_without_a_network_the_cache_is_searched_for_every_name_of_the_weights(tmp_path, monkeypatch):
+    """A repository may have the older of two files alone, and nobody can be asked which."""
+    errors = pytest.importorskip("huggingface_hub.errors")
+
+    def download(repository, file, *, local_files_only):
+        if (repository, file, local_files_only) == (LAION, "open_clip_pytorch_model.bin", True):
+            return str(tmp_path / "model.bin")
+        raise errors.LocalEntryNotFoundError("no network")
+
+    (tmp_path / "model.bin").write_bytes(b"weights")
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    assert "model.bin" in call("pull", "ViT-g-14")
+    with pytest.raises(WeightsError, match="`taps models show RN50x4` gives the steps"):
+        call("pull", "RN50x4")
+    with pytest.raises(WeightsError, match=r"needs config\.json, preprocessor_config\.json and one of model"):
+        call("pull", "some/repository")
 
 
 def test_a_file_that_cannot_be_had_is_named_with_all_others(tmp_path, monkeypatch):

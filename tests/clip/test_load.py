@@ -602,7 +602,7 @@ def test_a_repository_is_fetched_as_it_is_laid_out(
     here = tmp_path / "here"
     here.mkdir()
 
-    def download(repository: str, file: str) -> str:
+    def download(repository: str, file: str, *, local_files_only: bool) -> str:
         assert repository == "somebody/some-clip"
         if not (folder / file).is_file():
             raise errors.EntryNotFoundError("none")

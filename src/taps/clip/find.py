@@ -31,6 +31,7 @@ RANDOM = "random"
 WEIGHT_SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
 WEIGHT_FILES = ("model.safetensors", *OPEN_CLIP_FILES, *HF_FILES[1:])
 OWN_CONFIG, PIXELS = "taps_config.json", "preprocessor_config.json"
+OPEN_CLIP_CONFIG = "open_clip_config.json"
 SAID = {"-quickgelu": "quick_gelu", "-gelu": "gelu"}
 """Ends of an architecture's name that say the activation."""
 OPENAI_HEAD = 64
@@ -99,26 +100,43 @@ def _find_architecture(name: str, pretrained: str | None) -> Found:
         words = hub.fetch_tokenizer(wanted.words) if wanted.words else None
         return Found(wanted.config, hub.fetch_weights(wanted), words)
     except WeightsError as error:
-        raise WeightsError(f"{error} {plain} needs {'; '.join(wanted.needed)}.") from error
+        raise WeightsError(
+            f"{error} {plain} needs {'; '.join(wanted.needed)}; `taps models show {plain}"
+            f"{f' --pretrained {tag}' if tag else ''}` gives the steps."
+        ) from error
 
 
 def find_repository(name: str) -> Found:
     """A repository of the hub that is laid out as Hugging Face's or as open_clip's."""
     try:
-        config = fetch(name, "config.json")
-        weights = fetch_first(name, HF_FILES)
-        if weights.name.endswith(".index.json"):
-            for shard in sorted(set(read_object(weights).get("weight_map", {}).values())):
-                fetch(name, shard)
-        with contextlib.suppress(AbsentError):
-            fetch(name, PIXELS)
-    except AbsentError:
-        config = fetch(name, "open_clip_config.json")
-        fetch_first(name, OPEN_CLIP_FILES)
+        config = fetch_first(name, ("config.json", OPEN_CLIP_CONFIG))
+        if config.name == OPEN_CLIP_CONFIG or not _fetch_hugging_face(name):
+            config = fetch(name, OPEN_CLIP_CONFIG)
+            fetch_first(name, OPEN_CLIP_FILES)
+    except WeightsError as error:
+        raise WeightsError(
+            f"{error} A repository needs config.json, {PIXELS} and one of {', '.join(HF_FILES)}; or "
+            f"{OPEN_CLIP_CONFIG} and one of {', '.join(OPEN_CLIP_FILES)}; with a vocabulary of its own also "
+            f"{' and '.join(TOKENIZER_FILES)}."
+        ) from error
     for words in TOKENIZER_FILES:
         with contextlib.suppress(WeightsError):  # a model that needs them says so
             fetch(name, words)
     return find_directory(config.parent, name=name)
+
+
+def _fetch_hugging_face(name: str) -> bool:
+    """Fetch weights in Hugging Face's layout and how pixels are prepared; False where there are none."""
+    try:
+        weights = fetch_first(name, HF_FILES)
+    except AbsentError:
+        return False
+    if weights.name.endswith(".index.json"):
+        for shard in sorted(set(read_object(weights).get("weight_map", {}).values())):
+            fetch(name, shard)
+    with contextlib.suppress(AbsentError):
+        fetch(name, PIXELS)
+    return True
 
 
 def find_directory(path: Path, *, name: str | None = None) -> Found:
@@ -129,10 +147,10 @@ def find_directory(path: Path, *, name: str | None = None) -> Found:
     name = name or path.resolve().name
     if (path / OWN_CONFIG).is_file():
         config = read_config(path / OWN_CONFIG)
-    elif (path / "open_clip_config.json").is_file() and not (
+    elif (path / OPEN_CLIP_CONFIG).is_file() and not (
         weights.name in HF_FILES and (path / "config.json").is_file()
     ):
-        config = open_clip_config(read_object(path / "open_clip_config.json"), name=name)
+        config = open_clip_config(read_object(path / OPEN_CLIP_CONFIG), name=name)
     elif (path / "config.json").is_file():
         pixels = read_object(path / PIXELS) if (path / PIXELS).is_file() else {}
         if not pixels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -100,12 +101,17 @@ def fetch_tokenizer(repository: str) -> Path:
 
 
 def fetch_first(repository: str, files: Sequence[str]) -> Path:
-    """The first of several files that a repository has."""
+    """The first of several files that a repository has; where it cannot be asked, that the cache has."""
     for file in files[:-1]:
         try:
             return fetch(repository, file)
         except AbsentError:
             continue
+        except WeightsError:
+            for kept in files:
+                with contextlib.suppress(WeightsError):
+                    return fetch(repository, kept, from_cache=True)
+            raise
     return fetch(repository, files[-1])
 
 
@@ -129,7 +135,7 @@ class AbsentError(WeightsError):
     """A repository can be reached and has no such file."""
 
 
-def fetch(repository: str, file: str) -> Path:
+def fetch(repository: str, file: str, *, from_cache: bool = False) -> Path:
     """One file through huggingface_hub: its cache, HF_ENDPOINT, offline mode and resuming all hold.
 
     The hub's client compares the size, and with it the checksum it stores files under, before a download
@@ -144,7 +150,7 @@ def fetch(repository: str, file: str) -> Path:
             "path of a file."
         ) from None
     try:
-        return Path(hf_hub_download(repository, file))
+        return Path(hf_hub_download(repository, file, local_files_only=from_cache))
     except Exception as error:
         if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
             raise AbsentError(f"{repository} has no file {file}; check the name.") from None

@@ -53,7 +53,8 @@ def read_file(path: Path) -> State:
 
 def first_line(error: Exception) -> str:
     """What an error says, in short: torch explains itself over many lines, or not at all."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    said = (str(error).splitlines() or [""])[0]
+    return said if any(letter.isalpha() for letter in said) else type(error).__name__
 
 
 def _read_torchscript(path: Path) -> State:
