@@ -148,6 +148,7 @@ class ReferenceStep:
             x = _block(block, x, self.mask)
         x = self.clip.ln_final(x)
         ends: Tensor = x[torch.arange(len(x), device=x.device), self.ends]
+        assert self.clip.text_projection is not None
         return ends @ self.clip.text_projection
 
     def _encode_images(self, images: Tensor, prompts: Tensor) -> Tensor:

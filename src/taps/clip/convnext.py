@@ -27,7 +27,8 @@ class Block(nn.Module):
         self.gamma = nn.Parameter(torch.empty(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.gamma * self.mlp(self.norm(convolve(self.conv_dw, x)))
+        inner: Tensor = self.mlp(self.norm(convolve(self.conv_dw, x)))
+        return x + self.gamma * inner
 
 
 class Stage(nn.Module):
