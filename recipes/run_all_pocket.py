@@ -27,8 +27,9 @@ from taps.evaluate.folder import read_spec, run_folders
 from taps.evaluate.jobs import Job
 from taps.evaluate.options import Execution
 from taps.evaluate.results import read_results
+from taps.report.scores import score_table
 from taps.report.table import markdown
-from taps.report.tables import accuracy_table, detail_table, difference_table
+from taps.report.tables import detail_table, difference_table
 
 TABLES = {
     "table1": "Table 1 at pocket scale: TPT, and TPT that does not learn from the most uncertain images",
@@ -147,7 +148,7 @@ def make_page(out: Path, note: str = "") -> str:
         if not part.results:
             continue
         parts.append(f"## {TABLES[table]}\n")
-        tables = [accuracy_table(part), difference_table(part), detail_table(part)]
+        tables = [score_table(part), difference_table(part), detail_table(part)]
         parts += [markdown(made) for made in tables if made.rows]
         parts += [f"- {sentence}" for sentence in part.missing()]
     return "\n".join(parts)

@@ -128,7 +128,7 @@ def run_table(args: argparse.Namespace, streams: Sequence[StreamSpec], entries: 
         watcher=printed,
     )
     for path in write_report(args.out, plots=args.plots):
-        if path.suffix != ".png":
+        if path.suffix != ".svg":
             print(path)
     return outcome
 

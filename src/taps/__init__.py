@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     from taps.clip import load_clip
     from taps.learner import Learner
     from taps.methods.registry import list_methods, settings
+    from taps.report.compare import compare
     from taps.serve.client import Client
 
-__all__ = ["Client", "Learner", "list_methods", "load_clip", "settings"]
+__all__ = ["Client", "Learner", "compare", "list_methods", "load_clip", "settings"]
 __version__ = "0.1.0"
 
 # Imported when first used, so that commands which need no torch do not wait for it.
@@ -19,6 +20,7 @@ HOMES = {
     "Client": "taps.serve.client",
     "Learner": "taps.learner",
     "load_clip": "taps.clip",
+    "compare": "taps.report.compare",
     "list_methods": "taps.methods.registry",
     "settings": "taps.methods.registry",
 }

@@ -35,8 +35,8 @@ def test_a_blind_ablation_says_so(pictures: Path, tmp_path: Path) -> None:
     result = runner.invoke(app, call("eviction", pictures, tmp_path), catch_exceptions=False)
     assert result.exit_code == 0
     assert "cannot show anything" in result.output
-    assert (tmp_path / "eviction.png").is_file()
-    assert "![eviction](eviction.png)" in (tmp_path / "eviction.md").read_text()
+    assert (tmp_path / "eviction.svg").is_file()
+    assert "![eviction](eviction.svg)" in (tmp_path / "eviction.md").read_text()
 
 
 def test_a_seeing_one_does_not(pictures: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_demo_writes_a_page_that_needs_nothing_else(tmp_path):
     for method in ("view_ensemble", "view_ensemble+"):
         accuracy = re.search(rf"{re.escape(method)}\s+│\s+([\d.]+%)\s+│\s+(\d+)", done.stdout)
         assert accuracy, done.stdout
-        assert f"<td>{accuracy[1]}</td><td>{accuracy[2]}</td>" in page
+        assert f'<td class="n">{accuracy[1]}</td><td class="n">{accuracy[2]}</td>' in page
     asked = int(re.search(r"The (\d+) questions", page)[1])
     assert asked == page.count("<figure>") > 0
     assert re.search(rf"{asked} answers bought [+-][\d.]+ points: [\d.]+% right instead of [\d.]+%", page)

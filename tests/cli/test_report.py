@@ -36,7 +36,7 @@ def test_tables_and_pictures(results: Path) -> None:
         assert f"| {method} |" in shown.output
     assert (results / "report.html").stat().st_size > 10_000
     assert (results / "report.tex").is_file()
-    assert (results / "plots" / "zoo" / "accuracy_over_time.png").is_file()
+    assert (results / "plots" / "zoo" / "accuracy_over_stream.svg").is_file()
 
 
 def test_another_baseline_and_one_format(results: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def ablate(
     setup: Setup,
     out: Annotated[Path, typer.Option(help="Folder for the results.")],
     how: Execution,
-    plots: Annotated[bool, typer.Option(help="Draw the figure (needs the extra `plot`).")] = True,
+    plots: Annotated[bool, typer.Option(help="Draw the figure.")] = True,
 ) -> None:
     """Repeat one of the paper's ablations: a table and a figure.
 
@@ -36,10 +36,7 @@ def ablate(
     from taps.evaluate.results import read_results
     from taps.files import write_text
     from taps.report import ablations
-    from taps.report.figure import pyplot
 
-    if plots:
-        pyplot()  # a missing library is said before the hours, not after
     shipped = plan.has_source(ModelSpec(setup.model, setup.pretrained), setup.prompts)
     variants = ablations.variants(name, setup.values, shipped_source=shipped)
     plan.check_values([ablations.METHOD], setup.values)
@@ -49,8 +46,8 @@ def ablate(
     results = read_results(out, baseline="zero_shot")
     text = ablations.ablation_text(name, results)
     if plots:
-        ablations.draw_ablation(name, results, out / f"{name}.png")
-        text += f"\n![{name}]({name}.png)\n"
+        ablations.draw_ablation(name, results, out / f"{name}.svg")
+        text += f"\n![{name}]({name}.svg)\n"
     write_text(out / f"{name}.md", text)
     print(text)
     print(out / f"{name}.md")

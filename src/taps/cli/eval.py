@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,15 +42,10 @@ def evaluate_command(
     """
     from rich.console import Console
 
-    from taps.evaluate import plan
-    from taps.evaluate.jobs import ModelSpec
+    from taps.evaluate.plan import plan_evaluation
 
     columns = find_measures(parse_list(measures))
-    names = parse_list(method)
-    if baselines:
-        trained = plan.has_prompts(ModelSpec(setup.model, setup.pretrained), setup.prompts)
-        names = tuple(plan.with_baselines(names, prompts=trained))
-    jobs, lengths = plan.plan_evaluation(setup, names)
+    jobs, lengths = plan_evaluation(setup, wanted_methods(setup, parse_list(method), baselines))
     console = Console(stderr=as_json)
     outcome = carry_out(console, jobs, lengths, out, how)
     if as_json:
@@ -57,6 +53,17 @@ def evaluate_command(
     else:
         show(console, outcome.rows, out, columns)
     tell_unfinished(console, outcome)
+
+
+def wanted_methods(setup: Setup, names: Sequence[str], baselines: bool) -> Sequence[str]:
+    """The methods named, and before them the baselines where these are wanted."""
+    from taps.evaluate import plan
+    from taps.evaluate.jobs import ModelSpec
+
+    if not baselines:
+        return names
+    trained = plan.has_prompts(ModelSpec(setup.model, setup.pretrained), setup.prompts)
+    return plan.with_baselines(names, prompts=trained)
 
 
 def carry_out(console: Any, jobs: Any, lengths: dict[str, int], out: Path, how: Execution) -> Any:

@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "stats": ("taps.cli.stats", "Source statistics for alignment: collect them, merge them."),
     "prompts": ("taps.cli.prompts", "Look at trained prompts, or import public checkpoints."),
     "eval": ("taps.cli.eval", "Measure methods on streams: predict first, label afterwards."),
+    "compare": ("taps.cli.compare", "Compare methods over data sets: a leaderboard with ranks and costs."),
     "report": ("taps.cli.report", "Tables, plots and comparisons from the results of an evaluation."),
     "ablate": ("taps.cli.ablate", "Repeat one of the paper's ablations."),
     "bench": ("taps.cli.bench", "Measure speed and memory here, beside the published way."),
@@ -40,7 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 # They take methods, so they take modules with methods of one's own.
-TAKE_PLUGINS = {"demo", "run", "methods", "eval", "ablate", "bench", "serve", "label"}
+TAKE_PLUGINS = {"demo", "run", "methods", "eval", "compare", "ablate", "bench", "serve", "label"}
 
 
 def load_plugins(names: list[str] | None) -> None:

@@ -35,7 +35,7 @@ class Setup:
         delay: Images that pass before an answer comes.
     """
 
-    dataset: tuple[str, ...] = field(metadata={"flags": ("--dataset", "--data")})
+    dataset: tuple[str, ...] = field(default=(), metadata={"flags": ("--dataset", "--data")})
     model: str = "pocket"
     pretrained: str | None = None
     prompts: str | None = None

@@ -120,6 +120,8 @@ def plan_evaluation(setup: Setup, methods: Sequence[Entry]) -> tuple[list[Job], 
         setup: Streams, model and settings.
         methods: As `make_jobs` takes them.
     """
+    if not setup.dataset:
+        raise SettingsError("--dataset is missing: give names (`taps data list`) or paths of data sets.")
     names = [entry if isinstance(entry, str) else entry[1] for entry in methods]
     check_values(names, setup.settings)
     root = None if setup.root is None else str(setup.root)

@@ -150,13 +150,19 @@ class Results:
         return compare(pairs, np.random.default_rng(0)) if pairs else None
 
 
-def read_results(out: Path, *, baseline: str = "zero_shot") -> Results:
-    """Read a folder, finished or not. Runs on one data set are cut to the seeds and images that all have."""
-    folders = run_folders(out)
-    if not folders:
-        raise DataError(f"{out} holds no results of `taps eval`; give the folder that was its --out.")
+def read_results(out: Path | Sequence[Path], *, baseline: str | None = BASELINE) -> Results:
+    """Read a folder, finished or not. Runs on one data set are cut to the seeds and images that all have.
+
+    Args:
+        out: Folder of an evaluation; or several of one model, none of which repeats a run of another.
+        baseline: The method others are compared with; None for zero-shot, or else the first there is.
+    """
+    outs = [out] if isinstance(out, Path) else list(out)
+    for each in outs:
+        if not run_folders(each):
+            raise DataError(f"{each} holds no results of `taps eval`; give the folder that was its --out.")
     found: Found = {}
-    for folder in folders:
+    for folder in (folder for each in outs for folder in run_folders(each)):
         spec, row = read_spec(folder), read_row(folder)
         if row is not None:
             check_files(folder, row)
@@ -164,7 +170,9 @@ def read_results(out: Path, *, baseline: str = "zero_shot") -> Results:
                 (folder, spec, row, read_run(folder))
             )
     if not found:
-        raise DataError(f"No run in {out} is finished; go on with `taps eval … --resume`.")
+        raise DataError(f"No run in {outs[0]} is finished; go on with `taps eval … --resume`.")
+    _check_together(found)
+    baseline = baseline or min((method for _, method in found), key=method_rank)
     if not any(method == baseline for _, method in found):
         methods = ", ".join(sorted({method for _, method in found}))
         raise SettingsError(f"There are no results of {baseline!r} to compare with; there are {methods}.")
@@ -176,7 +184,20 @@ def read_results(out: Path, *, baseline: str = "zero_shot") -> Results:
         cut = [_cut(*read, least[dataset]) for read in runs]
         results[dataset, method] = sorted(cut, key=lambda result: result.seed)
     dropped = len(have) - sum(map(len, alike.values()))
-    return Results(out, results, _unfinished(out, have), dropped)
+    unfinished = [run for each in outs for run in _unfinished(each, have)]
+    return Results(outs[0], results, unfinished, dropped)
+
+
+def _check_together(found: Found) -> None:
+    """Refuse runs of folders that cannot stand in one table."""
+    models = {json.dumps(spec["model"]): folder for runs in found.values() for folder, spec, *_ in runs}
+    if len(models) > 1:
+        one, other = list(models.values())[:2]
+        raise DataError(f"{one} and {other} were made with other models; compare folders of one model.")
+    for (dataset, method), runs in found.items():
+        seeds = [row["seed"] for _, _, row, _ in runs]
+        if len({*seeds}) < len(seeds):
+            raise DataError(f"Two folders have {method} on {dataset} with the same seed; give one of them.")
 
 
 def _cut(folder: Path, spec: dict[str, Any], row: dict[str, Any], run: Run, n: int) -> Result:

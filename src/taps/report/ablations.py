@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from taps.errors import SettingsError
-from taps.evaluate.results import Results, mean_of
-from taps.evaluate.statistics import t_interval
-from taps.report.figure import figure
+from taps.evaluate.results import Result, Results, mean_of
+from taps.files import write_text
+from taps.report.rows import dotplot
+from taps.report.scores import interval, score_table
+from taps.report.svg import standalone
 from taps.report.table import Table, markdown
-from taps.report.tables import accuracy_table, detail_table, difference_table
+from taps.report.tables import detail_table, difference_table
 
 METHOD = "taps"
 Variant = tuple[str, str, Mapping[str, Any]]
@@ -31,7 +33,6 @@ class Ablation:
         evicts: Whether it can only show something where the buffer fills.
         labels: Whether it can only show something where questions are asked.
         aligns: Whether it needs source statistics.
-        numbers: Whether the variants lie on a scale, so that a line between them means something.
     """
 
     question: str
@@ -40,7 +41,6 @@ class Ablation:
     evicts: bool = False
     labels: bool = True
     aligns: bool = False
-    numbers: bool = False
 
 
 def _each(setting: str, values: Sequence[float], shown: str) -> dict[str, dict[str, Any]]:
@@ -52,20 +52,17 @@ ABLATIONS: dict[str, Ablation] = {
         "How many questions are needed?",
         "share of images to ask about",
         {"rate 1%": {"rate": 0.01}, "rate 5%": {"rate": 0.05}, "rate 10%": {"rate": 0.10}},
-        numbers=True,
     ),
     "alpha": Ablation(
         "How much should labels weigh against entropy?",
         "weight α of the labelled memory",
         _each("weight_ce", (0.1, 0.5, 1.0, 2.0, 5.0, 10.0), "alpha {:g}"),
-        numbers=True,
     ),
     "buffer": Ablation(
         "How large must the memory be?",
         "images the buffer holds",
         _each("buffer", (25, 50, 100, 150), "buffer {:d}"),
         evicts=True,
-        numbers=True,
     ),
     "selection": Ablation(
         "Is uncertainty the right reason to ask?",
@@ -157,7 +154,7 @@ def ablation_tables(name: str, results: Results) -> list[Table]:
     """Accuracies, differences to the first variant, and what it took."""
     first = next(iter(find_ablation(name).variants))
     order = ["zero_shot", *find_ablation(name).variants]
-    tables = [accuracy_table(results, first), difference_table(results, first), detail_table(results)]
+    tables = [score_table(results, baseline=first), difference_table(results, first), detail_table(results)]
     return [_ordered(table, order) for table in tables]
 
 
@@ -178,41 +175,20 @@ def ablation_text(name: str, results: Results) -> str:
 
 
 def draw_ablation(name: str, results: Results, path: Path) -> None:
-    """Accuracy of each variant with its interval over seeds, and the share of images it asked about."""
-    ablation = find_ablation(name)
-    labels = list(ablation.variants)
-    palette = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-    title = f"{ablation.question}  ({results.model['name']})"
-    with figure(path, title, ablation.axis, "top-1 accuracy (%)") as axes:
-        count = len(results.datasets)
-        for place, dataset in enumerate(results.datasets):
-            colour, shift = palette[place % len(palette)], 0.12 * (place - (count - 1) / 2)
-            there = [i for i, label in enumerate(labels) if results.of(dataset, label)]
-            stats = [t_interval([100 * r.top1 for r in results.of(dataset, labels[i])]) for i in there]
-            axes.errorbar(
-                np.array(there) + shift,
-                [mean for mean, _ in stats],
-                yerr=[half or 0.0 for _, half in stats],
-                color=colour,
-                marker="o",
-                capsize=4,
-                linestyle="-" if ablation.numbers else "none",
-                elinewidth=1.5,
-                label=dataset,
-            )
-            base = results.of(dataset, "zero_shot")
-            if base:
-                level = 100 * float(np.mean([result.top1 for result in base]))
-                axes.axhline(
-                    level, color=colour, linestyle="--", linewidth=1.2, label=f"{dataset}, zero_shot"
-                )
-        axes.set_xticks(range(len(labels)), [_tick(results, label) for label in labels])
-        axes.margins(x=0.12)
-        low, high = axes.get_ylim()
-        axes.set_ylim(max(low, 0.0), min(high, 100.0))  # two seeds give intervals beyond what can be
+    """Accuracy of each variant with its interval, a picture a data set; the dashed line is zero-shot."""
+    pictures = []
+    for dataset in results.datasets:
+        rows = [
+            (_named(runs, label), *interval([100 * result.top1 for result in runs]))
+            for label in find_ablation(name).variants
+            if (runs := results.of(dataset, label))
+        ]
+        base = [100 * result.top1 for result in results.of(dataset, "zero_shot")]
+        level = float(np.mean(base)) if base else None
+        pictures.append(dotplot(rows, x_title="top-1 accuracy, %", title=dataset, level=level))
+    write_text(path, standalone(pictures, columns=2))
 
 
-def _tick(results: Results, label: str) -> str:
+def _named(runs: Sequence[Result], label: str) -> str:
     """A variant's name and what it really asked."""
-    found = [run for dataset in results.datasets for run in results.of(dataset, label)]
-    return f"{label}\nasked {100 * mean_of(found, 'rate'):.1f} %" if found else label
+    return f"{label} (asked {100 * mean_of(runs, 'rate'):.1f} %)"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import copy
 import html
-import io
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -15,17 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from taps.data.dataset import Dataset
 from taps.learner import Learner
+from taps.report.document import document
+from taps.report.gallery import Card, gallery, thumbnail
+from taps.report.marks import Dots, Line
 from taps.report.palette import BLUE, COLOURS, FAINT, RED
-from taps.report.svg import Dots, Line, bars, chart, on_chart
+from taps.report.rows import bars
+from taps.report.svg import chart, on_chart
+from taps.report.table import Table, html_table
 from taps.stream.loop import Session, Streamed, follow
 from taps.stream.record import Pace, Record
 from taps.stream.stream import Stream
 from taps.stream.tally import Tally
-from taps.types import PixelArray
 
 WINDOW = 50  # images that the accuracy over time is one of
 
@@ -138,15 +139,6 @@ def note_down(trace: Trace, streamed: Streamed, classes: Sequence[str], stream: 
         trace.questions.append(Question(step, picture, prediction.label, answer, prediction.entropy, note))
 
 
-def thumbnail(pixels: PixelArray, side: int = 96) -> str:
-    """A small JPEG as a data address."""
-    picture = Image.fromarray(pixels)
-    picture.thumbnail((side, side))
-    buffer = io.BytesIO()
-    picture.save(buffer, format="JPEG", quality=80)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
-
-
 def windowed_accuracy(correct: Sequence[bool], window: int = WINDOW) -> list[float]:
     """Share of right predictions among the last so many, from the first full window on.
 
@@ -174,7 +166,7 @@ def page(traces: Sequence[Trace], *, model: str, dataset: Dataset, views: int, w
         "accuracy": accuracy_chart(traces),
         "scores": score_chart(asking),
         "asking": html.escape(asking.name),
-        "questions": question_gallery(asking.questions),
+        "questions": gallery("", question_cards(asking.questions)) or "<p>No question was asked.</p>",
         "question_count": str(len(asking.questions)),
         "bought": html.escape(what_labels_bought(quiet, asking)) if quiet and asking.asked else "",
         "changed": html.escape(asking.changed),
@@ -182,18 +174,24 @@ def page(traces: Sequence[Trace], *, model: str, dataset: Dataset, views: int, w
     }
     for name, value in parts.items():
         template = template.replace("{{" + name + "}}", value)
-    return template
+    return document("TAPS demo", [template])
 
 
 def results_table(traces: Sequence[Trace]) -> str:
-    rows = "".join(
-        f"<tr><td><b>{html.escape(trace.name)}</b><br><small>{html.escape(trace.line)}</small></td>"
-        f"<td>{trace.accuracy:.1%}</td><td>{len(trace.asked)}</td>"
-        f"<td>{len(trace.asked) / max(len(trace.correct), 1):.1%}</td><td>{trace.ms:.0f}</td></tr>"
+    rows = tuple(
+        (
+            trace.name,
+            f"{trace.accuracy:.1%}",
+            f"{len(trace.asked)}",
+            f"{len(trace.asked) / max(len(trace.correct), 1):.1%}",
+            f"{trace.ms:.0f}",
+        )
         for trace in traces
     )
-    head = "<tr><th>method</th><th>accuracy</th><th>questions</th><th>rate</th><th>ms/image</th></tr>"
-    return f"<table>{head}{rows}</table>"
+    columns = ("method", "accuracy", "questions", "rate", "ms/image")
+    return html_table(
+        Table("What each method got right", columns, rows, tuple(f"{t.name}: {t.line}" for t in traces))
+    )
 
 
 def accuracy_chart(traces: Sequence[Trace]) -> str:
@@ -224,18 +222,14 @@ def score_chart(trace: Trace) -> str:
     return chart(marks, x_title="images seen", y_title="score")
 
 
-def question_gallery(questions: Sequence[Question]) -> str:
-    if not questions:
-        return "<p>No question was asked.</p>"
+def question_cards(questions: Sequence[Question]) -> list[Card]:
     cards = []
     for question in questions:
         mark = "right" if question.predicted == question.answer else "wrong"
         note = f"<br><small>{html.escape(question.note)}</small>" if question.note else ""
-        cards.append(
-            f'<figure><img src="{question.picture}" alt="{html.escape(question.answer)}"><figcaption>'
-            f"image {question.step + 1}<br>"
-            f'<span class="{mark}">{html.escape(question.predicted)}</span><br>'
+        caption = (
+            f"image {question.step + 1}<br><span class={mark}>{html.escape(question.predicted)}</span><br>"
             f"→ <b>{html.escape(question.answer)}</b><br><small>{question.entropy:.2f} nats</small>{note}"
-            "</figcaption></figure>"
         )
-    return '<div class="gallery">' + "".join(cards) + "</div>"
+        cards.append((question.picture, caption))
+    return cards

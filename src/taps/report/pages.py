@@ -1,36 +1,37 @@
-"""Tables and pictures of an evaluation: Markdown, LaTeX, and one HTML file that needs no other."""
+"""The report of an evaluation: Markdown, LaTeX, and one HTML file that needs no other."""
 
 from __future__ import annotations
 
-import base64
 import html
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from taps.errors import SettingsError
+from taps.evaluate.jobs import slug
+from taps.evaluate.measures import MEASURES, Measure, find_measures
 from taps.evaluate.results import BASELINE, Results, read_results
 from taps.files import write_text
+from taps.report.charts import against_labels, asked_share, over_stream, reliability_of_all, trade_off
+from taps.report.document import charts, document
+from taps.report.look import closer_look, write_looks
+from taps.report.scores import score_table
+from taps.report.svg import standalone
 from taps.report.table import Table, html_table, latex, markdown
-from taps.report.tables import accuracy_table, detail_table, difference_table
+from taps.report.tables import detail_table, difference_table, settings_table
 
 FORMATS = ("md", "tex", "html")
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #222 }
-body { margin: 2rem auto; max-width: 1100px; padding: 0 1rem }
-table { border-collapse: collapse; margin: 1rem 0; font-size: 14px }
-caption { text-align: left; font-weight: 600; padding-bottom: .4rem }
-th, td { padding: .25rem .7rem; border-bottom: 1px solid #ddd; text-align: left; white-space: nowrap }
-th.n, td.n { text-align: right; font-variant-numeric: tabular-nums }
-tr.published { font-style: italic; color: #666 }
-.note { font-size: 13px; color: #555; margin: .2rem 0 } .scroll { overflow-x: auto }
-img { max-width: 100%; height: auto; margin: .5rem 0; border: 1px solid #eee }
-"""
+Pictures = dict[str, dict[str, list[str]]]
+"""Data set → name of a picture → its parts."""
 
 
 def write_report(
-    out: Path, *, baseline: str = BASELINE, formats: Sequence[str] = FORMATS, plots: bool = True
+    out: Path,
+    *,
+    baseline: str = BASELINE,
+    formats: Sequence[str] = FORMATS,
+    measures: Sequence[str] = ("all",),
+    plots: bool = True,
 ) -> list[Path]:
     """Make a report of what is finished in a folder.
 
@@ -38,7 +39,8 @@ def write_report(
         out: Folder of an evaluation.
         baseline: The method others are compared with.
         formats: Of "md", "tex" and "html".
-        plots: Whether pictures are drawn; without matplotlib there are tables alone.
+        measures: Names from `taps.evaluate.measures`, or "all".
+        plots: Whether pictures are drawn.
 
     Returns:
         The files written.
@@ -48,20 +50,53 @@ def write_report(
         raise SettingsError(
             f"There is no format {', '.join(unknown) or '(none given)'}; use {', '.join(FORMATS)}."
         )
+    wanted = find_measures(measures)
     results = read_results(out, baseline=baseline)
-    tables = [accuracy_table(results, baseline), difference_table(results, baseline), detail_table(results)]
-    tables = [table for table in tables if table.rows]
-    pictures: dict[str, list[Path]] = {}
-    if plots and find_spec("matplotlib") is not None:
-        from taps.report.plots import draw_all
-
-        pictures = draw_all(results, out / "plots")
-    written = [path for found in pictures.values() for path in found]
+    pictures = draw(results, baseline) if plots else {}
+    written = write_pictures(pictures, out) if "md" in formats else []
     makers: dict[str, Any] = {"md": as_markdown, "tex": as_latex, "html": as_html}
     for kind in formats:
         path = out / f"report.{kind}"
-        write_text(path, makers[kind](results, tables, pictures))
+        write_text(path, makers[kind](results, tables(results, baseline, wanted), pictures))
         written.append(path)
+    return written
+
+
+def tables(results: Results, baseline: str, measures: Sequence[Measure]) -> list[Table]:
+    found = [
+        score_table(results, MEASURES["top1"], baseline, at=results.out),
+        difference_table(results, baseline),
+        detail_table(results, measures),
+        settings_table(results),
+    ]
+    return [table for table in found if table.rows]
+
+
+def draw(results: Results, baseline: str) -> Pictures:
+    """Every picture that the results allow."""
+    drawn: Pictures = {}
+    for dataset in results.datasets:
+        part = results.only(results.methods_of(dataset), [dataset])
+        found = {
+            "accuracy_over_stream": over_stream(part, dataset, baseline),
+            "accuracy_against_labels": against_labels(part, dataset, baseline),
+            "asked": asked_share(part, dataset),
+            "accuracy_against_time": [trade_off(part, MEASURES["ms_p50"], title="Accuracy against time")],
+            "reliability": reliability_of_all(part, [dataset]),
+        }
+        drawn[dataset] = {name: kept for name, parts in found.items() if (kept := [p for p in parts if p])}
+    return drawn
+
+
+def write_pictures(pictures: Pictures, out: Path) -> list[Path]:
+    """The pictures as files: plots/<data set>/<name>.svg."""
+    written = []
+    for dataset, found in pictures.items():
+        for name, parts in found.items():
+            path = out / "plots" / slug(dataset) / f"{name}.svg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, standalone(parts))
+            written.append(path)
     return written
 
 
@@ -71,35 +106,40 @@ def heading(results: Results) -> str:
     return f"Results of {model['name']}{weights}"
 
 
-def as_markdown(results: Results, tables: Sequence[Table], pictures: dict[str, list[Path]]) -> str:
-    parts = [f"# {heading(results)}\n", *(markdown(table) for table in tables)]
+def as_markdown(results: Results, made: Sequence[Table], pictures: Pictures) -> str:
+    parts = [f"# {heading(results)}\n", *(markdown(table) for table in made)]
     parts += [f"- {line}" for line in results.missing()]
     for dataset, found in pictures.items():
-        links = "\n".join(f"![{path.stem}]({path.relative_to(results.out).as_posix()})" for path in found)
+        links = "\n".join(f"![{name.replace('_', ' ')}](plots/{slug(dataset)}/{name}.svg)" for name in found)
         parts.append(f"## {dataset}\n\n{links}\n")
     return "\n".join(parts)
 
 
-def as_latex(results: Results, tables: Sequence[Table], pictures: dict[str, list[Path]]) -> str:
+def as_latex(results: Results, made: Sequence[Table], pictures: Pictures) -> str:
     lines = [
-        f"% {heading(results)}; needs \\usepackage{{booktabs}}",
+        f"% {heading(results)}; needs \\usepackage{{booktabs}}, and graphicx for wide tables",
         *(f"% {line}" for line in results.missing()),
     ]
-    return "\n".join([*lines, *(latex(table) for table in tables)])
+    return "\n".join([*lines, *(latex(table) for table in made)])
 
 
-def as_html(results: Results, tables: Sequence[Table], pictures: dict[str, list[Path]]) -> str:
-    title = html.escape(heading(results))
-    body = [f"<h1>{title}</h1>", *(html_table(table) for table in tables)]
+def as_html(results: Results, made: Sequence[Table], pictures: Pictures) -> str:
+    """The page, and those about each method on each data set that its cells link to."""
+    write_looks(results)
+    body = [f"<h1>{html.escape(heading(results))}</h1>"]
+    body += [html_table(table, sortable=True) for table in made]
     body += [f"<p class=note>{html.escape(line)}</p>" for line in results.missing()]
     for dataset, found in pictures.items():
         body.append(f"<h2>{html.escape(dataset)}</h2>")
-        for path in found:
-            data = base64.b64encode(path.read_bytes()).decode()
-            body.append(f'<img alt="{path.stem.replace("_", " ")}" src="data:image/png;base64,{data}">')
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
-        f'<meta name="viewport" content="width=device-width">\n<style>{STYLE}</style></head>\n<body>\n'
-        + "\n".join(body)
-        + "\n</body></html>\n"
-    )
+        body.append(charts(part for parts in found.values() if len(parts) == 1 for part in parts))
+        body += [_many(name, parts) for name, parts in found.items() if len(parts) > 1]
+        best = max(results.methods_of(dataset), key=lambda m: sum(r.top1 for r in results.of(dataset, m)))
+        inside = "\n".join(part for part in closer_look(results, dataset, best) if part)
+        body.append(
+            f"<details><summary>{html.escape(best)} on {html.escape(dataset)}</summary>{inside}</details>"
+        )
+    return document(heading(results), body)
+
+
+def _many(name: str, parts: Sequence[str]) -> str:
+    return f"<h3>{name.replace('_', ' ').capitalize()}, by method</h3>{charts(parts, small=True)}"

@@ -10,23 +10,17 @@ from typing import Any
 
 from taps.errors import DataError, ImageError
 from taps.files import write_text
-from taps.report.demo import thumbnail
-from taps.report.pages import STYLE
+from taps.report.document import charts, document
+from taps.report.gallery import Card, gallery, thumbnail
+from taps.report.marks import Dots, Line
 from taps.report.palette import BLUE, FAINT, RED
-from taps.report.svg import Dots, Line, chart, on_chart
+from taps.report.svg import chart, on_chart
 from taps.report.table import Table, html_table
 from taps.stream.record import PREDICTIONS
 from taps.stream.stream import Stream
 
 PAGE = "report.html"
 SHOWN = 24  # pictures in a gallery
-MORE_STYLE = """
-svg text { fill: #555; font-size: 12px } .grid { stroke: #ddd }
-.legend span { margin-right: 18px }
-.legend i { display: inline-block; width: 11px; height: 11px; margin-right: 6px }
-.gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(130px, 1fr)); gap: 12px }
-figure { margin: 0; font-size: 13px; overflow-wrap: anywhere } figure img { max-height: 96px; border: 0 }
-"""
 Row = dict[str, str]
 
 
@@ -51,18 +45,12 @@ def write_page(folder: Path, stream: Stream, summary: dict[str, Any]) -> Path:
         *(f"<p>{html.escape(note)}</p>" for note in summary["learner"].get("notes", [])),
         html_table(by_class(rows)),
         "<h2>When did it ask?</h2>",
-        _entropies(rows),
-        _gallery(f"The last of {len(asked)} questions", asked[-SHOWN:], stream),
-        _gallery("Answers to look at again", again, stream),
-        _gallery("Least sure", unsure, stream),
+        charts([_entropies(rows)]),
+        gallery(f"The last of {len(asked)} questions", _cards(asked[-SHOWN:], stream)),
+        gallery("Answers to look at again", _cards(again, stream)),
+        gallery("Least sure", _cards(unsure, stream)),
     ]
-    title = html.escape(f"TAPS: {folder.name}")
-    page = (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{STYLE}{MORE_STYLE}</style></head>\n<body>\n" + "\n".join(parts) + "\n</body></html>\n"
-    )
-    write_text(folder / PAGE, page)
+    write_text(folder / PAGE, document(f"TAPS: {folder.name}", parts))
     return folder / PAGE
 
 
@@ -126,19 +114,14 @@ def _entropies(rows: Sequence[Row]) -> str:
     return chart(marks, x_title="images seen", y_title="score")
 
 
-def _gallery(title: str, rows: Sequence[Row], stream: Stream) -> str:
-    if not rows:
-        return ""
-    figures = []
+def _cards(rows: Sequence[Row], stream: Stream) -> list[Card]:
+    cards = []
     for row in rows:
         try:
-            picture = f'<img src="{thumbnail(stream.image(int(row["t"])))}" alt="">'
+            picture = thumbnail(stream.image(int(row["t"])))
         except (ImageError, DataError):
             picture = ""
         answer = f" → <b>{html.escape(row['label'])}</b>" if row["label"] else ""
-        figures.append(
-            f"<figure>{picture}<figcaption>{html.escape(row['predicted'])} "
-            f"{float(row['probability']):.0%}{answer}<br><small>{html.escape(row['path'])}</small>"
-            "</figcaption></figure>"
-        )
-    return f"<h2>{html.escape(title)}</h2><div class=gallery>{''.join(figures)}</div>"
+        caption = f"{html.escape(row['predicted'])} {float(row['probability']):.0%}{answer}"
+        cards.append((picture, f"{caption}<br><small>{html.escape(row['path'])}</small>"))
+    return cards

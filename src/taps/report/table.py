@@ -1,9 +1,59 @@
-"""A table as Markdown, LaTeX and HTML."""
+"""A table as Markdown, LaTeX, HTML and CSV."""
 
 from __future__ import annotations
 
+import csv
 import html
+import io
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+BEST, SECOND = 1, 2
+WIDE = 8  # columns that fit into a page of a paper
+LONG = 60  # letters: a cell of more is broken into lines
+
+
+class Cell(str):
+    """Text in a table that stands for a number. Plain strings are cells too, without one.
+
+    Attributes:
+        value: The number, in the unit of the text: what columns are sorted by, and what a CSV holds.
+        half: Half-width of its interval, or None.
+        place: `BEST` or `SECOND` of its column, or 0.
+        link: Address of what it was made from.
+    """
+
+    value: float | None
+    half: float | None
+    place: int
+    link: str
+
+    def __new__(
+        cls,
+        text: str,
+        *,
+        value: float | None = None,
+        half: float | None = None,
+        place: int = 0,
+        link: str = "",
+    ) -> Cell:
+        made = super().__new__(cls, text)
+        made.value, made.half, made.place, made.link = value, half, place, link
+        return made
+
+    def placed(self, place: int) -> Cell:
+        """The same, marked as the best or the second of its column."""
+        return Cell(
+            self, value=self.value, half=self.half, place=place if place <= SECOND else 0, link=self.link
+        )
+
+
+def _set(cell: str, plain: Callable[[str], str], marks: Sequence[str]) -> str:
+    """A cell's text with the mark of its place around the number; the interval after it has none."""
+    place = cell.place if isinstance(cell, Cell) else 0
+    number, plus, half = cell.partition(" ± ")
+    marked = marks[place].format(plain(number)) if place else plain(number)
+    return marked + plain(plus + half)
 
 
 @dataclass(frozen=True)
@@ -13,7 +63,7 @@ class Table:
     Attributes:
         title: Says what the numbers are and their unit.
         columns: Headings.
-        rows: Cells; as many as headings.
+        rows: Cells; as many as headings. Those that stand for numbers are `Cell`.
         notes: Sentences below it.
         left: How many columns hold names rather than numbers.
         published: Rows that are other people's numbers, set in italics.
@@ -41,8 +91,10 @@ def markdown(table: Table) -> str:
     align = [":--" if i < table.left else "--:" for i in range(len(table.columns))]
     lines = [f"**{table.title}**", "", _bar(table.columns), "|" + "|".join(align) + "|"]
     for index, row in enumerate(table.rows):
-        shown = [f"*{cell}*" if cell and index in table.published else cell for cell in row]
-        lines.append(_bar([cell.replace("|", "\\|") for cell in shown]))
+        shown = [
+            _set(cell, lambda text: text.replace("|", "\\|"), ("", "**{}**", "<u>{}</u>")) for cell in row
+        ]
+        lines.append(_bar([f"*{cell}*" if cell and index in table.published else cell for cell in shown]))
     lines += ["", *(f"{note}  " for note in table.notes)]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -80,40 +132,79 @@ def tex(text: str) -> str:
 
 
 def latex(table: Table) -> str:
-    """A floating table with booktabs' rules."""
+    """A floating table with booktabs' rules, best in bold, second underlined; a wide one spans the page."""
     spec = "l" * table.left + "r" * (len(table.columns) - table.left)
+    wide = len(table.columns) > WIDE
+    place = "table*" if wide else "table"
     lines = [
-        r"\begin{table}",
+        rf"\begin{{{place}}}",
         r"\centering",
         rf"\caption{{{tex(table.title)}}}",
+        *([r"\resizebox{\textwidth}{!}{%"] if wide else []),
         rf"\begin{{tabular}}{{{spec}}}",
         r"\toprule",
         " & ".join(map(tex, table.columns)) + r" \\",
         r"\midrule",
     ]
     for index, row in enumerate(table.rows):
-        cells = [rf"\emph{{{tex(cell)}}}" if index in table.published else tex(cell) for cell in row]
+        cells = [_set(cell, tex, ("", r"\textbf{{{}}}", r"\underline{{{}}}")) for cell in row]
+        cells = [rf"\emph{{{cell}}}" if index in table.published else cell for cell in cells]
         lines.append(" & ".join(cells) + r" \\")
-    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [r"\bottomrule", r"\end{tabular}" + ("}" if wide else "")]
     lines += [rf"\par\smallskip {tex(note)}" for note in table.notes]
-    return "\n".join([*lines, r"\end{table}"]) + "\n"
+    return "\n".join([*lines, rf"\end{{{place}}}"]) + "\n"
 
 
-def html_table(table: Table) -> str:
-    """A table element with its caption, notes after it."""
+def html_table(table: Table, *, sortable: bool = False) -> str:
+    """A table element with its caption, notes after it; `sortable` by a click on a heading."""
 
     def cells(row: tuple[str, ...], tag: str) -> str:
-        kinds = ["" if i < table.left else ' class="n"' for i in range(len(row))]
-        return "".join(
-            f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, row, strict=True)
-        )
+        return "".join(_html_cell(cell, tag, number=i >= table.left) for i, cell in enumerate(row))
 
     body = "\n".join(
         f"<tr{' class=published' if i in table.published else ''}>{cells(row, 'td')}</tr>"
         for i, row in enumerate(table.rows)
     )
     notes = "".join(f"<p class=note>{html.escape(note)}</p>\n" for note in table.notes)
+    kind = " class=sortable" if sortable else ""
+    caption, head = html.escape(table.title), cells(table.columns, "th")
     return (
-        f"<div class=scroll><table><caption>{html.escape(table.title)}</caption>\n<thead><tr>"
-        f"{cells(table.columns, 'th')}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n{notes}"
+        f"<div class=scroll tabindex=0><table{kind}><caption>{caption}</caption>\n"
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n{notes}"
     )
+
+
+def _html_cell(cell: str, tag: str, *, number: bool) -> str:
+    text = _set(cell, html.escape, ("", "<b>{}</b>", "<u>{}</u>"))
+    sorted_by = ""
+    if isinstance(cell, Cell):
+        text = f'<a href="{html.escape(cell.link)}">{text}</a>' if cell.link else text
+        sorted_by = "" if cell.value is None else f' data-value="{cell.value:.9g}"'
+    kind = ' class="n"' if number else ' class="long"' if len(cell) > LONG else ""
+    return f"<{tag}{kind}{sorted_by}>{text}</{tag}>"
+
+
+def csv_table(table: Table) -> str:
+    """The numbers behind the cells, and half-widths of intervals in columns of their own."""
+    spread = [
+        any(isinstance(row[i], Cell) and row[i].half is not None for row in table.rows)  # type: ignore[attr-defined]
+        for i in range(len(table.columns))
+    ]
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(
+        [name for i, head in enumerate(table.columns) for name in _twice(head, f"{head} ±", spread[i])]
+    )
+    for row in table.rows:
+        writer.writerow([part for i, cell in enumerate(row) for part in _twice(*_numbers(cell), spread[i])])
+    return file.getvalue()
+
+
+def _twice(one: str, other: str, both: bool) -> list[str]:
+    return [one, other] if both else [one]
+
+
+def _numbers(cell: str) -> tuple[str, str]:
+    if not isinstance(cell, Cell) or cell.value is None:
+        return str(cell), ""
+    return f"{cell.value:.9g}", "" if cell.half is None else f"{cell.half:.9g}"

@@ -1,0 +1,71 @@
+"""`taps compare`: methods × data sets, evaluated or read from folders, as a leaderboard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from taps.cli.options import parse_list, with_options
+from taps.evaluate.options import Execution, Setup
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.command("compare")
+@with_options
+def compare_command(
+    setup: Setup,
+    how: Execution,
+    folders: Annotated[
+        list[Path] | None, typer.Argument(help="Folders of `taps eval` or `taps compare` to take runs from.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for runs and page; the first given one unless named.")
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option("--method", "--methods", help="Separated by commas; `taps methods` lists them."),
+    ] = "taps",
+    baselines: Annotated[
+        bool, typer.Option(help="Add zero_shot, source and view_ensemble to the methods.")
+    ] = True,
+    measure: Annotated[
+        str, typer.Option(help="What methods are ordered by: top1, ece, log_loss, …")
+    ] = "top1",
+    baseline: Annotated[
+        str | None, typer.Option(help="The method that differences are to; zero_shot unless given.")
+    ] = None,
+) -> None:
+    """Compare methods over data sets: leaderboard.html, .tex, .csv and .json.
+
+    With --dataset the runs are made first, as `taps eval` makes them (--resume goes on); without it they are
+    taken from the folders. The page is one file: a table that sorts by a click, ranks with the methods that
+    cannot be told apart, accuracy against time, labels and calibration. Cells link to pages about their runs.
+    """
+    from rich.console import Console
+
+    from taps.cli.eval import carry_out, tell_unfinished, wanted_methods
+    from taps.errors import SettingsError
+    from taps.evaluate.plan import plan_evaluation
+    from taps.report.compare import write_leaderboard
+    from taps.report.leaderboard import leaderboard, summary
+
+    given = list(folders or ())
+    place = out or next(iter(given), None)
+    if place is None or not (given or setup.dataset):
+        raise SettingsError("Give folders of results, or --dataset and --out for new ones.")
+    console, outcome = Console(), None
+    if setup.dataset:
+        jobs, lengths = plan_evaluation(setup, wanted_methods(setup, parse_list(method), baselines))
+        outcome = carry_out(console, jobs, lengths, place, how)
+        given = list(dict.fromkeys([place, *given]))
+    board = leaderboard(given, place, measure, baseline)
+    written = write_leaderboard(board, place)
+    print(board.markdown())
+    print(summary(board))
+    for path in written:
+        print(path)
+    if outcome is not None:
+        tell_unfinished(console, outcome)

@@ -1,0 +1,115 @@
+"""Pictures are drawn where there is something to show, and names in them do not cover each other."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taps.evaluate.measures import MEASURES
+from taps.evaluate.results import read_results
+from taps.report.charts import MOST, frontier, over_stream, running, trade_off
+from taps.report.labels import spread
+from taps.report.marks import Dots, Line
+from taps.report.pages import draw
+from taps.report.palette import FIXED, colours
+from taps.report.rows import dotplot
+from taps.report.svg import chart, standalone
+from tests.made_up import made_up_folder
+
+MANY = ("zero_shot", "view_ensemble", "source", "tpt", "taps", "zero", "mta")
+
+
+def test_every_picture_that_the_results_allow(tmp_path: Path) -> None:
+    results = read_results(made_up_folder(tmp_path, methods=("zero_shot", "taps"), seeds=(1, 2)))
+    drawn = draw(results, "zero_shot")["pets"]
+    quiet = {"accuracy_over_stream", "accuracy_against_time", "reliability"}
+    assert drawn.keys() == quiet | {"accuracy_against_labels", "asked"}
+    for parts in drawn.values():
+        root = ElementTree.fromstring(standalone(parts))
+        assert len(root.findall("{http://www.w3.org/2000/svg}svg")) == len(parts)
+    nobody = read_results(made_up_folder(tmp_path / "quiet", methods=("zero_shot", "tpt"), seeds=(1,), n=10))
+    assert draw(nobody, "zero_shot")["pets"].keys() == quiet
+
+
+def test_many_curves_have_a_picture_each(tmp_path: Path) -> None:
+    results = read_results(made_up_folder(tmp_path, methods=MANY, seeds=(1,), n=40))
+    assert len(over_stream(results, "pets", "zero_shot")) == len(MANY) - 1
+    few = results.only(MANY[:MOST], ["pets"])
+    [one] = over_stream(few, "pets", "zero_shot")
+    assert all(f">{method}</text>" in one for method in MANY[:MOST])
+
+
+def test_the_front_is_marked(tmp_path: Path) -> None:
+    results = read_results(made_up_folder(tmp_path, seeds=(1,)))
+    picture = trade_off(results, MEASURES["ms_p50"], title="Time")
+    points = {m: (r[0].row["ms_p50"], r[0].top1) for (_, m), r in results.results.items()}
+    best = {
+        m
+        for m, mine in points.items()
+        if not any(a <= mine[0] and b >= mine[1] and (a, b) != mine for a, b in points.values())
+    }
+    red = re.findall(r'r="5.0" fill="#D55E00"><title>(.*?)</title>', picture)
+    assert set(red) == best
+    assert set(re.findall(r"<title>(.*?)</title>", picture)) == points.keys()
+
+
+def test_running_mean() -> None:
+    values = np.array([1.0, 0.0, 0.0, 1.0])
+    assert running(values).tolist() == [values[: i + 1].mean() for i in range(4)]
+
+
+points = st.tuples(st.integers(1, 9).map(float), st.integers(0, 9).map(float))
+
+
+@given(st.lists(points, min_size=1, max_size=12))
+def test_frontier_is_what_nothing_beats(found: list[tuple[float, float]]) -> None:
+    kept = frontier(found)
+    for index, (ms, accuracy) in enumerate(found):
+        beaten = any(m <= ms and a >= accuracy and (m, a) != (ms, accuracy) for m, a in found)
+        assert (found[index] in [found[k] for k in kept]) == (not beaten)
+    assert [found[k][0] for k in kept] == sorted(found[k][0] for k in kept)
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.floats(1, 30))
+def test_names_are_moved_apart_and_keep_their_order(wanted: list[float], gap: float) -> None:
+    placed = spread(wanted, gap, 0.0, 100.0)
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    room = min(gap, 100 / max(len(wanted) - 1, 1))
+    for one, other in pairwise(order):
+        assert placed[other] - placed[one] >= room - 1e-6
+    assert all(-1e-6 <= place <= 100 + 1e-6 for place in placed)
+
+
+@given(st.lists(points, min_size=2, max_size=15))
+def test_labels_of_points_do_not_cover_each_other(found: list[tuple[float, float]]) -> None:
+    names = [f"method {i}" for i in range(len(found))]
+    dots = Dots("", [x for x, _ in found], [y for _, y in found], "#000", 4.0, names)
+    picture = chart([dots], x_title="x", y_title="y")
+    placed = re.findall(r'class="name halo" x="([\d.]+)" y="([\d.]+)">(.*?)<', picture)
+    boxes = [(float(x), float(y) - 10, float(x) + 7.8 * len(name), float(y) + 3) for x, y, name in placed]
+    for i, (left, top, right, bottom) in enumerate(boxes):
+        for a, b, c, d in boxes[:i]:
+            assert left >= c or a >= right or top >= d or b >= bottom
+
+
+def test_charts_are_xml_whatever_names_hold() -> None:
+    name = 'a<b & "c"'
+    for picture in (
+        chart([Line(name, [0, 1], [0.0, float("nan")], "#000")], x_title=name, y_title=name, title=name),
+        dotplot([(name, 1.0, 0.5), ("b", 2.0, None)], x_title=name, title=name, groups=[(0, 1)], level=1.5),
+    ):
+        root = ElementTree.fromstring(standalone([picture]))
+        assert name in [element.text for element in root.iter()]
+
+
+def test_colours_are_told_apart_and_stay() -> None:
+    few = colours(["zero_shot", "tpt", "coop", "taps"])
+    assert len(set(few.values())) == 4
+    assert few["taps"] == FIXED["taps"]
+    assert few == {name: colours(["zero_shot", "tpt", "coop", "taps"])[name] for name in few}
