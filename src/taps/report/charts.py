@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from taps.evaluate.measures import MEASURES, Measure
 from taps.evaluate.metrics import reliability
 from taps.evaluate.results import Result, Results
+from taps.report.document import charts
 from taps.report.marks import Dots, Line
 from taps.report.palette import BLACK, BLUE, FAINT, GREY, RED, colours
 from taps.report.scores import mean_over_sets
@@ -18,6 +20,7 @@ from taps.report.svg import SIZE, SMALL, chart, span
 Floats = NDArray[np.float64]
 MOST = 5  # curves in one picture; of more, each has a picture of its own
 SETTLED = 20  # running means of fewer images than this are noise and would squeeze the rest of the picture
+POINTS = 100  # of a curve: a small picture shows no more
 FEWEST = 5  # images of a bin: fewer say nothing about an accuracy
 
 
@@ -26,123 +29,113 @@ def running(values: Floats) -> Floats:
     return np.cumsum(values) / np.arange(1, len(values) + 1)
 
 
-def thin(n: int, points: int = 100) -> NDArray[np.int64]:
-    """Places to draw: a small picture shows no more."""
-    return np.unique(np.linspace(min(SETTLED, n) - 1, n - 1, points).astype(np.int64))
-
-
 def asking(results: Results, dataset: str) -> list[str]:
     """The methods that put questions."""
     return [m for m in results.methods_of(dataset) if any(result.rate for result in results.of(dataset, m))]
 
 
-def over_stream(results: Results, dataset: str, baseline: str) -> list[str]:
-    """Running accuracy: mean over seeds, shaded from the lowest to the highest.
+def _mean_line(curves: Sequence[tuple[Floats, Floats]], name: str, colour: str) -> Line:
+    """The mean of curves where all of them are, shaded from the lowest to the highest."""
+    low, high = max(xs[0] for xs, _ in curves), min(xs[-1] for xs, _ in curves)
+    at = np.linspace(low, high, POINTS)
+    ys = np.stack([np.interp(at, *curve) for curve in curves])
+    band = (ys.min(0).tolist(), ys.max(0).tolist()) if len(curves) > 1 else ((), ())
+    return Line(name, at.round(2).tolist(), ys.mean(0).tolist(), colour, False, *band)
 
-    Of many methods each has a picture of its own, with the baseline in grey, and all have the same axes.
-    """
-    methods, colour = results.methods_of(dataset), colours(results.methods)
-    lines = {method: _running_line(results.of(dataset, method), method, colour[method]) for method in methods}
-    y = span(v for line in lines.values() for v in (*line.ys, *line.low, *line.high))
-    titles = {"x_title": "images seen", "y_title": "right so far, %"}
-    if len(methods) <= MOST:
-        return [chart(list(lines.values()), title="Accuracy over the stream", y=y, **titles)]
-    base = lines.get(baseline)
-    grey = [] if base is None else [Line("", base.xs, base.ys, GREY, dashed=True)]
-    shown = [(method, line) for method, line in lines.items() if method != baseline]
+
+def _of_methods(
+    lines: dict[str, Line], level: Sequence[Line], x_title: str, y_title: str, title: str
+) -> list[str]:
+    """All curves in one picture; many in one each, with the same axes. Level lines are in every picture."""
+    drawn = [*lines.values(), *level]
+    y = span(value for line in drawn for value in (*line.ys, *line.low, *line.high))
+    if len(drawn) <= MOST:
+        return [chart(drawn, x_title=x_title, y_title=y_title, title=title, y=y)]
+    grey = [replace(line, name="", colour=GREY, dashed=True) for line in level]
     return [
         chart(
-            [*grey, Line("", line.xs, line.ys, BLUE, False, line.low, line.high)],
+            [*grey, replace(line, name="", colour=BLUE)],
+            x_title=x_title,
+            y_title=y_title,
             title=method,
             y=y,
             size=SMALL,
-            **titles,
         )
-        for method, line in shown
+        for method, line in lines.items()
     ]
 
 
-def _running_line(runs: Sequence[Result], name: str, colour: str) -> Line:
-    curves = np.stack([100 * running(result.run.correct) for result in runs])
-    at = thin(curves.shape[1])
-    xs, ys = (at + 1.0).tolist(), curves.mean(0)[at].tolist()
-    if len(curves) == 1:
-        return Line(name, xs, ys, colour)
-    return Line(name, xs, ys, colour, False, curves.min(0)[at].tolist(), curves.max(0)[at].tolist())
+def over_stream(results: Results, dataset: str, baseline: str) -> list[str]:
+    """Running accuracy; of many methods each has a picture of its own, with the baseline in grey."""
+    methods, colour = results.methods_of(dataset), colours(results.methods)
+    lines = {m: _mean_line(_running(results.of(dataset, m)), m, colour[m]) for m in methods}
+    base = [replace(line, low=(), high=()) for m, line in lines.items() if m == baseline]
+    if len(lines) > MOST:
+        lines.pop(baseline, None)
+    level = base if len(methods) > MOST else []
+    return _of_methods(lines, level, "images seen", "right so far, %", "Accuracy over the stream")
+
+
+def _running(runs: Sequence[Result]) -> list[tuple[Floats, Floats]]:
+    return [
+        _settled(np.arange(1.0, len(result.run) + 1), 100 * running(result.run.correct)) for result in runs
+    ]
+
+
+def _settled(xs: Floats, ys: Floats) -> tuple[Floats, Floats]:
+    start = min(SETTLED, len(xs)) - 1
+    return xs[start:], ys[start:]
 
 
 def over_stream_of(runs: Sequence[Result]) -> str:
     """Running accuracy of each order."""
     shades = colours([f"seed {result.seed}" for result in runs])
-    lines = [
-        _running_line([result], name, colour)
-        for result, (name, colour) in zip(runs, shades.items(), strict=True)
-    ]
-    y = span(value for line in lines for value in line.ys)
-    return chart(
-        lines, x_title="images seen", y_title="right so far, %", title="Accuracy over the stream", y=y
-    )
+    lines = {
+        name: _mean_line([curve], name, colour)
+        for curve, (name, colour) in zip(_running(runs), shades.items(), strict=True)
+    }
+    return charts(_of_methods(lines, [], "images seen", "right so far, %", "Accuracy over the stream"))
 
 
 def against_labels(results: Results, dataset: str, baseline: str) -> list[str]:
     """Running accuracy against the labels given so far; level lines: baseline, best without labels."""
-    ask = asking(results, dataset)
-    level = {
-        m: 100 * float(np.mean([r.top1 for r in results.of(dataset, m)])) for m in results.methods_of(dataset)
-    }
-    quiet = sorted((m for m in level if m not in ask and m != baseline), key=lambda m: -level[m])
-    flat = [m for m in (baseline, *quiet[:1]) if m in level and m not in ask]
-    colour, lines = colours(results.methods), []
-    for method in ask:
-        lines += [
-            _label_line(result, method if i == 0 else "", colour[method])
-            for i, result in enumerate(results.of(dataset, method))
-        ]
+    ask, methods = asking(results, dataset), results.methods_of(dataset)
+    if any(result.row.get("outside") for m in methods for result in results.of(dataset, m)):
+        return []  # labels of images of no class teach, and are neither right nor wrong
+    colour = colours(results.methods)
+    lines = {m: _mean_line([_by_labels(r) for r in results.of(dataset, m)], m, colour[m]) for m in ask}
+    top1 = {m: 100 * float(np.mean([r.top1 for r in results.of(dataset, m)])) for m in methods}
+    quiet = sorted((m for m in methods if m not in ask and m != baseline), key=lambda m: -top1[m])
+    level = [m for m in (baseline, *quiet[:1]) if m in top1 and m not in ask]
+    far = max((line.xs[-1] for line in lines.values()), default=0.0)
+    flat = [Line(m, [0.0, far], [top1[m]] * 2, colour[m], dashed=True) for m in level]
     if not lines:
         return []
-    far = max(x for line in lines for x in line.xs)
-    lines += [Line(m, [0.0, far], [level[m]] * 2, colour[m], dashed=True) for m in flat]
-    y = span(value for line in lines for value in line.ys)
-    return [
-        chart(
-            lines,
-            x_title="labels given so far",
-            y_title="right so far, %",
-            title="Accuracy against labels",
-            y=y,
-        )
-    ]
+    return _of_methods(lines, flat, "labels given so far", "right so far, %", "Accuracy against labels")
 
 
-def _label_line(result: Result, name: str, colour: str) -> Line:
+def _by_labels(result: Result) -> tuple[Floats, Floats]:
+    """Running accuracy when the last image before each label had come, and at the end."""
     n = len(result.run)
     given = np.cumsum(np.bincount([t for t in result.answers if t < n], minlength=n)[:n])
-    at = thin(n)
-    return Line(
-        name, given[at].astype(float).tolist(), (100 * running(result.run.correct)[at]).tolist(), colour
-    )
+    last = np.append(np.flatnonzero(np.diff(given)), n - 1)
+    last = last[last >= min(SETTLED, n) - 1]
+    return given[last].astype(np.float64), 100 * running(result.run.correct)[last]
 
 
 def asked_share(results: Results, dataset: str) -> list[str]:
     """Share of images asked about so far, and the share that was wanted."""
-    ask, colour = asking(results, dataset), colours(results.methods)
-    lines, wanted = [], set()
-    for method in ask:
-        for place, result in enumerate(results.of(dataset, method)):
-            at = thin(len(result.run))
-            share = (100 * running(result.run.asked)[at]).tolist()
-            lines.append(Line(method if place == 0 else "", (at + 1.0).tolist(), share, colour[method]))
-            wanted.add(100 * float(result.spec["settings"].get("rate", 0.05)))
+    colour, lines, wanted = colours(results.methods), {}, set()
+    for method in asking(results, dataset):
+        runs = results.of(dataset, method)
+        curves = [_settled(np.arange(1.0, len(r.run) + 1), 100 * running(r.run.asked)) for r in runs]
+        lines[method] = _mean_line(curves, method, colour[method])
+        wanted |= {100 * float(run.spec["settings"].get("rate", 0.05)) for run in runs}
     if not lines:
         return []
-    ends = [min(line.xs[0] for line in lines), max(line.xs[-1] for line in lines)]
-    lines += [Line("wanted", ends, [rate] * 2, BLACK, dashed=True) for rate in sorted(wanted)]
-    top = max(2 * max(wanted), 1.2 * max(line.ys[len(line.ys) // 4] for line in lines))
-    shown = [
-        Line(each.name, each.xs, [min(y, top) for y in each.ys], each.colour, each.dashed) for each in lines
-    ]
-    titles = {"x_title": "images seen", "y_title": "asked so far, %"}
-    return [chart(shown, title="Images asked about", y=(0.0, top), **titles)]
+    ends = [min(line.xs[0] for line in lines.values()), max(line.xs[-1] for line in lines.values())]
+    level = [Line("wanted", ends, [rate] * 2, BLACK, dashed=True) for rate in sorted(wanted)]
+    return _of_methods(lines, level, "images seen", "asked so far, %", "Images asked about")
 
 
 def reliability_of(runs: Sequence[Result], title: str, *, small: bool = False) -> str:
@@ -153,7 +146,7 @@ def reliability_of(runs: Sequence[Result], title: str, *, small: bool = False) -
     there = share * len(probability) >= FEWEST
     error = float(np.abs(confidence - accuracy) @ share)
     xs, ys = (100 * confidence[there]).tolist(), (100 * accuracy[there]).tolist()
-    marks = [
+    marks: list[Line | Dots] = [
         Line("", [0.0, 100.0], [0.0, 100.0], GREY, dashed=True),
         Line("", xs, ys, BLUE),
         *(

@@ -20,7 +20,7 @@ from taps.report.ranks import LEVEL
 from taps.report.rows import dotplot
 from taps.report.scores import known_measures, overview_table, score_table
 from taps.report.table import Table, csv_table, html_table, latex
-from taps.report.tables import settings_table
+from taps.report.tables import corruption_table, settings_table
 
 NAME = "leaderboard"
 TEST = (
@@ -106,6 +106,7 @@ def _page(board: Leaderboard, out: Path) -> list[str]:
         charts(reliability_of_all(results, results.datasets), small=True),
         "<h2>Every measure</h2>",
         html_table(overview_table(results, measures), sortable=True),
+        html_table(corrupted) if (corrupted := corruption_table(results)).rows else "",
         *(_folded(score_table(results, each, board.baseline, at=out, beside=False), each) for each in others),
         "<h2>Settings</h2>",
         html_table(settings_table(results)),

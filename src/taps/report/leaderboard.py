@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from taps.errors import DataError
-from taps.evaluate.measures import Measure, find_measures
+from taps.errors import DataError, SettingsError
+from taps.evaluate.measures import MEASURES, Measure
 from taps.evaluate.results import Results, read_results
 from taps.report.ranks import LEVEL, Ranking, rank_methods
 from taps.report.scores import interval, known_measures, score, score_table, values_of, with_ranks
@@ -49,7 +49,9 @@ def leaderboard(
         measure: What methods are ordered by.
         baseline: The method that differences are to; zero-shot, or else the first, unless given.
     """
-    [chosen] = find_measures([measure])
+    if measure not in MEASURES:
+        raise SettingsError(f"There is no measure {measure!r}: use one of {', '.join(MEASURES)}.")
+    chosen = MEASURES[measure]
     results = read_results(folders, baseline=baseline)
     if chosen not in known_measures(results):
         there = ", ".join(each.name for each in known_measures(results))

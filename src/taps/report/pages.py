@@ -18,7 +18,7 @@ from taps.report.look import closer_look, write_looks
 from taps.report.scores import score_table
 from taps.report.svg import standalone
 from taps.report.table import Table, html_table, latex, markdown
-from taps.report.tables import detail_table, difference_table, settings_table
+from taps.report.tables import corruption_table, detail_table, difference_table, settings_table
 
 FORMATS = ("md", "tex", "html")
 Pictures = dict[str, dict[str, list[str]]]
@@ -67,6 +67,7 @@ def tables(results: Results, baseline: str, measures: Sequence[Measure]) -> list
         score_table(results, MEASURES["top1"], baseline, at=results.out),
         difference_table(results, baseline),
         detail_table(results, measures),
+        corruption_table(results),
         settings_table(results),
     ]
     return [table for table in found if table.rows]

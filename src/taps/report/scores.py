@@ -132,7 +132,8 @@ def with_ranks(table: Table, ranking: Ranking | None, measure: Measure) -> Table
     last = len(table.columns) - 3  # of the data sets, or their mean
 
     def place(row: tuple[str, ...]) -> tuple[bool, float]:
-        value = row[last].value if isinstance(row[last], Cell) else None
+        cell = row[last]
+        value = cell.value if isinstance(cell, Cell) else None
         return value is None, (value or 0.0) * (-1 if measure.better == "higher" else 1)
 
     def moved(row: tuple[str, ...], rank: str) -> tuple[str, ...]:

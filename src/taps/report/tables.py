@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from taps.errors import SettingsError
-from taps.evaluate.measures import Measure, find_measures
+from taps.evaluate.measures import MEASURES, Measure, find_measures
+from taps.evaluate.pooled import pool
 from taps.evaluate.results import BASELINE, Result, Results, mean_of
 from taps.methods.registry import settings as default_settings
 from taps.report.scores import ENOUGH, known_measures, number, score
@@ -104,6 +105,24 @@ def never_filled(results: Results) -> list[str]:
     return [f"The buffer never filled on {', '.join(slack)}: how it evicts cannot matter there."]
 
 
+def corruption_table(results: Results) -> Table:
+    """Mean corruption error of each method on each set that was seen through all of ImageNet-C."""
+    found = {(each.dataset, each.method): each.measures for each in pool(_rows(results))}
+    mce = {key: measures["mce"] for key, measures in found.items() if "mce" in measures}
+    sets = list(dict.fromkeys(dataset for dataset, _ in mce))
+    measure = MEASURES["mce"]
+    rows = [
+        (m, *(number(measure, mce.get((dataset, m))) for dataset in sets)) for m in results.methods if sets
+    ]
+    return Table(
+        f"{measure.heading} (mean corruption error)", ("method", *sets), tuple(rows), (measure.said,)
+    )
+
+
+def _rows(results: Results) -> list[dict[str, Any]]:
+    return [run.row for runs in results.results.values() for run in runs]
+
+
 def settings_table(results: Results) -> Table:
     """What each method was run with: the settings given to it, and the defaults of all others."""
     rows = []
@@ -132,7 +151,7 @@ def _settings(spec: dict[str, Any]) -> dict[str, Any]:
         defaults = default_settings(spec["method"])
     except SettingsError:
         defaults = {}
-    return defaults | spec["settings"]
+    return {**defaults, **spec["settings"]}
 
 
 def _several(values: Sequence[Any]) -> str:
