@@ -190,7 +190,7 @@ def read_results(out: Path | Sequence[Path], *, baseline: str | None = BASELINE)
 
 def _check_together(found: Found) -> None:
     """Refuse runs of folders that cannot stand in one table."""
-    models = {json.dumps(spec["model"]): folder for runs in found.values() for folder, spec, *_ in runs}
+    models = {tuple(spec["model"].values()): folder for runs in found.values() for folder, spec, *_ in runs}
     if len(models) > 1:
         one, other = list(models.values())[:2]
         raise DataError(f"{one} and {other} were made with other models; compare folders of one model.")
