@@ -23,8 +23,10 @@ from taps.adapt.memory import (
     Target,
     _housed,
     make_alignment,
+    on_host,
     replay_item_from,
     replay_item_tensors,
+    views_bytes,
 )
 from taps.clip import Clip
 from taps.clip.tokenizer import encode
@@ -360,3 +362,14 @@ def test_pixels_leave_the_device_when_they_are_too_many(monkeypatch: pytest.Monk
     assert sent == [(on_device, {"device": "cpu", "pin_memory": True}), ("copied", on_device)]
     at_home = cast(Any, SimpleNamespace(is_cuda=False, nbytes=10))
     assert _housed(at_home, others=1000) is at_home
+
+
+def test_views_are_brought_to_the_host_and_their_bytes_counted() -> None:
+    bare, here = ReplayItem(random_pixels(0), None, torch.ones(2)), torch.zeros(3)
+    assert on_host(bare) is bare
+    assert views_bytes(bare) == 0
+    waiting = replace(bare, views=cast(Any, SimpleNamespace(cpu=lambda: here, nbytes=7)))
+    found = on_host(waiting)
+    assert found.views is here
+    assert (found.pixels, found.feature) == (bare.pixels, bare.feature)
+    assert views_bytes(waiting) == 7

@@ -62,6 +62,18 @@ def test_the_last_answers_are_remembered_in_constant_memory():
     assert not told(views[:5], logs[:5], labels[:5], undo=0).remembers(4)
 
 
+@pytest.mark.parametrize(("undo", "spacing"), [(0, 1), (1, 1), (2, 2), (7, 7), (26, 25)])
+def test_states_lie_so_far_apart_and_so_far_back(undo, spacing):
+    """The oldest state is the newest that has `undo` answers after it; nothing before it is kept."""
+    views, logs, labels = stream(55)
+    history = History(Head(6, 4, 2, several=True), undo)
+    for id in range(55):
+        history.learn(id, history.head.see(views[id], logs[id]), int(labels[id]))
+        oldest = max(range(0, max(1, min(id, id + 1 - undo) + 1), spacing))
+        assert list(history.examples) == list(range(oldest, id + 1))
+        assert list(history.marks) == list(range(oldest, id + 1, spacing))
+
+
 def copied(history: History, classes: int = 4) -> History:
     """A history made from what another one saves."""
     head = Head(6, classes, 2, several=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console as RichConsole
 
-from taps.errors import QueryError, SettingsError
-from taps.oracles import Console, Delayed, GroundTruth, Noisy, PeopleQueue, late_answers
+from taps.errors import SettingsError
+from taps.oracles import Console, Delayed, GroundTruth, Noisy, late_answers
 from taps.oracles.console import matches
 from taps.types import Answer, Prediction, Query
 
@@ -109,31 +108,6 @@ def test_delayed_reads_the_label_late() -> None:
 
 def test_oracles_that_answer_at_once_have_nothing_late() -> None:
     assert late_answers(GroundTruth(lambda id: 0), 10) == []
-
-
-def test_queue_takes_answers_from_another_thread_in_any_order() -> None:
-    queue = PeopleQueue()
-    for id in (1, 2, 3):
-        assert queue.answer(question(id)) is None
-    threads = [threading.Thread(target=queue.give, args=(id, "dog")) for id in (3, 1)]
-    for thread in threads:
-        thread.start()
-        thread.join()
-    assert queue.due(4) == [(3, "dog"), (1, "dog")]
-    assert queue.due(4) == []
-    assert [query.id for query in queue.open()] == [2]
-    queue.skip(2)
-    assert queue.due(4) == [(2, Answer(unknown=True))]
-    with pytest.raises(QueryError, match="sample 2"):
-        queue.give(2, 0)
-
-
-def test_queue_drops_the_oldest_question_when_full() -> None:
-    queue = PeopleQueue(capacity=2)
-    for id in (1, 2, 3):
-        queue.answer(question(id))
-    assert [query.id for query in queue.open()] == [2, 3]
-    assert queue.dropped == 1
 
 
 def asked_at_console(typed: str) -> tuple[int | Answer | None, str]:

@@ -15,7 +15,7 @@ import pytest
 from taps import Learner
 from taps.clip import Clip
 from taps.data import load_dataset
-from taps.oracles import Delayed, GroundTruth, Noisy, PeopleQueue, Reply, is_repeatable
+from taps.oracles import Delayed, GroundTruth, Noisy, Reply, is_repeatable
 from taps.stream.loop import Session, Streamed, follow
 from taps.stream.record import EVENTS, PREDICTIONS, Pace, Record, read_events
 from taps.stream.stream import make_stream
@@ -175,7 +175,7 @@ def test_images_and_answers_one_by_one(tmp_path: Path, pictures: Path, tiny: Cli
 def test_who_would_answer_the_same_again() -> None:
     truth = GroundTruth(lambda id: 0)
     assert all(map(is_repeatable, (None, truth, Noisy(truth, 0.5, 3), Delayed(truth, 2))))
-    assert not any(map(is_repeatable, (Person(), PeopleQueue(), Delayed(Person(), 2))))
+    assert not any(map(is_repeatable, (Person(), Delayed(Person(), 2))))
 
 
 class Unsure(Person):

@@ -41,18 +41,17 @@ def sweep(
     over: str,
     values: list[int],
     *,
-    base: Case = BASE,
     device: torch.device,
     dtype: torch.dtype,
     repeats: int = 5,
 ) -> Iterator[dict[str, Any]]:
     """Measure our step with one number varied: "classes", "views", "buffer" or "image_size"."""
     for value in values:
-        case, make = base, load
+        case, make = BASE, load
         if over == "image_size":
             make = resized(load, value)
         elif over in ("classes", "views", "buffer"):
-            case = Case(**{**asdict(base), over: value})
+            case = Case(**{**asdict(BASE), over: value})
         else:
             raise SettingsError(f"{over!r} cannot be varied; use classes, views, buffer or image_size.")
         got = measure_step(make, case, device=device, dtype=dtype, repeats=repeats, reference=False)

@@ -91,7 +91,6 @@ def measure_step(
     dtype: torch.dtype,
     repeats: int,
     reference: bool = True,
-    engine: str = "auto",
 ) -> StepTimings:
     """Measure one case. Ours is measured for memory alone, then both alternate.
 
@@ -102,11 +101,10 @@ def measure_step(
         dtype: Of our frozen weights; the published way keeps float32 and, on CUDA, fp16 autocast.
         repeats: Rounds; each times either way once.
         reference: Whether to time the published way at all.
-        engine: Of our step.
     """
     image = photo(*IMAGE)
     free_memory(device)
-    prepare = functools.partial(prepare_ours, load, case, image, device, dtype, engine)
+    prepare = functools.partial(prepare_ours, load, case, image, device, dtype)
     (learner, views, learn), ours_mib = with_memory(prepare, device)
     work: Work = {
         "ours": lambda: learner.method.predict(views),
@@ -132,11 +130,11 @@ def measure_step(
 
 
 def prepare_ours(
-    load: Load, case: Case, image: PixelArray, device: torch.device, dtype: torch.dtype, engine: str
+    load: Load, case: Case, image: PixelArray, device: torch.device, dtype: torch.dtype
 ) -> tuple[Learner, Tensor, list[float]]:
     """A learner that is warm, views of the image, and the milliseconds each answer took."""
     clip = load(dtype, device)
-    learner = make_learner(clip, case, maple.initial(clip, torch.Generator().manual_seed(0)), engine)
+    learner = make_learner(clip, case, maple.initial(clip, torch.Generator().manual_seed(0)), "auto")
     views = views_of(image, clip, case.views, "tensor", 0)
     learn = fill(learner, views, case.buffer)
     for _ in range(2):

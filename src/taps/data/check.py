@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,13 +53,8 @@ def check_dataset(name: str, root: str | Path) -> Check:
     return Check(named.name, survey.root, len(survey.classes), len(survey.samples), named.images, findings)
 
 
-def check_folder(path: str | Path, told: Callable[[int, int], None] = lambda done, total: None) -> Check:
-    """Check a folder or zip of one's own by reading every image in it.
-
-    Args:
-        path: As `load_dataset` takes it.
-        told: Called with how many images were read, of how many.
-    """
+def check_folder(path: str | Path) -> Check:
+    """Check a folder or zip of one's own, as `load_dataset` takes it, by reading every image in it."""
     dataset = load_dataset(path)
     survey = Survey()
     broken = []
@@ -69,7 +63,6 @@ def check_folder(path: str | Path, told: Callable[[int, int], None] = lambda don
             dataset.image(index)
         except (ImageError, DataError) as error:
             broken.append(str(error))
-        told(index + 1, len(dataset))
     if broken:
         survey.say("error", f"Images that cannot be read: {shown(broken, 3)}.", len(broken))
     few = [name for label, name in enumerate(dataset.classes) if dataset.labels.count(label) < 2]

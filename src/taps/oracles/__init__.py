@@ -1,10 +1,9 @@
-"""Experts: the true labels, spoilt or late ones, a person at the keyboard, people behind a queue."""
+"""Experts: the true labels, spoilt or late ones, a person at the keyboard."""
 
 from taps.oracles.base import Oracle, Reply, corrections, is_repeatable, late_answers
 from taps.oracles.console import Console
 from taps.oracles.delayed import Delayed
 from taps.oracles.noisy import Noisy
-from taps.oracles.queue import PeopleQueue
 from taps.oracles.truth import GroundTruth
 
 __all__ = [
@@ -13,7 +12,6 @@ __all__ = [
     "GroundTruth",
     "Noisy",
     "Oracle",
-    "PeopleQueue",
     "Reply",
     "corrections",
     "is_repeatable",

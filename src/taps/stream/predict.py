@@ -65,9 +65,9 @@ def as_learned(learner: Learner) -> Predictor:
     return lambda images: np.stack([learner.predict_one(image).probs for image in images])
 
 
-def load_learner(folder: Path, clip: Clip | None = None) -> Learner:
+def load_learner(folder: Path) -> Learner:
     """A saved learner: where `Learner.save` put it, or in the folder of a run."""
-    return Learner.load(folder if exists(folder) else folder / STATE, clip)
+    return Learner.load(folder if exists(folder) else folder / STATE)
 
 
 def predict_all(
