@@ -144,7 +144,7 @@ def _dataset(stream: StreamSpec, model: ModelSpec, device: str | None) -> Datase
     return attack_dataset(dataset, _clip(model, device), stream.attack, DEFAULT_TEMPLATE)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=64)
 def _zero_shot_ms(stream: StreamSpec, model: ModelSpec, device: str | None) -> float:
     """Median time of a zero-shot pass over the first images, in this process: what every method pays."""
     dataset = _dataset(stream, model, device)
