@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
@@ -217,3 +218,9 @@ def test_an_answer_is_replaced_by_the_one_that_corrects_it(
     assert [event["event"] for event in events] == ["predicted", "answered", "undone", "answered"]
     assert events[1]["t"] == events[2]["t"] == events[3]["t"]
     assert events[3]["label"] == "bee"
+    with (tmp_path / "run" / PREDICTIONS).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] for row in rows] == ["bee", *["ant"] * 5]
+    assert [row["correct"] == "1" for row in rows] == right
+    with closing(Record(tmp_path / "run")) as again:  # and the checkpoint agrees
+        assert again.position == 6

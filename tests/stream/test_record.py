@@ -231,6 +231,35 @@ def test_what_a_second_opening_finds(
         assert list(read_events(tmp_path)) == []
 
 
+@pytest.mark.parametrize("stopped", ["before the checkpoint", "after it", "not at all"])
+def test_an_amended_row_and_its_checkpoint_come_together(
+    tmp_path: Path, tiny: Clip, monkeypatch: pytest.MonkeyPatch, stopped: str
+) -> None:
+    learner, tally = Learner(tiny, CLASSES, "zero_shot"), Tally(position=2)
+    record = Record(tmp_path)
+    record.row(0, "a\rb.png", prediction(), predicted="bee", label="cat", correct=False, top5=True)
+    record.row(1, "c.png", prediction(), predicted="bee")
+    record.checkpoint(learner, tally)
+    before = (tmp_path / PREDICTIONS).read_bytes()
+    record.amend(0, "a\rb.png", prediction(), predicted="bee", label="bee", correct=True, top5=True)
+    kill = {"before the checkpoint": "taps.learner.Learner.save", "after it": "taps.stream.record.os.replace"}
+    if stopped in kill:
+        with monkeypatch.context() as patch, pytest.raises(InterruptedError):
+            patch.setattr(kill[stopped], lambda *_: (_ for _ in ()).throw(InterruptedError()))
+            record.checkpoint(learner, tally)
+    else:
+        record.checkpoint(learner, tally)
+        record.row(2, "d.png", prediction(), predicted="bee")
+        record.close()
+    with closing(Record(tmp_path)) as again:
+        assert again.position == 2
+    after = (tmp_path / PREDICTIONS).read_bytes()
+    assert (after == before) == (stopped == "before the checkpoint")
+    if after != before:
+        assert after == before.replace(b'"bee","cat","0"', b'"bee","bee","1"')
+    assert {path.name for path in tmp_path.iterdir()} == {PREDICTIONS, EVENTS, "state"}
+
+
 def test_files_are_on_the_disk_when_a_checkpoint_speaks_of_them(
     tmp_path: Path, tiny: Clip, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,6 +44,43 @@ class Streamed:
     label: int | None = None
     answer: int | None = None
     correct: bool | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an image counts as, by what is known of it.
+
+    Attributes:
+        final: Index of the class it is taken for: predicted, or answered where experts are asked first.
+        label: Index of its class, where the data set or an answer says; `OUTSIDE` for none; else None.
+        hit: Whether the label is among the likeliest classes; None where it is not known.
+    """
+
+    final: int
+    label: int | None
+    hit: bool | None
+
+    @property
+    def correct(self) -> bool | None:
+        """Whether it was right; None where the class is not known."""
+        return None if self.hit is None else self.final == self.label
+
+    def count(self, tally: Tally, sign: int = 1) -> None:
+        """Add it to the counts, or take it out of them."""
+        tally.known += sign * (self.hit is not None)
+        tally.correct += sign * bool(self.correct)
+        tally.hits += sign * bool(self.hit)
+
+    def cells(self, classes: Sequence[str]) -> dict[str, Any]:
+        """What the row of the image says of it."""
+        label = "" if self.label in (None, OUTSIDE) else classes[self.label]
+        return {
+            "predicted": classes[self.final],
+            "label": label,
+            "correct": self.correct,
+            "top5": self.hit,
+            "truth": self.label,
+        }
 
 
 @dataclass
@@ -137,7 +174,7 @@ class Session:
         return None if answer is None else self.learn(prediction.id, answer)
 
     def correct(self, query: Query, answer: Reply) -> None:
-        """Put another answer in the place of that to the last question; the image's row stays as it is."""
+        """Put another answer in the place of that to the last question, in the counts and in the row too."""
         prediction, t = query.prediction, self.last_asked
         held = self.learner.answered
         try:
@@ -150,13 +187,20 @@ class Session:
         self.tally.answered -= held - self.learner.answered
         self.record.event("undone", id=query.id, t=t, answer=old)
         new = self.learn(query.id, answer)
-        if self.stream.label(t) is None:
-            for label, sign in ((old, -1), (new, 1)):
-                if label is not None:
-                    first = self.learner.order == "ask_first" or label == prediction.index
-                    self.tally.known += sign
-                    self.tally.correct += sign * first
-                    self.tally.hits += sign * (first or label in most_likely(prediction))
+        self.verdict(t, prediction, old).count(self.tally, -1)
+        verdict = self.verdict(t, prediction, new)
+        verdict.count(self.tally)
+        cells = verdict.cells(self.learner.classes)
+        self.record.amend(t, query.source, prediction, **cells, phase=self.stream.phase(t))
+
+    def verdict(self, t: int, prediction: Prediction, answer: int | None) -> Verdict:
+        """What an image counts as, with the answer that was given at once, if one was."""
+        label = self.stream.label(t)
+        label = answer if label is None else label
+        # Where experts are asked first, their answer is the prediction.
+        final = answer if answer is not None and self.learner.order == "ask_first" else prediction.index
+        known = label is not None and label != OUTSIDE
+        return Verdict(final, label, label in (final, *most_likely(prediction)) if known else None)
 
     def take_late_answers(self) -> int:
         """Learn from answers to earlier questions that have arrived meanwhile; how many."""
@@ -246,28 +290,10 @@ def _one_image(session: Session, t: int, decode: Callable[[], PixelArray]) -> St
         record.event("broken", t=t, path=path, error=str(error))
         return Streamed(t, path)
     answer = session.ask(t, prediction) if prediction.ask else None
-    label = stream.label(t)
-    label = answer if label is None else label
-    # Where experts are asked first, their answer is the prediction.
-    final = answer if answer is not None and learner.order == "ask_first" else prediction.index
-    correct = hit = None
-    if label is not None and label != OUTSIDE:
-        correct, hit = final == label, label in (final, *most_likely(prediction))
-        tally.known += 1
-        tally.correct += correct
-        tally.hits += hit
-    record.row(
-        t,
-        path,
-        prediction,
-        predicted=learner.classes[final],
-        label="" if label is None or label == OUTSIDE else learner.classes[label],
-        correct=correct,
-        top5=hit,
-        truth=label,
-        phase=stream.phase(t),
-    )
-    return Streamed(t, path, pixels, prediction, label, answer, correct)
+    verdict = session.verdict(t, prediction, answer)
+    verdict.count(tally)
+    record.row(t, path, prediction, **verdict.cells(learner.classes), phase=stream.phase(t))
+    return Streamed(t, path, pixels, prediction, verdict.label, answer, verdict.correct)
 
 
 def most_likely(prediction: Prediction) -> list[int]:

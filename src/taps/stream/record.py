@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 from taps import checkpoint
 from taps.checkpoint import Saved
 from taps.clip import Clip
-from taps.errors import StateError
+from taps.errors import DamagedError, StateError
 from taps.files import AppendFile, check_mark
 from taps.learner import Learner
 from taps.stream.peak import first_image_done, run_memory_mb
@@ -23,6 +25,7 @@ from taps.stream.tally import Tally
 from taps.types import OUTSIDE, Prediction
 
 PREDICTIONS, EVENTS, STATE, SPEC = "predictions.csv", "events.jsonl", "state", "run.json"
+ANEW = PREDICTIONS + ".new"  # the same with rows that were changed, until a checkpoint knows of it
 COLUMNS = (
     "t",
     "path",
@@ -73,7 +76,9 @@ class Record:
 
     def __init__(self, folder: Path, pace: Pace = Pace()) -> None:
         self.folder, self.pace = folder, pace
+        self.amended: dict[str, Sequence[Any]] = {}  # rows to be changed, by the image's place
         self._found = self._read_checkpoint()
+        (folder / ANEW).unlink(missing_ok=True)  # stopped before a checkpoint knew of it
         self.saved = None if self._found is None else self._found.extra
         marks = self.saved or {}
         self.predictions = AppendFile(folder / PREDICTIONS, marks.get(PREDICTIONS))
@@ -94,6 +99,9 @@ class Record:
             raise StateError(f"{why}; remove {self.folder} to do this run again.") from error
 
     def _check(self, saved: dict[str, Any]) -> None:
+        with suppress(DamagedError, OSError):  # stopped before what was written anew had its name
+            check_mark(self.folder / ANEW, saved[PREDICTIONS])
+            os.replace(self.folder / ANEW, self.folder / PREDICTIONS)
         for name in (PREDICTIONS, EVENTS):
             check_mark(self.folder / name, saved[name])
 
@@ -138,53 +146,13 @@ class Record:
             **({"question": prediction.question} if prediction.ask else {}),
         )
 
-    def row(
-        self,
-        t: int,
-        path: str,
-        prediction: Prediction,
-        *,
-        predicted: str,
-        label: str = "",
-        correct: bool | None = None,
-        top5: bool | None = None,
-        truth: int | None = None,
-        phase: int = 0,
-    ) -> None:
-        """Append a prediction to the CSV; cells that nobody knows stay empty.
+    def row(self, t: int, path: str, prediction: Prediction, **verdict: Any) -> None:
+        """Append a prediction to the CSV; the arguments are those of `row_of`."""
+        self.predictions.write(_line(row_of(t, path, prediction, **verdict)))
 
-        Args:
-            t: Place in the stream.
-            path: Of the image.
-            prediction: What was predicted.
-            predicted: The class it counts as, by name.
-            label: The image's class by name.
-            correct: Whether that is the predicted one.
-            top5: Whether it is among the five likeliest.
-            truth: The image's class by index, or `OUTSIDE`.
-            phase: Changes of the stream so far.
-        """
-        probs = prediction.probs
-        values = (
-            t,
-            path,
-            predicted,
-            label,
-            "" if correct is None else int(correct),
-            f"{prediction.probs[prediction.index]:.6g}",
-            f"{prediction.entropy:.6g}",
-            f"{prediction.score:.6g}",
-            f"{prediction.threshold:.6g}",
-            int(prediction.ask),
-            f"{prediction.seconds:.6f}",
-            "" if top5 is None else int(top5),
-            "" if truth is None or truth == OUTSIDE else f"{probs[truth]:.6g}",
-            f"{probs @ probs:.6g}",
-            f"{prediction.reject:.6g}",
-            int(truth == OUTSIDE),
-            phase,
-        )
-        self.predictions.write(_line(values))
+    def amend(self, t: int, path: str, prediction: Prediction, **verdict: Any) -> None:
+        """Put another row in the place of one that is written; the file is changed at the next checkpoint."""
+        self.amended[str(t)] = row_of(t, path, prediction, **verdict)
 
     def checkpoint_if_due(self, learner: Learner, tally: Tally) -> None:
         """Save when enough images and enough time have passed since the last time."""
@@ -203,9 +171,12 @@ class Record:
         tally.peak_mem_mb = max(tally.peak_mem_mb, run_memory_mb(learner.clip.device))
         for file in (self.predictions, self.events):  # no file is shorter than the checkpoint says
             file.flush(sync=True)
+        if self.amended:
+            self._write_anew()
         saved = {"tally": asdict(tally), **self.marks}
         learner.save(self.folder / STATE, saved)
         self.saved = saved
+        self._take_the_place()
         self.last_time = time.perf_counter()
         self.cost = self.last_time - began
 
@@ -214,13 +185,82 @@ class Record:
             first_image_done(learner.clip.device)
         self._counts_memory = True
 
+    def _write_anew(self) -> None:
+        """Write the amended predictions beside the old ones, which stay until a checkpoint knows of them."""
+        self.predictions.flush()
+        text = self.predictions.path.read_bytes().decode("utf-8", "surrogateescape")
+        self.predictions.close()
+        self.predictions = AppendFile(self.folder / ANEW)
+        for row in csv.reader(io.StringIO(text, newline="")):
+            self.predictions.write(_line(self.amended.get(row[0], row)))
+        self.predictions.flush(sync=True)
+        self.amended.clear()
+
+    def _take_the_place(self) -> None:
+        """Give predictions that were written anew the name of the old ones."""
+        if self.predictions.path.name == ANEW:
+            mark = self.predictions.mark
+            self.predictions.close()
+            os.replace(self.folder / ANEW, self.folder / PREDICTIONS)
+            self.predictions = AppendFile(self.folder / PREDICTIONS, mark)
+
     def forget(self) -> None:
         """Remove the checkpoints of a run that is over."""
         shutil.rmtree(self.folder / STATE, ignore_errors=True)
 
     def close(self) -> None:
+        if self.amended:  # a run without checkpoints
+            self._write_anew()
+            self._take_the_place()
         self.predictions.close()
         self.events.close()
+
+
+def row_of(
+    t: int,
+    path: str,
+    prediction: Prediction,
+    *,
+    predicted: str,
+    label: str = "",
+    correct: bool | None = None,
+    top5: bool | None = None,
+    truth: int | None = None,
+    phase: int = 0,
+) -> tuple[Any, ...]:
+    """The cells of an image's row in the CSV; those that nobody knows stay empty.
+
+    Args:
+        t: Place in the stream.
+        path: Of the image.
+        prediction: What was predicted.
+        predicted: The class it counts as, by name.
+        label: The image's class by name.
+        correct: Whether that is the predicted one.
+        top5: Whether it is among the five likeliest.
+        truth: The image's class by index, or `OUTSIDE`.
+        phase: Changes of the stream so far.
+    """
+    probs = prediction.probs
+    return (
+        t,
+        path,
+        predicted,
+        label,
+        "" if correct is None else int(correct),
+        f"{probs[prediction.index]:.6g}",
+        f"{prediction.entropy:.6g}",
+        f"{prediction.score:.6g}",
+        f"{prediction.threshold:.6g}",
+        int(prediction.ask),
+        f"{prediction.seconds:.6f}",
+        "" if top5 is None else int(top5),
+        "" if truth is None or truth == OUTSIDE else f"{probs[truth]:.6g}",
+        f"{probs @ probs:.6g}",
+        f"{prediction.reject:.6g}",
+        int(truth == OUTSIDE),
+        phase,
+    )
 
 
 def read_events(folder: Path) -> Iterator[dict[str, Any]]:
