@@ -6,10 +6,12 @@ import base64
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
+from taps.cli import main
 from taps.serve.errors import ForbiddenError, UnusableError
 from taps.serve.labelstudio import LabelStudio, read_config
 from taps.serve.limits import Limits
@@ -27,9 +29,14 @@ SETUP = {
     "access_token": "secret", "extra_params": None,
 }  # fmt: skip
 
+SETUP_PROJECT = {"id": 3, "label_config": CONFIG}
+
 
 class Files(BaseHTTPRequestHandler):
-    """/data/upload/3/N.png is picture N, for those who have the token; /away leads elsewhere."""
+    """/data/upload/3/N.png is picture N, for those who have the token, /open/N.png for all.
+
+    /away leads elsewhere.
+    """
 
     seen: list[str | None]
 
@@ -40,7 +47,7 @@ class Files(BaseHTTPRequestHandler):
             self.send_header("Location", "http://127.0.0.1:9/")
             self.end_headers()
             return
-        fine = self.headers["Authorization"] == "Token secret"
+        fine = self.path.startswith("/open/") or self.headers["Authorization"] == "Token secret"
         self.send_response(200 if fine else 401)
         self.end_headers()
         if fine:
@@ -80,11 +87,13 @@ def predict(http: TestClient, *tasks: dict[str, object]) -> list[dict]:
     return answer.json()["results"]
 
 
-def annotated(id: int, label: str, action: str = "ANNOTATION_CREATED") -> dict[str, object]:
+def annotated(
+    id: int, label: str, action: str = "ANNOTATION_CREATED", number: int = 9, skipped: bool = False
+) -> dict[str, object]:
     value = {"from_name": "kind", "to_name": "image", "type": "choices", "value": {"choices": [label]}}
     return {
-        "action": action, "project": {"id": 3, "label_config": CONFIG}, "task": task(id),
-        "annotation": {"id": 9, "result": [value]},
+        "action": action, "project": SETUP_PROJECT, "task": task(id),
+        "annotation": {"id": number, "result": [value], "was_cancelled": skipped},
     }  # fmt: skip
 
 
@@ -110,6 +119,24 @@ def test_a_project_is_predicted_and_teaches(http: TestClient, service: Service) 
     assert http.post(f"{L}/webhook", json={"action": "PROJECT_UPDATED"}).json() == {"status": "ignored"}
 
 
+def test_a_deleted_annotation_is_forgotten(http: TestClient, service: Service) -> None:
+    def send(body: dict[str, object]) -> str | None:
+        assert http.post(f"{L}/webhook", json=body).json() == {"status": "taken"}
+        return http.get("/v1/streams/label-studio-3/predictions/0").json()["answer"]
+
+    deleted = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 9}], "project": SETUP_PROJECT}
+    _, before = predict(http, task(1), task(2))
+    assert send(annotated(1, "ship")) == "ship"
+    assert predict(http, task(2)) != [before]
+    assert send(deleted) is None
+    assert predict(http, task(2)) == [before]
+    assert service.owner("label-studio-3").live.keeper.learner().answered == 0
+    send(annotated(1, "ship"))
+    assert send(annotated(1, "cat", number=10)) == "cat"
+    assert send(deleted) == "cat"  # another annotation has taken its place
+    assert send(annotated(1, "cat", "ANNOTATION_UPDATED", number=10, skipped=True)) is None
+
+
 def test_images_come_from_there_and_nowhere_else(http: TestClient, studio: LabelStudio) -> None:
     http.post(f"{L}/setup", json=SETUP)
     for address in ("http://127.0.0.1:9/x.png", "file:///etc/passwd", "//elsewhere/1.png", "/away"):
@@ -117,9 +144,34 @@ def test_images_come_from_there_and_nowhere_else(http: TestClient, studio: Label
     with pytest.raises(ForbiddenError, match="alone"):
         studio.fetch("http://169.254.169.254/latest", Limits())
     other = LabelStudio("http://127.0.0.1:9", "secret", hosts=(studio.url.removeprefix("http://"),))
+    assert other.fetch(f"{studio.url}/open/1.png", Limits()) == png(1)
     with pytest.raises(UnusableError, match="status 401"):  # allowed, and not given the token
         other.fetch(f"{studio.url}/1.png", Limits())
-    assert Files.seen[-1] is None
+    assert Files.seen[-2:] == [None, None]
+    with pytest.raises(ForbiddenError, match=r"not from '127\.0\.0\.1:8'; --image-hosts"):
+        other.fetch("http://127.0.0.1:8/1.png", Limits())
+
+
+@pytest.mark.parametrize("hosts", ["a.example.org, 10.0.0.5:9000", "https://a.example.org"])
+def test_the_command_names_other_hosts(hosts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[LabelStudio] = []
+
+    class Server:
+        def __init__(self, *_: object, studio: LabelStudio, **__: object) -> None:
+            made.append(studio)
+
+        def run(self) -> None:
+            pass
+
+    monkeypatch.setattr("taps.serve.run.make_server", Server)
+    monkeypatch.setattr("taps.serve.logs.set_up", lambda: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    words = ["serve", "--model", "tiny", "--store", str(tmp_path), "--label-studio", "http://localhost:8080"]
+    monkeypatch.setattr("sys.argv", ["taps", *words, "--image-hosts", hosts])
+    with pytest.raises(SystemExit) as ended:
+        main.run()
+    assert bool(ended.value.code) == ("/" in hosts)
+    assert [each.hosts for each in made] == ([] if "/" in hosts else [("a.example.org", "10.0.0.5:9000")])
 
 
 def test_tokens_count_here_too(http: TestClient) -> None:

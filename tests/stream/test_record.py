@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -242,11 +243,12 @@ def test_an_amended_row_and_its_checkpoint_come_together(
     record.checkpoint(learner, tally)
     before = (tmp_path / PREDICTIONS).read_bytes()
     record.amend(0, "a\rb.png", prediction(), predicted="bee", label="bee", correct=True, top5=True)
-    kill = {"before the checkpoint": "taps.learner.Learner.save", "after it": "taps.stream.record.os.replace"}
+    kill = {"before the checkpoint": "Learner.save", "after it": "Record._take_the_place"}
     if stopped in kill:
-        with monkeypatch.context() as patch, pytest.raises(InterruptedError):
-            patch.setattr(kill[stopped], lambda *_: (_ for _ in ()).throw(InterruptedError()))
-            record.checkpoint(learner, tally)
+        with monkeypatch.context() as patch:
+            patch.setattr(f"taps.stream.record.{kill[stopped]}", Mock(side_effect=InterruptedError))
+            with pytest.raises(InterruptedError):
+                record.checkpoint(learner, tally)
     else:
         record.checkpoint(learner, tally)
         record.row(2, "d.png", prediction(), predicted="bee")

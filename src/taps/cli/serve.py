@@ -42,6 +42,9 @@ def serve(
     label_studio_token: Annotated[
         str, typer.Option(envvar="LABEL_STUDIO_API_KEY", help="Its access token, to fetch images.")
     ] = "",
+    image_hosts: Annotated[
+        str, typer.Option(metavar="HOSTS", help="Other hosts its images may come from, separated by commas.")
+    ] = "",
     workers: Annotated[int, typer.Option(help="One, always: a learner has one owner.")] = 1,
 ) -> None:
     """Serve predictions over HTTP; uncertain images wait for an expert, the model learns from the answers.
@@ -54,6 +57,13 @@ def serve(
         raise SettingsError(
             "--workers must be 1: a stream's learner lives in one process, and two would learn apart. "
             "One process serves many streams; for more, start another service with its own --store."
+        )
+    from taps.cli.options import parse_list
+
+    hosts = parse_list(image_hosts)
+    if any("/" in host for host in hosts):
+        raise SettingsError(
+            f"--image-hosts {image_hosts!r} names hosts, such as images.example.org or nas:9000."
         )
     from taps.serve import logs
     from taps.serve.limits import Limits
@@ -70,7 +80,7 @@ def serve(
     from taps.serve.service import Service
 
     clip = load_clip(model, pretrained=pretrained, device=device)
-    studio = LabelStudio(label_studio, label_studio_token) if label_studio else None
+    studio = LabelStudio(label_studio, label_studio_token, hosts) if label_studio else None
     # Uvicorn stops by itself at SIGTERM and then sends it once more: by then there are learners to save.
     signal.signal(signal.SIGTERM, lambda *_: None)
     with Service(opened, clip, queue=queue) as service:

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 from taps.serve.errors import ConflictError, ForbiddenError, UnusableError
 from taps.serve.limits import Limits, check_image
 from taps.serve.live import Live, Outcome
-from taps.serve.records import Row
+from taps.serve.records import LABELLED, Row
 from taps.serve.service import Beginning, Service
 
 log = logging.getLogger("taps.serve")
@@ -56,7 +56,10 @@ class LabelStudio:
         home, there = urlsplit(self.url), urlsplit(target)
         at_home = (home.scheme, home.netloc) == (there.scheme, there.netloc)
         if not at_home and not (there.scheme in ("http", "https") and there.netloc in self.hosts):
-            raise ForbiddenError(f"Images are taken from {home.netloc} alone, not from {there.netloc!r}.")
+            allowed = ", ".join((home.netloc, *self.hosts))
+            raise ForbiddenError(
+                f"Images come from {allowed} alone, not from {there.netloc!r}; --image-hosts allows others."
+            )
         headers = {"Authorization": f"Token {self.token}"} if at_home and self.token else {}
         data = bytearray()
         with httpx.stream("GET", target, headers=headers, timeout=30) as response:
@@ -93,24 +96,33 @@ class LabelStudio:
         result = {"from_name": config.control, "to_name": config.object, "type": "choices", "value": value}
         return {"result": [result], "score": probability, "model_version": name}
 
-    def learn(self, service: Service, name: str, task: dict[str, Any], label: str, limits: Limits) -> Row:
-        """Teach the learner what an annotation says."""
+    def learn(
+        self, service: Service, name: str, task: dict[str, Any], annotation: dict[str, Any], limits: Limits
+    ) -> Row | None:
+        """Teach the learner what an annotation says; one that no longer names a class is forgotten."""
+        label = label_of(annotation, self.configs[name].control)
+        if label is None:
+            return self.forget(service, name, annotation.get("id"))
         data = self.fetch(str(task["data"][self.configs[name].value]), limits)
+        act = partial(Live.label, label=label, who=who(annotation.get("id")), unasked=True)
         row = self._see(service, name, task, data).row
         try:
-            return self._label(service, name, row.id, label)
+            return service.send(name, partial(act, id=row.id)).result().row
         except ConflictError:  # seen too long ago to be held: it is looked at anew
             row = self._see(service, name, task, data, more=f":{uuid.uuid4().hex[:8]}").row
-            return self._label(service, name, row.id, label)
+            return service.send(name, partial(act, id=row.id)).result().row
+
+    def forget(self, service: Service, name: str, annotation: object) -> Row | None:
+        """Take back what an annotation taught, unless another one has taken its place."""
+        for row in service.store.predictions(service.stream(name).id, states=LABELLED):
+            if row.ended_by == who(annotation):
+                return service.send(name, partial(Live.undo, id=row.id, who=WHO)).result().row
+        return None
 
     def _see(self, service: Service, name: str, task: dict[str, Any], data: bytes, more: str = "") -> Outcome:
         called = f"task {task['id']}"
         act = partial(Live.predict, data=data, name=called, who=WHO, key=f"{WHO}:{task['id']}{more}")
         return service.send(name, act).result()
-
-    def _label(self, service: Service, name: str, id: int, label: str) -> Row:
-        act = partial(Live.label, id=id, label=label, who=WHO, unasked=True)
-        return service.send(name, act).result().row
 
 
 def stream_of(project: object) -> str:
@@ -123,6 +135,11 @@ def stream_of(project: object) -> str:
     if not re.fullmatch(r"[0-9]{1,12}", number):
         raise UnusableError(f"{project!r} is not the number of a project.")
     return f"label-studio-{number}"
+
+
+def who(annotation: object) -> str:
+    """Who gave an answer: one annotation, by its number."""
+    return f"{WHO} annotation {annotation}"
 
 
 def read_config(text: str) -> Config:
@@ -143,8 +160,8 @@ def read_config(text: str) -> Config:
 
 
 def label_of(annotation: dict[str, Any], control: str) -> str | None:
-    """The class an annotation names."""
-    for result in annotation.get("result") or []:
+    """The class an annotation names; none where the task was skipped."""
+    for result in [] if annotation.get("was_cancelled") else annotation.get("result") or []:
         if result.get("from_name") == control and (choices := result.get("value", {}).get("choices")):
             return str(choices[0])
     return None

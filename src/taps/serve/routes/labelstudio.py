@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, BackgroundTasks, Body, Depends, Request
@@ -11,12 +13,12 @@ from fastapi.concurrency import run_in_threadpool
 
 from taps.errors import TapsError
 from taps.serve.errors import ForbiddenError, NotFoundError, SignInError
-from taps.serve.labelstudio import LabelStudio, label_of, stream_of
+from taps.serve.labelstudio import LabelStudio, stream_of
 from taps.serve.state import State, state_of
 
 log = logging.getLogger("taps.serve")
 
-TEACHING = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED")
+TEACHING, DELETED = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED"), "ANNOTATIONS_DELETED"
 
 
 async def allowed(request: Request) -> None:
@@ -73,19 +75,24 @@ async def predict(body: Sent, request: Request) -> dict[str, Any]:
 
 @router.post("/webhook", status_code=202)
 async def webhook(body: Sent, request: Request, after: BackgroundTasks) -> dict[str, str]:
-    """An annotation: answered at once, learnt afterwards."""
+    """An annotation that was made, changed or deleted: answered at once, learnt or forgotten afterwards."""
     state, studio = _studio(request)
-    if body.get("action") not in TEACHING:
+    action, project = body.get("action"), body.get("project") or {}
+    if action not in (*TEACHING, DELETED):
         return {"status": "ignored"}
-    project = body.get("project") or {}
     name = stream_of(project.get("id"))
     if name not in studio.configs:
         config = str(project.get("label_config"))
         await run_in_threadpool(studio.stream, state.service, str(project.get("id")), config)
-    label = label_of(body.get("annotation") or {}, studio.configs[name].control)
-    if label is None:
-        return {"status": "ignored"}
-    after.add_task(_learn, state, studio, name, body.get("task") or {}, label)
+    if action == DELETED:
+        for each in body.get("annotations") or []:
+            after.add_task(
+                _try, name, "forgotten", each, partial(studio.forget, state.service, name, each.get("id"))
+            )
+        return {"status": "taken"}
+    task, annotation = body.get("task") or {}, body.get("annotation") or {}
+    learn = partial(studio.learn, state.service, name, task, annotation, state.limits)
+    after.add_task(_try, name, "learnt", annotation, learn)
     return {"status": "taken"}
 
 
@@ -97,11 +104,12 @@ def _one(state: State, studio: LabelStudio, name: str, task: dict[str, Any]) -> 
         return {"result": [], "score": 0.0}
 
 
-def _learn(state: State, studio: LabelStudio, name: str, task: dict[str, Any], label: str) -> None:
+def _try(name: str, word: str, annotation: dict[str, Any], act: Callable[[], object]) -> None:
     try:
-        studio.learn(state.service, name, task, label, state.limits)
+        act()
     except (TapsError, OSError, KeyError) as error:
-        log.error(f"The annotation of task {task.get('id')} was not learnt: {error}", extra={"stream": name})
+        number = annotation.get("id")
+        log.error(f"Annotation {number} was not {word}: {error}", extra={"stream": name})
 
 
 def _studio(request: Request) -> tuple[State, LabelStudio]:
