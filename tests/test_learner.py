@@ -15,6 +15,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import taps
 import taps.adapt.ledger
 from taps import Learner, load_clip
 from taps.clip import Clip
@@ -624,3 +625,12 @@ def test_a_rate_that_was_missed_by_more_than_half_is_spoken_of(
     paced.predict_one(picture(0))
     assert any(said in note and "not 5.0%" in note for note in learner.summary()["notes"])
     assert not any("asked about" in note for note in paced.summary()["notes"])
+
+
+def test_tab_completion_offers_what_a_person_calls(tiny: Clip) -> None:
+    offered = dir(Learner(tiny, CLASSES, "taps", views=2))
+    assert {"predict_one", "learn_one", "undo", "skip", "add_class", "save", "classes", "asked"} <= set(
+        offered
+    )
+    assert not [name for name in offered if name.startswith("_") or name in ("ledger", "from_saved")]
+    assert set(dir(taps)) == {*taps.__all__, "__version__"}

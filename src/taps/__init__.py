@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from taps.serve.client import Client
 
 __all__ = ["Client", "Learner", "compare", "list_methods", "load_clip", "settings"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Imported when first used, so that commands which need no torch do not wait for it.
 HOMES = {

@@ -29,6 +29,7 @@ from taps.prompts.classifier import check_classes, readable
 from taps.types import Answer, FloatArray, Prediction
 
 ENOUGH = 100  # images before it is said that the rate is missed
+PARTS = ("from_saved", "ledger", "method", "policy")  # not offered by tab completion
 POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget")
 
 
@@ -97,6 +98,10 @@ class Learner:
         return (
             f"<Learner {self.method_name} on {self.clip.config.name}, {len(self.classes)} classes: {counts}>"
         )
+
+    def __dir__(self) -> list[str]:
+        """What a person calls or reads, for tab completion; its parts are left out."""
+        return [name for name in super().__dir__() if not name.startswith("_") and name not in PARTS]
 
     @property
     def order(self) -> str:

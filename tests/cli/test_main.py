@@ -1,11 +1,15 @@
 """The command itself."""
 
+import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
+
+import taps
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"]])
@@ -13,6 +17,11 @@ def test_module_and_version(arguments):
     out = subprocess.run(
         [sys.executable, "-m", "taps", *arguments], capture_output=True, text=True, check=True
     ).stdout
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert (f"taps {project['version']}" in out) == (arguments == ["--version"])
+    assert (f"taps {taps.__version__}" in out) == (arguments == ["--version"])
     assert ("demo" in out) == (arguments == ["--help"])
+
+
+def test_one_version_everywhere():
+    cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1]
+    newest = re.search(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1]
+    assert cited == newest == taps.__version__

@@ -11,10 +11,15 @@ from taps.clip.hub import pretrained
 PAGE = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
 
 
-def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+def test_the_examples_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
     exec(compile(code, "models.md", "exec"), {})
-    assert "torch.Size([2, 512])" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "torch.Size([2, 512])" in said
+    assert "torch.Size([1, 64])" in said
 
 
 def test_every_architecture_is_in_the_table() -> None:

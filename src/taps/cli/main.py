@@ -10,6 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+import taps
 from taps.errors import TapsError
 from taps.stream.threads import sleep_while_waiting
 
@@ -83,9 +84,7 @@ app = typer.Typer(
 
 def show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        print(f"taps {version('taps-vlm')}")
+        print(f"taps {taps.__version__}")
         raise typer.Exit
 
 

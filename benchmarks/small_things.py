@@ -1,0 +1,126 @@
+"""What a person waits for at the command line, and how much a busy machine matters.
+
+    python benchmarks/small_things.py --repeats 7 --json docs/results/speed/small-things.json
+
+Each time is of a process of its own, from start to end, on the cores this one may use; medians of seconds.
+The first prediction is `taps predict` on a folder of one photo, and `Learner.predict_one` in a fresh Python.
+Busy means one process for each core that computes without a pause; a stream of images then runs with the
+threads the command chooses and with a single one, in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from PIL import Image
+
+from taps.data import demo_dataset
+
+TAPS = [sys.executable, "-m", "taps"]
+CLASSES = "cat,dog,horse,bird,fish,cup,chair,lamp,pizza,car"
+FIRST = (
+    "import taps; clip = taps.load_clip('pocket'); "
+    f"learner = taps.Learner(clip, {CLASSES.split(',')!r}, method='view_ensemble+'); "
+    "learner.predict_one('photo/0.png')"
+)
+IMAGES = 30
+AIMS = {"taps --help": 0.3, "taps predict, one image": 4.0, "Learner.predict_one, the first": 4.0}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--json", type=Path, help="write the figures here, too")
+    options = parser.parse_args()
+    cores = len(os.sched_getaffinity(0))
+    found: dict[str, object] = {"cores": cores, "repeats": options.repeats}
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        write_images(folder)
+        predict = [*TAPS, "predict", "photo", "--classes", CLASSES, "--out", "first.csv"]
+        for name, command in (
+            ("taps --help", [*TAPS, "--help"]),
+            ("a wrong option", [*TAPS, "run", "photo", "--no-such"]),
+            ("taps predict, one image", predict),
+            ("Learner.predict_one, the first", [sys.executable, "-c", FIRST]),
+        ):
+            times = [seconds(command, folder) for _ in range(options.repeats)]
+            found[name] = times
+            aim = f"  (aim {AIMS[name]:.1f})" if name in AIMS else ""
+            print(f"{name:<34} {statistics.median(times):6.2f} s{aim}", flush=True)
+        for busy in (False, True):
+            found["busy" if busy else "quiet"] = streams(folder, options.repeats, cores if busy else 0)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def write_images(folder: Path) -> None:
+    """A folder of one photo, and one of some."""
+    data = demo_dataset()
+    for name, count in (("photo", 1), ("photos", IMAGES)):
+        (folder / name).mkdir()
+        for index in range(count):
+            Image.fromarray(data.image(index)).save(folder / name / f"{index}.png")
+
+
+def seconds(command: list[str], folder: Path, **settings: str) -> float:
+    """How long a command takes in a process of its own; a wrong option is the only one that may fail."""
+    began = time.perf_counter()
+    done = subprocess.run(command, cwd=folder, env=os.environ | settings, capture_output=True, check=False)
+    took = time.perf_counter() - began
+    if done.returncode and "--no-such" not in command:
+        sys.exit(done.stderr.decode())
+    return took
+
+
+def streams(folder: Path, repeats: int, burners: int) -> dict[str, list[float]]:
+    """A stream with the threads the command chooses and with one, in turn, beside so many busy processes."""
+    times: dict[str, list[float]] = {"chosen": [], "one thread": []}
+    with burning(burners):
+        for turn in range(repeats):
+            for name, settings in (("chosen", {}), ("one thread", {"OMP_NUM_THREADS": "1"})):
+                command = [
+                    *TAPS,
+                    "run",
+                    "photos",
+                    "--classes",
+                    CLASSES,
+                    "--oracle",
+                    "none",
+                    "--set",
+                    "views=16",
+                ]
+                out = f"{burners}-{name}-{turn}".replace(" ", "-")
+                times[name].append(seconds([*command, "--out", out], folder, **settings))
+    chosen, one = (statistics.median(values) for values in times.values())
+    where = f"{IMAGES} images, {burners} busy processes"
+    print(f"{where:<34} {chosen:6.2f} s, {one:.2f} s with one thread: {chosen / one:.2f}", flush=True)
+    return times
+
+
+@contextmanager
+def burning(count: int) -> Iterator[None]:
+    """So many processes that compute without a pause."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+if __name__ == "__main__":
+    main()
