@@ -1,24 +1,20 @@
-"""Makes docs/figures/report.png: the page of the tutorial's run, as a browser shows it. Needs chromium.
+"""Makes docs/figures/report.webp: the page of the tutorial's run, as a browser shows it. Needs chromium.
 
-python recipes/report_picture.py runs/first
+python -m recipes.report_picture runs/first
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from recipes.pictures import save
+from tests.browser.site import browsing
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "figures" / "report.png"
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "figures" / "report.webp"
 
 if __name__ == "__main__":
-    page_file = Path(sys.argv[1]).resolve() / "report.html"
-    browser_path = shutil.which("chromium") or shutil.which("google-chrome")
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+    with browsing() as browser:
         page = browser.new_page(viewport={"width": 1000, "height": 760})
-        page.goto(page_file.as_uri())
-        page.screenshot(path=str(TARGET))
-        browser.close()
+        page.goto((Path(sys.argv[1]).resolve() / "report.html").as_uri())
+        save(page.screenshot(), TARGET)

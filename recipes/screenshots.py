@@ -1,6 +1,6 @@
 """Pictures of every state of the pages, made in a headless chromium with the bundled sample.
 
-    python recipes/screenshots.py --out docs/figures/page
+    python -m recipes.screenshots --out docs/figures/page
 
 Needs playwright (pip install playwright) and a chromium of the system.
 """
@@ -8,15 +8,14 @@ Needs playwright (pip install playwright) and a chromium of the system.
 from __future__ import annotations
 
 import argparse
-import io
-import shutil
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
+from recipes.pictures import save
+from tests.browser.site import browsing
 
 from taps import load_clip
 from taps.data import demo_dataset
@@ -26,13 +25,6 @@ from taps.serve.service import Beginning, Service
 from taps.serve.store import Store
 from taps.stream.stream import make_stream
 
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-sync",
-]
 DESK, PHONE = {"width": 1280, "height": 860}, {"width": 360, "height": 740}
 SETTINGS = {"rate": 0.3, "ask_by": "margin", "views": 4, "fraction": 0.5}
 IMAGES = 60
@@ -43,15 +35,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/figures/page"))
     parser.add_argument("--model", default="pocket")
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         service = stack.enter_context(Service(Store(folder), load_clip(options.model)))
-        driver = stack.enter_context(sync_playwright())
-        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-        shots = Shots(browser, service, options.out)
-        shots.all()
-        browser.close()
+        Shots(stack.enter_context(browsing()), service, options.out).all()
 
 
 def photo(t: int) -> str:
@@ -107,12 +94,9 @@ class Shots:
         return page
 
     def keep(self, page: Page, name: str, *, whole: bool = False) -> None:
-        """Save what is on the screen, in few colours: the pictures travel with the repository."""
+        """Save what is on the screen, when it has come to rest."""
         page.wait_for_timeout(1200)
-        shot = Image.open(io.BytesIO(page.screenshot(full_page=whole)))
-        small = shot.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
-        small.save(self.out / f"{name}.png", optimize=True)
-        print(f"{name}.png: {(self.out / f'{name}.png').stat().st_size / 1024:.0f} KB")
+        save(page.screenshot(full_page=whole), self.out / f"{name}.webp")
 
     def label(self, page: Page, count: int) -> None:
         """Answer as somebody would who knows: the right class by name."""
