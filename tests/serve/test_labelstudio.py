@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -47,11 +48,22 @@ class Files(BaseHTTPRequestHandler):
             self.send_header("Location", "http://127.0.0.1:9/")
             self.end_headers()
             return
-        fine = self.path.startswith("/open/") or self.headers["Authorization"] == "Token secret"
+        fine = self.path.startswith("/open/") or self.headers["Authorization"] in (
+            "Token secret",
+            "Bearer lent",
+        )
         self.send_response(200 if fine else 401)
         self.end_headers()
         if fine:
             self.wfile.write(png(int(self.path.rpartition("/")[2].removesuffix(".png"))))
+
+    def do_POST(self) -> None:
+        sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        fine = (self.path, sent) == ("/api/token/refresh", {"refresh": "a.long.one"})
+        self.send_response(200 if fine else 401)
+        self.end_headers()
+        self.wfile.write(b'{"access": "lent"}')
+        self.seen.append("exchanged")
 
     def log_message(self, *_: object) -> None:
         pass
@@ -150,6 +162,16 @@ def test_images_come_from_there_and_nowhere_else(http: TestClient, studio: Label
     assert Files.seen[-2:] == [None, None]
     with pytest.raises(ForbiddenError, match=r"not from '127\.0\.0\.1:8'; --image-hosts"):
         other.fetch("http://127.0.0.1:8/1.png", Limits())
+
+
+def test_a_personal_access_token_is_exchanged(studio: LabelStudio) -> None:
+    studio.token = "a.long.one"
+    for _ in range(2):
+        assert studio.fetch("/data/upload/3/1.png", Limits()) == png(1)
+    assert Files.seen == ["exchanged", "Bearer lent", "Bearer lent"]
+    studio.token, studio._lent = "an.old.one", ("", 0.0)
+    with pytest.raises(UnusableError, match="does not take the access token; give LABEL_STUDIO_API_KEY"):
+        studio.fetch("/data/upload/3/1.png", Limits())
 
 
 @pytest.mark.parametrize("hosts", ["a.example.org, 10.0.0.5:9000", "https://a.example.org"])

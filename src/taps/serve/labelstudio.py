@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 import uuid
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,6 +21,8 @@ from taps.serve.service import Beginning, Service
 log = logging.getLogger("taps.serve")
 
 WHO = "label-studio"
+LENT = 120.0  # seconds that a token is used which Label Studio lends for five minutes
+HINT = "; give LABEL_STUDIO_API_KEY an access token from its page Account & Settings."
 METHOD, SETTINGS = "zero_shot+", {"ask_by": "margin", "recent": 1000}
 
 
@@ -39,7 +42,7 @@ class LabelStudio:
 
     Attributes:
         url: Where it is.
-        token: Its access token; the one it sends with /setup unless given.
+        token: Its access token, personal or legacy; the one it sends with /setup unless given.
         hosts: Other hosts (with port) that images may come from; they get no token.
     """
 
@@ -47,6 +50,7 @@ class LabelStudio:
     token: str = ""
     hosts: tuple[str, ...] = ()
     configs: dict[str, Config] = field(default_factory=dict)
+    _lent: tuple[str, float] = ("", 0.0)
 
     def fetch(self, address: str, limits: Limits) -> bytes:
         """The image of a task. Redirects are not followed: they could lead anywhere."""
@@ -60,17 +64,36 @@ class LabelStudio:
             raise ForbiddenError(
                 f"Images come from {allowed} alone, not from {there.netloc!r}; --image-hosts allows others."
             )
-        headers = {"Authorization": f"Token {self.token}"} if at_home and self.token else {}
+        headers = {"Authorization": self._authorization()} if at_home and self.token else {}
         data = bytearray()
         with httpx.stream("GET", target, headers=headers, timeout=30) as response:
             if response.status_code != 200:
-                raise UnusableError(f"{there.path} could not be fetched: status {response.status_code}.")
+                raise UnusableError(
+                    f"{there.path} could not be fetched: status {response.status_code}"
+                    + (HINT if at_home and response.status_code in (401, 403) else ".")
+                )
             for part in response.iter_bytes():
                 data += part
                 if len(data) > limits.body:
                     raise UnusableError(f"{there.path} is over {limits.body:,} bytes.")
         check_image(bytes(data), limits)
         return bytes(data)
+
+    def _authorization(self) -> str:
+        """What goes with a request: a legacy token itself; what a personal one, a JWT, is exchanged for."""
+        if self.token.count(".") != 2:
+            return f"Token {self.token}"
+        token, until = self._lent
+        if time.monotonic() >= until:
+            import httpx
+
+            address = urljoin(self.url.rstrip("/") + "/", "api/token/refresh")
+            answer = httpx.post(address, json={"refresh": self.token}, timeout=30)
+            if answer.status_code != 200:
+                raise UnusableError(f"Label Studio does not take the access token{HINT}")
+            token = str(answer.json()["access"])
+            self._lent = token, time.monotonic() + LENT
+        return f"Bearer {token}"
 
     def stream(self, service: Service, project: str, config: str) -> str:
         """The stream of a project, begun where there is none; classes that were added there are added."""
