@@ -1,6 +1,8 @@
-"""Makes docs/figures/report.webp: the page of the tutorial's run, as a browser shows it. Needs chromium.
+"""Makes docs/figures/NAME.webp: a report as a browser shows it. Needs chromium.
 
-python -m recipes.report_picture runs/first
+taps demo
+python -m recipes.report_picture taps-demo/report.html demo
+python -m recipes.report_picture runs/first/report.html report    # the tutorial's run
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ from pathlib import Path
 from recipes.pictures import save
 from tests.browser.site import browsing
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "figures" / "report.webp"
+FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"
 
 if __name__ == "__main__":
     with browsing() as browser:
         page = browser.new_page(viewport={"width": 1000, "height": 760})
-        page.goto((Path(sys.argv[1]).resolve() / "report.html").as_uri())
-        save(page.screenshot(), TARGET)
+        page.goto(Path(sys.argv[1]).resolve().as_uri())
+        save(page.screenshot(), FIGURES / f"{sys.argv[2]}.webp")
