@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ class Started:
         """Answer so many questions, as the page does, or until the command says that it is over."""
         given: dict[str, str] = {}
         while len(given) < count and over not in self.said:
-            held = self.http.post("/queries/lease", json={"holder": "page", "count": 1}).json()
+            held = self.http.post("/queries/lease", json={"holder": "page-0001", "count": 1}).json()
             for question in held:
                 id, name = question["prediction"]["id"], question["prediction"]["name"]
                 given[name] = label(name)
@@ -82,8 +82,8 @@ def started(words: list[str], folder: Path) -> Iterator[Started]:
         assert command.process.wait(PATIENCE) == 0, command.said
     finally:
         command.http.close()
-        with suppress(ProcessLookupError):
-            command.process.kill()
+        command.process.kill()
+        command.process.wait()
 
 
 def table(path: Path) -> list[dict[str, str]]:

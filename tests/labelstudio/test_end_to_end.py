@@ -13,6 +13,7 @@ from taps.serve.background import serving
 from taps.serve.labelstudio import LabelStudio
 from taps.serve.service import Service
 from taps.serve.store import Store
+from taps.serve.tokens import Tokens
 from tests.labelstudio.studio import PROGRAM, fine, make_project, running, shown, until
 from tests.serve.conftest import png
 from tests.serve.test_labelstudio import CONFIG
@@ -29,8 +30,12 @@ def studio(tmp_path: Path) -> Iterator[httpx.Client]:
 
 
 def test_a_project_gets_predictions_and_teaches(studio: httpx.Client, tiny: Clip, tmp_path: Path) -> None:
-    here = LabelStudio(str(studio.base_url).rstrip("/"))
+    here = LabelStudio(str(studio.base_url).rstrip("/"), fine(studio.post("/api/token/"))["token"])
     with Service(Store(str(tmp_path / "store")), tiny) as service, serving(service, studio=here) as url:
+        _, secret = Tokens(service.store).create("studio", ("admin",))
+        health = f"{url}/label-studio/health"
+        until(lambda: httpx.get(health).status_code == 401 or None, "The need of a token")
+        url = url.replace("//", f"//taps:{secret}@")  # what is sent to the webhook has no other authentication
         project = make_project(studio, "pets", CONFIG, {f"{number}.png": png(number) for number in range(3)})
         fine(studio.post("/api/ml", json={"project": project, "url": f"{url}/label-studio", "title": "taps"}))
         name = f"label-studio-{project}"

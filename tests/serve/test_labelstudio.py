@@ -59,7 +59,7 @@ class Files(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        fine = (self.path, sent) == ("/api/token/refresh", {"refresh": "a.long.one"})
+        fine = (self.path, sent) == ("/api/token/refresh/", {"refresh": "a.long.one"})
         self.send_response(200 if fine else 401)
         self.end_headers()
         self.wfile.write(b'{"access": "lent"}')
@@ -137,6 +137,7 @@ def test_a_deleted_annotation_is_forgotten(http: TestClient, service: Service) -
         return http.get("/v1/streams/label-studio-3/predictions/0").json()["answer"]
 
     deleted = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 9}], "project": SETUP_PROJECT}
+    http.post(f"{L}/setup", json=SETUP)
     _, before = predict(http, task(1), task(2))
     assert send(annotated(1, "ship")) == "ship"
     assert predict(http, task(2)) != [before]

@@ -252,7 +252,7 @@ def test_an_amended_row_and_its_checkpoint_come_together(
     else:
         record.checkpoint(learner, tally)
         record.row(2, "d.png", prediction(), predicted="bee")
-        record.close()
+    record.close()
     with closing(Record(tmp_path)) as again:
         assert again.position == 2
     after = (tmp_path / PREDICTIONS).read_bytes()

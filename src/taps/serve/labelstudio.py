@@ -87,7 +87,7 @@ class LabelStudio:
         if time.monotonic() >= until:
             import httpx
 
-            address = urljoin(self.url.rstrip("/") + "/", "api/token/refresh")
+            address = urljoin(self.url.rstrip("/") + "/", "api/token/refresh/")
             answer = httpx.post(address, json={"refresh": self.token}, timeout=30)
             if answer.status_code != 200:
                 raise UnusableError(f"Label Studio does not take the access token{HINT}")
