@@ -78,15 +78,14 @@ def take(page: Page, url: str, project: int) -> None:
     page.fill("[name=email]", USER)
     page.fill("[name=password]", PASSWORD)
     page.keyboard.press("Enter")
-    page.wait_for_url("**/projects*")
+    page.wait_for_function("!location.pathname.includes('login')")
     for name, path in (
         ("connect", f"/projects/{project}/settings/ml"),
         ("tasks", f"/projects/{project}/data"),
         ("task", f"/projects/{project}/data?labeling=1"),
     ):
         page.goto(url + path)
-        page.wait_for_load_state("networkidle")
-        page.wait_for_timeout(3000)
+        page.wait_for_timeout(12_000)
         save(page.screenshot(), OUT / f"{name}.webp")
 
 
