@@ -35,7 +35,7 @@ def test_a_project_gets_predictions_and_teaches(studio: httpx.Client, tiny: Clip
         _, secret = Tokens(service.store).create("studio", ("admin",))
         health = f"{url}/label-studio/health"
         until(lambda: httpx.get(health).status_code == 401 or None, "The need of a token")
-        url = url.replace("//", f"//taps:{secret}@")  # what is sent to the webhook has no other authentication
+        url = url.replace("//", f"//taps:{secret}@")  # the webhook is told nothing else
         project = make_project(studio, "pets", CONFIG, {f"{number}.png": png(number) for number in range(3)})
         fine(studio.post("/api/ml", json={"project": project, "url": f"{url}/label-studio", "title": "taps"}))
         name = f"label-studio-{project}"
