@@ -18,8 +18,9 @@ from recipes.pictures import save
 from tests.browser.site import browsing
 
 from taps import load_clip
-from taps.data import demo_dataset
+from taps.data import load_dataset
 from taps.data.facts import imagenet_names
+from taps.data.sample import bundled_sample
 from taps.serve.background import serving
 from taps.serve.service import Beginning, Service
 from taps.serve.store import Store
@@ -51,7 +52,7 @@ class Shots:
 
     def __init__(self, browser: Browser, service: Service, out: Path) -> None:
         self.browser, self.service, self.out = browser, service, out
-        self.data = demo_dataset()
+        self.data = load_dataset(str(bundled_sample()))
         self.order = make_stream(self.data, 0).order[:IMAGES]
         labels = [self.data.samples[index].label or 0 for index in self.order]
         self.truth = {photo(t): self.data.classes[label] for t, label in enumerate(labels)}
