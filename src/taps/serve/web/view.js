@@ -66,8 +66,8 @@ function showWhy(prediction, why) {
 
 function alikeOf(label, why) {
   if (!why.alike) return `Of the images it takes for “${label}”, none has a label yet.`;
-  const right = why.alike === why.alike_right ? "all of them were" : `${count(why.alike_right)} of them were`;
-  return `It took ${plural(why.alike, "labelled image")} for “${label}” before; ${right}.`;
+  const right = why.alike === why.alike_right ? "all" : why.alike_right ? count(why.alike_right) : "none";
+  return `It took ${plural(why.alike, "labelled image")} for “${label}” before, and was right about ${right} of them.`;
 }
 
 const WORDS = { open: "asked", answered: "labelled", corrected: "labelled", skipped: "skipped", expired: "expired" };
