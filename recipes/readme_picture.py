@@ -48,8 +48,8 @@ svg polyline {{ stroke-width: 4; }} .grid {{ stroke: #e3e7ee; }}
 </style>
 <div><h2>It asks about one image in ten …</h2><img src="{page}"></div>
 <div><h2>… and learns: <b>{with_} right</b> instead of {without}</h2>{chart}
-<p>Right among the last {window} of {images} photos of hands that show a digit; the model was never told what they
-mean. {asked} answers; the rest it was not told. Measured by <code>make demo</code>.</p></div>"""
+<p>Right among the last {window} of {images} photos of hands that show a digit; the model was never told what
+they mean. {asked} answers; the rest it was not told. Measured by <code>make demo</code>.</p></div>"""
 
 
 def main(demo: Path) -> None:
