@@ -98,6 +98,9 @@ class FakeRecord:
     def row(self, t: int, path: str, prediction: Prediction, **values: Any) -> None:
         self.told.append(("row", t, path, prediction.id, values))
 
+    def amend(self, t: int, path: str, prediction: Prediction, **values: Any) -> None:
+        self.told.append(("amend", t, path, prediction.id, values))
+
     def checkpoint(self, learner: Any, tally: Tally) -> None:
         self.clock.now += 7
         self.saved = tally.position
@@ -471,6 +474,9 @@ def test_a_corrected_answer_takes_the_place_of_the_first(
     tally = session.tally
     assert (tally.answered, tally.known, tally.correct, tally.hits) == (2, known, correct, hits)
     assert session.positions == {}
+    [(_, t, path, id, cells)] = told(session).of("amend")
+    assert (t, path, id) == told(session).of("row")[0][1:4]
+    assert cells["label"] == CLASSES[after if labels[0] is None else labels[0]]
 
 
 def test_where_experts_are_asked_first_a_corrected_answer_is_right_too(clock: Clock) -> None:
