@@ -21,6 +21,7 @@ from taps.clip.weights import build
 from taps.errors import PromptsError, SettingsError, WeightsError
 from taps.files import write_tensors
 from taps.prompts import maple
+from taps.training.stats import check_layers
 
 NAMES = ("cat", "dog", "fire truck")
 SMALL = replace(builtin_config("tiny"), image_size=64, patch_size=32, vision_layers=0, vision_heads=1)
@@ -226,5 +227,7 @@ def test_methods_on_convolutions(config: ClipConfig, picture) -> None:  # type: 
         maple.initial(clip, torch.Generator())
     with pytest.raises(SettingsError, match="made of convolutions"):
         Learner(clip, NAMES, "tent")
+    with pytest.raises(SettingsError, match="convolutions and has no tokens to take statistics of"):
+        check_layers([0, 1], clip)
     with pytest.raises(PromptsError, match="which take no prompts; use prompts of the text tower"):
         clip.encode_image(pictures(config), torch.zeros(1, 2, 8))

@@ -80,13 +80,17 @@ def filled(rows: list[list[int]]) -> Tensor:
 CANONICAL = filled([[4, 5, 6, 4, 7, 2], [10, 11, 2], [4, 8, 9, 2]])
 
 
+@pytest.mark.parametrize("size", [32, 37])
 @torch.no_grad()
-def test_siglip(tmp_path: Path) -> None:
+def test_siglip(size: int, tmp_path: Path) -> None:
+    """Also where patches leave some pixels over, as those of 14 do of 384."""
     torch.manual_seed(0)
-    config = transformers.SiglipConfig(text_config={**TEXT, "projection_size": 64}, vision_config=VISION)
+    config = transformers.SiglipConfig(
+        text_config={**TEXT, "projection_size": 64}, vision_config={**VISION, "image_size": size}
+    )
     theirs = saved(transformers.SiglipModel(config), tmp_path, start=False)
     ours = load_clip(tmp_path, device="cpu")
-    images = torch.randn(2, 3, 32, 32)
+    images = torch.randn(2, 3, size, size)
     agree(ours.encode_image(images), theirs.get_image_features(pixel_values=images))
     agree(ours.encode_text(TEXTS), theirs.get_text_features(input_ids=CANONICAL))
     assert ours.logit_bias is not None

@@ -153,15 +153,15 @@ class ClipConfig:
                 f"The image tower of {self.name!r} is a {self.vision_tower} with the stages {self.stages}; "
                 "a transformer has none, and convolutions have some."
             )
-        if self.image_size % self.patch_size:
+        if self.image_size < self.patch_size or (self.stages and self.image_size % self.patch_size):
             raise WeightsError(
-                f"The image size {self.image_size} of {self.name!r} is no multiple of "
-                f"its patch size {self.patch_size}."
+                f"{self.name!r} takes patches of {self.patch_size} pixels, into which images of "
+                f"{self.image_size} cannot be divided."
             )
 
     @property
     def patches(self) -> int:
-        """Number of patches of one image."""
+        """Number of patches of one image; pixels that are left over on the right and below are not read."""
         return (self.image_size // self.patch_size) ** 2
 
     @property

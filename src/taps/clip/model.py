@@ -295,7 +295,8 @@ def _at_depth(prompts: Tensor | None, index: int) -> Tensor | None:
 def unfold_patches(images: Tensor, size: int) -> Tensor:
     """[batch, channels, H, W] → [batch, patches, channels · size²], in the order a convolution reads them."""
     batch, channels, height, width = images.shape
-    grid = images.reshape(batch, channels, height // size, size, width // size, size)
+    rows, columns = height // size, width // size
+    grid = images[:, :, : rows * size, : columns * size].reshape(batch, channels, rows, size, columns, size)
     return grid.permute(0, 2, 4, 1, 3, 5).reshape(batch, -1, channels * size * size)
 
 

@@ -167,6 +167,11 @@ class Pass:
 
 def check_layers(layers: Sequence[int], clip: Clip) -> None:
     total = clip.config.vision_layers
+    if clip.config.stages:
+        raise SettingsError(
+            f"The image tower of {clip.config.name} is made of convolutions and has no tokens to take "
+            "statistics of; use a model with a vision transformer."
+        )
     if not layers or len(set(layers)) < len(layers) or not all(0 <= layer < total for layer in layers):
         raise SettingsError(
             f"The blocks {list(layers)} are not different ones of 0 to {total - 1} of {clip.config.name}."
