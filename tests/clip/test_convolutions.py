@@ -15,6 +15,7 @@ from taps import Learner, load_clip
 from taps.clip import Clip, ClipConfig
 from taps.clip.config import builtin_config
 from taps.clip.find import Found, write_directory
+from taps.clip.formats import open_clip_config
 from taps.clip.keys import to_openai_keys
 from taps.clip.model import initialise
 from taps.clip.weights import build
@@ -231,3 +232,14 @@ def test_methods_on_convolutions(config: ClipConfig, picture) -> None:  # type: 
         check_layers([0, 1], clip)
     with pytest.raises(PromptsError, match="which take no prompts; use prompts of the text tower"):
         clip.encode_image(pictures(config), torch.zeros(1, 2, 8))
+
+
+def test_an_open_clip_configuration_names_the_tower() -> None:
+    """By timm's name for it; whether a hidden layer stands before the projection is said beside it."""
+    text = {"width": 768, "heads": 12, "layers": 16}
+    vision = {"timm_model_name": "convnext_large", "timm_pool": "", "timm_proj": "mlp", "image_size": 320}
+    said = {"model_cfg": {"embed_dim": 768, "vision_cfg": vision, "text_cfg": text}}
+    name = "convnext_large_d_320"
+    assert open_clip_config(said, name=name) == builtin_config(name)
+    vision["timm_proj"] = "linear"
+    assert not open_clip_config(said, name=name).vision_projection_hidden

@@ -114,7 +114,11 @@ def _timm_tower(vision: Values, name: str) -> Values:
     own = (
         "vision_", "patch_", "pool_", "stages", "class_token", "ln_pre", "rotary", "gated", "activation",
     )  # fmt: skip
-    tower = {key: value for key, value in found.items() if key.startswith(own)}
+    tower = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in found.items()
+        if key.startswith(own)
+    }
     if tower.get("vision_tower") == "convnext":
         tower["vision_projection_hidden"] = vision.get("timm_proj") == "mlp"
     return {**tower, "image_size": vision.get("image_size", found["image_size"])}
