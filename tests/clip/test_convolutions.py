@@ -13,7 +13,7 @@ from torch import Tensor
 
 from taps import Learner, load_clip
 from taps.clip import Clip, ClipConfig
-from taps.clip.config import builtin_config
+from taps.clip.config import architectures, builtin_config
 from taps.clip.find import Found, write_directory
 from taps.clip.formats import open_clip_config
 from taps.clip.keys import to_openai_keys
@@ -243,3 +243,13 @@ def test_an_open_clip_configuration_names_the_tower() -> None:
     assert open_clip_config(said, name=name) == builtin_config(name)
     vision["timm_proj"] = "linear"
     assert not open_clip_config(said, name=name).vision_projection_hidden
+
+
+def test_towers_are_as_large_as_published() -> None:
+    """Millions of weights: MobileCLIP's as its authors count, branches summed up; others' as open_clip does."""
+    published = {
+        "MobileCLIP-S1": 84.9, "MobileCLIP-S2": 99.1, "MobileCLIP2-S3": 248.7, "convnext_base": 151.5,
+        "convnext_base_w": 179.4, "convnext_large_d": 351.8, "convnext_xxlarge": 1200.6,
+        "ViT-SO400M-14-SigLIP-384": 878.0,
+    }  # fmt: skip
+    assert {name: round(architectures()[name]["parameters"] / 1e6, 1) for name in published} == published
