@@ -246,7 +246,7 @@ def test_an_open_clip_configuration_names_the_tower() -> None:
 
 
 def test_towers_are_as_large_as_published() -> None:
-    """Millions of weights: MobileCLIP's as its authors count, branches summed up; others' as open_clip does."""
+    """Millions of weights: MobileCLIP's as its authors count them, summed up; others' as open_clip does."""
     published = {
         "MobileCLIP-S1": 84.9, "MobileCLIP-S2": 99.1, "MobileCLIP2-S3": 248.7, "convnext_base": 151.5,
         "convnext_base_w": 179.4, "convnext_large_d": 351.8, "convnext_xxlarge": 1200.6,
