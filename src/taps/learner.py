@@ -470,8 +470,7 @@ class Learner:
         self.seed, self.seen, self.answered = values["seed"], values["seen"], values["answered"]
         self.unasked, self.undone, self.corrected = values["unasked"], values["undone"], values["corrected"]
         self.skipped, self.given_back = values["counts"]
-        asked = self.policy.asked + self.given_back if self.policy else 0  # as it was counted once
-        self.questions.restore(values.get("questions", {"counts": {"which": asked, "is_it": 0}, "spent": 0}))
+        self.questions.restore(values["questions"])
         self.ledger = ledger
 
     def save(self, directory: str | Path, extra: dict[str, Any] | None = None) -> None:

@@ -7,10 +7,12 @@ import pytest
 import torch
 
 import taps
+from taps.adapt.graphs.capture import overwrite
+from taps.head import lens
 from taps.head.head import Head
 from taps.head.readings import HeadSettings
 from taps.learner import Learner
-from taps.methods import plus
+from taps.methods import on_device, plus
 from taps.methods.on_device import DeviceHead
 
 CPU = torch.device("cpu")
@@ -31,12 +33,38 @@ def stream(count: int, classes: int, dim: int, views: int):
     return features, logits - np.log(np.exp(logits).sum(-1, keepdims=True)), labels
 
 
+class Rerun:
+    """Captured work as a graph replays it: into the tensors of the first result."""
+
+    def __init__(self, work):
+        self.work, self.result = work, work()
+
+    def replay(self):
+        overwrite(self.result, self.work())
+
+
+class RerunCapture:
+    captured = 0
+
+    def capture(self, work):
+        self.captured += 1
+        return Rerun(work)
+
+
+class NoCapture:
+    def capture(self, work):
+        raise RuntimeError("this device cannot")
+
+
+@pytest.mark.parametrize("graphs", [RerunCapture(), NoCapture(), None])
 @pytest.mark.parametrize("several", [True, False])
-def test_it_says_what_the_head_says(several):
+def test_it_says_what_the_head_says(several, graphs, monkeypatch):
     """With labels refitted and let go, answers of all kinds, one taken back, and a state taken over."""
     features, logs, labels = stream(80, 5, 7, views=3)
     heads = [Head(7, 5, bases=2, several=several, settings=HeadSettings(refit=6)) for _ in range(2)]
-    device, before = DeviceHead(heads[1], CPU), None
+    monkeypatch.setattr(on_device, "LAST", 32)
+    monkeypatch.setattr(lens, "LAST", 32)
+    device, before = DeviceHead(heads[1], CPU, graphs), None
     for i, label in enumerate(labels.tolist()):
         look = heads[0].see(features[i], logs[i])
         seen = device.see(torch.from_numpy(features[i]), torch.from_numpy(logs[i]))
@@ -63,6 +91,8 @@ def test_it_says_what_the_head_says(several):
             device.learned()
             before = before or (heads[0].state() if i == 30 else None)
     assert heads[0].readings.logistic[0].weights.any()
+    if isinstance(graphs, RerunCapture):
+        assert graphs.captured >= 2
     assert heads[0].trust > 0.2
 
 

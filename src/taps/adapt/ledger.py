@@ -164,7 +164,7 @@ class Ledger:
             answer = Answer(**{**said, "no": tuple(said["no"])})
             other.given[id] = Given(answer, replay_item_from(f"answers.{id}", kept), asked)
         other.skipped.update((id, back) for id, back in values["skipped"])
-        other.is_it.update(values.get("is_it", ()))
+        other.is_it.update(values["is_it"])
         other.done.update((id, None) for id in values["done"])
         return other
 

@@ -143,6 +143,12 @@ def show(console: Any, summary: dict[str, Any], out: Path) -> None:
         f"{summary['ms_p95']:.1f}",
     )
     console.print(table)
-    for note in summary["learner"].get("notes", []):
+    learner = summary["learner"]
+    if learner.get("questions", {}).get("is_it"):
+        which, is_it = learner["questions"]["which"], learner["questions"]["is_it"]
+        console.print(
+            f"Asked which class: {which}; yes or no: {is_it}; about {learner['seconds']:.0f} seconds."
+        )
+    for note in learner.get("notes", []):
         console.print(note, markup=False)
     console.print(f"Record: {out}; look at {out / 'report.html'}", markup=False, soft_wrap=True)

@@ -103,10 +103,8 @@ class Lens:
         self.mean, self.between, self.within, self.transform = (
             arrays[f"lens.{name}"].copy() for name in ("mean", "between", "within", "transform")
         )
-        self.apart, self.centred = (
-            [arrays[name]] if name in arrays and len(arrays[name]) else []
-            for name in ("lens.apart", "lens.centred")
-        )
+        waiting = arrays["lens.apart"], arrays["lens.centred"]
+        self.apart, self.centred = ([rows] if len(rows) else [] for rows in waiting)
 
 
 def is_time(seen: int) -> bool:

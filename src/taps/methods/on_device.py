@@ -2,11 +2,12 @@
 
 Learning stays on the host, in numpy; after an answer the device is told what changed. Everything is computed
 in double precision, as on the host, but sums are taken in another order: of two images that are all but
-equally near, another one may vote.
+equally near, another one may vote. A hundred small kernels are captured as one CUDA graph.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from taps.adapt.graphs.capture import CapturedGraph, GraphCapture
 from taps.head.head import PAIRS, POWER, Head
 from taps.head.lens import LAST, SHRINK, VIEWS, is_time, metric
 from taps.head.logistic import INTERCEPT
 from taps.head.neighbours import FAINT, LOWEST, NEAR, STEEP, TWIN
 
-Changes = dict[str, Tensor]
+log = logging.getLogger("taps")
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,18 @@ class Seen:
     Attributes:
         told: All that the host waits for: probabilities [K], mean cosine to the neighbours, a number that is
             finite where all features and predictions are, and the last feature [d].
-        look: The image and its neighbours, as `Look.packed` has them.
-        changes: What the head has seen, with this image.
+        look: The image and its neighbours, as `Look.packed` has them; filled anew for the next image.
+        mean: Of the stream's features, with this image.
+        stream: What zero-shot says of all images, with this one.
+        covariances: Of views and of means, with this image; none where they are complete.
         own: The image's features [F, d], predictions [B, K] and direction [d], for the ring.
     """
 
     told: Tensor
     look: Tensor
-    changes: Changes
+    mean: Tensor
+    stream: Tensor
+    covariances: tuple[Tensor, ...]
     own: tuple[Tensor, Tensor, Tensor]
 
 
@@ -47,23 +53,25 @@ class DeviceHead:
     Args:
         head: Learns; its lens, ring and stream are those of the last `bring`.
         device: Where images are seen.
+        graphs: Captures what is computed of an image; None to compute it kernel by kernel.
     """
 
-    def __init__(self, head: Head, device: torch.device) -> None:
-        self.head, self.device = head, device
+    def __init__(self, head: Head, device: torch.device, graphs: GraphCapture | None = None) -> None:
+        self.head, self.device, self.graphs = head, device, graphs
         self.load()
 
     def load(self) -> None:
         """Take over all that the head on the host has seen and learned."""
         lens, ring, settings = self.head.lens, self.head.ring, self.head.settings
         within, between = lens.covariances()
-        self.seen, self.several = lens.seen, lens.several
+        self.captured: dict[bool, CapturedGraph[Seen]] = {}
+        self.seen, self.several, self.ringed = lens.seen, lens.several, ring.seen
         self.mean, self.transform = self._put(lens.mean), self._put(lens.transform)
         self.within, self.between = self._put(within), self._put(between)
         self.stream = self._put(self.head.stream)
-        self.ringed = ring.seen
         self.features, self.logs = self._put(ring.features), self._put(ring.logs)
-        self.unit = self._put(ring.unit).double()
+        self.unit, self.places = self._put(ring.unit).double(), self._put(np.arange(len(ring.unit)))
+        self.counts = self._put(np.array([lens.seen, ring.held], dtype=np.float64))
         self.sharpness = self._put(np.array(settings.sharpness))[:, None, None, None]
         self.strengths = self._put(np.array(settings.strengths))[:, None, None]
         self.taus = self._put(np.array([0.0, *settings.votes]))[:, None]
@@ -77,14 +85,17 @@ class DeviceHead:
             len(fits), self.capacity, dim + 1, dtype=torch.float64, device=self.device
         )
         self.known: list[Any] = [None] * len(fits)  # weights of each fit as the device has them
+        self.trust, self.votes = self._put(self.head.heard), self._put(self.head.votes.weights())
+        self.pairs, self.ridge = self._put(np.zeros(2)), self._put(self.head.readings.ridge.weights)
         self.learned()
 
     def learned(self) -> None:
         """Take over what answers have changed."""
         head, readings = self.head, self.head.readings
-        self.trust, self.votes = self._put(head.heard), self._put(head.votes.weights())
-        self.pairs = head.pairs
-        self.ridge = self._put(readings.ridge.weights)
+        self.trust.copy_(self._put(head.heard))
+        self.votes.copy_(self._put(head.votes.weights()))
+        self.pairs.copy_(self._put(np.array(head.pairs)))
+        self.ridge.copy_(self._put(readings.ridge.weights))
         for place, fit in enumerate(readings.logistic):
             held, rows = len(fit.inputs), self.fits[place]
             self.labelled[place].zero_()[:held] = self._put(fit.inputs)
@@ -120,56 +131,91 @@ class DeviceHead:
             views: Features of its views, of length 1, view 0 first [V, d].
             logs: Log-probabilities of the bases [B, K].
         """
-        views, logs = views.double(), logs.double()
-        sound = views.sum() + logs.sum()
-        features, changes = self._through_lens(views, sound)
-        mine, said = features.float(), logs.clamp_min(LOWEST).float()
-        unit = mine[-1].double()
-        unit = (unit / unit.norm().clamp_min(1e-12)).float().double()
-        near, their_logs, cosines = self._neighbours(unit)
-        changes["stream"] = self.stream + logs[0].exp()
-        features, logs = torch.cat([mine[None], near]), torch.cat([said[None], their_logs])
-        probs = self._predict(features.double(), logs.double(), cosines.double(), changes["stream"])
-        first = torch.cat([cosines.new_ones(1), cosines])[:, None]
-        density = (cosines if len(cosines) else first).double().mean()
-        told = torch.cat([probs, torch.stack([density, sound]), mine[-1].double()])
-        look = torch.cat([first, features.flatten(1), logs.flatten(1)], dim=1)
-        return Seen(told, look, changes, (mine, said, unit))
+        number = self.seen + 1
+        measuring = self.several and number <= LAST
+        if measuring and is_time(number):
+            self._make_metric(views.double())
+        captured = self._captured(views, logs, measuring)
+        if captured is None:
+            return self._compute(views.double(), logs.double(), measuring)
+        captured.replay()
+        return captured.result
+
+    def _captured(self, views: Tensor, logs: Tensor, measuring: bool) -> CapturedGraph[Seen] | None:
+        """The graph for an image, with the image put where it reads it; None for the first images."""
+        if self.graphs is None or self.ringed < NEAR:
+            return None
+        if not self.captured or views.shape != self.views.shape:
+            self.captured = {}
+            self.views, self.predictions = views.double().clone(), logs.double().clone()
+        self.views.copy_(views)
+        self.predictions.copy_(logs)
+        try:
+            if measuring not in self.captured:
+                self.captured[measuring] = self.graphs.capture(
+                    lambda: self._compute(self.views, self.predictions, measuring)
+                )
+        except RuntimeError as error:
+            log.info("The head predicts without a CUDA graph (%s).", error)
+            self.graphs, self.captured = None, {}
+        return self.captured.get(measuring)
 
     def keep(self, seen: Seen) -> None:
         """Remember an image."""
-        for name, value in seen.changes.items():
-            setattr(self, name, value)
+        self.mean.copy_(seen.mean)
+        self.stream.copy_(seen.stream)
+        for mine, new in zip((self.within, self.between), seen.covariances, strict=False):
+            mine.copy_(new)
         at = self.ringed % len(self.unit)
         self.features[at], self.logs[at], self.unit[at] = seen.own
+        self.counts += 1
         self.seen, self.ringed = self.seen + 1, self.ringed + 1
 
-    def _through_lens(self, views: Tensor, sound: Tensor) -> tuple[Tensor, Changes]:
-        """As `Lens.see`: centred features [F, d], and what changes with them."""
-        seen = self.seen + 1
+    def _compute(self, views: Tensor, logs: Tensor, measuring: bool) -> Seen:
+        mean, centred = self._centred(views)
+        covariances = self._covariances(views, centred) if measuring else ()
+        if self.several:
+            centred = torch.stack([centred[0], centred[1] @ self.transform])
+        mine, said = centred.float(), logs.clamp_min(LOWEST).float()
+        unit = mine[-1].double()
+        unit = (unit / unit.norm().clamp_min(1e-12)).float().double()
+        near, their_logs, cosines = self._neighbours(unit)
+        stream = self.stream + logs[0].exp()
+        features, told_logs = torch.cat([mine[None], near]), torch.cat([said[None], their_logs])
+        probs = self._predict(features.double(), told_logs.double(), cosines.double(), stream)
+        first = torch.cat([cosines.new_ones(1), cosines])[:, None]
+        density = (cosines if len(cosines) else first).double().mean()
+        told = torch.cat([probs, torch.stack([density, views.sum() + logs.sum()]), mine[-1].double()])
+        look = torch.cat([first, features.flatten(1), told_logs.flatten(1)], dim=1)
+        return Seen(told, look, mean, stream, covariances, (mine, said, unit))
+
+    def _centred(self, views: Tensor) -> tuple[Tensor, Tensor]:
+        """As `Lens.see`: the mean of the stream with this image, and its features from there [F, d]."""
+        number = self.counts[0] + 1
         given = torch.stack([views[0], views.mean(dim=0)]) if self.several else views[:1]
-        changes = {"mean": self.mean + (given - self.mean) / seen}
-        centred = given - changes["mean"] * (seen / (seen + SHRINK))
-        if not self.several:
-            return centred, changes
-        if seen <= LAST:
-            some = views[:VIEWS]
-            apart = some - some.mean(dim=0)
-            changes["within"] = self.within + apart.T @ apart / len(some)
-            changes["between"] = self.between + torch.outer(centred[1], centred[1])
-            if is_time(seen) and torch.isfinite(sound):
-                made = metric(self._take(changes["within"]), self._take(changes["between"]))
-                changes["transform"] = self._put(made)
-        transform = changes.get("transform", self.transform)
-        return torch.stack([centred[0], centred[1] @ transform]), changes
+        mean = self.mean + (given - self.mean) / number
+        return mean, given - mean * (number / (number + SHRINK))
+
+    def _covariances(self, views: Tensor, centred: Tensor) -> tuple[Tensor, Tensor]:
+        some = views[:VIEWS]
+        apart = some - some.mean(dim=0)
+        within = self.within + apart.T @ apart / len(some)
+        return within, self.between + torch.outer(centred[1], centred[1])
+
+    def _make_metric(self, views: Tensor) -> None:
+        """Make the metric anew, on the host, with this image; seven times in a stream."""
+        within, between = map(self._take, self._covariances(views, self._centred(views)[1]))
+        if np.isfinite(within).all():
+            self.transform.copy_(self._put(metric(within, between)))
 
     def _neighbours(self, unit: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """As `Ring.look`: features and predictions of the nearest images, and their cosines."""
-        held = min(self.ringed, len(self.unit))
-        if held < NEAR:
+        if self.ringed < NEAR:
             return self.features[:0], self.logs[:0], self.features.new_zeros(0)
-        cosines = self.unit[:held] @ unit
-        cosines, places = torch.where(cosines > TWIN, -1.0, cosines).float().topk(NEAR)
+        cosines = self.unit @ unit
+        cosines = torch.where(cosines > TWIN, -1.0, cosines)
+        cosines = torch.where(self.places < self.counts[1], cosines, -2.0)  # nothing is there yet
+        cosines, places = cosines.float().topk(NEAR)
         return self.features[places], self.logs[places], cosines
 
     def _predict(self, features: Tensor, logs: Tensor, cosines: Tensor, stream: Tensor) -> Tensor:
@@ -199,7 +245,7 @@ class DeviceHead:
 
     def _fairness(self, usual: Tensor) -> Tensor:
         """As `Head.fairness`."""
-        differ, (different, pairs) = 1 - (usual**2).sum(), self.pairs
+        differ, different, pairs = 1 - (usual**2).sum(), self.pairs[0], self.pairs[1]
         share = (different + PAIRS * differ) / ((pairs + PAIRS) * differ)
         return torch.where(differ < 1e-9, 1.0, share.clamp(max=1.0) ** POWER)
 

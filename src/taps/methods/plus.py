@@ -18,6 +18,7 @@ from torch import Tensor
 
 from taps.active import SCORES, Chooser
 from taps.active.question import IS_IT_SECONDS, KINDS
+from taps.adapt.graphs.capture import CudaCapture
 from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
 from taps.errors import QueryError
@@ -50,7 +51,7 @@ class Plus(Asking):
         refit: How many of the last labels are refitted with every new one; older ones keep their say.
         questions: What is asked: "which" class it is; "is_it", whether it is the likeliest one, yes or no; or
             "both", whichever is expected to tell more a second. A question of less time takes less of the
-            rate.
+            rate and of the budget.
         is_it_seconds: Seconds that a yes or no takes.
     """
 
@@ -107,7 +108,9 @@ class Headed(Method):
         self.device_head: DeviceHead | None = None
         self.launched: Seen | None = None
         if self.ground.text.device.type in DEVICES:
-            self.device_head = DeviceHead(self.head, self.ground.text.device)
+            captures = self.ground.text.is_cuda and getattr(settings, "engine", "auto") != "eager"
+            graphs = CudaCapture(self.ground.text.device) if captures else None
+            self.device_head = DeviceHead(self.head, self.ground.text.device, graphs)
             inner.beside = self._launch
 
     @property
@@ -156,7 +159,7 @@ class Headed(Method):
             return None
         device_head.keep(seen)
         reject = self.head.outside.probability(told[classes + 2 :])
-        return Sight(told[:classes], float(told[classes]), reject, seen.look)
+        return Sight(told[:classes], float(told[classes]), reject, seen.look.clone())
 
     def _launch(self, output: MethodOutput) -> None:
         """Let the device compute what the head says, behind what the method inside says."""
@@ -167,11 +170,13 @@ class Headed(Method):
     @torch.no_grad()
     def _bases(self, output: MethodOutput) -> tuple[Tensor, list[Tensor]]:
         """The views' features [V, d], and what each base says [K]."""
-        feature = _kept(output.feature)
+        feature = output.feature
+        assert feature is not None
         features = feature[None] if output.features is None else output.features
         rows = [self._zero_shot(feature)]
         if "view_ensemble" in self.bases:
-            rows.append(_kept(output.ensemble))
+            assert output.ensemble is not None
+            rows.append(output.ensemble)
         if len(self.bases) > len(rows):
             rows.append(torch.log(output.probs.clamp_min(1e-12)).to(rows[0]))
         return features, rows
