@@ -65,6 +65,7 @@ class DeviceHead:
         lens, ring, settings = self.head.lens, self.head.ring, self.head.settings
         within, between = lens.covariances()
         self.captured: dict[bool, CapturedGraph[Seen]] = {}
+        self.views = self.predictions = torch.zeros(0)  # where captured work reads an image
         self.seen, self.several, self.ringed = lens.seen, lens.several, ring.seen
         self.mean, self.transform = self._put(lens.mean), self._put(lens.transform)
         self.within, self.between = self._put(within), self._put(between)
@@ -145,7 +146,7 @@ class DeviceHead:
         """The graph for an image, with the image put where it reads it; None for the first images."""
         if self.graphs is None or self.ringed < NEAR:
             return None
-        if not self.captured or views.shape != self.views.shape:
+        if views.shape != self.views.shape:
             self.captured = {}
             self.views, self.predictions = views.double().clone(), logs.double().clone()
         self.views.copy_(views)
