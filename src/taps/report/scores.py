@@ -6,6 +6,7 @@ import os
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 
@@ -152,7 +153,7 @@ def _score_cell(runs: Sequence[Result], measure: Measure, at: Path | None) -> st
     if not values:
         return "–"
     half = interval(values)[1] if measure.pool is mean else None
-    link = "" if at is None else Path(os.path.relpath(page_of(runs), at)).as_posix()
+    link = "" if at is None else quote(Path(os.path.relpath(page_of(runs), at)).as_posix())
     return number(measure, measure.pool(values), half, link)
 
 
