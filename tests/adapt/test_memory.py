@@ -14,7 +14,7 @@ from torch import Tensor
 
 from taps import load_clip
 from taps.active.buffer import Buffer, Entry, choose_victim
-from taps.adapt.gradient import Gradient, Point, point_at, to_parameters
+from taps.adapt.gradient import NOTHING, Gradient, Point, point_at, to_parameters
 from taps.adapt.losses import ALIGN
 from taps.adapt.memory import (
     Alignment,
@@ -26,6 +26,7 @@ from taps.adapt.memory import (
     on_host,
     replay_item_from,
     replay_item_tensors,
+    stack_inputs,
     views_bytes,
 )
 from taps.clip import Clip
@@ -373,3 +374,66 @@ def test_views_are_brought_to_the_host_and_their_bytes_counted() -> None:
     assert found.views is here
     assert (found.pixels, found.feature) == (bare.pixels, bare.feature)
     assert views_bytes(waiting) == 7
+
+
+def test_a_gradient_that_was_computed_elsewhere_is_taken_as_it_is() -> None:
+    classifier, point = cast(Any, None), cast(Any, SimpleNamespace(text=torch.zeros(2, 3)))
+    given, text = ReplayItem(random_pixels(0), None, torch.ones(3)), torch.rand(2, 3)
+    asked: list[tuple[ReplayItem, int]] = []
+
+    def captured(item: ReplayItem, label: int) -> tuple[Gradient, float]:
+        asked.append((item, label))
+        return Gradient(text, None), 0.25
+
+    memory = Memory(Buffer(2), anchor=point, weight_ce=1.0)
+    memory.insert(classifier, point, 7, 1, given, captured=captured)
+    assert asked == [(given, 1)]
+    assert [(entry.id, entry.label, entry.loss) for entry in memory.buffer.entries()] == [(7, 1, 0.25)]
+    assert memory.total.text is not None
+    assert torch.equal(memory.total.text, text.double())
+    empty = Memory(Buffer(0), anchor=point, weight_ce=1.0)
+    empty.insert(classifier, point, 7, 1, given, captured=captured)
+    assert empty.total == NOTHING
+
+
+class Far:
+    """Pixels on another device; they remember how they were sent for."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Any, ...]] = []
+
+    def to(self, *where: Any, **how: Any) -> Tensor:
+        self.sent.append((where, how))
+        return torch.zeros(1)
+
+
+def test_a_continual_memory_houses_pixels_and_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = torch.zeros(2, 3)
+    point = cast(Any, SimpleNamespace(text=text))
+    asked: list[tuple[Any, int]] = []
+
+    def housed(pixels: Any, others: int) -> str:
+        asked.append((pixels, others))
+        return f"housed {len(asked)}"
+
+    monkeypatch.setattr("taps.adapt.memory._housed", housed)
+    memory = Memory(Buffer(4), anchor=None, weight_ce=1.0)
+    for id in range(2):
+        asked.clear()
+        pixels, views = random_pixels(id), Far()
+        given = ReplayItem(pixels, cast(Any, views), torch.ones(3))
+        memory.insert(cast(Any, None), point, id, 1, given, captured=lambda item, label: (NOTHING, 0.5))
+        assert views.sent == [((text.device,), {})]
+        assert asked == [(torch.zeros(1), id), (pixels, id)]
+        payload = memory.buffer.entries()[-1].payload
+        assert (payload.views, payload.pixels) == ("housed 1", "housed 2")
+    bare = ReplayItem(None, None, torch.ones(3))
+    memory.insert(cast(Any, None), point, 9, 1, bare, captured=lambda item, label: (NOTHING, 0.5))
+    assert memory.buffer.entries()[-1].payload is bare
+
+
+def test_pixels_are_sent_for_without_waiting() -> None:
+    tokens = SimpleNamespace(vision=torch.zeros(1))
+    point, far = cast(Any, SimpleNamespace(text=torch.zeros(2), tokens=tokens)), Far()
+    assert stack_inputs([ReplayItem(cast(Any, far), None, torch.ones(3))], point).shape == (1, 1)
+    assert far.sent == [((point.text.device,), {"non_blocking": True})]
