@@ -453,3 +453,9 @@ def test_a_rate_of_all_is_taken_only_where_all_may_be_meant():
     for refused in ({"rate": 1.0}, {"rate": 1.5, "every": True}, {"rate": 0.0, "every": True}):
         with pytest.raises(SettingsError, match=r"^rate="):
             check_rate(**refused)
+
+
+@pytest.mark.parametrize("policy", [Dynamic, Quantile])
+def test_a_first_threshold_that_is_no_number_is_refused_by_name(policy):
+    with pytest.raises(SettingsError, match=r"^tau0=nan is not a threshold"):
+        policy(tau0=math.nan)
