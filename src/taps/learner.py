@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -193,12 +194,37 @@ class Learner:
             id: Of the prediction made then.
             image: The same image.
         """
-        id, state = self._known_id(id), self.state_dict()
-        self.seen = id
-        try:
+        id = self._known_id(id)
+        with self._unchanged():
+            self.seen = id
             return self.predict_one(image)
+
+    def peek(self, image: Any) -> Prediction:
+        """What `predict_one` would say of an image now; nothing is changed."""
+        with self._unchanged():
+            return self.predict_one(image)
+
+    @contextmanager
+    def _unchanged(self) -> Iterator[None]:
+        """What is predicted inside leaves no trace.
+
+        What the ledger holds is set aside, and kept images are not copied: no prediction writes to them.
+        """
+        method = self.method.snapshot()
+        tensors = {
+            name: value if value.dtype == torch.uint8 else value.detach().clone()
+            for name, value in method.tensors.items()
+        }
+        policy = self.policy.state_dict() if self.policy else None
+        before = self.seen, self.ledger
+        self.ledger = Ledger(0, 0)
+        try:
+            yield
         finally:
-            self.load_state_dict(state)
+            self.seen, self.ledger = before
+            self.method.restore(Snapshot(tensors, method.values))
+            if self.policy and policy is not None:
+                self.policy.load_state_dict(policy)
 
     def learn_one(
         self,
@@ -229,7 +255,8 @@ class Learner:
         id, before = self._known_id(id), None
         if id in self.ledger.given:
             before = self.ledger.given[id].answer
-        answer = self._resolved(label, no, none, expert, before)
+        several = tuple(no) if isinstance(no, Sequence) and not isinstance(no, str) else (no,)
+        answer = self.resolved(Answer(label, several, none, expert=expert), before)
         if before is not None:
             if replace(answer, expert=before.expert) == before:
                 return
@@ -242,38 +269,35 @@ class Learner:
         self.unasked += not self.ledger.given[id].asked
         self.ledger.shorten([old for old in self.ledger.given if not self.method.remembers(old)])
 
-    def _resolved(
-        self,
-        label: str | int | None,
-        no: str | int | Sequence[str | int],
-        none: bool,
-        expert: str,
-        before: Answer | None,
-    ) -> Answer:
-        """An answer with classes by index; what is not of all classes but one is of that one."""
-        given = list(no) if isinstance(no, Sequence) and not isinstance(no, str) else [no]
-        if not isinstance(expert, str):
-            raise QueryError(f"The expert is {expert!r}; give a name.")
-        if (label is not None) + bool(given) + bool(none) > 1:
+    def resolved(self, answer: Answer, before: Answer | None = None) -> Answer:
+        """An answer with classes by index; what is not of all classes but one is of that one.
+
+        Args:
+            answer: With classes by name or index.
+            before: What was said of the same image: classes it is not of add up.
+        """
+        if not isinstance(answer.expert, str):
+            raise QueryError(f"The expert is {answer.expert!r}; give a name.")
+        if (answer.label is not None) + bool(answer.no) + bool(answer.none) > 1:
             raise QueryError(
                 "An image is given a label, or classes it is not of, or none=True: one of these."
             )
-        if not given and not none:
-            return Answer(self.class_index(label), expert=expert)  # type: ignore[arg-type]
+        if not answer.no and not answer.none:
+            return Answer(self.class_index(answer.label), expert=answer.expert)  # type: ignore[arg-type]
         if not self.method.takes_any_answer:
             raise QueryError(
                 f"{self.method_name!r} learns from labels alone; methods with a head, such as "
                 "'view_ensemble+', take other answers."
             )
-        if none:
-            return Answer(none=True, expert=expert)
-        out = {self.class_index(each) for each in given} | set(before.no if before else ())
+        if answer.none:
+            return Answer(none=True, expert=answer.expert)
+        out = {self.class_index(each) for each in answer.no} | set(before.no if before else ())
         left = set(range(len(self.classes))) - out
         if not left:
             raise QueryError("It cannot be of no class and one of them; say none=True.")
         if len(left) == 1:
-            return Answer(left.pop(), expert=expert)
-        return Answer(no=tuple(sorted(out)), expert=expert)  # type: ignore[type-var]
+            return Answer(left.pop(), expert=answer.expert)
+        return Answer(no=tuple(sorted(out)), expert=answer.expert)  # type: ignore[type-var]
 
     def skip(self, id: int) -> None:
         """The expert does not know: the question is over, and goes back to the budget.

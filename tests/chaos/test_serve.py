@@ -15,7 +15,7 @@ import pytest
 from taps.clip import Clip
 from taps.serve import keeper
 from taps.serve.doctor import examine
-from taps.serve.limits import Limits
+from taps.serve.options import Limits
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve import faults, postgres
@@ -67,6 +67,15 @@ def test_two_hundred_kills(
     assert found["same hash"]
     with Store.existing(place, tmp_path) as after:
         assert [finding.sentence for finding in examine(after)] == []
+
+
+def test_two_hundred_kills_of_processes_that_compute(
+    zygote: Zygote, tmp_path: Path, tiny: Clip, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = killed(zygote, str(tmp_path), tmp_path, tiny, images=2000, kills=200, part=True)
+    told(capsys, "kill -9 of computing processes", found)
+    assert found["kills"] == 200
+    assert found["same hash"]
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler to build the library with")

@@ -20,7 +20,8 @@ from taps.methods.registry import find_method, list_methods
 from taps.prompts import Prompts
 from taps.prompts.base import KINDS
 from taps.prompts.source import SourceStats
-from taps.types import Prediction
+from taps.types import PixelArray, Prediction
+from tests.streams import same_state
 
 CLASSES = ("cat", "hot dog", "ship")
 # Small views, a memory that fills at once, and a question at every image.
@@ -71,6 +72,23 @@ def test_every_registered_method_keeps_the_contract(tiny: Clip, maple_prompts: P
     report = check_method(lambda seed: Learner(tiny, CLASSES, name, seed=seed, **chosen), length=length)
     assert len(report.checks) == 10
     assert (report.asked > 0) == find_method(name).asks
+
+
+@pytest.mark.parametrize("name", list_methods())
+def test_a_look_leaves_no_trace_in_any_method(
+    tiny: Clip, maple_prompts: Prompts, picture: Callable[[int], PixelArray], name: str
+) -> None:
+    chosen = settings_of(name, tiny, maple_prompts)
+    learner = Learner(tiny, CLASSES, name, seed=0, **chosen)
+    for number in range(3):
+        if learner.predict_one(picture(number)).ask:
+            learner.learn_one(number, number)
+    before = learner.state_dict()
+    looks = [learner.peek(picture(3)), learner.predict_again(1, picture(1)), learner.peek(picture(3))]
+    assert same_state(learner.state_dict(), before)
+    said = learner.predict_one(picture(3))
+    assert looks[0].probs.tobytes() == looks[2].probs.tobytes() == said.probs.tobytes()
+    assert (looks[0].id, looks[0].ask, looks[1].id) == (said.id, said.ask, 1)
 
 
 @pytest.mark.parametrize(

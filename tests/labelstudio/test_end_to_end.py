@@ -54,7 +54,7 @@ def test_a_project_gets_predictions_and_teaches(studio: httpx.Client, tiny: Clip
 
         assert until(lambda: answers()[f"task {first}"], "The annotation") == "ship"
         learner = service.owner(name).live.keeper.learner()
-        assert learner.answered == 1
+        assert learner.summary()["answered"] == 1
         fine(studio.delete(f"/api/annotations/{made['id']}/"))
         until(lambda: answers()[f"task {first}"] is None or None, "The deletion")
-        assert learner.answered == 0
+        assert learner.summary()["answered"] == 0

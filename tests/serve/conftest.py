@@ -17,7 +17,7 @@ from PIL import Image
 
 from taps.clip import Clip
 from taps.serve.app import make_app
-from taps.serve.limits import Limits
+from taps.serve.options import Limits
 from taps.serve.run import make_server
 from taps.serve.service import Beginning, Service
 from taps.serve.state import State

@@ -14,7 +14,8 @@ import httpx
 import numpy as np
 
 from taps.clip import Clip
-from taps.serve.replay import Replayed, apply, fresh
+from taps.serve.learners import fresh
+from taps.serve.replay import Replayed, apply
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve.conftest import ASKING, CLASSES, png

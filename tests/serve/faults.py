@@ -75,8 +75,9 @@ def workload(service: Any) -> tuple[dict[int, str], dict[int, str]]:
 def check(place: Path, clip: Any, predicted: dict[int, str], labelled: dict[int, str]) -> None:
     """Open the store again: everything acknowledged is there, and the learner is what the log says."""
     from taps.serve.doctor import examine
+    from taps.serve.learners import fresh
     from taps.serve.records import Event
-    from taps.serve.replay import Replayed, apply, fresh
+    from taps.serve.replay import Replayed, apply
     from taps.serve.service import Service
     from taps.serve.store import Store
     from tests.serve.streams import Served, digest

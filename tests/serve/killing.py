@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
 import time
 from dataclasses import dataclass, field
@@ -12,6 +14,7 @@ from typing import Any
 import httpx
 
 from taps.clip import Clip
+from taps.serve.bench import processes_of
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve.conftest import ASKING, CLASSES, beginning, png
@@ -31,9 +34,18 @@ class Told:
 
 
 class Service9:
-    """A service that is killed by SIGKILL at random moments and started again."""
+    """A service that is killed by SIGKILL at random moments and started again.
 
-    def __init__(self, zygote: Zygote, place: str, files: Path, seed: int) -> None:
+    Args:
+        zygote: Starts it.
+        place: Of its store.
+        files: Of its store.
+        seed: For the moments.
+        part: Whether one of the processes that compute is killed instead, which the service replaces.
+    """
+
+    def __init__(self, zygote: Zygote, place: str, files: Path, seed: int, *, part: bool) -> None:
+        self.part = part
         self.zygote, self.place, self.files, self.random = zygote, place, files, random.Random(seed)
         self.kills = 0
         self.http = httpx.Client(timeout=30, trust_env=False)
@@ -41,6 +53,12 @@ class Service9:
 
     def kill_after(self, seconds: float) -> None:
         time.sleep(seconds)
+        if self.part:
+            _, _, *computing = processes_of(self.pid)  # the service, the nursery, and those it forked
+            if computing:
+                os.kill(self.random.choice(computing), signal.SIGKILL)
+                self.kills += 1
+            return
         self.zygote.kill(self.pid)
         self.kills += 1
         self.pid, self.url = self.zygote.start(self.place, self.files)
@@ -103,10 +121,18 @@ def undisturbed(clip: Clip, images: int) -> str:
 
 
 def killed(
-    zygote: Zygote, place: str, files: Path, clip: Clip, *, images: int, kills: int, seed: int = 0
+    zygote: Zygote,
+    place: str,
+    files: Path,
+    clip: Clip,
+    *,
+    images: int,
+    kills: int,
+    seed: int = 0,
+    part: bool = False,
 ) -> dict[str, Any]:
     """Run it and check that all that was acknowledged is there; figures of the run."""
-    service, told = Service9(zygote, place, files, seed), Told()
+    service, told = Service9(zygote, place, files, seed, part=part), Told()
     body = {"name": "pets", "classes": CLASSES, "settings": ASKING, "seed": 1, "deadline": None}
     send(service, told, "POST", "/v1/streams", json=body)
     errors: list[BaseException] = []

@@ -13,6 +13,7 @@ import httpx
 
 from taps.clip import Clip
 from taps.files import PART
+from taps.serve.bench import processes_of
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve.conftest import ASKING, CLASSES, png
@@ -45,10 +46,12 @@ def stopped(zygote: Zygote, folder: Path, clip: Clip, *, clients: int) -> dict[s
         thread.start()
     while len(acknowledged) < clients:
         time.sleep(0.01)
-    began = time.monotonic()
+    began, all = time.monotonic(), processes_of(pid)
+    assert len(all) > 2  # the service, and those that compute
     os.kill(pid, signal.SIGTERM)
     while Path(f"/proc/{pid}").exists():
         time.sleep(0.01)
+    assert not [each for each in all if Path(f"/proc/{each}").exists()]
     seconds = time.monotonic() - began
     for thread in threads:
         thread.join()

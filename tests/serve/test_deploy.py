@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,50 @@ def test_what_is_copied_into_the_image_is_there() -> None:
     for line in re.findall(r"^COPY (.*) \S+$", DOCKER, re.MULTILINE):
         for name in line.split():
             assert (ROOT / name).exists(), name
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The instructions of the Dockerfile and what each is given, lines that go on joined."""
+    text = re.sub(r"\\\n\s*", "", DOCKER)
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return [(name, rest) for name, _, rest in (line.partition(" ") for line in lines)]
+
+
+def test_the_dockerfile_is_made_of_known_instructions() -> None:
+    names = [name for name, _ in instructions()]
+    assert names[0] == "FROM"
+    known = "FROM RUN WORKDIR COPY USER VOLUME EXPOSE STOPSIGNAL HEALTHCHECK ENTRYPOINT CMD"
+    assert set(names) <= set(known.split())
+    given = dict(instructions())
+    assert names.index("USER") < names.index("ENTRYPOINT")  # it does not run as root
+    assert json.loads(given["ENTRYPOINT"]) == ["taps"]
+    assert given["STOPSIGNAL"] == "SIGTERM"
+    (program, flag, code) = json.loads(given["HEALTHCHECK"].partition("CMD ")[2])
+    assert (program, flag) == ("python", "-c")
+    compile(code, "healthcheck", "exec")
+    port, command = given["EXPOSE"], json.loads(given["CMD"])
+    assert f":{port}/healthz" in code
+    assert command[command.index("--port") + 1] == port
+    assert command[command.index("--store") + 1] == given["VOLUME"]
+
+
+def test_what_the_image_installs_is_there() -> None:
+    """The extra that the pip line names, and a version of each of its packages in the constraints."""
+    (line,) = [rest for name, rest in instructions() if name == "RUN" and rest.startswith("pip")]
+    words = shlex.split(line)
+    pinned = (ROOT / words[words.index("-c") + 1]).read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (extras,) = re.findall(r"^\.\[(.*)\]$", words[-1])
+    wanted = [each for extra in extras.split(",") for each in project["optional-dependencies"][extra]]
+    for requirement in [*project["dependencies"], *wanted]:
+        name = re.match(r"[A-Za-z0-9_.-]+", requirement)
+        assert name is not None
+        pattern = rf"^{re.escape(name[0])}=="
+        assert re.search(pattern, pinned, re.MULTILINE | re.IGNORECASE), requirement
+    image = re.fullmatch(r"python:(\d+)\.(\d+)-slim", dict(instructions())["FROM"])
+    assert image is not None
+    assert project["requires-python"] == ">=3.11"
+    assert (int(image[1]), int(image[2])) >= (3, 11)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")

@@ -17,3 +17,11 @@ def test_nothing_acknowledged_is_lost(zygote: Zygote, place: tuple[str, Path], t
     assert found["same hash"]
     with Store.existing(*place) as store:
         assert [finding.sentence for finding in examine(store)] == []
+
+
+def test_a_process_that_computes_is_replaced(zygote: Zygote, tmp_path: Path, tiny: Clip) -> None:
+    """Its streams come back from snapshot and log, and no request fails."""
+    found = killed(zygote, str(tmp_path), tmp_path, tiny, images=40, kills=5, part=True)
+    assert found["kills"] >= 3
+    assert found["sent again"] == 0
+    assert found["same hash"]

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from taps.cli import main
 from taps.serve.errors import ForbiddenError, UnusableError
 from taps.serve.labelstudio import LabelStudio, read_config
-from taps.serve.limits import Limits
+from taps.serve.options import Limits
 from taps.serve.service import Service
 from tests.serve.conftest import client_of, png
 
@@ -124,10 +124,10 @@ def test_a_project_is_predicted_and_teaches(http: TestClient, service: Service) 
     assert answers == {"task 1": "ship", "task 2": None, "task 5": "dog"}
     http.post(f"{L}/webhook", json=annotated(1, "cat", "ANNOTATION_UPDATED"))
     assert http.get("/v1/streams/label-studio-3/predictions/0").json()["answer"] == "cat"
-    assert service.owner("label-studio-3").live.keeper.learner().answered == 2
+    assert service.owner("label-studio-3").live.keeper.learner().summary()["answered"] == 2
     (again,) = predict(http, task(2))
     assert again["score"] != second["score"]  # what was learnt counts for tasks seen before
-    assert service.owner("label-studio-3").live.keeper.learner().seen == 3
+    assert service.owner("label-studio-3").live.keeper.learner().summary()["seen"] == 3
     assert http.post(f"{L}/webhook", json={"action": "PROJECT_UPDATED"}).json() == {"status": "ignored"}
 
 

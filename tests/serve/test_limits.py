@@ -14,7 +14,8 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from taps.serve.errors import TooManyError
-from taps.serve.limits import Limits, Rates, check_image
+from taps.serve.limits import Rates, check_image
+from taps.serve.options import Limits
 from taps.serve.routes import predict
 from taps.serve.service import Service
 from tests.serve.conftest import beginning, client_of, png

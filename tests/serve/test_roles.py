@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from taps.serve.routes import labelstudio, pages
 from taps.serve.service import Service
 from tests.serve.conftest import beginning, client_of, png
 
@@ -21,6 +22,7 @@ BODIES = {
     "/v1/streams/{stream}/classes": {"json": {"names": ["new"]}},
     "/v1/streams/{stream}/queries/lease": {"json": {"holder": "somebody"}},
     "/v1/streams/{stream}/predictions/{id}/label": {"json": {"label": "cat"}},
+    **{f"/label-studio/{name}": {"json": {}} for name in ("setup", "predict", "webhook")},
     "/v1/tokens": {"json": {"name": "x", "roles": ["label"]}},
 }
 WORDS = {
@@ -50,7 +52,9 @@ def http(service: Service) -> TestClient:
 def test_the_table_names_every_route(http: TestClient) -> None:
     paths = http.get("/v1/openapi.json").json()["paths"]
     there = {(method.upper(), path) for path, methods in paths.items() for method in methods}
-    assert set(documented()) == there
+    others = {(method, route.path) for route in labelstudio.router.routes for method in route.methods}
+    assert set(documented()) == there | others
+    assert {route.path for route in pages.router.routes} == {"/", "/streams/{stream}", "/web/{name}"}
 
 
 def status(http: TestClient, method: str, path: str, secret: str | None) -> int:

@@ -50,7 +50,8 @@ class Zygote:
 
 def live(place: str, files: Path, clip: object) -> None:
     """One life of the service, until it is killed or told to stop."""
-    from taps.serve.limits import Limits
+    from taps.serve.options import Limits
+    from taps.serve.processes import Processes
     from taps.serve.run import make_server
     from taps.serve.service import Service
     from taps.serve.store import Store
@@ -60,7 +61,10 @@ def live(place: str, files: Path, clip: object) -> None:
 
     signal.signal(signal.SIGTERM, lambda *_: None)
     try:
-        with Service(Store(place, files), clip) as service:  # type: ignore[arg-type]
+        with (
+            Processes(clip, 2) as places,  # type: ignore[arg-type]
+            Service(Store(place, files), clip, places=places) as service,  # type: ignore[arg-type]
+        ):
             make_server(service, port=0, limits=Limits(rate=1e9), ready=ready).run()
     except Exception as error:
         print("failed", repr(error), flush=True)

@@ -87,8 +87,9 @@ class Ledger:
 
     def skip(self, id: int, given_back: bool) -> None:
         """Nobody knows: the question is over, and the image one of those that nobody asks about."""
-        self.skipped[id] = given_back
         self.keep(id, self.pending.pop(id), asked=False)
+        if id in self.recent:
+            self.skipped[id] = given_back
 
     def reopen(self, id: int) -> bool:
         """A question that was skipped is open again; whether it had been given back."""

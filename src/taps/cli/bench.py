@@ -291,6 +291,10 @@ def serve(
     table.add_row("bare learner processes, one a core", f"{found.bare_per_second:.1f} images/s")
     table.add_row(f"served, {streams} streams", f"{found.served_per_second:.1f} images/s")
     table.add_row("served / bare", f"{found.throughput:.0%}")
+    spent = (found.learners_cpu_ms, found.http_cpu_ms, found.clients_cpu_ms)
+    table.add_row(
+        "CPU an image: learners, HTTP, clients", " + ".join(f"{each:.1f}" for each in spent) + " ms"
+    )
     table.add_row("memory, one stream", f"{found.memory_one_mb:.0f} MB")
     table.add_row(f"memory, {idle} idle streams", f"{found.memory_hundred_mb:.0f} MB ({found.memory:.2f}×)")
     Console().print(table)

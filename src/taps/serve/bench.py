@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import io
+import json
 import os
 import re
 import signal
@@ -10,15 +12,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from taps.errors import StateError
@@ -54,7 +58,10 @@ class Figures:
         bare_per_second: Images a second of bare learner processes, one for each core.
         served_per_second: Of the service, all streams together.
         throughput: The second as a share of the first.
-        memory_one_mb: Resident memory of the service with one stream.
+        learners_cpu_ms: CPU time an image takes of the processes that compute, while many are served.
+        http_cpu_ms: Of the process that speaks HTTP and commits.
+        clients_cpu_ms: Of the clients here, which share the same cores.
+        memory_one_mb: Memory of the service with one stream: of all its processes, shared pages once.
         memory_hundred_mb: And with a hundred, idle after an image each.
         memory: The second over the first.
     """
@@ -65,6 +72,9 @@ class Figures:
     bare_per_second: float
     served_per_second: float
     throughput: float
+    learners_cpu_ms: float
+    http_cpu_ms: float
+    clients_cpu_ms: float
     memory_one_mb: float
     memory_hundred_mb: float
     memory: float
@@ -74,8 +84,13 @@ class Figures:
 
 
 def picture(number: int) -> bytes:
-    """A JPEG of 224 × 224 pixels, another for each number."""
-    blocks = np.random.default_rng(number % 50).integers(0, 256, (14, 14, 3), dtype=np.uint8)
+    """A JPEG of 224 × 224 pixels: fifty different ones."""
+    return _picture(number % 50)
+
+
+@cache
+def _picture(number: int) -> bytes:
+    blocks = np.random.default_rng(number).integers(0, 256, (14, 14, 3), dtype=np.uint8)
     data = io.BytesIO()
     Image.fromarray(blocks.repeat(16, axis=0).repeat(16, axis=1)).save(data, "JPEG")
     return data.getvalue()
@@ -110,7 +125,10 @@ def measure(
         names = [f"throughput-{number}" for number in range(streams)]
         for number, name in enumerate(names):
             client.create_stream(name, CLASSES, settings=settings, seed=number)
-        through = served_throughput(client.url, names, seconds)
+            client.predict(name, picture(number))
+        before = cpu_seconds(pid)
+        count = served_throughput(client.url, names, seconds)
+        through, spent = count / seconds, cpu_seconds(pid) - before
     with served(model) as (client, pid):
         for number in range(idle):
             client.create_stream(f"idle-{number}", CLASSES, settings=settings)
@@ -124,6 +142,9 @@ def measure(
         bare_per_second=bare,
         served_per_second=through,
         throughput=through / bare,
+        learners_cpu_ms=1000 * spent[0] / count,
+        http_cpu_ms=1000 * spent[1] / count,
+        clients_cpu_ms=1000 * spent[2] / count,
         memory_one_mb=one,
         memory_hundred_mb=many,
         memory=many / one,
@@ -134,19 +155,7 @@ def measure(
 def served(model: str) -> Iterator[tuple[Client, int]]:
     """A service of its own, on a free port, with a store in a temporary folder."""
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        command = [
-            "serve",
-            "--model",
-            model,
-            "--device",
-            "cpu",
-            "--store",
-            folder,
-            "--port",
-            "0",
-            "--rate",
-            "1e9",
-        ]
+        command = f"serve --model {model} --device cpu --store {folder} --port 0 --rate 1e9".split()
         process = subprocess.Popen(
             [sys.executable, "-m", "taps", *command],
             stdout=subprocess.PIPE,
@@ -199,28 +208,49 @@ def bare_throughput(model: str, views: int, seconds: float, processes: int) -> f
     return sum(int(process.communicate()[0]) for process in started) / seconds
 
 
-def served_throughput(url: str, streams: list[str], seconds: float) -> float:
-    """Images a second of the service, one client for each stream and one more that waits its turn."""
+def served_throughput(url: str, streams: list[str], seconds: float) -> int:
+    """Images the service gets through, one client for each stream and one more that waits its turn."""
     counts = [0] * (2 * len(streams))
     end = time.monotonic() + seconds
 
     def send(index: int, stream: str) -> None:
-        with Client(url, timeout=300) as client:
-            while time.monotonic() < end:
-                client.predict(stream, picture(counts[index]))
-                counts[index] += time.monotonic() < end
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=300)
+        while time.monotonic() < end:
+            connection.request("POST", f"/v1/streams/{stream}/predict", picture(counts[index]))
+            answer = connection.getresponse()
+            if json.loads(answer.read()).get("id") is None:
+                raise StateError(f"The service answered {answer.status}.")
+            counts[index] += time.monotonic() < end
+        connection.close()
 
-    pairs = enumerate([*streams, *streams])
-    threads = [threading.Thread(target=send, args=pair) for pair in pairs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sum(counts) / seconds
+    pairs = list(enumerate([*streams, *streams]))
+    with ThreadPoolExecutor(len(pairs)) as pool:
+        list(pool.map(send, *zip(*pairs, strict=True)))
+    return sum(counts)
+
+
+def processes_of(pid: int) -> list[int]:
+    """A process and those that came from it, itself first."""
+    found = [pid]
+    for each in found:
+        with suppress(FileNotFoundError):  # it has just ended
+            for thread in Path(f"/proc/{each}/task").iterdir():
+                found += map(int, (thread / "children").read_text().split())
+    return found
+
+
+def cpu_seconds(pid: int) -> NDArray[np.float64]:
+    """Seconds of CPU so far: of the processes below a service, of its own, of this one."""
+
+    def of(each: int) -> float:
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    own, *below = map(of, processes_of(pid))
+    return np.array([sum(below), own, time.process_time()])
 
 
 def memory_mb(pid: int) -> float:
-    """Resident memory of a process."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    found = re.search(r"VmRSS:\s+(\d+) kB", status)
-    return int(found[1]) / 1024 if found else float("nan")
+    """Memory of a process and those below it; a page that several share counts once in all."""
+    texts = [Path(f"/proc/{each}/smaps_rollup").read_text() for each in processes_of(pid)]
+    return sum(int(size) for text in texts for size in re.findall(r"^Pss:\s+(\d+) kB", text, re.M)) / 1024

@@ -92,9 +92,21 @@ class Client:
         found: bytes = self._send("GET", f"/v1/streams/{stream}/predictions/{id}/image").content
         return found
 
-    def label(self, stream: str, id: int, label: str | int) -> Any:
-        """Answer a question."""
-        return self._ask("POST", f"/v1/streams/{stream}/queries/{id}/label", json={"label": label})
+    def label(
+        self, stream: str, id: int, label: str | int | None = None, *, no: Sequence[str | int] = (),
+        none: bool = False,
+    ) -> Any:  # fmt: skip
+        """Answer a question.
+
+        Args:
+            stream: Its name.
+            id: The question's.
+            label: The class, by name or index.
+            no: Instead, classes it is not of.
+            none: Instead, that it is of none of the classes.
+        """
+        body = {"label": label, "no": list(no), "none": none}
+        return self._ask("POST", f"/v1/streams/{stream}/queries/{id}/label", json=body)
 
     def skip(self, stream: str, id: int) -> Any:
         return self._ask("POST", f"/v1/streams/{stream}/queries/{id}/skip")

@@ -49,14 +49,14 @@ class Database:
         self.url = url
         self.sqlite = url.get_backend_name() == "sqlite"
         self.engine = _sqlite(url) if self.sqlite else _postgresql(url)
+        self._writing = self.engine.execution_options(write=True)
         # SQLite has one writer at a time: waiting for a lock here is fairer than polling the file.
         self._writer = threading.Lock() if self.sqlite else nullcontext()
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction that is on the disk when the block ends without an error."""
-        engine = self.engine.execution_options(write=True)
-        with self._writer, _told(self.url), engine.begin() as connection:
+        with self._writer, _told(self.url), self._writing.begin() as connection:
             yield connection
 
     @contextmanager

@@ -2,80 +2,67 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from taps.errors import TapsError
 
 
 class ServiceError(TapsError):
     """A request that is refused; the message is one sentence that says what to do."""
 
-    status = 400
+    status: ClassVar[int] = 400
+
+    def __init_subclass__(cls, status: int) -> None:
+        cls.status = status
 
     def __init__(self, message: str, *, retry_after: int | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
-class SignInError(ServiceError):
+class SignInError(ServiceError, status=401):
     """No token, or one that does not count."""
 
-    status = 401
 
-
-class ForbiddenError(ServiceError):
+class ForbiddenError(ServiceError, status=403):
     """A token that counts, for something else."""
 
-    status = 403
 
-
-class NotFoundError(ServiceError):
+class NotFoundError(ServiceError, status=404):
     """There is no such stream, prediction or question."""
 
-    status = 404
 
-
-class SlowError(ServiceError):
+class SlowError(ServiceError, status=408):
     """A body that did not arrive in time."""
 
-    status = 408
 
-
-class ConflictError(ServiceError):
+class ConflictError(ServiceError, status=409):
     """It contradicts what is there already."""
 
-    status = 409
 
-
-class GoneError(ServiceError):
+class GoneError(ServiceError, status=410):
     """It was there and is no more: a question past its deadline, an image past its retention."""
 
-    status = 410
 
-
-class TooLargeError(ServiceError):
+class TooLargeError(ServiceError, status=413):
     """A body or an image over the limit."""
 
-    status = 413
 
-
-class FormatError(ServiceError):
+class FormatError(ServiceError, status=415):
     """An image of a format that is not on the list."""
 
-    status = 415
 
-
-class UnusableError(ServiceError):
+class UnusableError(ServiceError, status=422):
     """It was understood and makes no sense."""
 
-    status = 422
 
-
-class TooManyError(ServiceError):
+class TooManyError(ServiceError, status=429):
     """More than the service takes at a time; try again after a while."""
 
-    status = 429
 
-
-class StoreDownError(ServiceError):
+class StoreDownError(ServiceError, status=503):
     """The store cannot be written (or read) now. It heals by itself."""
 
-    status = 503
+
+class LostError(ServiceError, status=503):
+    """A learner is no more where it lived: its process ended. It is made anew from snapshot and log."""

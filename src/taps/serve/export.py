@@ -8,7 +8,6 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 from taps.errors import StateError
@@ -18,7 +17,7 @@ from taps.serve.store import Store
 
 COLUMNS = (
     "id", "at", "name", "image", "predicted", "probability", "entropy", "threshold", "asked", "state",
-    "answer", "ended_by", "ended_at",
+    "answer", "no", "none", "ended_by", "ended_at",
 )  # fmt: skip
 PAGE = 1000
 
@@ -55,7 +54,8 @@ def as_zip(store: Store, stream: Stream, path: Path) -> None:
     missing = []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for row in rows(store, stream, labels=True):
-            assert row.answer is not None
+            if row.answer is None:  # what it is not gives it no folder
+                continue
             try:
                 data = store.blobs.read(row.image)
             except (GoneError, StateError) as error:
@@ -78,7 +78,7 @@ def folder_name(label: str) -> str:
 
 
 def _values(row: Row) -> dict[str, object]:
-    known = asdict(row) | {
+    known = vars(row) | {
         "predicted": row.label,
         "probability": row.top[0][1] if row.top else None,
         "asked": row.state not in UNASKED,
@@ -90,6 +90,8 @@ def _harmless(value: object) -> object:
     """Text a spreadsheet would take for a formula is quoted for it."""
     if isinstance(value, bool):
         return int(value)
+    if isinstance(value, list):
+        value = "; ".join(value)
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
         return "'" + value
     return value

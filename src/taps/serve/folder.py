@@ -15,7 +15,7 @@ from taps.errors import ImageError, SettingsError
 from taps.files import write_text
 from taps.serve.export import as_csv
 from taps.serve.live import Live
-from taps.serve.records import LABELLED, OPEN, UNASKED, Row, Stream
+from taps.serve.records import OPEN, UNASKED, Row, Stream
 from taps.serve.service import Beginning, Service
 
 WHO = "folder"
@@ -106,7 +106,7 @@ class Folder:
         writer.writerow(COLUMNS)
         for t, index in enumerate(self.order):
             if (row := rows.get(self.name(t))) is not None:
-                if progress is not None and row.state not in LABELLED:
+                if progress is not None and row.answer is None:
                     self._look_again(row, index)
                 writer.writerow(self._line(row))
             if progress is not None:
@@ -121,7 +121,7 @@ class Folder:
 
     def _line(self, row: Row) -> list[object]:
         asked = int(row.state not in UNASKED)
-        if row.state in LABELLED:
+        if row.answer is not None:
             return [row.name, row.answer, "person", "", row.label, asked]
         label, probability = self.final.get(row.name, (row.label, row.top[0][1]))
         return [row.name, label, "model", f"{probability:.4f}", row.label, asked]

@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from taps.clip import Clip
 from taps.errors import StateError
-from taps.learner import Learner
-from taps.serve.errors import GoneError, StoreDownError
+from taps.serve.errors import GoneError, LostError, StoreDownError
+from taps.serve.learners import Held, Place
 from taps.serve.records import OPEN, Event, Row, Stream
 from taps.serve.replay import Replayed, image_of, restore
 from taps.serve.store import Store
@@ -36,7 +35,7 @@ class Keeper:
     Args:
         stream: How it began.
         store: Where everything is put on record.
-        clip: The model, shared with other streams.
+        place: Where the learner lives.
         tell: Called with each event once it is on record, and with its prediction where it is about one.
 
     Attributes:
@@ -45,23 +44,22 @@ class Keeper:
         open: The open questions by id, and when each expires; None for never.
     """
 
-    def __init__(self, stream: Stream, store: Store, clip: Clip, tell: Tell) -> None:
-        self.stream, self.store, self.clip, self.tell = stream, store, clip, tell
+    def __init__(self, stream: Stream, store: Store, place: Place, tell: Tell) -> None:
+        self.stream, self.store, self.place, self.tell = stream, store, place, tell
         self.snapshots = store.snapshots(stream.id)
         self.trouble: str | None = None
         self.notes: list[str] = []
         self.seq, self.replayed = 0, 0
         self.open: dict[int, float | None] = {}
-        self._learner: Learner | None = None
+        self._learner: Held | None = None
         self._tail: list[Event] | None = None  # since the older snapshot: enough to restore without database
         self._stuck: Event | None = None
-        self._as_recorded: dict[str, Any] | None = None
         self._tried = 0.0
         self._saved, self._saved_at, self._cost = 0, time.monotonic(), 0.0
 
     # The learner
 
-    def learner(self) -> Learner:
+    def learner(self) -> Held:
         """The learner as the log says it is. The store is tried again first where it failed."""
         if self.trouble:
             self._heal()
@@ -70,7 +68,7 @@ class Keeper:
         assert self._learner is not None
         return self._learner
 
-    def writable(self) -> Learner:
+    def writable(self) -> Held:
         """The learner, where what happens to it can be put on record; raises otherwise."""
         learner = self.learner()
         if self.trouble:
@@ -84,16 +82,21 @@ class Keeper:
     def _load(self) -> None:
         began = time.monotonic()
         try:
-            found = self.snapshots.newest(self.clip, self.store.last_seq(self.stream.id))
-            first = min(self._older(), found.seq if found else 0)
-            self._tail = self.store.events(self.stream.id, first)
+            found = self.snapshots.newest(self.store.last_seq(self.stream.id))
+            self._tail = self.store.events(self.stream.id, min(self._older(), found or 0))
             self.read_open()
         except StoreDownError as error:
             if self._tail is None:
                 raise
             self.fail(error)
-            found = self.snapshots.newest(self.clip, self.seq)
-        self._take(restore(self.stream, self.clip, found, self.store.blobs, self._tail))
+            found = self.snapshots.newest(self.seq)
+        if found is None:
+            learner = Held.begin(self.place, self.stream)
+        else:
+            learner = Held.load(self.place, self.stream, self.snapshots.place(found))
+        replayed = restore(self.stream, learner, found or 0, self.store.blobs, self._tail)
+        self._learner = learner
+        self._take(replayed)
         seconds = round(time.monotonic() - began, 3)
         log.info("loaded", extra={"stream": self.stream.name, "replayed": self.replayed, "seconds": seconds})
 
@@ -107,9 +110,8 @@ class Keeper:
         return self.store.last_seq(self.stream.id) > max(self.snapshots.seqs(), default=0)
 
     def _take(self, replayed: Replayed) -> None:
-        self._learner, self.seq, self.replayed = replayed.learner, replayed.seq, replayed.count
+        self.seq, self.replayed = replayed.seq, replayed.count
         self._saved, self._stuck, self.notes = replayed.seq - replayed.count, replayed.stuck, replayed.notes
-        self._as_recorded = None
         for note in replayed.notes:
             log.warning(note, extra={"stream": self.stream.name})
         if replayed.stuck:
@@ -181,23 +183,10 @@ class Keeper:
             return
         except (StateError, GoneError):
             return
-        self.trouble, self._as_recorded = None, None
+        self.trouble = None
         if late:
             self._learner = None
         log.warning("The store is back.", extra={"stream": self.stream.name})
-
-    def put_back(self) -> None:
-        """Undo what an unrecorded prediction did to the learner. Call `as_recorded` before it."""
-        assert self._learner is not None
-        assert self._as_recorded is not None
-        self._learner.load_state_dict(self._as_recorded)
-
-    def as_recorded(self) -> Learner:
-        """The learner, whose state is remembered for `put_back`."""
-        learner = self.learner()
-        if self._as_recorded is None:
-            self._as_recorded = learner.state_dict()
-        return learner
 
     # Snapshots
 
@@ -216,6 +205,8 @@ class Keeper:
         try:
             self.snapshots.save(self._learner, self.seq)
             self.store.let_go(self.stream.id, self._older(), time.time())
+        except LostError:
+            return self.drop()
         except (OSError, StateError, StoreDownError) as error:
             log.error(f"No snapshot could be saved: {error}", extra={"stream": self.stream.name})
             self._saved_at = time.monotonic() + 10 * RETRY  # the log goes on; try later
@@ -228,5 +219,6 @@ class Keeper:
     def rest(self) -> None:
         """Save and let the learner go; it comes back at its next use."""
         self.snapshot()
-        if self._saved == self.seq and not self.trouble:
+        if self._learner is not None and self._saved == self.seq and not self.trouble:
+            self._learner.let_go()
             self._learner, self._tail = None, None

@@ -13,8 +13,9 @@ from urllib.parse import urljoin, urlsplit
 from xml.etree import ElementTree
 
 from taps.serve.errors import ConflictError, ForbiddenError, UnusableError
-from taps.serve.limits import Limits, check_image
+from taps.serve.limits import check_image
 from taps.serve.live import Live, Outcome
+from taps.serve.options import Limits
 from taps.serve.records import LABELLED, Row
 from taps.serve.service import Beginning, Service
 

@@ -5,35 +5,12 @@ from __future__ import annotations
 import io
 import threading
 import time
-from dataclasses import dataclass
 
 from PIL import Image
 
 from taps.images.decode import FORMATS as KNOWN
 from taps.serve.errors import FormatError, TooLargeError, TooManyError
-
-MB = 1 << 20
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one request, one token, one stream may take.
-
-    Attributes:
-        body: Bytes of a request; counted while they come in.
-        pixels: Of an image; read from its header, before anything is decoded.
-        formats: Of images, as Pillow calls them.
-        rate: Requests a second for each token, on average; twice as many may come at once.
-        queue: Requests that may wait for one stream.
-        uploads: Requests with an image that are under way at a time, in the whole service.
-    """
-
-    body: int = 10 * MB
-    pixels: int = 20_000_000
-    formats: tuple[str, ...] = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-    rate: float = 200.0
-    queue: int = 32
-    uploads: int = 64
+from taps.serve.options import Limits
 
 
 def check_image(data: bytes, limits: Limits) -> None:

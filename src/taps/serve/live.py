@@ -17,10 +17,9 @@ from typing import Any
 
 from taps.adapt.ledger import PENDING
 from taps.errors import QueryError, TapsError
-from taps.images.decode import load_image
-from taps.learner import Learner
 from taps.serve.errors import ConflictError, GoneError, NotFoundError, StoreDownError
 from taps.serve.keeper import RETRY, SETTLE, Keeper
+from taps.serve.learners import Held
 from taps.serve.records import (
     ANSWERED,
     CORRECTED,
@@ -32,9 +31,12 @@ from taps.serve.records import (
     UNASKED,
     Event,
     Row,
+    answer_of,
+    plain,
 )
-from taps.types import Prediction
+from taps.types import Answer, Prediction
 
+NOTHING_SAID = {"answer": None, "no": [], "none": False, "ended_by": None, "ended_at": None}
 TOP = 9  # classes shown with a prediction: one for each number key
 
 
@@ -86,19 +88,19 @@ class Live:
         except StoreDownError as error:
             self.keeper.fail(error)
             return self._unrecorded(data, name)
-        pixels = load_image(data, name=name)
         seq, writing = self.keeper.seq, self.helpers.submit(self.store.blobs.put, data)
         try:
-            prediction = self._step(lambda: learner.predict_one(pixels))
-            row = self._row(prediction, learner.classes, hashlib.sha256(data).hexdigest(), name)
-            writing.result()
-            event = Event(row.seq, "predict", row.id, None, who, row.at, key, row.image)
-            self.keeper.record(event, row, new=True)
-        except StoreDownError:
-            return Outcome(row, recorded=False)
-        except OSError as error:
-            self.keeper.fail(error)
-            return Outcome(row, recorded=False)
+            prediction = self._step(lambda: learner.predict_one(data, name))
+            row = self._row(prediction, learner.classes, name)
+            try:
+                row = replace(row, image=writing.result())
+                event = Event(row.seq, "predict", row.id, None, who, row.at, key, row.image)
+                self.keeper.record(event, row, new=True)
+            except StoreDownError:
+                return Outcome(row, recorded=False)
+            except OSError as error:
+                self.keeper.fail(error)
+                return Outcome(row, recorded=False)
         finally:
             self._release(writing, recorded=self.keeper.seq == seq + 1)
         if row.state == OPEN:
@@ -106,39 +108,44 @@ class Live:
         return Outcome(row, hold=self._hold(learner))
 
     def label(
-        self, id: int, label: str | int, who: str, key: str | None = None, *, unasked: bool = False
+        self, id: int, label: Answer | str | int, who: str, key: str | None = None, *, unasked: bool = False
     ) -> Given:
         """Take in an expert's answer. The same answer again changes nothing; another one corrects it.
 
         Args:
             id: Of the prediction.
-            label: The class, by name or index.
+            label: The class, by name or index; or any `Answer`.
             who: Id of the token.
             key: Idempotency key.
             unasked: Whether an image that nobody was asked about may be labelled too.
         """
         learner, row = self.keeper.writable(), self._question(id, unasked=unasked)
-        answer = learner.classes[learner.class_index(label)]
+        said = label if isinstance(label, Answer) else Answer(label)
+        if said.no:  # what it is not of adds up
+            said = replace(said, no=(*row.no, *said.no))
+        answer: Answer = self._step(lambda: learner.resolved(said))
         if key is not None and (earlier := self._earlier(key)):
-            if (earlier.kind, earlier.prediction, earlier.value) != ("label", id, answer):
+            same = (earlier.kind, earlier.prediction) == ("label", id) and answer_of(earlier.value) == answer
+            if not same:
                 raise ConflictError("This idempotency key was used for something else; use a new one.")
             return Given(row, changed=False)
-        if row.state in LABELLED and row.answer == answer:
+        now = {"answer": answer.label, "no": list(answer.no), "none": answer.none}
+        if row.state in LABELLED and now == {"answer": row.answer, "no": list(row.no), "none": row.none}:
             return Given(row, changed=False)
         if row.state == SKIPPED:
             raise ConflictError(f"Question {id} was skipped; undo that first.")
         self._step(lambda: learner.learn_one(id, answer))
         state = CORRECTED if row.state in UNASKED else ANSWERED
-        return self._end(row, "label", state, who, key=key, answer=answer)
+        return self._end(row, "label", state, who, key=key, value=plain(answer), **now)
 
     def skip(self, id: int, who: str) -> Given:
-        """Somebody does not know. The question is over; what it took of the budget is spent."""
-        self.keeper.writable()
-        row = self._question(id)
+        """Somebody does not know. The question is over, and goes back to the budget (`Learner.skip`)."""
+        learner, row = self.keeper.writable(), self._question(id)
         if row.state == SKIPPED:
             return Given(row, changed=False)
         if row.state != OPEN:
             raise ConflictError(f"Question {id} was answered already; undo the answer instead.")
+        self._step(lambda: learner.skip(id))
         return self._end(row, "skip", SKIPPED, who)
 
     def undo(self, id: int, who: str) -> Given:
@@ -146,12 +153,11 @@ class Live:
         learner, row = self.keeper.writable(), self._question(id)
         if row.state == OPEN:
             raise ConflictError(f"Question {id} is open: there is nothing to take back.")
-        if row.state in LABELLED:
-            self._step(lambda: learner.undo(id))
+        self._step(lambda: learner.undo(id))
         now, asked = time.time(), row.state != CORRECTED
-        changes = {"state": OPEN if asked else SILENT, "answer": None, "ended_by": None, "ended_at": None}
+        changes = {"state": OPEN if asked else SILENT, "deadline": self._deadline(now) if asked else None}
         event = Event(self._next, "undo" if row.state in LABELLED else "reopen", id, None, who, now)
-        return self._change(event, row, **changes, deadline=self._deadline(now) if asked else None)
+        return self._change(event, row, **changes, **NOTHING_SAID)
 
     def add_classes(self, names: list[str], who: str) -> list[str]:
         """Make room for new classes; the names of all."""
@@ -211,16 +217,14 @@ class Live:
 
     def _unrecorded(self, data: bytes, name: str) -> Outcome:
         """A prediction from the state as it stands. It leaves no trace, and nobody is asked about it."""
-        learner = self.keeper.as_recorded()
-        pixels = load_image(data, name=name)
-        prediction = self._step(lambda: learner.predict_one(pixels))
-        self.keeper.put_back()
-        return Outcome(self._row(prediction, learner.classes, "", name), recorded=False)
+        learner = self.keeper.learner()
+        prediction = self._step(lambda: learner.peek(data, name))
+        return Outcome(self._row(prediction, learner.classes, name), recorded=False)
 
     def _earlier(self, key: str) -> Event | None:
         return self.store.by_key(self.stream.id, key)
 
-    def _hold(self, learner: Learner) -> float:
+    def _hold(self, learner: Held) -> float:
         return self.stream.hold if learner.order == "ask_first" else 0.0
 
     def _again(self, earlier: Event, data: bytes, hold: float) -> Outcome:
@@ -239,14 +243,14 @@ class Live:
             if not recorded:
                 self.store.blobs.remove(image, self.store.needs)
 
-    def _row(self, prediction: Prediction, classes: Sequence[str], image: str, name: str) -> Row:
+    def _row(self, prediction: Prediction, classes: Sequence[str], name: str) -> Row:
         best = (-prediction.probs).argsort(kind="stable")[:TOP].tolist()
         at = time.time()
         return Row(
             id=prediction.id,
             seq=self._next,
             at=at,
-            image=image,
+            image="",
             kept=True,
             name=name,
             index=prediction.index,
@@ -276,19 +280,18 @@ class Live:
     def _drop_forgotten(self) -> None:
         """Close the questions the learner no longer holds: it keeps the newest ones."""
         pending = set(self.keeper.learner().pending)
-        if len(pending) < PENDING:
-            return
         with suppress(StoreDownError):
-            for row in self.store.predictions(self.stream.id, states=[OPEN]):
-                if row.id not in pending:
-                    self._end(row, "expire", EXPIRED, "learner")
+            for id in [id for id in self.keeper.open if id not in pending]:
+                self._end(self.store.prediction(self.stream.id, id), "expire", EXPIRED, "learner")
 
     def _end(
-        self, row: Row, kind: str, state: str, who: str, *, key: str | None = None, answer: str | None = None
-    ) -> Given:
+        self, row: Row, kind: str, state: str, who: str, *, key: str | None = None, value: Any = None,
+        **changes: Any,
+    ) -> Given:  # fmt: skip
+        """Put the end of a question on record."""
         now = time.time()
-        event = Event(self._next, kind, row.id, answer, who, now, key)
-        return self._change(event, row, state=state, answer=answer, ended_by=who, ended_at=now)
+        event = Event(self._next, kind, row.id, value, who, now, key)
+        return self._change(event, row, state=state, ended_by=who, ended_at=now, **changes)
 
     def _change(self, event: Event, row: Row, **changes: Any) -> Given:
         after = replace(row, **changes)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from taps.serve.errors import StoreDownError, TooManyError
+from taps.serve.errors import LostError, StoreDownError, TooManyError
 from taps.serve.live import Live
 
 T = TypeVar("T")
@@ -27,11 +27,10 @@ class Owner:
     Args:
         live: The stream.
         capacity: Messages that may wait; more are refused.
-        gate: Held while a message runs, so that no more learners compute at a time than there are cores.
     """
 
-    def __init__(self, live: Live, capacity: int, gate: threading.Semaphore) -> None:
-        self.live, self.gate = live, gate
+    def __init__(self, live: Live, capacity: int) -> None:
+        self.live = live
         self._messages: queue.Queue[Message | None] = queue.Queue(capacity)
         self._closed = threading.Event()
         self.thread = threading.Thread(target=self._run, name=f"owner-{live.stream.name}", daemon=True)
@@ -85,14 +84,16 @@ class Owner:
             elif self._closed.is_set() and self._messages.empty():
                 break
             wait = self._upkeep(idle=time.monotonic() - last)
-        with self.gate:
-            self._safely(self.live.keeper.rest)
+        self._safely(self.live.keeper.rest)
 
     def _handle(self, future: Future[Any], act: Callable[[Live], Any]) -> None:
         if not future.set_running_or_notify_cancel():
             return
         try:
-            with self.gate:
+            try:
+                result = act(self.live)
+            except LostError:  # before anything was recorded: made anew, the learner does it once more
+                self.live.keeper.drop()
                 result = act(self.live)
         except BaseException as error:
             future.set_exception(error)

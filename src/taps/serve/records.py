@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from taps.types import Answer
 
 SILENT, OPEN, ANSWERED, SKIPPED, EXPIRED = "silent", "open", "answered", "skipped", "expired"
 """States of a prediction: not asked about; asked and waiting; and the three ways in which a question ends."""
@@ -47,11 +50,12 @@ class Event:
         seq: 1, 2, 3, … within the stream.
         kind: predict, label, undo (an answer), skip, reopen (after a skip), expire, or classes.
         prediction: The id of the prediction it is about.
-        value: label: the class; classes: the names added.
+        value: label: the answer, as `plain` gives it; classes: the names added.
         who: Id of the token, or "expire" where the clock did it.
         at: When, in seconds since 1970.
         key: The caller's idempotency key.
         image: predict: the SHA-256 of the image, None where the file was lost.
+        said: predict: label and entropy, as they are on record.
     """
 
     seq: int
@@ -62,11 +66,15 @@ class Event:
     at: float
     key: str | None = None
     image: str | None = None
+    said: tuple[str, float] | None = None
 
 
 @dataclass(frozen=True)
 class Row:
-    """One prediction and what became of its question."""
+    """One prediction and what became of its question.
+
+    An answer names the class (`answer`), or classes it is not of (`no`), or says that it is of `none`.
+    """
 
     id: int
     seq: int
@@ -83,5 +91,20 @@ class Row:
     state: str
     deadline: float | None = None
     answer: str | None = None
+    no: Sequence[str] = ()
+    none: bool = False
     ended_by: str | None = None
     ended_at: float | None = None
+
+
+def plain(answer: Answer) -> dict[str, Any]:
+    """An answer as the log holds it: what was said, and by whom."""
+    values = {"label": answer.label, "no": list(answer.no), "none": answer.none, "expert": answer.expert}
+    return {name: value for name, value in values.items() if value}
+
+
+def answer_of(value: Any) -> Answer:
+    """The answer that `plain` wrote; a text alone is a class."""
+    if isinstance(value, str):
+        return Answer(value)
+    return Answer(**{**value, "no": tuple(value.get("no", ()))})

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from taps.clip import Clip
 from taps.errors import QueryError, StateError
 from taps.learner import Learner
 from taps.serve.blobs import Blobs
 from taps.serve.errors import GoneError
-from taps.serve.records import Event, Stream
-from taps.serve.snapshots import Found
+from taps.serve.learners import STAND_IN, Held
+from taps.serve.records import Event, Stream, answer_of
 
 LOST = "lost"  # the value `taps recover` gives to a predict event whose image is gone
-STAND_IN = np.full((32, 32, 3), 128, np.uint8)  # is predicted in its place, so that ids stay right
 
 
 @dataclass
@@ -27,35 +23,31 @@ class Replayed:
         learner: As it was when event `seq` was recorded.
         seq: The last event it has lived through.
         count: How many events were replayed.
+        different: Predictions that came out otherwise than they are on record.
         stuck: The event that could not be replayed, where there is one; `why` says why not.
         notes: What did not go as it should, in sentences.
     """
 
-    learner: Learner
+    learner: Learner | Held
     seq: int
     count: int = 0
+    different: int = 0
     stuck: Event | None = None
     why: str = ""
     notes: list[str] = field(default_factory=list)
 
 
-def fresh(stream: Stream, clip: Clip) -> Learner:
-    """A stream's learner as it began."""
-    return Learner(clip, stream.classes, stream.method, seed=stream.seed, **stream.settings)
-
-
-def restore(stream: Stream, clip: Clip, found: Found | None, blobs: Blobs, log: Sequence[Event]) -> Replayed:
+def restore(stream: Stream, learner: Held, seq: int, blobs: Blobs, log: Sequence[Event]) -> Replayed:
     """Bring a stream's learner to the end of its log, or to the last event before one that is damaged.
 
     Args:
         stream: How it began.
-        clip: The model.
-        found: The newest whole snapshot; None where the learner begins anew.
+        learner: As it was after event `seq`.
+        seq: The last event it has lived through.
         blobs: The images.
-        log: At least the events after the snapshot.
+        log: At least the events after that.
     """
-    found = found or Found(fresh(stream, clip), 0)
-    replayed = Replayed(found.learner, found.seq)
+    replayed = Replayed(learner, seq)
     for event in log:
         if event.seq <= replayed.seq:
             continue
@@ -66,28 +58,44 @@ def restore(stream: Stream, clip: Clip, found: Found | None, blobs: Blobs, log: 
         except (StateError, GoneError) as error:
             replayed.stuck, replayed.why = event, str(error)
             break
+    if replayed.different:
+        replayed.notes.append(
+            f"{replayed.different} of {replayed.count} replayed events predict otherwise than is on record: "
+            "another processor, or another number of threads, does that. What is on record stays."
+        )
     return replayed
 
 
 def apply(replayed: Replayed, event: Event, blobs: Blobs) -> None:
     """Let a learner live through one event again."""
-    learner = replayed.learner
     if event.kind == "predict":
-        prediction = learner.predict_one(STAND_IN if event.value == LOST else image_of(event, blobs))
-        if prediction.id != event.prediction:
-            raise StateError(f"Event {event.seq} is of prediction {event.prediction}, not {prediction.id}.")
+        _predict(replayed, event, blobs)
     elif event.kind == "classes":
-        learner.add_class(event.value)
-    elif event.kind in ("label", "undo"):
-        assert event.prediction is not None
+        replayed.learner.add_class(event.value)
+    elif event.prediction is not None:
         try:
-            if event.kind == "label":
-                learner.learn_one(event.prediction, event.value)
-            else:
-                learner.undo(event.prediction)
+            _answer(replayed.learner, event, event.prediction)
         except QueryError as error:  # another machine's arithmetic may have asked about other images
             replayed.notes.append(f"Event {event.seq} could not be repeated: {error}")
     replayed.seq, replayed.count = event.seq, replayed.count + 1
+
+
+def _predict(replayed: Replayed, event: Event, blobs: Blobs) -> None:
+    lost = event.value == LOST
+    said = replayed.learner.predict_one(STAND_IN if lost else image_of(event, blobs))
+    if said.id != event.prediction:
+        raise StateError(f"Event {event.seq} is of prediction {event.prediction}, not {said.id}.")
+    if event.said is not None and not lost:
+        replayed.different += (said.label, said.entropy) != event.said
+
+
+def _answer(learner: Learner | Held, event: Event, id: int) -> None:
+    if event.kind == "label":
+        learner.learn_one(id, answer_of(event.value))
+    elif event.kind == "skip":
+        learner.skip(id)
+    elif event.kind in ("undo", "reopen"):
+        learner.undo(id)
 
 
 def image_of(event: Event, blobs: Blobs) -> bytes:

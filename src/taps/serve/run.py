@@ -12,7 +12,7 @@ import uvicorn
 from taps.errors import SettingsError
 from taps.serve.app import make_app
 from taps.serve.labelstudio import LabelStudio
-from taps.serve.limits import Limits
+from taps.serve.options import Limits
 from taps.serve.service import Service
 from taps.serve.state import State
 from taps.serve.tokens import Tokens

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from taps.serve.live import Outcome
 from taps.serve.records import ANSWERED, OPEN, UNASKED, Row, Stream
+from taps.serve.tokens import ANYBODY, Token
+from taps.types import Answer
 
 StreamName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 ClassName = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
@@ -109,7 +111,9 @@ class Prediction(BaseModel):
     asked: bool
     state: Literal["silent", "open", "answered", "skipped", "expired", "corrected"]
     deadline: float | None
-    answer: str | None
+    answer: str | None = Field(description="The class that was named.")
+    no: list[str] = Field(description="Or classes it was said not to be of,")
+    none: bool = Field(description="or that it was said to be of none of the classes.")
     ended_by: str | None
     ended_at: float | None
     seconds: float
@@ -175,10 +179,28 @@ class SecondLook(BaseModel):
     changed: list[NowSaid]
 
 
-class Label(Input):
-    """An expert's answer."""
+Class = Annotated[str, Field(max_length=200)] | Number
 
-    label: Annotated[str, Field(max_length=200)] | Number = Field(description="The class, by name or index.")
+
+class Label(Input):
+    """An expert's answer: a class, or classes it is not of, or that it is of none of them. One of these."""
+
+    label: Class | None = Field(None, description="The class, by name or index.")
+    no: Annotated[list[Class], Field(max_length=20_000)] = Field(
+        default_factory=list, description="Instead, classes it is not of. They add up over several answers."
+    )
+    none: bool = Field(False, description="Instead, that it is of none of the classes.")
+
+    @model_validator(mode="after")
+    def _one(self) -> Label:
+        if (self.label is not None) + bool(self.no) + self.none != 1:
+            raise ValueError("give a label, or classes it is not of, or none: one of these")
+        return self
+
+    def by(self, token: Token) -> Answer:
+        """The answer, said by the holder of a token; nobody in particular where there are no tokens."""
+        expert = "" if token is ANYBODY else token.name
+        return Answer(self.label, tuple(self.no), self.none, expert=expert)
 
 
 class NewClasses(Input):

@@ -18,10 +18,10 @@ from taps.methods.registry import find_method
 from taps.serve.errors import ConflictError, NotFoundError, StoreDownError
 from taps.serve.hub import Hub
 from taps.serve.keeper import Keeper
+from taps.serve.learners import Places, Threads
 from taps.serve.live import Live
 from taps.serve.owner import Owner
 from taps.serve.records import Stream
-from taps.serve.replay import STAND_IN, fresh
 from taps.serve.store import RECENT, Store
 from taps.stream.lock import locked
 
@@ -50,13 +50,13 @@ class Service:
         store: Where everything is kept; one service at a time may use it.
         clip: The model, shared by all streams.
         queue: Messages that may wait for one stream.
-        computing: Learners that compute at a time; the number of cores unless given.
+        places: Where the learners live; in this process unless given.
     """
 
-    def __init__(self, store: Store, clip: Clip, *, queue: int = 32, computing: int | None = None) -> None:
+    def __init__(self, store: Store, clip: Clip, *, queue: int = 32, places: Places | None = None) -> None:
         self.store, self.clip, self.queue = store, clip, queue
+        self.places = places or Threads(clip)
         self.hub = Hub()
-        self.gate = threading.Semaphore(computing or os.cpu_count() or 1)
         self.helpers = ThreadPoolExecutor(4, thread_name_prefix="files")
         self.owners: dict[str, Owner] = {}
         self.notices: dict[str, str] = {}  # by stream: what its page tells those who wait for a question
@@ -116,10 +116,9 @@ class Service:
             )
 
     def _own(self, stream: Stream) -> Owner:
-        keeper = Keeper(
-            stream, self.store, self.clip, lambda event, row: self.hub.tell(stream.id, event, row)
-        )
-        owner = Owner(Live(keeper, self.helpers), self.queue, self.gate)
+        place = self.places.place_of(stream.id)
+        keeper = Keeper(stream, self.store, place, lambda event, row: self.hub.tell(stream.id, event, row))
+        owner = Owner(Live(keeper, self.helpers), self.queue)
         self.owners[stream.name] = owner
         owner.start()
         if keeper.unsaved():  # it was not stopped in peace: be ready before the first image comes
@@ -139,9 +138,8 @@ class Service:
             name: getattr(beginning, name)
             for name in ("method", "classes", "settings", "seed", "deadline", "hold")
         }
-        trial = fresh(Stream(id=0, name=beginning.name, created=0.0, **values), self.clip)
-        with self.gate:
-            trial.predict_one(STAND_IN)
+        trial = Stream(id=0, name=beginning.name, created=0.0, **values)
+        self.places.place_of(len(self.owners)).call("try_out", trial)
         with self._lock:
             stream = self.store.create_stream(beginning.name, values, who)
             self._own(stream)

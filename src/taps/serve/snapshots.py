@@ -13,12 +13,10 @@ import logging
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from taps.clip import Clip
 from taps.files import PART
-from taps.learner import Learner
 from taps.serve.disk import make_folder, sync_folder, write_durably
 
 log = logging.getLogger("taps.serve")
@@ -27,12 +25,10 @@ KEPT = 2
 MANIFEST = "manifest.json"
 
 
-@dataclass(frozen=True)
-class Found:
-    """A learner, and the number of the last event it has seen."""
+class Saves(Protocol):
+    """A learner, or what stands for one."""
 
-    learner: Learner
-    seq: int
+    def save(self, folder: Path) -> None: ...
 
 
 class Snapshots:
@@ -41,10 +37,13 @@ class Snapshots:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def save(self, learner: Learner, seq: int) -> None:
+    def place(self, seq: int) -> Path:
+        return self.folder / f"{seq:012d}"
+
+    def save(self, learner: Saves, seq: int) -> None:
         """Write one; all but the newest two are removed afterwards."""
         make_folder(self.folder)
-        place, part = self.folder / f"{seq:012d}", self.folder / f"{seq:012d}{PART}"
+        place, part = self.place(seq), self.folder / f"{seq:012d}{PART}"
         shutil.rmtree(part, ignore_errors=True)
         learner.save(part)
         files = sorted(path for path in part.iterdir() if path.is_file())
@@ -59,7 +58,7 @@ class Snapshots:
 
     def _prune(self) -> None:
         for seq in self.seqs()[:-KEPT]:
-            shutil.rmtree(self.folder / f"{seq:012d}", ignore_errors=True)
+            shutil.rmtree(self.place(seq), ignore_errors=True)
         for part in self.folder.glob(f"*{PART}"):
             shutil.rmtree(part, ignore_errors=True)
 
@@ -69,7 +68,7 @@ class Snapshots:
 
     def check(self, seq: int) -> str | None:
         """What is wrong with a snapshot, as a sentence; None where nothing is."""
-        place = self.folder / f"{seq:012d}"
+        place = self.place(seq)
         try:
             manifest = json.loads((place / MANIFEST).read_bytes())
             if manifest["seq"] != seq:
@@ -81,19 +80,19 @@ class Snapshots:
             return f"The snapshot {place} is damaged ({error!r})."
         return None
 
-    def newest(self, clip: Clip, last: int) -> Found | None:
-        """The newest learner that is whole and has seen no event after `last`; damaged ones are set aside."""
+    def newest(self, last: int) -> int | None:
+        """The newest that is whole and has seen no event after `last`; damaged ones are set aside."""
         for seq in reversed(self.seqs()):
             wrong = self.check(seq)
             if wrong is None and seq <= last:
-                return Found(Learner.load(self.folder / f"{seq:012d}", clip), seq)
-            log.error(wrong or f"The snapshot {self.folder / f'{seq:012d}'} is newer than the log.")
+                return seq
+            log.error(wrong or f"The snapshot {self.place(seq)} is newer than the log.")
             self.set_aside(seq)
         return None
 
     def set_aside(self, seq: int) -> None:
         """A damaged snapshot is none of the two that are kept."""
-        place = self.folder / f"{seq:012d}"
+        place = self.place(seq)
         with suppress(OSError):
             os.replace(place, place.with_name(f"{place.name}.damaged"))
 

@@ -8,8 +8,9 @@ from fastapi import Request
 
 from taps.serve.labelstudio import LabelStudio
 from taps.serve.leases import Leases
-from taps.serve.limits import Limits, Places, Rates
+from taps.serve.limits import Places, Rates
 from taps.serve.metrics import Metrics
+from taps.serve.options import Limits
 from taps.serve.second_look import SecondLooks
 from taps.serve.service import Service
 from taps.serve.tokens import Tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ RETENTION = 7 * 24 * 3600.0  # and those of questions that were skipped or expir
 
 _STREAM = [t.streams.c[field.name] for field in fields(Stream)]
 _ROW = [t.predictions.c[field.name] for field in fields(Row)]
+_EVENT = [t.events.c[field.name] for field in fields(Event) if field.name not in ("image", "said")]
 
 
 class Store:
@@ -145,12 +146,11 @@ class Store:
             row: The prediction, where the event makes one.
             **changes: Columns of the event's prediction.
         """
-        values = asdict(event)
-        values.pop("image")
+        values = {column.name: getattr(event, column.name) for column in _EVENT}
         with self.database.write() as connection:
-            connection.execute(insert(t.events).values(stream=stream, **values))
+            connection.execute(insert(t.events), {"stream": stream, **values})
             if row is not None:
-                connection.execute(insert(t.predictions).values(stream=stream, **asdict(row)))
+                connection.execute(insert(t.predictions), {"stream": stream, **vars(row)})
             if changes:
                 connection.execute(
                     update(t.predictions)
@@ -160,20 +160,21 @@ class Store:
 
     def events(self, stream: int, after: int = 0, limit: int | None = None) -> list[Event]:
         """The log, from the event after `after` on."""
-        columns = [t.events.c[field.name] for field in fields(Event) if field.name != "image"]
-        image = select(t.predictions.c.image).where(
-            t.predictions.c.stream == t.events.c.stream,
-            t.predictions.c.id == t.events.c.prediction,
-            t.predictions.c.kept,
-        )
+        e, p = t.events.c, t.predictions.c
+        mine = (p.stream == e.stream) & (p.id == e.prediction) & (e.kind == "predict")
         query = (
-            select(*columns, image.scalar_subquery().label("image"))
-            .where(t.events.c.stream == stream, t.events.c.seq > after)
-            .order_by(t.events.c.seq)
+            select(*_EVENT, p.image, p.kept, p.label, p.entropy)
+            .select_from(t.events.outerjoin(t.predictions, mine))
+            .where(e.stream == stream, e.seq > after)
+            .order_by(e.seq)
             .limit(limit)
         )
         with self.database.read() as connection:
-            return [Event(**row) for row in connection.execute(query).mappings()]
+            rows = connection.execute(query).all()
+        return [
+            Event(*row[:-4], row.image if row.kept else None, row.label and (row.label, row.entropy))
+            for row in rows
+        ]
 
     def last_seq(self, stream: int) -> int:
         with self.database.read() as connection:
@@ -214,7 +215,7 @@ class Store:
     def alike(self, stream: int, label: str) -> tuple[int, int]:
         """Labelled images that the model took for a class, and how many of them it was right about."""
         p = t.predictions.c
-        mine = [p.stream == stream, p.label == label, p.state.in_(LABELLED)]
+        mine = [p.stream == stream, p.label == label, p.answer.is_not(None)]
         with self.database.read() as connection:
             all = connection.scalar(select(func.count()).where(*mine)) or 0
             right = connection.scalar(select(func.count()).where(*mine, p.answer == p.label)) or 0

@@ -43,7 +43,7 @@ events = Table(
     Column("seq", Integer, primary_key=True, autoincrement=False),
     Column("kind", String(16), nullable=False),  # predict, label, undo, skip, reopen, expire, classes
     Column("prediction", Integer),
-    Column("value", JSON),  # label: the class; classes: the new names
+    Column("value", JSON),  # label: the answer; classes: the new names
     Column("key", String(200)),  # idempotency key
     Column("who", String(64), nullable=False),
     Column("at", Double, nullable=False),
@@ -70,7 +70,9 @@ predictions = Table(
         "state", String(16), nullable=False
     ),  # silent (not asked), open, answered, skipped, expired, corrected
     Column("deadline", Double),
-    Column("answer", Text),
+    Column("answer", Text),  # the class that was named
+    Column("no", JSON, nullable=False),  # or classes it is not of,
+    Column("none", Boolean, nullable=False),  # or that it is of none of them
     Column("ended_by", String(64)),
     Column("ended_at", Double),
     Index("predictions_by_state", "stream", "state"),

@@ -51,7 +51,7 @@ async def label_prediction(
 ) -> s.Changed:
     """Label an image, whether somebody was asked about it or not; the model learns from it all the same."""
     return await change(
-        request, stream, lambda live: live.label(id, body.label, token.id, idempotency_key, unasked=True)
+        request, stream, lambda live: live.label(id, body.by(token), token.id, idempotency_key, unasked=True)
     )
 
 

@@ -35,6 +35,8 @@ async def allowed(request: Request) -> None:
     elif scheme.lower() != "bearer":
         raise SignInError("A token is needed, as bearer or as the password of basic authentication.")
     token = await run_in_threadpool(tokens.check, secret.strip())
+    request.state.who = token.id
+    state_of(request).rates.take(token.id)
     if token.parent is not None or not token.may("admin", None):
         raise ForbiddenError("This needs a token with the role admin for every stream.")
 

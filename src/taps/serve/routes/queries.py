@@ -55,7 +55,9 @@ async def label(
     stream: str, id: Id, body: s.Label, request: Request, token: Expert, idempotency_key: Key = None
 ) -> s.Changed:
     """Answer a question. The same answer again changes nothing; another one takes its place."""
-    return await change(request, stream, lambda live: live.label(id, body.label, token.id, idempotency_key))
+    return await change(
+        request, stream, lambda live: live.label(id, body.by(token), token.id, idempotency_key)
+    )
 
 
 @router.post("/queries/{id}/skip")

@@ -1,0 +1,89 @@
+"""What `taps serve` is started with."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from taps.errors import SettingsError
+
+MB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request, one token, one stream may take.
+
+    Attributes:
+        body: Bytes a request may have; counted while they come in.
+        pixels: Pixels an image may have; read from its header, before anything is decoded.
+        formats: Formats of images that are taken, as Pillow calls them, separated by commas.
+        rate: Requests a second for each token, on average; twice as many may come at once.
+        queue: Requests that may wait for one stream.
+        uploads: Requests with an image that may be under way at a time, in the whole service.
+    """
+
+    body: int = field(default=10 * MB, metadata={"flags": ("--max-body",)})
+    pixels: int = field(default=20_000_000, metadata={"flags": ("--max-pixels",)})
+    formats: tuple[str, ...] = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+    rate: float = 200.0
+    queue: int = 32
+    uploads: int = 64
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """A service: its store, its model, its address.
+
+    Attributes:
+        store: Where everything is kept: a folder, or postgresql://… with --files.
+        files: Folder of images and snapshots beside a PostgreSQL store.
+        model: pocket, ViT-B-16, a checkpoint's path, …
+        pretrained: Weights for an architecture: a file, openai, laion2b.
+        device: cpu or cuda.
+        processes: Processes that compute, on a CPU; the number of cores unless given; 0 for threads.
+        host: Address; others than loopback need a token to exist.
+        port: 0 for any that is free.
+        allowed_host: A name the service is called by. May be repeated.
+        label_studio: URL of a Label Studio whose projects use /label-studio here.
+        label_studio_token: Its access token, to fetch images.
+        image_hosts: Other hosts its images may come from, separated by commas.
+        workers: One, always: a learner has one owner.
+    """
+
+    store: str = "taps-store"
+    files: Path | None = None
+    model: str = "pocket"
+    pretrained: str | None = None
+    device: str | None = None
+    processes: int | None = None
+    host: str = "127.0.0.1"
+    port: int = 8000
+    allowed_host: list[str] = field(default_factory=list)
+    label_studio: str | None = None
+    label_studio_token: str = field(default="", metadata={"envvar": "LABEL_STUDIO_API_KEY"})
+    image_hosts: tuple[str, ...] = ()
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        if self.workers != 1:
+            raise SettingsError(
+                "--workers must be 1: a stream's learner lives in one process, and two would learn apart. "
+                "One service computes many streams in --processes; for more, start another with its own "
+                "--store."
+            )
+        if any("/" in host for host in self.image_hosts):
+            named = ",".join(self.image_hosts)
+            raise SettingsError(f"--image-hosts {named!r} names hosts, such as images.example.org or nas:9000.")
+        if self.processes is not None and self.processes < 0:
+            raise SettingsError(f"--processes is {self.processes}; give 0 for threads, or how many.")
+
+    def processes_on(self, device: str) -> int:
+        """How many processes are to compute on a kind of device."""
+        if device != "cpu" and self.processes:
+            raise SettingsError(f"--processes are for the CPU; on {device} learners are threads: give 0.")
+        if self.processes is None:  # elsewhere forking is not safe, or not there
+            return (os.cpu_count() or 1) if device == "cpu" and sys.platform == "linux" else 0
+        return self.processes
