@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 
 from taps.clip import Clip
 from taps.serve import keeper
+from taps.serve.blobs import Blobs
 from taps.serve.database import Database
 from taps.serve.errors import StoreDownError
 from taps.serve.service import Service
@@ -154,3 +157,19 @@ def test_tokens_count_while_the_database_is_gone(service: Service, monkeypatch: 
         assert said.status_code == 200
         assert not said.json()["recorded"]
         assert http.post("/v1/streams/pets/predict", content=png(1)).status_code == 401
+
+
+def test_one_image_sent_to_several_streams_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each writer has its own half-written file, so that none takes it from under another."""
+    both, real = threading.Barrier(2), os.replace
+
+    def together(*paths: Any) -> None:
+        both.wait()
+        real(*paths)
+
+    blobs = Blobs(tmp_path)
+    with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setattr(os, "replace", together)
+        names = list(pool.map(blobs.put, [b"the same"] * 2))
+    assert blobs.read(names[0]) == blobs.read(names[1]) == b"the same"
+    assert list(blobs.names()) == [names[0]]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 from taps.files import PART
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """A file that is there as a whole or not at all, whatever happens meanwhile."""
-    part = path.with_name(path.name + PART)
+    """A file that is there as a whole or not at all, whatever happens, and whoever else writes it."""
+    part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}{PART}")
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640)
     try:
         view = memoryview(data)

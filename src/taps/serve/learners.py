@@ -62,10 +62,15 @@ class Learners:
     def let_go(self, key: int) -> None:
         self._held.pop(key, None)
 
-    def predict(self, key: int, image: Any, name: str, *, trace: bool) -> Prediction:
-        """Decode an image and predict it; without a trace the learner is as it was before."""
-        learner, pixels = self._of(key), load_image(image, name=name)
-        return learner.predict_one(pixels) if trace else learner.peek(pixels)
+    def predict_one(self, key: int, image: Any, name: str) -> tuple[Prediction, tuple[int, ...]]:
+        """Decode an image and predict it; where it asks, also the questions it can be given answers to."""
+        learner = self._of(key)
+        said = learner.predict_one(load_image(image, name=name))
+        return said, learner.pending if said.ask else ()
+
+    def peek(self, key: int, image: Any, name: str) -> Prediction:
+        """Decode an image and say what it would be predicted as."""
+        return self._of(key).peek(load_image(image, name=name))
 
     def do(self, key: int, name: str, *args: Any) -> Any:
         """Call one of a learner's methods."""
@@ -77,10 +82,6 @@ class Learners:
         learner.add_class(names)
         return learner.classes
 
-    def pending(self, key: int) -> tuple[int, ...]:
-        """Ids of the questions it can still be given an answer to."""
-        return self._of(key).pending
-
     def _of(self, key: int) -> Learner:
         if key not in self._held:
             raise LostError("The learner of this stream is being made anew; try again.", retry_after=1)
@@ -90,7 +91,7 @@ class Learners:
 class Place(Protocol):
     """Where learners live. One method, so that anything that can carry a call and its result can be one."""
 
-    def call(self, act: str, *args: Any, **options: Any) -> Any:
+    def call(self, act: str, *args: Any) -> Any:
         """Have a method of the `Learners` there called, and wait for what it returns or raises.
 
         Paths are given as they are: the place sees the store's files under the same name.
@@ -122,9 +123,9 @@ class Threads:
     def place_of(self, stream: int) -> Place:
         return self
 
-    def call(self, act: str, *args: Any, **options: Any) -> Any:
+    def call(self, act: str, *args: Any) -> Any:
         with self._gate:
-            return getattr(self.learners, act)(*args, **options)
+            return getattr(self.learners, act)(*args)
 
 
 class Held:
@@ -133,11 +134,13 @@ class Held:
     Attributes:
         classes: Their names.
         order: "ask_first" or "predict_first".
+        pending: Ids of the questions it can be given an answer to, as they were when it put the last one.
     """
 
     def __init__(self, place: Place, key: int, made: tuple[tuple[str, ...], str]) -> None:
         self.place, self.key = place, key
         self.classes, self.order = made
+        self.pending: tuple[int, ...] = ()
 
     @classmethod
     def begin(cls, place: Place, stream: Stream) -> Held:
@@ -153,11 +156,13 @@ class Held:
         self.place.call("let_go", self.key)
 
     def predict_one(self, image: Any, name: str = "image") -> Prediction:
-        said: Prediction = self.place.call("predict", self.key, image, name, trace=True)
-        return said
+        said, pending = self.place.call("predict_one", self.key, image, name)
+        if said.ask:
+            self.pending = pending
+        return said  # type: ignore[no-any-return]
 
     def peek(self, image: Any, name: str = "image") -> Prediction:
-        said: Prediction = self.place.call("predict", self.key, image, name, trace=False)
+        said: Prediction = self.place.call("peek", self.key, image, name)
         return said
 
     def predict_again(self, id: int, image: bytes) -> Prediction:
@@ -181,11 +186,6 @@ class Held:
 
     def add_class(self, names: Sequence[str]) -> None:
         self.classes = self.place.call("add_class", self.key, names)
-
-    @property
-    def pending(self) -> tuple[int, ...]:
-        found: tuple[int, ...] = self.place.call("pending", self.key)
-        return found
 
     def summary(self) -> dict[str, Any]:
         found: dict[str, Any] = self._do("summary")

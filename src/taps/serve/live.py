@@ -279,9 +279,9 @@ class Live:
 
     def _drop_forgotten(self) -> None:
         """Close the questions the learner no longer holds: it keeps the newest ones."""
-        pending = set(self.keeper.learner().pending)
+        forgotten = self.keeper.open.keys() - self.keeper.learner().pending
         with suppress(StoreDownError):
-            for id in [id for id in self.keeper.open if id not in pending]:
+            for id in sorted(forgotten):
                 self._end(self.store.prediction(self.stream.id, id), "expire", EXPIRED, "learner")
 
     def _end(

@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from taps.clip import Clip
+from taps.methods.registry import list_methods
 from taps.serve.errors import LostError
 from taps.serve.learners import Learners, Place
 
@@ -42,6 +43,7 @@ class Processes:
     """
 
     def __init__(self, clip: Clip, count: int) -> None:
+        list_methods()  # read now, they are in memory once
         self._nursery = Nursery(clip)
         self.places = [Process(self._nursery) for _ in range(count)]
 
@@ -67,8 +69,8 @@ class Process:
         self._pipe: Connection | None = None
         self._waiting: deque[Future[Any]] = deque()
 
-    def call(self, act: str, *args: Any, **options: Any) -> Any:
-        data, future = pickle.dumps((act, args, options)), Future[Any]()
+    def call(self, act: str, *args: Any) -> Any:
+        data, future = pickle.dumps((act, args)), Future[Any]()
         with self._lock:
             if self._pipe is None:
                 self._start()
@@ -177,9 +179,9 @@ def _work(pipe: Connection, learners: Learners) -> NoReturn:
     os._exit(0)
 
 
-def _reply(learners: Learners, act: str, args: tuple[Any, ...], options: dict[str, Any]) -> bytes:
+def _reply(learners: Learners, act: str, args: tuple[Any, ...]) -> bytes:
     try:
-        reply: Reply = (True, getattr(learners, act)(*args, **options))
+        reply: Reply = (True, getattr(learners, act)(*args))
     except Exception as error:
         error.add_note(traceback.format_exc())
         reply = (False, error)
