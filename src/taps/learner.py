@@ -216,12 +216,13 @@ class Learner:
             for name, value in method.tensors.items()
         }
         policy = self.policy.state_dict() if self.policy else None
-        before = self.seen, self.ledger
+        before, questions = (self.seen, self.ledger), self.questions.values()
         self.ledger = Ledger(0, 0)
         try:
             yield
         finally:
             self.seen, self.ledger = before
+            self.questions.restore(questions)
             self.method.restore(Snapshot(tensors, method.values))
             if self.policy and policy is not None:
                 self.policy.load_state_dict(policy)

@@ -91,7 +91,7 @@ def test_a_thousand_damaged_places(
         patch.setattr(keeper, "WORTH", 0)
         with Service(Store(str(tmp_path / "store")), tiny) as service:
             service.create(beginning(), "test")
-            live_through(Served(service), range(40))
+            live_through(Served(service), range(42))
     told(capsys, "damage", damaged(tmp_path / "store", tiny, places=1000, opened=50))
 
 

@@ -21,7 +21,7 @@ def rested(open_service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     monkeypatch.setattr(keeper, "WORTH", 0)
     service: Service = open_service(str(tmp_path / "store"), tmp_path / "store")
     service.create(beginning(), "test")
-    live_through(Served(service), range(24))
+    live_through(Served(service), range(26))
     service.stop()
     return tmp_path / "store"
 

@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from taps.adapt.ledger import PENDING
 from taps.errors import QueryError, TapsError
 from taps.serve.errors import ConflictError, GoneError, NotFoundError, StoreDownError
 from taps.serve.keeper import RETRY, SETTLE, Keeper
@@ -36,7 +35,7 @@ from taps.serve.records import (
 )
 from taps.types import Answer, Prediction
 
-NOTHING_SAID = {"answer": None, "no": [], "none": False, "ended_by": None, "ended_at": None}
+NOTHING_SAID: dict[str, Any] = {"answer": None, "no": [], "none": False, "ended_by": None, "ended_at": None}
 TOP = 9  # classes shown with a prediction: one for each number key
 
 
@@ -260,6 +259,7 @@ class Live:
             threshold=prediction.threshold if math.isfinite(prediction.threshold) else None,
             seconds=prediction.seconds,
             state=OPEN if prediction.ask else SILENT,
+            question=prediction.question,
             deadline=self._deadline(at) if prediction.ask else None,
         )
 

@@ -73,7 +73,8 @@ class Event:
 class Row:
     """One prediction and what became of its question.
 
-    An answer names the class (`answer`), or classes it is not of (`no`), or says that it is of `none`.
+    The question is "which" class it is, or "is_it": whether it is the predicted one. An answer names the
+    class (`answer`), or classes it is not of (`no`), or says that it is of `none`.
     """
 
     id: int
@@ -89,6 +90,7 @@ class Row:
     threshold: float | None
     seconds: float
     state: str
+    question: str = "which"
     deadline: float | None = None
     answer: str | None = None
     no: Sequence[str] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
@@ -14,6 +14,8 @@ from taps.types import Answer
 StreamName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 ClassName = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
 Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Asked = Literal["which", "is_it"]
+ASKED = "Which class it is, or whether it is the predicted one: then yes is that label, no is `no` with it."
 
 
 class Input(BaseModel):
@@ -72,6 +74,7 @@ class Answered(BaseModel):
     entropy: float
     threshold: float | None = Field(description="Null where the method never asks.")
     query_id: int | None = Field(description="Where an expert is asked: the question's id.")
+    question: Asked = Field(description=ASKED)
     recorded: bool = Field(
         description="False while the store cannot be written: the model learns nothing from this image."
     )
@@ -90,6 +93,7 @@ class Answered(BaseModel):
             entropy=row.entropy,
             threshold=row.threshold,
             query_id=row.id if outcome.recorded and row.state == OPEN else None,
+            question=cast(Asked, row.question),
             recorded=outcome.recorded,
             repeated=outcome.repeated,
             seconds=row.seconds,
@@ -110,6 +114,7 @@ class Prediction(BaseModel):
     threshold: float | None
     asked: bool
     state: Literal["silent", "open", "answered", "skipped", "expired", "corrected"]
+    question: Asked = Field(description=ASKED)
     deadline: float | None
     answer: str | None = Field(description="The class that was named.")
     no: list[str] = Field(description="Or classes it was said not to be of,")

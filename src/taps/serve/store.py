@@ -172,8 +172,12 @@ class Store:
         with self.database.read() as connection:
             rows = connection.execute(query).all()
         return [
-            Event(*row[:-4], row.image if row.kept else None, row.label and (row.label, row.entropy))
-            for row in rows
+            Event(
+                **{column.name: value for column, value in zip(_EVENT, values, strict=True)},
+                image=image if kept else None,
+                said=None if label is None else (label, entropy),
+            )
+            for *values, image, kept, label, entropy in rows
         ]
 
     def last_seq(self, stream: int) -> int:

@@ -69,6 +69,7 @@ predictions = Table(
     Column(
         "state", String(16), nullable=False
     ),  # silent (not asked), open, answered, skipped, expired, corrected
+    Column("question", String(16), nullable=False),  # which class, or is_it the predicted one
     Column("deadline", Double),
     Column("answer", Text),  # the class that was named
     Column("no", JSON, nullable=False),  # or classes it is not of,
