@@ -76,7 +76,9 @@ class ServeOptions:
             )
         if any("/" in host for host in self.image_hosts):
             named = ",".join(self.image_hosts)
-            raise SettingsError(f"--image-hosts {named!r} names hosts, such as images.example.org or nas:9000.")
+            raise SettingsError(
+                f"--image-hosts {named!r} names hosts, such as images.example.org or nas:9000."
+            )
         if self.processes is not None and self.processes < 0:
             raise SettingsError(f"--processes is {self.processes}; give 0 for threads, or how many.")
 
