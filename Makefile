@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types contract docs parity chaos labelstudio mutants bench clean release-check
+.PHONY: demo test lint types contract docs parity chaos ray labelstudio mutants bench clean release-check
 
 demo: $(STAMP)
 	$(BIN)/taps demo
@@ -31,6 +31,11 @@ parity: $(STAMP)
 
 chaos: $(STAMP)
 	$(BIN)/python -m pytest -m slow tests/chaos
+
+# Installs Ray, and runs evaluations and statistics on a cluster of two cores.
+ray: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[ray]"
+	$(BIN)/python -m pytest tests/cluster
 
 # Installs the real Label Studio into a folder of its own, and drives it end to end on loopback.
 labelstudio: $(STAMP)

@@ -11,14 +11,16 @@ if TYPE_CHECKING:
     from taps.methods.registry import list_methods, settings
     from taps.report.compare import compare
     from taps.serve.client import Client
+    from taps.stream.pool import Pool
 
-__all__ = ["Client", "Learner", "compare", "list_methods", "load_clip", "settings"]
+__all__ = ["Client", "Learner", "Pool", "compare", "list_methods", "load_clip", "settings"]
 __version__ = "0.2.0"
 
 # Imported when first used, so that commands which need no torch do not wait for it.
 HOMES = {
     "Client": "taps.serve.client",
     "Learner": "taps.learner",
+    "Pool": "taps.stream.pool",
     "load_clip": "taps.clip",
     "compare": "taps.report.compare",
     "list_methods": "taps.methods.registry",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -70,7 +71,7 @@ def test_every_registered_method_keeps_the_contract(tiny: Clip, maple_prompts: P
     chosen = settings_of(name, tiny, maple_prompts)
     length = 12 if "refit" in chosen else 6  # a head's neighbours vote from the 17th image on
     report = check_method(lambda seed: Learner(tiny, CLASSES, name, seed=seed, **chosen), length=length)
-    assert len(report.checks) == 10
+    assert len(report.checks) == 11
     assert (report.asked > 0) == find_method(name).asks
 
 
@@ -194,6 +195,14 @@ class Peeks(Honest):
 
 
 PEEKED = {"calls": 0}
+
+
+class Mixes(Honest):
+    """Gives every image of a backlog what belongs to the last."""
+
+    def predict_many(self, images: list[Any]) -> list[Prediction]:
+        said = [self.predict_one(image) for image in images]
+        return [replace(each, probs=said[-1].probs) for each in said]
 
 
 class Hoards(Honest):
@@ -353,6 +362,7 @@ def test_a_learner_of_ones_own_passes() -> None:
         (NeedsLabels, "tell me first"),
         (UndoesBadly, "Taking an answer back was refused, but changed the state"),
         (UndoesToNothing, "After an answer was taken back, predictions are not finite"),
+        (Mixes, "Images predicted together and one by one disagree"),
         (GrowsBadly, "With a class added, images have 3 probabilities, not 4"),
     ],
 )

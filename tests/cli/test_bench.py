@@ -46,6 +46,37 @@ def test_stream_goes_from_bytes_to_predictions(tmp_path: Path, decoders: str) ->
     assert json.loads(file.read_text())["stream"]["images_per_second"] > 0
 
 
+def test_pool_measures_streams_alone_and_together(tmp_path: Path) -> None:
+    file = tmp_path / "pool.json"
+    bench("pool", "--model", "tiny", "--classes", "3", "--views", "2", "--streams", "1,3", "--repeats", "1",
+          "--json", str(file))  # fmt: skip
+    rows = json.loads(file.read_text())["pool"]
+    assert [row["streams"] for row in rows] == [1, 3]
+    assert rows[1]["ratio"] == rows[1]["alone_ms"]["median"] / rows[1]["together_ms"]["median"]
+    assert rows[1]["tflop"] == pytest.approx(3 * rows[0]["tflop"])
+    bench(
+        "pool",
+        "--model",
+        "tiny",
+        "--classes",
+        "3",
+        "--streams",
+        "2",
+        "--repeats",
+        "1",
+        "--method",
+        "zero_shot+",
+    )
+
+
+def test_start_measures_the_way_to_the_first_predictions(tmp_path: Path) -> None:
+    file = tmp_path / "start.json"
+    bench("start", "--model", "tiny", "--classes", "3", "--views", "2", "--json", str(file))
+    start = json.loads(file.read_text())["start"]
+    assert list(start)[:4] == ["model", "learner", "first_prediction", "second_prediction"]
+    assert all(seconds > 0 for seconds in start.values())
+
+
 def test_scaling_varies_one_number_at_a_time_and_draws(tmp_path: Path) -> None:
     file, drawn = tmp_path / "scaling.json", tmp_path / "scaling.png"
     bench("scaling", "--classes", "3,5", "--views", "2", "--buffer", "0,20", "--sizes", "32",

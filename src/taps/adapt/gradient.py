@@ -60,6 +60,23 @@ class Point:
         (text,) = torch.autograd.grad(self.graph, self.context, gradient.text, retain_graph=True)
         return Gradient(text, gradient.vision)
 
+    def pull_back_each(self, gradient: Gradient, *, at_once: bool) -> Gradient:
+        """The same for a gradient of each of B images [B, ...].
+
+        Args:
+            gradient: Of the images.
+            at_once: Whether to go through the text tower once with all of them; else one by one.
+        """
+        if gradient.text is None or self.graph is None or self.context is None:
+            return Gradient(None, gradient.vision)
+
+        def back(upper: Tensor) -> Tensor:
+            return torch.autograd.grad(self.graph, self.context, upper, retain_graph=True)[0]  # type: ignore[arg-type]
+
+        given = gradient.text
+        text = torch.vmap(back)(given) if at_once else torch.stack([back(one) for one in given])
+        return Gradient(text, gradient.vision)
+
 
 def point_at(classifier: Classifier, parameters: Parameters, *, graph: bool = True) -> Point:
     """Encode the classes at the given parameters; one text forward."""
@@ -74,8 +91,13 @@ def point_at(classifier: Classifier, parameters: Parameters, *, graph: bool = Tr
     return Point(parameters, tokens, features.detach(), features, context)
 
 
-def to_parameters(classifier: Classifier, parameters: Parameters, gradient: Gradient) -> Parameters:
-    """A gradient on tokens → one on the learned tensors (for MaPLe, through the coupling)."""
+def to_parameters(
+    classifier: Classifier, parameters: Parameters, gradient: Gradient, *, many: bool = False
+) -> Parameters:
+    """A gradient on tokens → one on the learned tensors (for MaPLe, through the coupling).
+
+    With `many`, it is one of each of several images, in rows, and so is the result.
+    """
     with torch.enable_grad():
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         tokens = classifier.tokens(leaves)
@@ -88,8 +110,16 @@ def to_parameters(classifier: Classifier, parameters: Parameters, gradient: Grad
         return {name: torch.zeros_like(value) for name, value in parameters.items()}
     outputs = [token for token, _ in pairs]
     parts = [part.to(token.dtype) for token, part in pairs]
-    grads = torch.autograd.grad(outputs, list(leaves.values()), parts, allow_unused=True)
-    return {
-        name: torch.zeros_like(leaf) if grad is None else grad
-        for (name, leaf), grad in zip(leaves.items(), grads, strict=True)
-    }
+
+    def back(*upper: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(
+            outputs,
+            list(leaves.values()),
+            upper,
+            retain_graph=True,
+            allow_unused=True,
+            materialize_grads=True,
+        )
+
+    grads = torch.vmap(back)(*parts) if many else back(*parts)
+    return dict(zip(leaves, grads, strict=True))

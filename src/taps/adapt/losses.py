@@ -29,14 +29,17 @@ def confident_count(views: int, fraction: float) -> int:
 
 
 def select_confident(logits: Tensor, fraction: float) -> Tensor:
-    """Indices of the views of lowest entropy (step 3 of the algorithm); ties go to the earlier view."""
-    kept = confident_count(len(logits), fraction)
-    return torch.sort(entropies(logits), stable=True).indices[:kept]
+    """Indices of the views of lowest entropy (step 3 of the algorithm); ties go to the earlier view.
+
+    Of one image [N, K], or of many [..., N, K]; so do the functions below.
+    """
+    kept = confident_count(logits.shape[-2], fraction)
+    return torch.sort(entropies(logits), stable=True).indices[..., :kept]
 
 
 def mean_log_probs(logits: Tensor) -> Tensor:
     """Logarithm of the rows' mean probability [N, K] → [K]."""
-    return torch.logsumexp(F.log_softmax(logits, dim=-1), dim=0) - math.log(len(logits))
+    return torch.logsumexp(F.log_softmax(logits, dim=-1), dim=-2) - math.log(logits.shape[-2])
 
 
 def mean_entropy(logits: Tensor) -> Tensor:
@@ -47,7 +50,7 @@ def mean_entropy(logits: Tensor) -> Tensor:
     """
     # A class no view gives any mass has log-probability −inf and adds nothing: 0 · (−inf) must not be NaN.
     logs = mean_log_probs(logits).clamp_min(torch.finfo(logits.dtype).min)
-    return -(logs.exp() * logs).sum()
+    return -(logs.exp() * logs).sum(dim=-1)
 
 
 def cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:

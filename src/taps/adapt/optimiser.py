@@ -45,8 +45,11 @@ def adamw(
     weight_decay: float = 0.01,
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
+    fuse: bool = True,
 ) -> tuple[Parameters, Moments, Tensor]:
     """One AdamW step. When any gradient is not finite, no tensor changes.
+
+    With `fuse=False` it is made of torch's operations alone, and `torch.vmap` takes it.
 
     Returns:
         The new parameters, the new moments, and a boolean tensor: whether the step was taken. Where it
@@ -61,7 +64,7 @@ def adamw(
     second: Parameters = {}
     for name, value in parameters.items():
         gradient = gradients[name].to(value.dtype)
-        fused = adamw_kernel() if value.is_cuda and value.dtype == torch.float32 else None
+        fused = adamw_kernel() if fuse and value.is_cuda and value.dtype == torch.float32 else None
         updated[name], first[name], second[name] = (fused or plain_adamw)(
             value, gradient, moments.first[name], moments.second[name], corrections, taken, **rule
         )

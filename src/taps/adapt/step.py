@@ -64,7 +64,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Scored:
-    """The views of one image at the prompts before the update.
+    """The views of one image at the prompts before the update; of many, every tensor has a row for each.
 
     Attributes:
         images: Preprocessed views [N, 3, S, S].
@@ -137,12 +137,13 @@ def take_step(
 
 @torch.no_grad()  # scoring needs no graph: only the confident views are differentiated
 def score_views(classifier: Classifier, start: Point, views: Tensor, settings: StepSettings) -> Scored:
-    """Steps 2–4: the views' logits, the confident ones, H_t."""
-    images = classifier.clip.preprocess(views)  # 2
-    features = classifier.image(images, start.tokens.vision)
+    """Steps 2–4: the views' logits, the confident ones, H_t; of one image, or of many [B, N, 3, S, S]."""
+    images = classifier.clip.preprocess(views.flatten(0, -4))  # 2
+    features = classifier.image(images, start.tokens.vision).view(*views.shape[:-3], -1)
+    images = images.view(views.shape)
     logits = classifier.logits(features, start.text)
     chosen = select_confident(logits, settings.fraction)  # 3
-    kept = logits[chosen]
+    kept = logits.take_along_dim(chosen[..., None], dim=-2)
     return Scored(images, features, logits, chosen, mean_entropy(kept), mean_log_probs(kept))  # 4
 
 

@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from taps.types import Prediction
 
 # Bytes that a learner may grow by with each image.
 ALLOWED = 128
+ROUNDING = 1e-4
 
 
 def check_predictions(harness: Harness, first: list[Prediction]) -> None:
@@ -175,6 +177,23 @@ def check_saving(harness: Harness, first: list[Prediction]) -> None:
     )
 
 
+def check_backlog(harness: Harness, first: list[Prediction]) -> None:
+    """Images predicted together are predicted as one after the other, for learners that can do both."""
+    together: Any = harness.fresh()
+    if not hasattr(together, "predict_many"):
+        return
+    alone, middle = harness.fresh(), harness.length // 2
+    for learner in (alone, together):
+        harness.walk(learner, answer, 0, middle)  # so that something was learned
+    images = [harness.images[number % len(harness.images)] for number in range(middle, harness.length)]
+    loose = replace(harness, tolerance=max(harness.tolerance, ROUNDING))  # sums in another order
+    loose.equal(
+        together.predict_many(images),
+        harness.walk(alone, silence, middle, harness.length),
+        "Images predicted together and one by one disagree",
+    )
+
+
 def check_undo(harness: Harness, first: list[Prediction]) -> None:
     """An answer that was taken back can be given again; where that is refused, nothing has changed."""
     learner: Any = harness.fresh()
@@ -230,6 +249,7 @@ CHECKS: dict[str, Callable[[Harness, list[Prediction]], None]] = {
     "memory": check_memory,
     "state": check_state,
     "saving": check_saving,
+    "backlog": check_backlog,
     "undo": check_undo,
     "added class": check_added_class,
 }

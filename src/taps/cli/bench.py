@@ -164,6 +164,76 @@ def stream(
 
 
 @app.command()
+def pool(
+    model: str = MODEL,
+    pretrained: str = PRETRAINED,
+    method: str = typer.Option("taps", help="taps, zero_shot+, view_ensemble+ ..."),
+    streams: str = typer.Option("1,8,64", help="Numbers of streams."),
+    classes: int = typer.Option(1000, min=2, help="Number of classes."),
+    views: int = typer.Option(64, min=1, help="Views of an image."),
+    device_name: str | None = DEVICE,
+    dtype_name: str | None = DTYPE,
+    repeats: int = typer.Option(10, min=1, help="Rounds; each times every way once."),
+    threads: int | None = THREADS,
+    file: Path | None = JSON,
+) -> None:
+    """Many streams of one model: all together against one after the other."""
+    from taps.bench.pool import measure_pool
+
+    device, dtype = resolve_device(device_name, dtype_name, threads)
+    clip = model_loader(model, pretrained)(dtype, device)
+    rows: list[dict[str, Any]] = []
+    for count in numbers(streams):
+        rows.append(measure_pool(clip, count, method=method, classes=classes, views=views, repeats=repeats))
+        write(file, device, {"model": model, "dtype": str(dtype), "pool": rows})
+    table(
+        f"{model}, {method}, {classes} classes, {views} views: one image of each stream, ms median",
+        ["streams", "alone", "together", "ratio", "images/s", "steps", "of the floor", "GiB beyond weights"],
+        [
+            [
+                str(row["streams"]),
+                *(f"{row[name]['median']:.1f}" for name in ("alone_ms", "together_ms")),
+                f"{row['ratio']:.2f}×",
+                f"{row['images_per_second']:.1f}",
+                f"{row['step_ms']['median']:.1f}",
+                f"{row['share_of_floor']:.0%}" if device.type == "cuda" and "tflop" in row else "–",
+                f"{row['mib_beyond_weights'] / 1024:.2f}",
+            ]
+            for row in rows
+        ],
+    )
+
+
+@app.command()
+def start(
+    model: str = MODEL,
+    pretrained: str = PRETRAINED,
+    method: str = typer.Option("taps", help="taps, zero_shot+, view_ensemble+ ..."),
+    classes: int = typer.Option(1000, min=2, help="Number of classes."),
+    views: int = typer.Option(64, min=1, help="Views of an image."),
+    device_name: str | None = DEVICE,
+    dtype_name: str | None = DTYPE,
+    threads: int | None = THREADS,
+    file: Path | None = JSON,
+) -> None:
+    """From nothing to the first predictions of a stream, and of a second one of the same model."""
+    from taps.bench.pool import measure_start
+
+    device, dtype = resolve_device(device_name, dtype_name, threads)
+
+    def load() -> Clip:
+        return model_loader(model, pretrained)(dtype, device)
+
+    found = measure_start(load, method=method, classes=classes, views=views)
+    table(
+        f"{model}, {method}, {classes} classes, {views} views: seconds",
+        ["what", "seconds"],
+        [[name.replace("_", " "), f"{value:.2f}"] for name, value in found.items()],
+    )
+    write(file, device, {"model": model, "dtype": str(dtype), "start": found})
+
+
+@app.command()
 def scaling(
     model: str = typer.Option("tiny", help="Architecture, or anything `load_clip` takes."),
     pretrained: str = PRETRAINED,

@@ -71,9 +71,14 @@ def carry_out(console: Any, jobs: Any, lengths: dict[str, int], out: Path, how: 
     from taps.cli.progress import RunsProgress
     from taps.evaluate.evaluate import evaluate
 
+    given: dict[str, Any] = {}
+    if how.ray is not None:
+        from taps.cluster.runs import run_on_ray
+
+        given["run"] = run_on_ray
     try:
         with RunsProgress(console) as progress:
-            return evaluate(jobs, out, how, lengths=lengths, watcher=progress.watcher)
+            return evaluate(jobs, out, how, lengths=lengths, watcher=progress.watcher, **given)
     except KeyboardInterrupt:
         console.print(f"Stopped; every run is saved in {out}. {GO_ON}", markup=False, soft_wrap=True)
         raise

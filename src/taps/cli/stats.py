@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -33,6 +34,12 @@ def stats(
     precise: bool = typer.Option(False, "--precise", help="Keep full precision, for parts to be merged."),
     device: str | None = typer.Option(None, "--device", help="cpu or cuda; a GPU is used if there is one."),
     resume: bool = typer.Option(False, "--resume", help="Go on where an interrupted pass stopped."),
+    ray: str | None = typer.Option(
+        None, "--ray", help="Make parts on a Ray cluster: auto, local or HOST:PORT; paths must be shared."
+    ),
+    parts: int = typer.Option(64, "--parts", min=1, help="Parts, each a task of the cluster."),
+    cpus_per_run: float = typer.Option(1.0, "--cpus-per-run", help="Cores of each task."),
+    gpus_per_run: float = typer.Option(0.0, "--gpus-per-run", help="GPUs of each task; may be a share."),
 ) -> None:
     """Collect mean and variance of the image tower's features over a source set, whole and per class."""
     if context.invoked_subcommand is not None:
@@ -53,6 +60,19 @@ def stats(
     chosen = trained_prompts(clip, prompts, family="maple")
     images = labelled_images(data, root=root)
     out.parent.mkdir(parents=True, exist_ok=True)
+    if ray is not None:
+        from taps.cluster.stats import PartSettings, stats_on_ray
+
+        settings = PartSettings(model, pretrained, prompts, list(numbers), per_class, batch, device)
+        with PassBar(len(images)) as bar:
+            merged, rate = stats_on_ray(
+                ray, images, settings, unfinished, parts=parts, cpus=cpus_per_run, gpus=gpus_per_run,
+                report=bar.update,
+            )  # fmt: skip
+        save(merged, out, precise)
+        shutil.rmtree(unfinished)
+        print(f"{rate:.1f} images a second on the cluster, its start included.")
+        return
     with PassBar(len(images)) as bar:
         found = collect_stats(
             clip,

@@ -1,7 +1,8 @@
 """CLIP in plain torch: two frozen towers whose prompts are arguments and whose features are return values.
 
 Prompts are tensors [depth, tokens, width]: row 0 enters with the input, row j replaces the tokens that row
-j − 1 left before block j (MaPLe's way). Nothing is kept on the modules between calls.
+j − 1 left before block j (MaPLe's way). Where they differ from image to image they are [depth, batch, tokens,
+width]; with a batch of text contexts all texts are encoded with each. Nothing is kept on the modules.
 
 Its relatives (SigLIP, CLIPA, EVA-CLIP, PE) are the same model under another configuration: `ClipConfig` says
 what pools the tokens, what a text token may see, and which small parts are there.
@@ -118,7 +119,8 @@ class Transformer(nn.Module):
 
         Args:
             x: Input of block 0, the first row of prompts included.
-            prompts: [depth, tokens, width]; row j replaces tokens before block j.
+            prompts: [depth, tokens, width] or [depth, batch, tokens, width]; row j replaces tokens before
+                block j.
             first: Where they stand in a sequence.
             rotary: See `Block.whole`.
             only: See `Block.whole`; of the last block.
@@ -456,15 +458,16 @@ class Clip(nn.Module):
 
         Args:
             texts: Strings, or a layout made once for strings that are encoded again and again.
-            context: Learned tokens [depth, tokens, width] that stand after the start marker of every text.
+            context: Learned tokens [depth, tokens, width] that stand after the start marker of every text. Of
+                B contexts [depth, B, tokens, width] the features are [B, texts, d].
         """
         if not isinstance(texts, TextLayout | WholeTexts):
-            texts = self.text_layout(texts, context=0 if context is None else context.shape[1])
+            texts = self.text_layout(texts, context=0 if context is None else context.shape[-2])
         _check_prompts(context, self.config.text_width, self.config.text_layers, "text")
-        if (0 if context is None else context.shape[1]) != texts.context:
+        if (0 if context is None else context.shape[-2]) != texts.context:
             raise PromptsError(
                 f"The texts were laid out for {texts.context} context tokens, but "
-                f"{0 if context is None else context.shape[1]} were given."
+                f"{0 if context is None else context.shape[-2]} were given."
             )
         deep = None if context is None else context.to(self.dtype)
         x, rest = self._whole(texts, deep) if isinstance(texts, WholeTexts) else self._packed(texts, deep)
@@ -475,6 +478,9 @@ class Clip(nn.Module):
 
     def _whole(self, texts: WholeTexts, deep: Tensor | None) -> tuple[Tensor, Tensor]:
         """Every text with its padding; two summands of its pooled token [K, width]."""
+        if deep is not None and deep.ndim == 4:  # long texts fill a device one context at a time
+            summands = [self._whole(texts, one) for one in deep.unbind(1)]
+            return torch.stack([x for x, _ in summands]), torch.stack([rest for _, rest in summands])
         x = self.token_embedding(texts.ids)
         if deep is not None:
             x = replace_tokens(x, deep[0], texts.first)
@@ -488,7 +494,7 @@ class Clip(nn.Module):
         shared = len(texts.prefix)
         x = self.token_embedding(torch.cat([texts.prefix, texts.own]))
         if deep is not None:
-            x = replace_tokens(x, deep[0], 1)
+            x = replace_tokens(x.expand(*deep.shape[1:-2], -1, -1), deep[0], 1)
         x = x + torch.cat([self.positional_embedding[:shared], self.positional_embedding[texts.positions]])
         rest = None
         blocks = self.transformer.resblocks
@@ -507,9 +513,9 @@ def _check_prompts(prompts: Tensor | None, width: int, layers: int, tower: str) 
     if prompts is None:
         return
     if (
-        prompts.ndim != 3
-        or prompts.shape[2] != width
-        or prompts.shape[1] < 1
+        prompts.ndim not in (3, 4)
+        or prompts.shape[-1] != width
+        or prompts.shape[-2] < 1
         or not 1 <= prompts.shape[0] <= layers
     ):
         raise PromptsError(

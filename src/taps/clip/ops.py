@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from taps.clip.layout import TextLayout, make_layout
+from taps.kernels.many import way_back
 from taps.kernels.verify import close, draw, require_agreement, tried_once, within
 
 
@@ -24,9 +25,13 @@ class QuickGelu(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        kernels = quick_gelu_kernels() if x.is_cuda else None
-        return (kernels[1] if kernels else plain_quick_gelu_backward)(gradient, x)
+        return quick_gelu_backward(gradient, *ctx.saved_tensors)  # type: ignore[no-any-return]
+
+
+@way_back(1)
+def quick_gelu_backward(gradient: Tensor, x: Tensor) -> Tensor:
+    kernels = quick_gelu_kernels() if x.is_cuda else None
+    return (kernels[1] if kernels else plain_quick_gelu_backward)(gradient, x)
 
 
 def quick_gelu(x: Tensor) -> Tensor:
@@ -66,20 +71,25 @@ ACTIVATION: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Spread(torch.autograd.Function):
-    """Packed tokens [P + T, …] → whole texts [K, P + S, …]: a gather, no atomic additions on the way back."""
+    """Packed tokens [..., P + T, w] → whole texts [..., K, P + S, w]: a gather, no atomic additions back."""
 
     @staticmethod
     def forward(ctx: Any, tokens: Tensor, layout: TextLayout) -> Tensor:
         ctx.layout = layout
-        rows = tokens.index_select(0, layout.spread.flatten())
-        return rows.view(*layout.spread.shape, tokens.shape[-1])
+        rows = tokens.index_select(-2, layout.spread.flatten())
+        return rows.view(*tokens.shape[:-2], *layout.spread.shape, tokens.shape[-1])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        layout, shared = ctx.layout, len(ctx.layout.prefix)
-        packed = gradient.flatten(0, 1).index_select(0, layout.collect)
-        packed[:shared] = gradient[:, :shared].sum(dim=0)
-        return packed, None
+        return spread_backward(gradient, ctx.layout), None
+
+
+@way_back(1)
+def spread_backward(gradient: Tensor, layout: TextLayout) -> Tensor:
+    shared = len(layout.prefix)
+    packed = gradient.flatten(-3, -2).index_select(-2, layout.collect)
+    packed[..., :shared, :] = gradient[..., :shared, :].sum(dim=-3)
+    return packed
 
 
 class Collect(torch.autograd.Function):
@@ -87,16 +97,22 @@ class Collect(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, places: Tensor) -> Tensor:
-        ctx.places, ctx.shape = places, rows.shape
-        return rows.index_select(0, places)
+        ctx.places, ctx.count = places, rows.shape[-2]
+        return rows.index_select(-2, places)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient.new_zeros(ctx.shape).index_copy_(0, ctx.places, gradient), None
+        return collect_backward(gradient, ctx.places, ctx.count), None
+
+
+@way_back(1)
+def collect_backward(gradient: Tensor, places: Tensor, count: int) -> Tensor:
+    rows = gradient.new_zeros(*gradient.shape[:-2], count, gradient.shape[-1])
+    return rows.index_copy_(-2, places, gradient)
 
 
 def collect(rows: Tensor, places: Tensor) -> Tensor:
-    """Rows at distinct places."""
+    """Rows [..., rows, width] at distinct places."""
     return Collect.apply(rows, places)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -104,12 +120,12 @@ def text_attention(qkv: Tensor, layout: TextLayout, heads: int) -> Tensor:
     """Causal attention of each text over the shared prefix and its own tokens.
 
     Args:
-        qkv: Queries, keys and values of the packed tokens side by side [P + T, 3 · width].
+        qkv: Queries, keys and values of the packed tokens side by side [..., P + T, 3 · width].
         layout: Which token belongs where.
         heads: Number of heads.
 
     Returns:
-        The packed tokens' results before the output projection [P + T, width].
+        The packed tokens' results before the output projection [..., P + T, width].
     """
     if qkv.is_cuda and qkv.dtype != torch.float64 and (fused := text_attention_kernel()) is not None:
         return fused(qkv, layout, heads)
@@ -119,10 +135,10 @@ def text_attention(qkv: Tensor, layout: TextLayout, heads: int) -> Tensor:
 def plain_text_attention(qkv: Tensor, layout: TextLayout, heads: int) -> Tensor:
     """The same by torch's own attention, over whole texts."""
     texts: Tensor = Spread.apply(qkv, layout)  # type: ignore[no-untyped-call]
-    parts = texts.chunk(3, dim=-1)
+    parts = texts.flatten(0, -3).chunk(3, dim=-1)
     q, k, v = (part.view(*part.shape[:2], heads, -1).transpose(1, 2) for part in parts)
-    seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    return collect(seen.transpose(1, 2).flatten(2).flatten(0, 1), layout.collect)
+    seen = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+    return collect(seen.reshape(*qkv.shape[:-2], -1, seen.shape[-1]), layout.collect)
 
 
 def attend(queries: Tensor, x: Tensor, weight: Tensor, bias: Tensor, heads: int) -> Tensor:
@@ -229,7 +245,8 @@ def add_norm(
         x: Tokens [..., tokens, width].
         delta: What is added to them.
         norm: The layer norm.
-        fresh: Tokens [count, width] that replace those from `first` on in every sequence of the sum.
+        fresh: Tokens that replace those from `first` on in every sequence of the sum [count, width], or of
+            each sequence its own [..., count, width].
         first: Where they go.
     """
     frozen = not norm.weight.requires_grad  # the kernel has gradients for the tokens alone
@@ -250,7 +267,8 @@ def plain_add_norm(
 
 def replace_tokens(x: Tensor, fresh: Tensor, first: int) -> Tensor:
     """Every sequence of x [..., tokens, width] with the tokens from `first` on replaced."""
-    parts = (x[..., :first, :], fresh.expand(*x.shape[:-2], -1, -1), x[..., first + len(fresh) :, :])
+    last = first + fresh.shape[-2]
+    parts = (x[..., :first, :], fresh.expand(*x.shape[:-2], -1, -1), x[..., last:, :])
     return torch.cat(parts, dim=-2)
 
 

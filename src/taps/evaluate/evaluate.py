@@ -37,6 +37,7 @@ def evaluate(
     *,
     lengths: dict[str, int] | None = None,
     watcher: Callable[[Sequence[tuple[Job, int]]], Watch] = lambda left: lambda what, index, value: None,
+    run: Callable[[Sequence[Job], Path, Execution, Watch], dict[int, str]] = run_jobs,
 ) -> Outcome:
     """Run what is not finished yet, and write `results.json`.
 
@@ -46,6 +47,7 @@ def evaluate(
         how: How they are carried out.
         lengths: Images of each stream by its name; counted where not given.
         watcher: Given the runs to come and the images of each, returns who is told what happens.
+        run: Carries the runs out; `taps.cluster.runs.run_on_ray` does so on a cluster.
     """
     if lengths is None:
         streams = list(dict.fromkeys(job.stream for job in jobs))
@@ -68,7 +70,7 @@ def evaluate(
                 due = time.monotonic() + max(2.0, 50 * (time.monotonic() - began))
 
         try:
-            why = run_jobs(left, out, how, told)
+            why = run(left, out, how, told)
         finally:
             rows = collect(out)
         unfinished = [

@@ -71,12 +71,19 @@ class Execution:
         device: cpu or cuda.
         minutes: Save and stop after so long.
         resume: Go on with what is in the folder.
+        ray: Run on a Ray cluster: auto (the one this machine belongs to), local (started here) or HOST:PORT.
+            The folder and the data sets must be at the same paths on all its machines.
+        cpus_per_run: Cores that a run takes on the cluster.
+        gpus_per_run: GPUs that a run takes on the cluster; 0.5 puts two runs on one.
     """
 
     jobs: int = 1
     device: str | None = None
     minutes: float | None = None
     resume: bool = False
+    ray: str | None = None
+    cpus_per_run: float = 1.0
+    gpus_per_run: float = 0.0
 
     def deadline(self) -> float | None:
         """Time (of `time.time`) at which runs are saved and left, counted from now."""

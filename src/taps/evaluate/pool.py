@@ -22,6 +22,7 @@ from taps.stream.tally import Tally
 from taps.stream.threads import for_children, threads_each
 
 TELL = 0.25  # seconds between two words about progress
+NOT_BEGUN = "not begun: the time was up"
 Watch = Callable[[str, int, Any], None]
 """Called with what happened, the index of the job, and a value.
 
@@ -65,22 +66,22 @@ def _run_here(
 ) -> dict[int, str]:
     unfinished: dict[int, str] = {}
     for index, job in enumerate(jobs):
-        if _late(deadline):
-            unfinished[index] = "not begun: the time was up"
+        if late(deadline):
+            unfinished[index] = NOT_BEGUN
             continue
         watch("start", index, None)
         tell = partial(watch, "progress", index)
-        what, value = _attempt(job, out, device, lambda: _late(deadline), tell)
-        _note(unfinished, index, what, value)
+        what, value = attempt(job, out, device, lambda: late(deadline), tell)
+        note(unfinished, index, what, value)
         watch(what, index, value)
     return unfinished
 
 
-def _late(deadline: float | None) -> bool:
+def late(deadline: float | None) -> bool:
     return deadline is not None and time.time() >= deadline
 
 
-def _attempt(
+def attempt(
     job: Job, out: Path, device: str | None, stop: Callable[[], bool], tell: Callable[[int], None]
 ) -> tuple[str, Any]:
     """Run one job; a refusal or a crash becomes a sentence."""
@@ -107,8 +108,11 @@ def _attempt(
     return ("stopped", None) if row is None else ("done", row)
 
 
-def _note(unfinished: dict[int, str], index: int, what: str, value: Any) -> None:
-    if what == "stopped":
+def note(unfinished: dict[int, str], index: int, what: str, value: Any) -> None:
+    """Keep why a job did not reach its end."""
+    if what == "late":
+        unfinished[index] = NOT_BEGUN
+    elif what == "stopped":
         unfinished[index] = "stopped and saved: the time was up"
     elif what == "failed":
         unfinished[index] = str(value)
@@ -148,7 +152,7 @@ class _Pool:
         waiting, unfinished = deque(range(len(jobs))), dict[int, str]()
 
         def give(worker: _Worker) -> None:
-            if waiting and not _late(self.deadline):
+            if waiting and not late(self.deadline):
                 worker.job = waiting.popleft()
                 worker.pipe.send((worker.job, jobs[worker.job]))
                 watch("start", worker.job, None)
@@ -168,7 +172,7 @@ class _Pool:
                 if what == "progress":
                     watch(what, worker.job, value)
                     continue
-                _note(unfinished, worker.job, what, value)
+                note(unfinished, worker.job, what, value)
                 watch(what, worker.job, value)
                 worker.job = None
                 if worker.process.is_alive():
@@ -177,7 +181,7 @@ class _Pool:
                     self.workers.remove(worker)
                     if waiting:
                         give(self.start())
-        return unfinished | dict.fromkeys(waiting, "not begun: the time was up")
+        return unfinished | dict.fromkeys(waiting, NOT_BEGUN)
 
     def join(self, seconds: float) -> None:
         """Wait for workers to save and leave, reading what they still say."""
@@ -207,11 +211,11 @@ def _serve(pipe: Connection, out: Path, device: str | None, deadline: float | No
         while True:
             _, job = pipe.recv()
             pipe.send(
-                _attempt(
+                attempt(
                     job,
                     out,
                     device,
-                    lambda: halt.is_set() or _late(deadline),
+                    lambda: halt.is_set() or late(deadline),
                     lambda done: pipe.send(("progress", done)),
                 )
             )

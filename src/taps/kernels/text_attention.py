@@ -6,12 +6,15 @@ dozen tokens. These read packed tokens where they lie and write packed results: 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from taps.kernels.many import way_back
 
 if TYPE_CHECKING:
     from taps.clip.layout import TextLayout
@@ -31,10 +34,12 @@ def _weights(q, k, place, valid, scale):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _text_attention_forward(  # type: ignore[no-untyped-def]
-    qkv, out, spread, lengths, order, shared, whole, scale,
+    qkv, out, spread, lengths, order, tokens, shared, whole, scale,
     width: tl.constexpr, size: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     text, head = tl.load(order + tl.program_id(0)), tl.program_id(1)
+    batch = tl.program_id(2).to(tl.int64) * tokens * width
+    qkv, out = qkv + 3 * batch, out + batch
     place, channel = tl.arange(0, block), tl.arange(0, size)
     valid = place < tl.load(lengths + text)
     row = tl.load(spread + text * whole + place, mask=valid, other=0)
@@ -52,10 +57,16 @@ def _text_attention_forward(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _text_attention_backward(  # type: ignore[no-untyped-def]
-    qkv, given, result, partial, spread, lengths, order, texts, shared, whole, scale,
+    qkv, given, result, partial, spread, lengths, order, texts, tokens, parts, shared, whole, scale,
     width: tl.constexpr, size: tl.constexpr, block: tl.constexpr, group: tl.constexpr,
+    each_forward: tl.constexpr,
 ):  # fmt: skip
     part, head = tl.program_id(0), tl.program_id(1)
+    number = tl.program_id(2).to(tl.int64)
+    batch = number * tokens * width
+    if each_forward:  # else one forward for all gradients
+        qkv += 3 * batch
+    given, result, partial = given + batch, result + 3 * batch, partial + number * parts * shared * 3 * width
     place, channel = tl.arange(0, block), tl.arange(0, size)
     sum_q = tl.zeros((block, size), tl.float32)
     sum_k = tl.zeros((block, size), tl.float32)
@@ -94,17 +105,18 @@ def _text_attention_backward(  # type: ignore[no-untyped-def]
 
 
 class ShortAttention(torch.autograd.Function):
-    """Causal attention of each text over the shared tokens and its own, all of them packed [P + T, …]."""
+    """Causal attention of each text over the shared tokens and its own, all packed [..., P + T, width]."""
 
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, layout: TextLayout, heads: int) -> Tensor:
         ctx.save_for_backward(qkv)
         ctx.layout, ctx.heads = layout, heads
-        width = qkv.shape[1] // 3
-        out = qkv.new_empty(len(qkv), width)
+        *batch, tokens, triple = qkv.shape
+        width = triple // 3
+        out = qkv.new_empty(*batch, tokens, width)
         for first, count, sizes in _launches(layout, width, heads):
-            _text_attention_forward[count, heads](
-                qkv, out, layout.spread, layout.lengths, layout.order[first:], len(layout.prefix),
+            _text_attention_forward[count, heads, math.prod(batch)](
+                qkv, out, layout.spread, layout.lengths, layout.order[first:], tokens, len(layout.prefix),
                 layout.spread.shape[1], (width // heads) ** -0.5, **sizes,
             )  # fmt: skip
         return out
@@ -112,21 +124,28 @@ class ShortAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (qkv,) = ctx.saved_tensors
-        layout, heads = ctx.layout, ctx.heads
-        width, shared = qkv.shape[1] // 3, len(layout.prefix)
-        launches = _launches(layout, width, heads)
-        groups = [-(-count // GROUP) for _, count, _ in launches]
-        result, gradient = torch.empty_like(qkv), gradient.contiguous()
-        partial = torch.empty(sum(groups), shared, 3 * width, dtype=torch.float32, device=qkv.device)
-        done = 0
-        for (first, count, sizes), parts in zip(launches, groups, strict=True):
-            _text_attention_backward[parts, heads](
-                qkv, gradient, result, partial[done:], layout.spread, layout.lengths, layout.order[first:],
-                count, shared, layout.spread.shape[1], (width // heads) ** -0.5, **sizes, group=GROUP,
-            )  # fmt: skip
-            done += parts
-        result[:shared] = partial.sum(dim=0)
-        return result, None, None
+        return attention_backward(gradient, qkv, ctx.layout, ctx.heads), None, None
+
+
+@way_back(1)
+def attention_backward(gradient: Tensor, qkv: Tensor, layout: TextLayout, heads: int) -> Tensor:
+    """The gradient on queries, keys and values; of several gradients, where there are more of them."""
+    *batch, tokens, width = gradient.shape
+    shared, count = len(layout.prefix), math.prod(batch)
+    launches = _launches(layout, width, heads)
+    groups = [-(-texts // GROUP) for _, texts, _ in launches]
+    result, gradient = qkv.new_empty(*batch, tokens, 3 * width), gradient.contiguous()
+    partial = torch.empty(count, sum(groups), shared, 3 * width, dtype=torch.float32, device=qkv.device)
+    done, each_forward = 0, qkv.ndim == gradient.ndim
+    for (first, texts, sizes), parts in zip(launches, groups, strict=True):
+        _text_attention_backward[parts, heads, count](
+            qkv, gradient, result, partial[:, done:], layout.spread, layout.lengths, layout.order[first:],
+            texts, tokens, sum(groups), shared, layout.spread.shape[1], (width // heads) ** -0.5, **sizes,
+            group=GROUP, each_forward=each_forward,
+        )  # fmt: skip
+        done += parts
+    result[..., :shared, :] = partial.sum(dim=1).view(*batch, shared, 3 * width)
+    return result
 
 
 def _launches(layout: TextLayout, width: int, heads: int) -> list[tuple[int, int, dict[str, int]]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -130,3 +131,27 @@ class Method:
     def footing(self) -> Footing:
         """What a head can stand on, for methods whose outputs have features."""
         raise SettingsError(f"A head cannot be put on {type(self).__name__}: it gives no features.")
+
+
+class BatchedMethod(Method):
+    """A method a part of whose work, the same whatever came before, is done for many images at once."""
+
+    def batch_key(self) -> Hashable:
+        """Methods with equal keys can look ahead together; None where this one cannot."""
+        return None
+
+    @abstractmethod
+    def look_ahead(self, methods: Sequence[Any], views: Sequence[Tensor]) -> list[Any]:
+        """The work that can be done together.
+
+        Args:
+            methods: Whose image each is; all of them have this one's key.
+            views: Of each image, all of one shape.
+
+        Returns:
+            For each image what `predict` is given.
+        """
+
+    @abstractmethod
+    def predict(self, views: Tensor, ahead: Any = None) -> MethodOutput:
+        """As `Method.predict`; `ahead` is what `look_ahead` gave for the image, if it was asked."""

@@ -107,8 +107,8 @@ class DotaLabels(Dota):
         beliefs = torch.softmax(seen.logits[seen.chosen], dim=-1)
         return ReplayItem(None, seen.features[seen.chosen], seen.feature.clone(), beliefs=beliefs)
 
-    def predict(self, views: Tensor) -> MethodOutput:
-        output = super().predict(views)
+    def predict(self, views: Tensor, ahead: Tensor | None = None) -> MethodOutput:
+        output = super().predict(views, ahead)
         item = output.item
         if item is None or item.beliefs is None:
             return output

@@ -6,18 +6,19 @@ tensors, so that it is saved, restored and given room for added classes without 
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from taps.adapt.graphs.features import frozen_features
 from taps.adapt.losses import mean_entropy, mean_log_probs, select_confident
 from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
-from taps.methods.base import Footing, Method, MethodOutput, Snapshot
+from taps.methods.base import BatchedMethod, Footing, Method, MethodOutput, Snapshot
 from taps.methods.settings import TextSettings, ViewSettings
+from taps.methods.together import features_key, features_together
 from taps.prompts.classify import text_classifier
 
 State = dict[str, Tensor]
@@ -51,7 +52,7 @@ class Seen:
         return torch.softmax(self.logits[0], dim=-1)
 
 
-class FeatureMethod(Method):
+class FeatureMethod(BatchedMethod):
     """A subclass says how the state starts (`start`) and what one image does (`adapt`).
 
     Args:
@@ -83,9 +84,16 @@ class FeatureMethod(Method):
         """What is kept of an image in case its label comes."""
         return ReplayItem(None, None, seen.feature.clone()) if self.asks else None
 
+    def batch_key(self) -> Hashable:
+        return features_key(self.classifier)
+
+    def look_ahead(self, methods: Sequence[Method], views: Sequence[Tensor]) -> list[Tensor]:
+        return features_together(self.classifier, None, views)
+
     @torch.no_grad()
-    def predict(self, views: Tensor) -> MethodOutput:
-        seen = self.see(views)
+    def predict(self, views: Tensor, ahead: Tensor | None = None) -> MethodOutput:
+        (features,) = self.look_ahead([self], [views]) if ahead is None else (ahead,)
+        seen = self.see(features)
         if not bool(torch.isfinite(seen.logits).all()):  # nothing is learned from an image without numbers
             return MethodOutput(seen.probs, float("nan"))
         item = self.item(seen)
@@ -101,8 +109,8 @@ class FeatureMethod(Method):
             ensemble=ensemble,
         )
 
-    def see(self, views: Tensor) -> Seen:
-        features = frozen_features(self.classifier, views)
+    def see(self, features: Tensor) -> Seen:
+        """The image these are the features of."""
         logits = self.logits(features)
         fraction = self.settings.fraction if isinstance(self.settings, ViewSettings) else 1.0
         chosen = select_confident(logits, fraction)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,13 +11,13 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from taps.adapt.graphs.features import frozen_features
 from taps.adapt.losses import mean_entropy
 from taps.clip import Clip
 from taps.errors import SettingsError
-from taps.methods.base import Footing, Method, MethodOutput, Snapshot
+from taps.methods.base import BatchedMethod, Footing, Method, MethodOutput, Snapshot
 from taps.methods.registry import method
 from taps.methods.settings import TextSettings
+from taps.methods.together import features_key, features_together
 from taps.prompts import Prompts
 from taps.prompts.base import Parameters
 from taps.prompts.choose import choose_prompts, trained_prompts
@@ -38,7 +38,7 @@ class FrozenSettings(TextSettings):
     prompts: str | Path | Prompts | None = None
 
 
-class Frozen(Method):
+class Frozen(BatchedMethod):
     """A model that never changes.
 
     Args:
@@ -72,9 +72,16 @@ class Frozen(Method):
             with torch.no_grad():
                 self.text, self.vision = class_features(self.classifier, self.parameters)
 
+    def batch_key(self) -> Hashable:
+        """Features depend on the model and the vision tokens alone, not on the classes."""
+        return features_key(self.classifier, self.prompts if self.vision is not None else None)
+
+    def look_ahead(self, methods: Sequence[Method], views: Sequence[Tensor]) -> list[Tensor]:
+        return features_together(self.classifier, self.vision, views)
+
     @torch.no_grad()
-    def predict(self, views: Tensor) -> MethodOutput:
-        features = frozen_features(self.classifier, views, self.vision)
+    def predict(self, views: Tensor, ahead: Tensor | None = None) -> MethodOutput:
+        (features,) = self.look_ahead([self], [views]) if ahead is None else (ahead,)
         text = self.text
         if text is None:  # the context follows the image, whatever its views show
             text, _ = class_features(self.classifier, self.parameters, features[0])

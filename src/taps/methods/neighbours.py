@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ from taps.clip import Clip
 from taps.head.lens import Lens
 from taps.head.logistic import softmax
 from taps.head.neighbours import Ring, vote
-from taps.methods.base import Method, MethodOutput, Snapshot
+from taps.methods.base import BatchedMethod, Method, MethodOutput, Snapshot
 from taps.methods.ensemble import EnsembleSettings
 from taps.methods.ensemble import build as build_ensemble
 from taps.methods.ranges import setting
@@ -33,7 +34,7 @@ class NeighbourSettings(EnsembleSettings):
 
 
 @method("neighbours", NeighbourSettings, prompts="optional")
-class Neighbours(Method):
+class Neighbours(BatchedMethod):
     """The confident views' mean, and what the images most like this one are believed to show; no gradient.
 
     The 16 nearest of the last 1,000 images are compared by the mean of their views, from the centre of the
@@ -55,8 +56,14 @@ class Neighbours(Method):
         self.ring = Ring((2, text.shape[1]), (1, len(classes)))
         self.stream = np.zeros(len(classes))
 
-    def predict(self, views: Tensor) -> MethodOutput:
-        output = self.inner.predict(views)
+    def batch_key(self) -> Hashable:
+        return self.inner.batch_key()
+
+    def look_ahead(self, methods: Sequence[Method], views: Sequence[Tensor]) -> list[Tensor]:
+        return self.inner.look_ahead(methods, views)
+
+    def predict(self, views: Tensor, ahead: Tensor | None = None) -> MethodOutput:
+        output = self.inner.predict(views, ahead)
         assert output.features is not None
         features = output.features.double().cpu().numpy()
         logs = torch.log(output.probs.clamp_min(1e-12)).double().cpu().numpy()

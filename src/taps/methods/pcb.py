@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from taps.adapt.step import StepResult
 from taps.clip import Clip
 from taps.methods.base import MethodOutput
 from taps.methods.ranges import setting
@@ -32,9 +33,9 @@ class Pcb(Tuner):
         prompts = choose_prompts(clip, settings.prompts, default="hand")
         super().__init__(clip, classes, prompts, settings, seed=seed)
 
-    def predict(self, views: Tensor) -> MethodOutput:
+    def predict(self, views: Tensor, ahead: StepResult | None = None) -> MethodOutput:
         """An image is asked about by its entropy, if its predicted class has no more labels than the mean."""
-        output = super().predict(views)
+        output = super().predict(views, ahead)
         assert self.memory is not None
         counts = self.memory.buffer.counts()
         own = counts.get(int(output.probs.argmax()), 0)

@@ -8,6 +8,7 @@ the labels alone, whom to believe (`taps.head`).
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, make_dataclass, replace
 from typing import Any, Self
 
@@ -28,7 +29,7 @@ from taps.head.neighbours import Look
 from taps.head.notes import notes_on
 from taps.head.readings import HeadSettings
 from taps.methods import ensemble, taps, zero_shot  # noqa: F401  (they register what heads are put on)
-from taps.methods.base import Method, MethodOutput, Snapshot
+from taps.methods.base import BatchedMethod, Method, MethodOutput, Snapshot
 from taps.methods.on_device import DeviceHead, Seen
 from taps.methods.ranges import setting
 from taps.methods.registry import find_method, method
@@ -80,7 +81,7 @@ class Sight:
     packed: Tensor
 
 
-class Headed(Method):
+class Headed(BatchedMethod):
     """A method with a label head.
 
     Args:
@@ -118,8 +119,20 @@ class Headed(Method):
         """The last answers by the id of their image."""
         return self.history.examples
 
-    def predict(self, views: Tensor) -> MethodOutput:
-        return self.finish(self.inner.predict(views))
+    def batch_key(self) -> Hashable:
+        """A head learns nothing of an image that the method inside has to know."""
+        return self.inner.batch_key() if isinstance(self.inner, BatchedMethod) else None
+
+    def look_ahead(self, methods: Sequence[Method], views: Sequence[Tensor]) -> list[Any]:
+        assert isinstance(self.inner, BatchedMethod)
+        inner = [each.inner if isinstance(each, Headed) else each for each in methods]
+        return self.inner.look_ahead(inner, views)
+
+    def predict(self, views: Tensor, ahead: Any = None) -> MethodOutput:
+        if ahead is None:
+            return self.finish(self.inner.predict(views))
+        assert isinstance(self.inner, BatchedMethod)
+        return self.finish(self.inner.predict(views, ahead))
 
     def finish(self, output: MethodOutput) -> MethodOutput:
         """What the head makes of what the method inside says of an image."""

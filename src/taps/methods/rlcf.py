@@ -50,7 +50,7 @@ class Rlcf(ContextTuner):
         self.rewards = self.text  # of the views of the present image [n, K]
 
     @torch.no_grad()
-    def predict(self, views: Tensor) -> MethodOutput:
+    def predict(self, views: Tensor, ahead: Tensor | None = None) -> MethodOutput:
         size = self.judge.clip.config.image_size
         if size != views.shape[-1]:
             views_of_judge = F.interpolate(views.float(), (size, size), mode="bicubic", antialias=True)
@@ -59,7 +59,7 @@ class Rlcf(ContextTuner):
             views_of_judge = views
         features = self.judge.image(self.judge.clip.preprocess(views_of_judge), None)
         self.rewards = (SHARPNESS * features @ self.judge_text.T).clamp_min(0)
-        return super().predict(views)
+        return super().predict(views, ahead)
 
     def loss(self, seen: Seen, text: Tensor) -> Tensor:
         """Mean over confident views and their likeliest classes of (reward − its mean) · cross-entropy."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -12,14 +14,14 @@ from torch import Tensor
 from taps.active.buffer import Buffer
 from taps.active.decision import Policy
 from taps.adapt.gradient import Gradient, point_at
-from taps.adapt.graphs import Engine
+from taps.adapt.graphs import Engine, Start, shared_start
 from taps.adapt.memory import Memory, ReplayItem, replay_item_from
 from taps.adapt.optimiser import Moments, fresh_moments
-from taps.adapt.step import StepSettings
+from taps.adapt.step import StepResult, StepSettings
 from taps.clip import Clip
 from taps.errors import StateError
 from taps.methods.alignment import find_alignment
-from taps.methods.base import Footing, Method, MethodOutput, Snapshot
+from taps.methods.base import BatchedMethod, Footing, MethodOutput, Snapshot
 from taps.methods.guard import Guard
 from taps.methods.settings import AskSettings, TuneSettings, reset_period
 from taps.prompts import Parameters, Prompts
@@ -29,7 +31,7 @@ log = logging.getLogger("taps")
 EPISODIC_LR, CONTINUAL_LR = 4e-3, 5e-5
 
 
-class Tuner(Method):
+class Tuner(BatchedMethod):
     """Prompts that take one gradient step for each image.
 
     Args:
@@ -57,10 +59,6 @@ class Tuner(Method):
         self.prompts = prompts
         self.period = reset_period(settings.reset)
         self.classifier = prompt_classifier(clip, classes, prompts)
-        self.engine = Engine(settings.engine, clip.device, episodic=self.episodic)
-        self.anchor = self.engine.point_at(self.classifier, placed(prompts, self.classifier))
-        self.fresh = fresh_moments(self.anchor.parameters)
-        self.point, self.moments = self.anchor, self.fresh
         self.alignment = find_alignment(self.classifier, classes, prompts, settings)
         self.step_settings = StepSettings(
             fraction=settings.fraction,
@@ -69,6 +67,10 @@ class Tuner(Method):
             weight_entropy=settings.weight_entropy,
             weight_coarse=settings.weight_coarse,
         )
+        self.start = self._make_start() if self.key is None else shared_start(self.key, self._make_start)
+        self.engine, self.anchor = self.start.engine, self.start.anchor
+        self.fresh = fresh_moments(self.anchor.parameters)
+        self.point, self.moments = self.anchor, self.fresh
         self.memory = self._memory(settings, seed) if isinstance(settings, AskSettings) else None
         guarded = settings.guard and not self.episodic
         self.guard = Guard(settings.guard_window) if guarded else None
@@ -78,6 +80,20 @@ class Tuner(Method):
     @property
     def asks(self) -> bool:
         return self.memory is not None
+
+    @cached_property
+    def key(self) -> Hashable:
+        """Equal where episodic streams start from the same prompts and take the same steps."""
+        if not self.episodic or self.alignment is not None:
+            return None
+        settings = self.settings
+        weight = settings.weight_ce if isinstance(settings, AskSettings) else None
+        clip = id(self.classifier.clip)
+        return clip, self.classes, self.prompts.fingerprint, settings.engine, self.step_settings, weight
+
+    def _make_start(self) -> Start:
+        engine = Engine(self.settings.engine, self.classifier.clip.device, episodic=self.episodic)
+        return Start(engine, engine.point_at(self.classifier, placed(self.prompts, self.classifier)))
 
     @property
     def episodic(self) -> bool:
@@ -90,20 +106,17 @@ class Tuner(Method):
             return self.settings.lr
         return EPISODIC_LR if self.episodic else CONTINUAL_LR
 
-    def predict(self, views: Tensor) -> MethodOutput:
-        if self.period and self.seen % self.period == 0:
-            self._start_afresh()  # 1
-        outcome = self.engine.step(
-            self.classifier,
-            self.point,
-            self.moments,
-            views,
-            self.memory,
-            self.step_settings,
-            alignment=self.alignment,
-            update=None if self.gate is None else self._learns_from,
-            anchor=self.anchor,
-        )
+    def batch_key(self) -> Hashable:
+        """A gate decides image by image whether there is a step at all."""
+        return None if self.gate is not None else self.key
+
+    def look_ahead(self, methods: Sequence[Tuner], views: Sequence[Tensor]) -> list[StepResult]:
+        memories = [method.memory for method in methods]
+        stacked = torch.stack(list(views))
+        return self.engine.steps(self.classifier, self.anchor, stacked, memories, self.step_settings)
+
+    def predict(self, views: Tensor, ahead: StepResult | None = None) -> MethodOutput:
+        outcome = self._step(views) if ahead is None else ahead
         self.seen += 1
         feature = outcome.feature if self.episodic else outcome.anchored
         if feature is None:
@@ -129,6 +142,21 @@ class Tuner(Method):
             self._watch(self.guard, *leaders.tolist())
         self.skipped_updates += not updated
         return replace(output, entropy=float(outcome.entropy), updated=updated)
+
+    def _step(self, views: Tensor) -> StepResult:
+        if self.period and self.seen % self.period == 0:
+            self._start_afresh()  # 1
+        return self.engine.step(
+            self.classifier,
+            self.point,
+            self.moments,
+            views,
+            self.memory,
+            self.step_settings,
+            alignment=self.alignment,
+            update=None if self.gate is None else self._learns_from,
+            anchor=self.anchor,
+        )
 
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
         assert self.memory is not None

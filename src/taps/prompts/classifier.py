@@ -102,11 +102,11 @@ class Classifier:
         return PromptTokens(None, None) if self.kind is None else prompt_tokens(self.kind, parameters)
 
     def text(self, context: Tensor | None) -> Tensor:
-        """Normalised features of the class texts [K, d]."""
+        """Normalised features of the class texts [K, d]; [B, K, d] of contexts [depth, B, tokens, width]."""
         return F.normalize(self.clip.encode_text(self.layout, context).to(self.dtype), dim=-1)
 
     def image(self, images: Tensor, vision: Tensor | None) -> Tensor:
-        """Normalised features of preprocessed images [N, d]."""
+        """Normalised features of preprocessed images [N, d]; `vision` may differ from image to image."""
         return self.image_and_layers(images, vision)[0]
 
     def image_and_layers(
@@ -116,5 +116,5 @@ class Classifier:
         return F.normalize(features.to(self.dtype), dim=-1), [layer.to(self.dtype) for layer in kept]
 
     def logits(self, images: Tensor, texts: Tensor) -> Tensor:
-        """Scaled cosine similarities [N, K]."""
-        return self.clip.scale.to(self.dtype) * images @ texts.T
+        """Scaled cosine similarities [..., N, K]."""
+        return self.clip.scale.to(self.dtype) * images @ texts.mT

@@ -8,17 +8,13 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from taps.checkpoint import exists
 from taps.clip import Clip
 from taps.errors import DataError, ImageError
 from taps.images.prefetch import prefetch
-from taps.images.views import make_views, sample_generator
 from taps.learner import Learner
-from taps.methods.frozen import Frozen, view_zero
 from taps.methods.settings import TextSettings
-from taps.prompts.classifier import check_classes
 from taps.stream.record import STATE
 from taps.types import FloatArray, PixelArray
 
@@ -44,25 +40,13 @@ class Guess:
 
 
 def zero_shot(clip: Clip, classes: Sequence[str], template: str = TextSettings.template) -> Predictor:
-    """CLIP with a sentence for each class, a batch of images at a time."""
-    frozen = Frozen(clip, check_classes(classes), view_zero, template=template)
-    framing, generator = clip.config.framing, sample_generator(0, 0)
-
-    @torch.no_grad()
-    def predict(images: Sequence[PixelArray]) -> FloatArray:
-        views = [make_views(image, views=1, **framing, generator=generator) for image in images]
-        classifier = frozen.classifier
-        features = classifier.image(clip.preprocess(torch.cat(views).to(clip.device)), None)
-        assert frozen.text is not None
-        probs: FloatArray = torch.softmax(classifier.logits(features, frozen.text), dim=-1).cpu().numpy()
-        return probs
-
-    return predict
+    """CLIP with a sentence for each class."""
+    return as_learned(Learner(clip, classes, "zero_shot", template=template))
 
 
 def as_learned(learner: Learner) -> Predictor:
-    """A learner with what it has learned so far, one image after the other."""
-    return lambda images: np.stack([learner.predict_one(image).probs for image in images])
+    """A learner with what it has learned so far; a batch of images at a time, where its method can."""
+    return lambda images: np.stack([said.probs for said in learner.predict_many(images)])
 
 
 def load_learner(folder: Path) -> Learner:

@@ -14,6 +14,7 @@ from taps.adapt.graphs.setup import StreamSetup
 from taps.adapt.graphs.side_stream import predict_on_two_streams, update_on_two_streams, view_zero
 from taps.adapt.graphs.static_buffers import Chunks, StaticMemory
 from taps.adapt.graphs.update import copy_values, make_update
+from taps.adapt.memory import Memory
 from taps.adapt.optimiser import Moments, fresh_moments
 from taps.adapt.step import Scored, StepResult, nothing, score_views
 
@@ -24,7 +25,7 @@ Gate = Callable[[Tensor], bool]
 class EpisodicStep:
     """The step where every image starts from the same prompts and the updated ones are dropped.
 
-    The labelled memory's gradient is a constant then.
+    The labelled memory's gradient is a constant then, and streams with the same prompts can take turns.
 
     Args:
         graphs: Captures the work.
@@ -45,11 +46,13 @@ class EpisodicStep:
     def fits(self, start: Point, views: Tensor) -> bool:
         return start is self.start and views.shape == self.views.shape and views.dtype == self.views.dtype
 
-    def __call__(self, start: Point, moments: Moments, views: Tensor, update: Gate | None) -> StepResult:
+    def __call__(
+        self, start: Point, moments: Moments, views: Tensor, memory: Memory | None, update: Gate | None
+    ) -> StepResult:
         self.views.copy_(views)
         self.score.replay()
-        if self.static is not None and self.setup.memory is not None:
-            self.static.known.load(self.setup.memory.constant())
+        if self.static is not None and memory is not None:
+            self.static.known.load(memory.constant())
         if update is not None and not update(self.scored.entropy):
             return not_updated(self.scored, start, moments)
         self.finish.replay()
@@ -95,7 +98,9 @@ class ContinualStep:
     def fits(self, start: Point, views: Tensor) -> bool:
         return views.shape == self.views.shape and views.dtype == self.views.dtype
 
-    def __call__(self, start: Point, moments: Moments, views: Tensor, update: Gate | None) -> StepResult:
+    def __call__(
+        self, start: Point, moments: Moments, views: Tensor, memory: Memory | None, update: Gate | None
+    ) -> StepResult:
         if start is not self.point or moments.steps != self.steps:
             self._load(start, moments)
         self.views.copy_(views)

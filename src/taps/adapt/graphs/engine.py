@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
-from taps.adapt.gradient import Point, point_at
+from taps.adapt.batch import labelled_gradients, take_steps
+from taps.adapt.gradient import Gradient, Point, point_at
 from taps.adapt.graphs.answer import CapturedAnswer
+from taps.adapt.graphs.batch import CapturedSteps
 from taps.adapt.graphs.capture import CudaCapture, GraphCapture
 from taps.adapt.graphs.captured import ContinualStep, EpisodicStep, Gate
 from taps.adapt.graphs.setup import StreamSetup
 from taps.adapt.memory import Alignment, Memory, ReplayItem
-from taps.adapt.optimiser import Moments
+from taps.adapt.optimiser import Moments, fresh_moments
 from taps.adapt.step import StepResult, StepSettings, always, take_step
 from taps.errors import SettingsError
 from taps.prompts.base import Parameters
@@ -24,7 +30,7 @@ ENGINES = ("auto", "eager", "graph")
 
 
 class Engine:
-    """Takes steps for one stream.
+    """Takes steps for one stream, or for several that start from the same prompts.
 
     Args:
         kind: "auto" captures on CUDA and goes on eagerly where that fails, "eager" never captures, "graph"
@@ -46,6 +52,8 @@ class Engine:
         self.captured: EpisodicStep | ContinualStep | None = None
         self.answer: CapturedAnswer | None = None
         self.answers_captured = True
+        self.batches: dict[int, CapturedSteps] = {}
+        self.lock = threading.Lock()  # captured work has one place for its inputs, whoever replays it
 
     def point_at(self, classifier: Classifier, parameters: Parameters) -> Point:
         """The prompts a stream starts from, such that captured work can differentiate them."""
@@ -70,9 +78,10 @@ class Engine:
         """What `take_step` does."""
         if self.graphs is not None:
             setup = StreamSetup(classifier, memory, settings, alignment, anchor)
-            captured = self._captured_step(self.graphs, setup, start, views.to(start.text.device))
-            if captured is not None:
-                return captured(start, moments, views, update)
+            with self.lock:
+                captured = self._captured_step(self.graphs, setup, start, views.to(start.text.device))
+                if captured is not None:
+                    return captured(start, moments, views, memory, update)
         if start.graph is None and start.tokens.text is not None:
             start = point_at(classifier, start.parameters)
         return take_step(
@@ -87,14 +96,41 @@ class Engine:
             keep_graph=not self.episodic,
         )
 
+    def steps(
+        self,
+        classifier: Classifier,
+        start: Point,
+        views: Tensor,
+        memories: Sequence[Memory | None],
+        settings: StepSettings,
+    ) -> list[StepResult]:
+        """Episodic steps of several images [B, N, 3, S, S], each with its own labelled memory.
+
+        Captured are steps of 2, 4, 8 ... images; other numbers are made of these.
+        """
+        if len(views) == 1:
+            moments = fresh_moments(start.parameters)
+            return [self.step(classifier, start, moments, views[0], memories[0], settings)]
+        size = 1 << (len(views).bit_length() - 1)
+        if self.graphs is not None and size < len(views):
+            parts = ((views[:size], memories[:size]), (views[size:], memories[size:]))
+            return [one for part in parts for one in self.steps(classifier, start, *part, settings)]
+        views, labelled = views.to(start.text.device), labelled_gradients(memories, start)
+        with self.lock:
+            captured = self._captured_steps(classifier, start, views, labelled, settings)
+            if captured is not None:
+                return captured(views, labelled).each(start)
+        return take_steps(classifier, start, views, labelled, settings).each(start)
+
     def learn(
         self, classifier: Classifier, point: Point, memory: Memory, id: int, label: int, item: ReplayItem
     ) -> None:
         """Take in an answer: what `Memory.insert` does."""
-        captured = None
-        if self.graphs is not None and memory.anchor is not None and not memory.weight_fine:
-            captured = self._answer(self.graphs, classifier, memory.anchor, item, memory.weight_ce)
-        memory.insert(classifier, point, id, label, item, captured=captured)
+        with self.lock:
+            captured = None
+            if self.graphs is not None and memory.anchor is not None and not memory.weight_fine:
+                captured = self._answer(self.graphs, classifier, memory.anchor, item, memory.weight_ce)
+            memory.insert(classifier, point, id, label, item, captured=captured)
 
     def _answer(
         self, graphs: GraphCapture, classifier: Classifier, anchor: Point, item: ReplayItem, weight_ce: float
@@ -110,6 +146,29 @@ class Engine:
                 self.answers_captured = False
                 log.info("Answers are taken in without a CUDA graph (%s).", error)
         return self.answer
+
+    def _captured_steps(
+        self,
+        classifier: Classifier,
+        start: Point,
+        views: Tensor,
+        labelled: Gradient,
+        settings: StepSettings,
+    ) -> CapturedSteps | None:
+        if self.graphs is None:
+            return None
+        found = self.batches.pop(len(views), None)
+        try:
+            if found is None or not found.fits(start, views):
+                found = None  # its memory is free before the next one takes some
+                found = CapturedSteps(self.graphs, classifier, start, views, labelled, settings)
+            self.batches[len(views)] = found
+        except RuntimeError as error:
+            if self.kind == "graph":
+                raise
+            log.warning("Steps of several images cannot be captured and run without CUDA graphs (%s).", error)
+            self.graphs = None
+        return found
 
     def _captured_step(
         self, graphs: GraphCapture, setup: StreamSetup, start: Point, views: Tensor
@@ -134,3 +193,26 @@ class Engine:
             )
             self.graphs = None
         return self.captured
+
+
+@dataclass
+class Start:
+    """Where episodic streams start: the engine that takes their steps, and θ0 with its graph."""
+
+    engine: Engine
+    anchor: Point
+
+
+_SHARED: WeakValueDictionary[Hashable, Start] = WeakValueDictionary()
+
+
+def shared_start(key: Hashable, make: Callable[[], Start]) -> Start:
+    """The start of all streams with this key, as long as one of them lives.
+
+    θ0's graph takes memory for every text, and captured steps take much more: a thousand streams of one
+    model should take it once.
+    """
+    found = _SHARED.get(key)
+    if found is None:
+        found = _SHARED[key] = make()
+    return found

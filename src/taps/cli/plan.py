@@ -1,0 +1,67 @@
+"""`taps plan`: the arithmetic of large evaluations and of many cameras, from measured times."""
+
+from __future__ import annotations
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True, help="What an evaluation or a fleet of cameras takes, from milliseconds an image."
+)
+MS = typer.Option(
+    ..., "--ms", min=0.001, help="Milliseconds an image, as `taps bench pool` or `taps bench step` measured."
+)
+
+
+@app.command("eval")
+def evaluation(
+    ms: float = MS,
+    sets: str = typer.Option(
+        "", help="Names of `taps data list`, separated by commas; all of them if not given."
+    ),
+    images: int | None = typer.Option(None, min=1, help="Only the first so many of each set (--limit)."),
+    methods: int = typer.Option(25, min=1, help="How many methods."),
+    orders: int = typer.Option(10, min=1, help="Seeds."),
+    gpus: int = typer.Option(8, min=1, help="How many GPUs."),
+    runs_per_gpu: float = typer.Option(1.0, min=1.0, help="Runs that share a GPU; --ms is theirs then."),
+) -> None:
+    """Every method on every set in every order."""
+    from taps.cluster.plan import plan_evaluation
+    from taps.data.registry import find_set, named_sets
+    from taps.errors import SettingsError
+
+    wanted = [name.strip() for name in sets.split(",") if name.strip()] or list(named_sets())
+    sizes = []
+    for name in wanted:
+        if (found := find_set(name)) is None:
+            raise SettingsError(f"There is no data set named {name!r}; `taps data list` has the names.")
+        sizes.append(min(found.images, images or found.images))
+    plan = plan_evaluation(sizes, methods, orders, gpus=gpus, ms=ms, runs_per_gpu=runs_per_gpu)
+    print(
+        f"{len(sizes)} sets × {methods} methods × {orders} orders: {plan.runs:,} runs, {plan.images:,} images"
+    )
+    print(f"{plan.images:,} × {ms:g} ms = {plan.gpu_hours:,.0f} hours of one GPU")
+    days = plan.hours / 24
+    print(f"{gpus} GPUs: {plan.hours:,.1f} hours ({days:,.1f} days), the longest run {plan.longest:.1f}")
+
+
+@app.command()
+def cameras(
+    count: int = typer.Argument(10_000, min=1, help="How many cameras."),
+    ms: float = MS,
+    every: float = typer.Option(60.0, min=0.001, help="Seconds between two images of a camera."),
+    load: float = typer.Option(0.7, min=0.01, max=1.0, help="Share of the time a GPU is to be busy."),
+    rate: float = typer.Option(0.05, min=0.0, max=1.0, help="Share of images that is asked about."),
+    answer: float = typer.Option(4.0, min=0.0, help="Seconds an expert takes for an answer."),
+) -> None:
+    """Streams that share GPUs, and the experts behind them."""
+    from taps.cluster.plan import plan_fleet
+
+    plan = plan_fleet(count, every=every, ms=ms, load=load, rate=rate, answer=answer)
+    print(f"{count:,} cameras, an image every {every:g} s = {plan.images_per_second:,.1f} images a second")
+    pace = f"1000 / {ms:g} ms × {load:.0%} busy = {1000 / ms * load:,.0f} images a second"
+    print(f"a GPU: {pace}, {plan.cameras_per_gpu:,} cameras")
+    print(f"{plan.gpus:,} GPUs" if plan.gpus > 1 else "1 GPU")
+    print(
+        f"{rate:.0%} asked about: {plan.questions_per_day:,.0f} questions a day, "
+        f"{plan.expert_hours_per_day:,.0f} hours of experts at {answer:g} s each"
+    )

@@ -1,0 +1,98 @@
+"""What an evaluation or a fleet of cameras takes, from measured milliseconds an image."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """An evaluation on several GPUs.
+
+    Attributes:
+        runs: How many there are.
+        images: Predictions in all.
+        gpu_hours: Of one GPU.
+        hours: On all of them: the work evenly spread, and the longest run at the end.
+        longest: Hours of the longest run, which no cluster shortens.
+    """
+
+    runs: int
+    images: int
+    gpu_hours: float
+    hours: float
+    longest: float
+
+
+def plan_evaluation(
+    images: Sequence[int], methods: int, orders: int, *, gpus: int, ms: float, runs_per_gpu: float = 1.0
+) -> EvaluationPlan:
+    """Every method on every set in every order.
+
+    Runs are handed out longest first, so a GPU is idle at the end for at most one run's time.
+
+    Args:
+        images: Of each set.
+        methods: How many.
+        orders: Of each set: seeds.
+        gpus: How many.
+        ms: Milliseconds an image, while as many runs as below share a GPU.
+        runs_per_gpu: Runs that share a GPU.
+
+    >>> plan = plan_evaluation([1000, 3600], methods=2, orders=5, gpus=2, ms=100)
+    >>> plan.runs, plan.images, round(plan.gpu_hours, 2), round(plan.longest, 2)
+    (20, 46000, 1.28, 0.1)
+    """
+    total = sum(images) * methods * orders
+    gpu_hours = total * ms / 1000 / runs_per_gpu / HOUR
+    longest = max(images) * ms / 1000 / HOUR
+    spread = gpu_hours / gpus
+    hours = max(longest, spread + longest * (1 - 1 / (gpus * runs_per_gpu)))
+    return EvaluationPlan(len(images) * methods * orders, total, gpu_hours, hours, longest)
+
+
+@dataclass(frozen=True)
+class FleetPlan:
+    """Cameras on several GPUs.
+
+    Attributes:
+        images_per_second: Of all cameras.
+        gpus: That are needed.
+        cameras_per_gpu: What one GPU carries.
+        questions_per_day: Put to experts.
+        expert_hours_per_day: What they take to answer.
+    """
+
+    images_per_second: float
+    gpus: int
+    cameras_per_gpu: int
+    questions_per_day: float
+    expert_hours_per_day: float
+
+
+def plan_fleet(
+    cameras: int, *, every: float, ms: float, load: float = 0.7, rate: float = 0.05, answer: float = 4.0
+) -> FleetPlan:
+    """Streams that share GPUs.
+
+    Args:
+        cameras: How many.
+        every: Seconds between two images of one.
+        ms: Milliseconds an image of streams that are batched.
+        load: Share of the time a GPU is to be busy: images do not come evenly.
+        rate: Share of images that is asked about.
+        answer: Seconds an expert takes for one.
+
+    >>> plan_fleet(10_000, every=60, ms=7).gpus
+    2
+    """
+    images = cameras / every
+    per_gpu = 1000 / ms * load
+    questions = images * rate * 24 * HOUR
+    return FleetPlan(
+        images, math.ceil(images / per_gpu), int(per_gpu * every), questions, questions * answer / HOUR
+    )

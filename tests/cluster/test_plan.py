@@ -1,0 +1,42 @@
+"""The arithmetic against a simulation of it."""
+
+from __future__ import annotations
+
+import heapq
+
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from taps.cli.plan import app
+from taps.cluster.plan import HOUR, plan_evaluation, plan_fleet
+
+
+@given(
+    images=st.lists(st.integers(1, 5000), min_size=1, max_size=6),
+    methods=st.integers(1, 4),
+    orders=st.integers(1, 3),
+    gpus=st.integers(1, 9),
+)
+def test_runs_handed_out_longest_first_end_by_the_planned_time(
+    images: list[int], methods: int, orders: int, gpus: int
+) -> None:
+    plan = plan_evaluation(images, methods, orders, gpus=gpus, ms=20.0)
+    busy = [0.0] * gpus
+    for run in sorted(images * (methods * orders), reverse=True):
+        heapq.heapreplace(busy, busy[0] + run * 20.0 / 1000)
+    assert plan.runs == len(images) * methods * orders
+    assert abs(sum(busy) / HOUR - plan.gpu_hours) < 1e-9
+    assert max(busy) / HOUR <= plan.hours + 1e-9
+    assert plan.hours <= 2 * max(busy) / HOUR + 1e-9
+
+
+def test_commands_say_the_arithmetic() -> None:
+    said = CliRunner().invoke(app, ["eval", "--ms", "10", "--sets", "eurosat,dtd", "--gpus", "2"])
+    assert "2 sets × 25 methods × 10 orders: 500 runs, 2,448,000 images" in said.output  # 8,100 + 1,692
+    assert "7 hours of one GPU" in said.output
+    said = CliRunner().invoke(app, ["cameras", "10000", "--ms", "10", "--load", "1"])
+    fleet = plan_fleet(10_000, every=60, ms=10, load=1)
+    assert fleet.gpus == 2  # 166.7 images a second, 100 on each
+    assert "166.7 images a second" in said.output
+    assert "2 GPUs" in said.output

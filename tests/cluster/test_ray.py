@@ -1,0 +1,142 @@
+"""Evaluations and statistics on a real Ray cluster of this machine's cores."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taps.clip import load_clip
+from taps.data import Dataset
+from taps.errors import SettingsError, StateError
+from taps.evaluate.evaluate import evaluate
+from taps.evaluate.jobs import Job, StreamSpec
+from taps.evaluate.options import Execution
+from taps.prompts import Prompts
+from taps.prompts.source import SourceStats, merge_stats
+from taps.training.stats import collect_stats
+from taps.types import PixelArray
+
+ray = pytest.importorskip("ray", reason="needs the extra ray; `make ray` installs it")
+
+from taps.cluster import connect  # noqa: E402
+from taps.cluster.runs import run_on_ray  # noqa: E402
+from taps.cluster.stats import PartSettings, stats_on_ray  # noqa: E402
+
+TIMES = ("ms_", "seconds", "overhead", "peak", "mb")
+pytestmark = pytest.mark.filterwarnings("default")  # Ray has warnings of its own
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One cluster for all tests: they connect to it and leave it, as users do."""
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    os.environ["RAY_ADDRESS"] = made.address
+    yield
+    del os.environ["RAY_ADDRESS"]
+    made.shutdown()
+
+
+@dataclass(frozen=True)
+class KillsOnce:
+    """Kills the process at one image, the first time it is shown."""
+
+    index: int
+    marker: Path
+
+    def __call__(self, pixels: PixelArray, index: int) -> PixelArray:
+        if index == self.index and not self.marker.exists():
+            self.marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return pixels
+
+
+@dataclass(frozen=True)
+class KillingStream(StreamSpec):
+    """A data set whose worker dies in the middle, once."""
+
+    marker: str = ""
+
+    def load(self) -> Dataset:
+        dataset = super().load()
+        return replace(dataset, transform=KillsOnce(len(dataset) // 2, Path(self.marker)))
+
+
+def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: row[name] for name in row if not any(part in name for part in TIMES)} for row in rows]
+
+
+def test_runs_on_a_cluster_end_as_here_though_a_worker_is_lost(
+    tmp_path: Path, make_job: Callable[..., Job]
+) -> None:
+    jobs = [make_job("zero_shot"), make_job(), make_job(seed=2), make_job("coop")]
+    marker = tmp_path / "killed"
+    stream = KillingStream(**{**vars(jobs[1].stream), "marker": str(marker)})
+    said: list[tuple[str, int]] = []
+
+    def watcher(left: Any) -> Any:
+        return lambda what, index, value: said.append((what, index))
+
+    killed = [replace(job, stream=stream) for job in jobs]
+    there = evaluate(killed, tmp_path / "there", Execution(ray="auto"), run=run_on_ray, watcher=watcher)
+    here = evaluate(jobs, tmp_path / "here")
+    assert marker.exists()  # a worker was lost, and its run went on elsewhere
+    assert without_times(there.rows) == without_times(here.rows)
+    assert [run["method"] for run in there.unfinished] == ["coop"]  # it has no trained prompts
+    assert there.unfinished == here.unfinished
+    for index in range(3):
+        assert [what for what, who in said if who == index and what != "progress"] == ["start", "done"]
+    for job in jobs[:3]:
+        folders = [job.folder(tmp_path / out) for out in ("here", "there")]
+        names = [sorted(path.name for path in folder.iterdir()) for folder in folders]
+        assert names[0] == names[1]
+
+
+def test_time_that_is_up_leaves_runs_for_later(tmp_path: Path, make_job: Callable[..., Job]) -> None:
+    how = Execution(ray="auto", minutes=0)
+    outcome = evaluate([make_job("zero_shot")], tmp_path, how, run=run_on_ray)
+    assert "time was up" in outcome.unfinished[0]["why"]
+    assert evaluate([make_job("zero_shot")], tmp_path, Execution(resume=True)).unfinished == []
+
+
+def test_parts_of_statistics_merge_to_those_of_the_whole(
+    tmp_path: Path, make_job: Callable[..., Job], maple_prompts: Prompts
+) -> None:
+    images = make_job().stream.load()
+    maple_prompts.save_pretrained(tmp_path / "prompts")
+    settings = PartSettings("tiny", None, str(tmp_path / "prompts"), [0, 1], True, 4, "cpu")
+    parts = tmp_path / "parts"
+    found, rate = stats_on_ray("auto", images, settings, parts, parts=3)
+    whole = collect_stats(load_clip("tiny"), maple_prompts, images, per_class=True)
+    assert rate > 0
+    assert found.count == whole.count == len(images)
+    assert found.classes == whole.classes
+    for name in ("mean", "variance", "class_means", "class_variances"):
+        one, other = getattr(found, name), getattr(whole, name)
+        assert float((one - other).abs().max()) <= 1e-6 * float(other.abs().max())
+    files = sorted(parts.glob("*.safetensors"))
+    assert len(files) == 3
+    files[0].unlink()  # an interrupted pass makes what is missing, and only that
+    kept = {file: file.stat().st_mtime_ns for file in files[1:]}
+    again, _ = stats_on_ray("auto", images, settings, parts, parts=3)
+    assert {file: file.stat().st_mtime_ns for file in files[1:]} == kept
+    assert again.fingerprint == found.fingerprint
+    loaded = [SourceStats.load(file) for file in files]
+    with pytest.raises(StateError, match="twice"):
+        merge_stats([*loaded, loaded[0]])
+    with pytest.raises(StateError, match="another batch"):
+        stats_on_ray("auto", images, replace(settings, batch=5), parts, parts=3)
+
+
+def test_without_a_cluster_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS")
+    monkeypatch.setattr("ray._private.services.find_gcs_addresses", lambda: set())
+    with pytest.raises(SettingsError, match="ray start --head"), connect.connected("auto"):
+        pass

@@ -1,0 +1,81 @@
+"""Images of a backlog, and of several streams, predicted together; a method's contract checks it, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import taps
+from taps import Learner, Pool
+from taps.checks.states import same_state
+from taps.clip import Clip
+from taps.errors import ImageError, QueryError
+from taps.learner import TOGETHER
+from taps.prompts import Prompts
+from taps.types import PixelArray
+
+CLASSES = ["cat", "dog", "fire truck"]
+Picture = Callable[[int], PixelArray]
+
+
+def test_a_backlog_is_predicted_as_one_after_the_other(
+    tiny64: Clip, maple_prompts: Prompts, picture: Picture
+) -> None:
+    for method, settings in (
+        ("taps", {"views": 4, "prompts": maple_prompts, "warmup": 2, "rate": 0.3, "fraction": 0.5}),
+        ("zero_shot+", {"rate": 0.3}),
+        ("view_ensemble+", {"views": 4, "rate": 0.3}),
+    ):
+        alone, together = (Learner(tiny64, CLASSES, method, seed=3, **settings) for _ in range(2))
+        for part in (range(5), range(5, 5 + TOGETHER + 3)):  # answers come between backlogs
+            said = [alone.predict_one(picture(number % 9)) for number in part]
+            many = together.predict_many([picture(number % 9) for number in part])
+            assert [each.id for each in many] == list(part)
+            assert [(each.index, each.ask) for each in many] == [(each.index, each.ask) for each in said]
+            assert all(np.allclose(a.probs, b.probs, atol=1e-6) for a, b in zip(many, said, strict=True))
+            asked = [each.id for each in said if each.ask][:2]
+            for learner in (alone, together):
+                for id in asked:
+                    learner.learn_one(id, id % 3)
+        assert asked
+        assert together.summary() == alone.summary()
+
+
+def test_streams_in_a_pool_are_those_alone(tiny: Clip, maple_prompts: Prompts, picture: Picture) -> None:
+    def learners() -> dict[str, Learner]:
+        tuned = {"views": 4, "prompts": maple_prompts, "rate": 0.5, "warmup": 1}
+        return {
+            "gate": Learner(tiny, CLASSES, "taps", seed=1, **tuned),  # type: ignore[arg-type]
+            "yard": Learner(tiny, CLASSES, "taps", seed=2, **tuned),  # type: ignore[arg-type]
+            "roof": Learner(tiny, ["oak", "elm"], "zero_shot+", seed=3),
+            "well": Learner(tiny, CLASSES, "taps", seed=4, reset="never", **tuned),  # type: ignore[arg-type]
+        }
+
+    pool, alone = Pool(learners()), learners()
+    names = ["gate", "yard", "roof", "gate", "well", "yard", "gate", "roof"]
+    for round in range(4):
+        images = [(name, picture(number + 3 * round)) for number, name in enumerate(names)]
+        for (name, image), said in zip(images, pool.predict(images), strict=True):
+            expected = alone[name].predict_one(image)
+            assert (said.id, said.label, said.ask) == (expected.id, expected.label, expected.ask)
+            assert np.allclose(said.probs, expected.probs, atol=1e-4)
+        for name in ("gate", "yard"):  # an answer changes what comes after, of its own stream alone
+            for id in alone[name].pending:
+                pool[name].learn_one(id, id % 3)
+                alone[name].learn_one(id, id % 3)
+    assert alone["gate"].answered
+    for name, learner in alone.items():
+        assert pool[name].summary() == learner.summary()
+    with pytest.raises(QueryError, match="no learner named 'cellar'"):
+        pool.predict([("cellar", picture(0))])
+
+
+def test_an_undecodable_image_leaves_all_streams_as_they_were(tiny: Clip, picture: Picture) -> None:
+    learners = [Learner(tiny, CLASSES, "zero_shot+", seed=seed) for seed in range(2)]
+    before = [learner.state_dict() for learner in learners]
+    with pytest.raises(ImageError):
+        taps.Pool(learners).predict([(0, picture(0)), (1, b"no image"), (0, picture(1))])
+    assert all(same_state(learner.state_dict(), old) for learner, old in zip(learners, before, strict=True))
+    assert Pool(learners).predict([]) == learners[0].predict_many([]) == []
