@@ -381,8 +381,13 @@ def test_every_published_name_is_of_a_known_architecture() -> None:
 
 
 def test_a_model_too_large_for_the_device_is_refused_before_it_is_read(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setattr("taps.clip.load.CONTAINER_LIMITS", (tmp_path / "max", tmp_path / "none"))
+    (tmp_path / "max").write_text(f"{2**29}\n")
+    with pytest.raises(WeightsError, match=r"ViT-B-32 takes 0\.6 GB in float32, and cpu has 0\.5 GB"):
+        load_clip("ViT-B-32", pretrained="random", device="cpu")
+    (tmp_path / "max").write_text("max\n")  # no limit
     monkeypatch.setattr("taps.clip.load.os.sysconf", lambda name: 1000)  # a thousand pages of a thousand
     with pytest.raises(WeightsError, match=r"ViT-B-32 takes 0\.6 GB in float32, and cpu has 0\.0 GB"):
         load_clip("ViT-B-32", pretrained="random", device="cpu")

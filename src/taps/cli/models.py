@@ -56,10 +56,14 @@ def show(
 ) -> None:
     """Say what a model is, where its weights are, and the steps to use it offline."""
     from taps.clip.config import architectures
+    from taps.clip.find import plain_name
     from taps.clip.hub import published
 
-    wanted = published(name, pretrained)
-    config, parameters = wanted.config, architectures()[name]["parameters"]
+    if name == "pocket":
+        print("pocket comes with the package: nothing is to be fetched.")
+        return
+    wanted = published(plain_name(name), pretrained)
+    config, parameters = wanted.config, architectures()[plain_name(name)]["parameters"]
     gib = parameters / 2**30
     prompts = "text alone; the image tower is made of convolutions" if config.stages else "text and image"
     if not config.causal:

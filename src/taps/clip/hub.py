@@ -72,7 +72,9 @@ def published(name: str, tag: str | None) -> Published:
     """Weights by open_clip's names for architecture and weights; the first there are if no tag is given."""
     builtin_config(name)  # says which names there are
     tags = pretrained().get(name, {})
-    tag = tag or next(iter(tags), "")
+    if not tags:
+        raise WeightsError(f"No weights are published for {name}; use random or the path of a file.")
+    tag = tag or next(iter(tags))
     if tag not in tags:
         raise WeightsError(
             f"There are no weights {tag!r} for {name}; use {', '.join([*tags, 'random'])} or the path of a "

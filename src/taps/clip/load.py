@@ -16,6 +16,11 @@ from taps.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer, read_tokenizer
 from taps.clip.weights import build, read_file
 from taps.errors import WeightsError
 
+CONTAINER_LIMITS = (  # as Linux's control groups have them, version 2 and 1
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
 
 def load_clip(
     name_or_path: str | Path,
@@ -86,13 +91,20 @@ def random_words(config: ClipConfig) -> TextTokenizer:
     return TextTokenizer(encode, (0,) if config.causal else (), (2,) if config.end_marker else (), 1)
 
 
+def host_memory() -> int:
+    """Bytes of memory this machine has, or this container may use."""
+    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limits = [path.read_text().strip() for path in CONTAINER_LIMITS if path.is_file()]
+    return min([installed, *(int(limit) for limit in limits if limit.isdecimal())])
+
+
 def check_room(config: ClipConfig, device: torch.device, dtype: torch.dtype) -> None:
     """Refuse a model whose weights alone do not fit the device, before anything of it is read."""
     needed = count_parameters(config) * dtype.itemsize
     if device.type == "cuda":
         room = torch.cuda.mem_get_info(device)[0]
     elif device.type == "cpu" and hasattr(os, "sysconf"):
-        room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        room = host_memory()
     else:
         return
     if needed > room:
