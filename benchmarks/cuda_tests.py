@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
-FILES = ("adapt/test_graphs", "kernels/test_cuda", "images/test_views", "methods/test_cuda", "test_learner")
+FILES = (
+    "adapt/test_graphs",
+    "kernels/test_cuda",
+    "images/test_views",
+    "methods/test_cuda",
+    "methods/test_on_device",
+    "test_learner",
+)
 # Warnings are errors in the repository; those of another version of torch say nothing about it.
 OPTIONS = (
     "-q",

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import taps
-from taps.adapt.graphs.capture import overwrite
+from taps.adapt.graphs.capture import CudaCapture, overwrite
 from taps.head import lens
 from taps.head.head import Head
 from taps.head.readings import HeadSettings
@@ -133,3 +133,23 @@ def test_a_method_with_a_head_on_the_device(monkeypatch, tmp_path, method):
     )
     for name, value in learner.method.snapshot().tensors.items():
         torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("several", [True, False])
+def test_on_cuda_it_is_captured_and_says_the_same(several):
+    features, logs, labels = stream(80, 5, 7, views=3)
+    cuda = torch.device("cuda")
+    host, head = (Head(7, 5, bases=2, several=several) for _ in range(2))
+    device = DeviceHead(head, cuda, CudaCapture(cuda))
+    for i, label in enumerate(labels.tolist()):
+        look = host.see(features[i], logs[i])
+        seen = device.see(torch.from_numpy(features[i]).cuda(), torch.from_numpy(logs[i]).cuda())
+        device.keep(seen)
+        np.testing.assert_allclose(seen.told[:5].cpu().numpy(), host.predict(look), atol=1e-6)
+        if i % 4 == 0:
+            device.bring_stream()
+            for each in (host, head):
+                each.learn(look, label)
+            device.learned()
+    assert device.captured
