@@ -20,7 +20,7 @@ def document(title: str, body: Iterable[str]) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{_text('page.css')}</style></head>\n<body>\n{text}\n{script}</body></html>\n"
+        f"<style>{_text('page.css')}</style></head>\n<body><main>\n{text}\n</main>{script}</body></html>\n"
     )
 
 

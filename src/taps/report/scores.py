@@ -122,7 +122,7 @@ def overview_table(results: Results, measures: Sequence[Measure]) -> Table:
         (method, *(number(measure, mean_over_sets(results, method, measure)) for measure in measures))
         for method in results.methods
     ]
-    notes = tuple(f"{measure.title}: {measure.said}" for measure in measures)
+    notes = (" ".join(f"{measure.title}: {measure.said}" for measure in measures),)
     marked = _with_places(rows, dict(enumerate(measures, 1)))
     return Table("Means over data sets", ("method", *(each.heading for each in measures)), marked, notes)
 
@@ -210,7 +210,8 @@ def _printed(results: Results, dataset: str, method: str) -> float | None:
 
 def _rate(results: Results, method: str) -> str:
     rates = [result.rate for dataset in results.datasets for result in results.of(dataset, method)]
-    return f"{100 * float(np.mean(rates)):.1f}" if any(rates) else "0"
+    share = 100 * float(np.mean(rates))
+    return Cell(f"{share:.1f}" if share else "0", value=share)
 
 
 def _length_note(results: Results) -> str:

@@ -11,7 +11,10 @@ for (const table of document.querySelectorAll("table.sortable")) {
       const turn = head.getAttribute("aria-sort") === first ? second : first
       heads.forEach(each => each.removeAttribute("aria-sort"))
       head.setAttribute("aria-sort", turn)
-      const key = row => numeric ? parseFloat(row.cells[column].dataset.value) : row.cells[column].textContent
+      const key = row => {
+        const cell = row.cells[column], text = cell.textContent
+        return numeric ? parseFloat(cell.dataset.value ?? text.replaceAll(",", "")) : text
+      }
       const sign = turn === "ascending" ? 1 : -1
       const missing = value => numeric && Number.isNaN(value)
       body.append(...[...body.rows].sort((a, b) => {

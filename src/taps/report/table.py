@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import io
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -125,10 +126,11 @@ LATEX = {
 def tex(text: str) -> str:
     """Text with everything special to LaTeX escaped.
 
-    >>> tex("5 % ± x_1")
-    '5 \\\\% $\\\\pm$ x\\\\_1'
+    >>> tex("5 % ± x_1, -3.2 of pacs-1")
+    '5 \\\\% $\\\\pm$ x\\\\_1, $-$3.2 of pacs-1'
     """
-    return "".join(LATEX.get(character, character) for character in text)
+    escaped = "".join(LATEX.get(character, character) for character in text)
+    return re.sub(r"(?<![\w$])-(?=\d)", "$-$", escaped)  # a minus, not a hyphen
 
 
 def latex(table: Table) -> str:
@@ -151,7 +153,7 @@ def latex(table: Table) -> str:
         cells = [rf"\emph{{{cell}}}" if index in table.published else cell for cell in cells]
         lines.append(" & ".join(cells) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}" + ("}" if wide else "")]
-    lines += [rf"\par\smallskip {tex(note)}" for note in table.notes]
+    lines += [rf"\par\smallskip\footnotesize {tex(note)}" for note in table.notes]
     return "\n".join([*lines, rf"\end{{{place}}}"]) + "\n"
 
 

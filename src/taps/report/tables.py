@@ -75,7 +75,7 @@ def detail_table(results: Results, measures: Sequence[Measure] = ()) -> Table:
             )
     columns = ("data set", "method", "seeds", *(m.heading for m in wanted), "asked", "buffer", "broken")
     notes = [
-        *(f"{measure.title}: {measure.said}" for measure in wanted),
+        " ".join(f"{measure.title}: {measure.said}" for measure in wanted),
         "Means over seeds, of times medians; runs side by side slow each other down. "
         "buffer: labelled images kept at the end. broken: images that could not be read.",
         *never_filled(results),
