@@ -9,7 +9,7 @@ from taps.data.dataset import Sample
 from taps.data.facts import imagenet_names
 from taps.data.names import WNID, shown
 from taps.data.registry import NamedSet
-from taps.data.sources import FolderSource
+from taps.data.sources import FolderSource, Listing
 from taps.data.survey import Survey
 
 
@@ -20,26 +20,7 @@ def survey_folders(named: NamedSet, roots: list[Path], survey: Survey) -> None:
     survey.root = good[0] if good else roots[0]
     listing = FolderSource(survey.root).listing()
     survey.skipped = listing.skipped
-    folders = sorted({parts[0] for parts in listing.folders if len(parts) == 1})
-    labels = [name for name in folders if _is_label(named, name)]
-    loose_images = sum(len(parts) == 1 for parts in listing.images)
-    if loose_images:
-        survey.say(
-            "error" if not labels else "wrong",
-            f"{named.name}: {loose_images:,} images lie in {survey.root} outside any class folder; "
-            "sort them into folders, one a class.",
-            loose_images,
-        )
-    strange = sorted(set(folders) - set(labels))
-    if strange:
-        # A WordNet id that is not ImageNet's speaks of another set; anything else can be passed over.
-        fatal = not labels or any(WNID.fullmatch(name) for name in strange)
-        survey.say(
-            "error" if fatal else "wrong",
-            f"{named.name}: {len(strange):,} folders are no classes of it: {shown(strange)}; "
-            f"{_expected(named)}.",
-            len(strange),
-        )
+    labels = _label_folders(named, listing, survey)
     counts = Counter(parts[0] for parts in listing.images if len(parts) > 1)
     empty = [name for name in labels if not counts[name]]
     if empty:
@@ -64,6 +45,31 @@ def survey_folders(named: NamedSet, roots: list[Path], survey: Survey) -> None:
             f"{shown([f'{name} ({counts[name]})' for name in uneven])}.",
             len(uneven),
         )
+
+
+def _label_folders(named: NamedSet, listing: Listing, survey: Survey) -> list[str]:
+    """The folders that are classes; said is what else lies beside them."""
+    folders = sorted({parts[0] for parts in listing.folders if len(parts) == 1})
+    labels = [name for name in folders if _is_label(named, name)]
+    loose_images = sum(len(parts) == 1 for parts in listing.images)
+    if loose_images:
+        survey.say(
+            "error" if not labels else "wrong",
+            f"{named.name}: {loose_images:,} images lie in {survey.root} outside any class folder; "
+            "sort them into folders, one a class.",
+            loose_images,
+        )
+    strange = sorted(set(folders) - set(labels))
+    if strange:
+        # A WordNet id that is not ImageNet's speaks of another set; anything else can be passed over.
+        fatal = not labels or any(WNID.fullmatch(name) for name in strange)
+        survey.say(
+            "error" if fatal else "wrong",
+            f"{named.name}: {len(strange):,} folders are no classes of it: {shown(strange)}; "
+            f"{_expected(named)}.",
+            len(strange),
+        )
+    return labels
 
 
 def _is_label(named: NamedSet, name: str) -> bool:

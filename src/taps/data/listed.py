@@ -52,6 +52,28 @@ def survey_entries(named: NamedSet, entries: list[Entry], roots: list[Path], sur
     probe = entries[:: max(1, len(entries) // 20)]
     survey.root = max(roots, key=lambda place: sum((place / entry.path).is_file() for entry in probe))
     survey.classes = classes
+    inside = _rightly_labelled(named, entries, classes, survey)
+    twice = [path for path, count in Counter(entry.path for entry in entries).items() if count > 1]
+    if twice:
+        survey.say("wrong", f"{named.name}: images listed more than once: {shown(twice)}.", len(twice))
+    missing = [entry.path for entry in entries if not (survey.root / entry.path).is_file()]
+    if missing:
+        survey.say(
+            "error",
+            f"{named.name}: {len(missing):,} of {len(entries):,} images are not in {survey.root}: "
+            f"{shown(missing, 3)}.",
+            len(missing),
+        )
+    absent = set(missing)
+    survey.samples = [Sample(entry.path, entry.label) for entry in inside if entry.path not in absent]
+    if named.class_folders:
+        _note_extra_folders(named, entries, survey)
+
+
+def _rightly_labelled(
+    named: NamedSet, entries: list[Entry], classes: tuple[str, ...], survey: Survey
+) -> list[Entry]:
+    """The rows whose label is one of the set's; which have another, or another name, is said."""
     keys = [loose(name) for name in classes]
     unused = [entry for entry in entries if entry.path.split("/")[0] in named.ignored]
     outside = [entry for entry in entries if not 0 <= entry.label < len(classes)]
@@ -80,21 +102,7 @@ def survey_entries(named: NamedSet, entries: list[Entry], roots: list[Path], sur
             f"has label {first.label}, which is {classes[first.label]!r}; fetch the original split file.",
             len(renamed),
         )
-    twice = [path for path, count in Counter(entry.path for entry in entries).items() if count > 1]
-    if twice:
-        survey.say("wrong", f"{named.name}: images listed more than once: {shown(twice)}.", len(twice))
-    missing = [entry.path for entry in entries if not (survey.root / entry.path).is_file()]
-    if missing:
-        survey.say(
-            "error",
-            f"{named.name}: {len(missing):,} of {len(entries):,} images are not in {survey.root}: "
-            f"{shown(missing, 3)}.",
-            len(missing),
-        )
-    absent = set(missing)
-    survey.samples = [Sample(entry.path, entry.label) for entry in inside if entry.path not in absent]
-    if named.class_folders:
-        _note_extra_folders(named, entries, survey)
+    return inside
 
 
 def _note_extra_folders(named: NamedSet, entries: list[Entry], survey: Survey) -> None:
