@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -41,13 +42,15 @@ class FakeLearner:
         self.learned: list[tuple[int, Any]] = []
         self.method = SimpleNamespace(takes_any_answer=True)
         self.skipped: list[int] = []
+        self.question = "which"
         self.pending: tuple[int, ...] = ()
 
     def predict_one(self, pixels: PixelArray) -> Prediction:
         self.clock.now += 3
         t, self.seen = int(pixels[0, 0, 0]), self.seen + 1
         probs = np.roll(np.array([0.4, 0.2, 0.15, 0.1, 0.08, 0.05, 0.02], np.float32), t)
-        return Prediction(FIRST_ID + t, t, CLASSES[t], probs, 1.0, 0.5, t in self.asks, 3.0)
+        found = Prediction(FIRST_ID + t, t, CLASSES[t], probs, 1.0, 0.5, t in self.asks, 3.0)
+        return replace(found, question=self.question)
 
     def class_index(self, answer: int | str) -> int:
         assert answer is not None
@@ -317,17 +320,22 @@ def test_late_answers_of_a_person_are_saved_at_once(clock: Clock) -> None:
 
 def test_questions_that_waited_are_put_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     learner, record = FakeLearner(clock, ()), FakeRecord(clock)
-    learner.pending = (FIRST_ID + 2,)
+    learner.pending = (FIRST_ID + 2, FIRST_ID + 4)
     record.folder = "the run's"
-    events = [{"event": "broken", "t": 0}, {"event": "predicted", "id": FIRST_ID + 2, "t": 5}]
+    events = [
+        {"event": "broken", "t": 0},
+        {"event": "predicted", "id": FIRST_ID + 2, "t": 5, "top5": [4, 6], "question": "is_it"},
+        {"event": "predicted", "id": FIRST_ID + 4, "t": 3, "top5": [1, 0]},
+    ]
     found = {"the run's": events}
     monkeypatch.setattr("taps.stream.loop.read_events", lambda folder: iter(found[folder]))
     stream = FakeStream(clock, [0, 1, 2, 3, 4, 6])
     late = Delayed(Person({2: 1}), 4)
     parts = (cast(Any, learner), cast(Any, stream), cast(Any, record), Tally())
     session = Session(*parts, lambda truth: late)
-    assert session.positions == {FIRST_ID + 2: 5}
-    assert [(query.id, query.source) for query in late.waiting.values()] == [(FIRST_ID + 2, "5.png")]
+    assert session.positions == {FIRST_ID + 2: 5, FIRST_ID + 4: 3}
+    put = [(query.id, query.source, query.prediction, query.is_it) for query in late.waiting.values()]
+    assert put == [(FIRST_ID + 2, "5.png", None, 4), (FIRST_ID + 4, "3.png", None, None)]
     at_once = Person({})
     Session(*parts, lambda truth: at_once)
     assert at_once.queries == []  # who answers at once has nothing that waits
@@ -539,3 +547,13 @@ def test_one_who_knows_says_that_an_image_is_of_no_class_where_that_can_be_learn
     assert (tally.known, tally.correct, tally.hits, tally.answered) == (1, 1, 1, 1 + takes_any)
     row = told(session).of("row")[0][-1]
     assert (row["label"], row["correct"], row["top5"], row["truth"]) == ("", None, None, OUTSIDE)
+
+
+@pytest.mark.parametrize(("question", "is_it"), [("which", None), ("is_it", 1)])
+def test_what_is_asked_is_put_to_the_expert(clock: Clock, question: str, is_it: int | None) -> None:
+    person = Person({1: 3})
+    session = make_session(clock, [None, None], (1,), lambda truth: person)
+    cast(FakeLearner, session.learner).question = question
+    follow(session)
+    (query,) = person.queries
+    assert (query.id, query.source, query.prediction.index, query.is_it) == (FIRST_ID + 1, "1.png", 1, is_it)
