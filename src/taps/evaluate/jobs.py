@@ -145,15 +145,18 @@ def _dataset(stream: StreamSpec, model: ModelSpec, device: str | None) -> Datase
 
 
 @lru_cache(maxsize=64)
-def _zero_shot_ms(stream: StreamSpec, model: ModelSpec, device: str | None) -> float:
-    """Median time of a zero-shot pass over the first images, in this process: what every method pays."""
+def _zero_shot_ms(stream: StreamSpec, model: ModelSpec, device: str | None) -> float | None:
+    """Median time of a zero-shot pass over the first images, in this process: what every method pays.
+
+    None where not one of them can be read.
+    """
     dataset = _dataset(stream, model, device)
     learner = Learner(_clip(model, device), dataset.classes, "zero_shot")
     times = []
     for index in range(min(PASSES, len(dataset))):
         with suppress(ImageError, DataError):
             times.append(1000 * learner.predict_one(dataset.image(index)).seconds)
-    return float(np.median(times))
+    return float(np.median(times)) if times else None
 
 
 def run_job(

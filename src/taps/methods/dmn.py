@@ -50,9 +50,11 @@ class DmnWeak(FeatureMethod):
     def adapt(self, seen: Seen) -> Tensor:
         label = int(torch.softmax(seen.logits[seen.chosen], dim=-1).mean(dim=0).argmax())
         keep_surest(self.state["memory"], self.state["entropies"], label, seen.entropy, seen.feature)
-        recall = self.closeness(self.state["memory"], seen.feature)  # an empty place adds nothing
+        used = (self.state["entropies"] < EMPTY).any(dim=0).nonzero().max() + 1
+        memory = self.state["memory"][:, :used]  # an empty place adds nothing
+        recall = self.closeness(memory, seen.feature)
         own = self.closeness(self.text, seen.feature)[:, None] * self.text
-        read = F.normalize((recall[:, None] @ self.state["memory"])[:, 0] + own, dim=-1)
+        read = F.normalize((recall[:, None] @ memory)[:, 0] + own, dim=-1)
         recalled = torch.softmax(self.classifier.logits(seen.features[:1], read)[0], dim=-1)
         return torch.log(seen.probs + self.settings.weight * recalled)
 

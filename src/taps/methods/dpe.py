@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taps.adapt.losses import mean_entropy
-from taps.methods.features import EMPTY, FeatureMethod, Seen, State, keep_surest
+from taps.methods.features import EMPTY, FeatureMethod, Seen, State, first_step, keep_surest, through_unit
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import ViewSettings
@@ -64,11 +64,7 @@ class Dpe(FeatureMethod):
         )
         means, held = self.means()
         gradients = self.gradients(texts, means, held, mean)
-        self.updated = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
-        # AdamW's first step from zero: its corrected moments are the gradient and its square.
-        steps = [
-            self.settings.lr * self.updated * gradient / (gradient.abs() + EPS) for gradient in gradients
-        ]
+        steps, self.updated = first_step(gradients, self.settings.lr, EPS)
         moved = F.normalize(self.state["texts"] - steps[0], dim=-1)
         told = self.score(moved, F.normalize(means - steps[1], dim=-1), held, seen.feature)
         if float(mean_entropy(told[None])) / math.log2(len(told)) < self.settings.sure_below:
@@ -118,10 +114,3 @@ class Dpe(FeatureMethod):
         """The mean of each class's cached images [K, d], and which classes have any [K]."""
         counts = (self.state["entropies"] < EMPTY).sum(dim=1)
         return self.state["memory"].sum(dim=1) / counts.clamp_min(1)[:, None], counts > 0
-
-
-def through_unit(gradient: Tensor, unit: Tensor, rows: Tensor) -> Tensor:
-    """A gradient by unit vectors, as one by the vectors they were made of; rows of zeros have none."""
-    across = gradient - unit * (unit * gradient).sum(dim=-1, keepdim=True)
-    lengths: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
-    return across / lengths.clamp_min(1e-12)

@@ -6,6 +6,7 @@ tensors, so that it is saved, restored and given room for added classes without 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -156,3 +157,24 @@ def keep_surest(
         return None
     features[label, slot], entropies[label, slot] = feature, entropy
     return slot
+
+
+def first_step(gradients: Sequence[Tensor], lr: float, eps: float = 1e-8) -> tuple[list[Tensor], bool]:
+    """What AdamW takes off tensors that begin at zero: its corrected moments are the gradient and its square.
+
+    Nothing where a gradient is not finite.
+
+    Returns:
+        One for each gradient, and whether there was a step.
+    """
+    taken = all(math.isfinite(float(gradient.sum())) for gradient in gradients)
+    if not taken:
+        return [torch.zeros_like(gradient) for gradient in gradients], False
+    return [lr * gradient / (gradient.abs() + eps) for gradient in gradients], True
+
+
+def through_unit(gradient: Tensor, unit: Tensor, rows: Tensor) -> Tensor:
+    """A gradient by unit vectors as one by the rows they were made of; rows of zeros have none."""
+    across = gradient - unit * (unit * gradient).sum(dim=-1, keepdim=True)
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    return across / lengths.clamp_min(1e-12)

@@ -34,7 +34,7 @@ class Oga(FeatureMethod):
     """Gaussians over the surest images of each class, times zero-shot."""
 
     settings: OgaSettings
-    fitted: tuple[Tensor, Tensor] | None = None  # what follows from the memory as it is
+    fitted: tuple[Tensor, Tensor] | None = None  # follows from the memory, until that changes
 
     def start(self) -> State:
         classes, dim = self.text.shape
@@ -49,10 +49,9 @@ class Oga(FeatureMethod):
         kept = keep_surest(memory, entropies, label, seen.entropy, seen.feature)
         if kept is not None or self.fitted is None:
             self.fitted = self.gaussians()
-        means, precision = self.fitted
+        projected, offsets = self.fitted
         # Terms that are the same for every class are left out.
-        projected = means @ precision
-        density = projected @ seen.feature - 0.5 * (projected * means).sum(dim=1)
+        density = projected @ seen.feature - offsets
         return torch.log_softmax(seen.logits[0], dim=-1) + self.settings.power * density
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -60,7 +59,7 @@ class Oga(FeatureMethod):
         self.fitted = None
 
     def gaussians(self) -> tuple[Tensor, Tensor]:
-        """A mean for each class [K, d], its text until it has two images; the shared precision [d, d]."""
+        """Λμ_k [K, d] and ½ μ_kᵀΛμ_k [K]: μ_k is a class's text until it has two images, Λ is shared."""
         memory, held = self.state["memory"], self.state["entropies"] < EMPTY
         counts = held.sum(dim=1)
         own = memory.sum(dim=1) / counts.clamp_min(1)[:, None]
@@ -71,7 +70,10 @@ class Oga(FeatureMethod):
         scatter = apart.T @ apart
         spread = float(scatter.trace()) / max(1, len(apart) - 1)
         if int(counts.max()) <= 2 or spread < ALIKE:
-            return means, dim * torch.eye(dim).to(self.text)
-        if len(apart) > 4 * dim:
-            return means, torch.linalg.pinv(scatter / (len(apart) - 1))
-        return means, dim * torch.linalg.inv(scatter + spread * torch.eye(dim).to(scatter))
+            projected = dim * means
+        elif len(apart) > 4 * dim:
+            projected = means @ torch.linalg.pinv(scatter / (len(apart) - 1))
+        else:
+            scatter.diagonal().add_(spread)
+            projected = dim * torch.cholesky_solve(means.T, torch.linalg.cholesky(scatter)).T
+        return projected, 0.5 * (projected * means).sum(dim=1)

@@ -8,9 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.adapt.losses import mean_entropy
-from taps.adapt.optimiser import adamw, fresh_moments
-from taps.methods.features import FeatureMethod, Seen
+from taps.adapt.losses import mean_log_probs
+from taps.methods.features import FeatureMethod, Seen, first_step, through_unit
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import ViewSettings
@@ -21,12 +20,10 @@ class TpsSettings(ViewSettings):
     """TPS's published values, those for ImageNet and its relatives.
 
     Attributes:
-        lr: Learning rate.
-        weight_decay: Of AdamW.
+        lr: Learning rate of AdamW; its weight decay takes nothing off a shift that begins at zero.
     """
 
     lr: float = setting(5e-3, at_least=0)
-    weight_decay: float = setting(0.01, at_least=0)
 
 
 @method("tps", TpsSettings)
@@ -36,21 +33,19 @@ class Tps(FeatureMethod):
     settings: TpsSettings
 
     def adapt(self, seen: Seen) -> Tensor:
-        start = {"shift": torch.zeros_like(self.text)}
-        with torch.enable_grad():
-            shift = start["shift"].clone().requires_grad_()
-            loss = mean_entropy(self.shifted(seen.features[seen.chosen], shift))
-            (gradient,) = torch.autograd.grad(loss, shift)
-        end, _, taken = adamw(
-            start,
-            {"shift": gradient},
-            fresh_moments(start),
-            lr=self.settings.lr,
-            weight_decay=self.settings.weight_decay,
-        )
-        self.updated = bool(taken)
-        return self.shifted(seen.features[:1], end["shift"])[0]
+        gradient = self.gradient(seen.features[seen.chosen], seen.logits[seen.chosen])
+        (step,), self.updated = first_step([gradient], self.settings.lr)
+        texts = F.normalize(self.text - step, dim=-1)
+        return self.classifier.logits(seen.features[:1], texts)[0]
 
-    def shifted(self, features: Tensor, shift: Tensor) -> Tensor:
-        """Logits where the texts are shifted [n, K]."""
-        return self.classifier.logits(features, F.normalize(self.text + shift, dim=-1))
+    def gradient(self, features: Tensor, logits: Tensor) -> Tensor:
+        """Of the entropy of the views' mean prediction, by the shift [K, d].
+
+        Written out: with p̄ the mean of the views' p_i, ∂H/∂z_ik = p_ik (a_k − Σ_j p_ij a_j) / n, where
+        a_k = −ln p̄_k; the constant of −(1 + ln p̄_k) falls out.
+        """
+        probs = torch.softmax(logits, dim=-1)
+        weights = -mean_log_probs(logits).clamp_min(torch.finfo(logits.dtype).min)
+        by_logit = probs * (weights - (probs @ weights)[:, None]) / len(probs)
+        by_text = float(self.classifier.clip.scale) * by_logit.T @ features
+        return through_unit(by_text, self.text, self.text)
