@@ -359,6 +359,16 @@ def test_a_hugging_face_directory_says_how_pixels_are_prepared(
     assert (read.resize, read.interpolation) == ("shortest", "bicubic")
 
 
+def test_files_of_timm_beside_those_of_open_clip_are_left_alone(
+    weights: dict[str, Tensor], tmp_path: Path
+) -> None:
+    """Its repositories have the image tower alone in the file and the layout that transformers would use."""
+    folder = open_clip_directory(weights, tmp_path / "both")
+    save_file({"blocks.0.norm1.weight": torch.ones(3)}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"architecture": "vit_base_patch16_clip_224"}))
+    assert load_clip(folder, device="cpu").fingerprint == fingerprint(weights)
+
+
 def test_every_named_architecture_is_as_large_as_it_says() -> None:
     for name in config.builtin_names():
         sizes = builtin_config(name)

@@ -110,7 +110,7 @@ def find_repository(name: str) -> Found:
     """A repository of the hub that is laid out as Hugging Face's or as open_clip's."""
     try:
         config = fetch_first(name, ("config.json", OPEN_CLIP_CONFIG))
-        if config.name == OPEN_CLIP_CONFIG or not _fetch_hugging_face(name):
+        if not _is_hugging_face(config.parent) or not _fetch_hugging_face(name):
             config = fetch(name, OPEN_CLIP_CONFIG)
             fetch_first(name, OPEN_CLIP_FILES)
     except WeightsError as error:
@@ -123,6 +123,12 @@ def find_repository(name: str) -> Found:
         with contextlib.suppress(WeightsError):  # a model that needs them says so
             fetch(name, words)
     return find_directory(config.parent, name=name)
+
+
+def _is_hugging_face(path: Path) -> bool:
+    """Whether a config.json describes a model of transformers; timm has files of that name, too."""
+    config = path / "config.json"
+    return config.is_file() and "architecture" not in read_object(config)
 
 
 def _fetch_hugging_face(name: str) -> bool:
@@ -141,15 +147,15 @@ def _fetch_hugging_face(name: str) -> bool:
 
 def find_directory(path: Path, *, name: str | None = None) -> Found:
     """A directory as Hugging Face, open_clip or `taps models import` lays it out."""
-    weights = next((path / file for file in WEIGHT_FILES if (path / file).is_file()), None)
+    hugging_face = _is_hugging_face(path)
+    files = WEIGHT_FILES if hugging_face else (*OPEN_CLIP_FILES, *WEIGHT_FILES)
+    weights = next((path / file for file in files if (path / file).is_file()), None)
     if weights is None:
         raise WeightsError(f"{path} holds none of {', '.join(WEIGHT_FILES)}; put the weights there.")
     name = name or path.resolve().name
     if (path / OWN_CONFIG).is_file():
         config = read_config(path / OWN_CONFIG)
-    elif (path / OPEN_CLIP_CONFIG).is_file() and not (
-        weights.name in HF_FILES and (path / "config.json").is_file()
-    ):
+    elif (path / OPEN_CLIP_CONFIG).is_file() and not (weights.name in HF_FILES and hugging_face):
         config = open_clip_config(read_object(path / OPEN_CLIP_CONFIG), name=name)
     elif (path / "config.json").is_file():
         pixels = read_object(path / PIXELS) if (path / PIXELS).is_file() else {}
