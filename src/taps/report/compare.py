@@ -102,7 +102,8 @@ def _page(board: Leaderboard, out: Path) -> list[str]:
         charts(picture for picture in costs if picture),
         "<h2>Calibration</h2>",
         "<p>How often predictions of a confidence are right, over all data sets; larger points are more "
-        "images. Below the dashed line a method is surer of itself than it should be.</p>",
+        "images. Below the dashed line a method is surer of itself than it should be. The ECE here is that "
+        "of all images together.</p>",
         charts(reliability_of_all(results, results.datasets), small=True),
         "<h2>Every measure</h2>",
         html_table(overview_table(results, measures), sortable=True),

@@ -98,7 +98,7 @@ def blind(ranking: Ranking) -> str:
     if ranking.least < LEVEL:
         return ""
     return (
-        f"With {ranking.sets} data set{'s' if ranking.sets > 1 else ''} and {len(ranking.methods)} methods "
+        f"With {_count(range(ranking.sets), 'data set')} and {len(ranking.methods)} methods "
         f"no difference can reach the {100 * LEVEL:.0f} % level (the smallest p there can be is "
         f"{ranking.least:.2g}): the bars say nothing. Take more data sets or fewer methods; "
         "`taps report` compares images on each set."
@@ -136,7 +136,8 @@ def summary(board: Leaderboard) -> str:
     results = board.results
     seeds = sorted({result.seed for runs in results.results.values() for result in runs})
     text = (
-        f"{len(results.methods)} methods on {len(results.datasets)} data sets, {len(seeds)} orders each; "
+        f"{_count(results.methods, 'method')} on {_count(results.datasets, 'data set')}, "
+        f"{_count(seeds, 'order')} each; "
         f"{board.measure.title}: {board.measure.said} {board.measure.better.capitalize()} is better."
     )
     ranking = board.ranking
@@ -149,6 +150,10 @@ def summary(board: Leaderboard) -> str:
     if alike:
         return f"{text}{shown}; {', '.join(ranking.methods[1 : alike + 1])} cannot be told from it."
     return f"{text}{shown}, and differs from every other."
+
+
+def _count(things: Sequence[Any], name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
 
 
 def as_dict(board: Leaderboard) -> dict[str, Any]:
