@@ -17,7 +17,7 @@ import itertools
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -31,7 +31,6 @@ from taps.methods.features import FeatureMethod
 from taps.methods.registry import find_method, list_methods, method_settings
 from taps.prompts import maple
 from taps.prompts.base import KINDS
-from taps.prompts.classifier import Classifier
 from taps.training.stats import collect_stats
 
 
@@ -99,17 +98,8 @@ def beyond_the_encoder(clip: Clip, classes: tuple[str, ...], name: str, views: i
     count = views if given else 1
     images = torch.randn(50, count, method.text.shape[1], generator=draw) + 4 * method.text[:50, None].cpu()
     turns = itertools.cycle(torch.nn.functional.normalize(images, dim=-1).to(method.text))
-    method.classifier = NoEncoder(method.classifier, turns)  # type: ignore[assignment]
     pixels = torch.zeros(count, 3, 1, 1, dtype=torch.uint8)
-    return partial(method.predict, pixels)
-
-
-class NoEncoder:
-    """A classifier whose image features are there already."""
-
-    def __init__(self, classifier: Classifier, features: Iterator[torch.Tensor]) -> None:
-        self.clip, self.logits, self.dtype = classifier.clip, classifier.logits, classifier.dtype
-        self.image = lambda images, vision: next(features)
+    return lambda: method.predict(pixels, next(turns))
 
 
 def main() -> None:

@@ -192,6 +192,7 @@ def page(args: argparse.Namespace) -> None:
         ),
         reading,
         "## Who wins where\n",
+        "\n".join(f"- {sentence}" for sentence in facts(found, datasets, methods, asking)) + "\n",
         winners(found, datasets, [m for m in methods if m not in asking], "No labels"),
         winners(found, datasets, asking, "With labels"),
         "## Top-1\n",
@@ -227,6 +228,35 @@ def verdict(cell: Mapping[str, Any]) -> int:
 
 def mean_of(found: Mapping[Any, Any], datasets: Iterable[str], method: str, name: str) -> float:
     return float(np.mean([found[d, method]["measures"][name] for d in datasets]))
+
+
+def facts(found: Mapping[Any, Any], datasets: list[str], methods: list[str], asking: list[str]) -> list[str]:
+    """What can be read off the numbers by rule."""
+    top = {m: mean_of(found, datasets, m, "top1") for m in methods}
+    free = sorted((m for m in methods if m not in asking), key=lambda m: -top[m])
+    signs = {m: [verdict(found[d, m]) for d in datasets] for m in methods if m != BASELINE}
+    above = [m for m in free if top[m] > top[BASELINE]]
+    never = [m for m in free if m in signs and not any(signs[m])]
+    harm = [m for m in free if m in signs and signs[m].count(-1) > signs[m].count(1)]
+    help = [m for m in free if m in signs and signs[m].count(1) > len(datasets) / 2]
+    told = ", ".join(f"{m} {100 * top[m]:.1f}" for m in free[:5])
+    best = [max(free, key=lambda m: found[d, m]["measures"]["top1"]) for d in datasets]
+    ece = sorted(free, key=lambda m: mean_of(found, datasets, m, "ece"))
+    sentences = [
+        f"Without labels the highest means are {told} (zero_shot {100 * top[BASELINE]:.1f}); {len(above)} of "
+        f"{len(free) - 1} methods are above zero_shot, and {len(set(best))} different ones are best on a set.",
+        f"Better than zero_shot beyond chance on more than half of the sets: {', '.join(help) or 'none'}. "
+        f"Worse on more sets than better: {', '.join(harm) or 'none'}. On no set beyond chance: "
+        f"{', '.join(never) or 'none'}.",
+        f"Calibration: lowest ECE {', '.join(ece[:3])}; highest {', '.join(ece[-3:])}.",
+    ]
+    for m in sorted(asking, key=lambda m: -top[m])[:1]:
+        rate = 100 * mean_of(found, datasets, m, "rate")
+        sentences.append(
+            f"With labels for {rate:.0f} % of the images, {m} has the highest mean, {100 * top[m]:.1f}; "
+            f"better than zero_shot beyond chance on {signs[m].count(1)} of {len(datasets)} sets."
+        )
+    return sentences
 
 
 def winners(found: Mapping[Any, Any], datasets: list[str], methods: list[str], title: str) -> str:
