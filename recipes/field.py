@@ -244,7 +244,7 @@ def facts(found: Mapping[Any, Any], datasets: list[str], methods: list[str], ask
     ece = sorted(free, key=lambda m: mean_of(found, datasets, m, "ece"))
     sentences = [
         f"Without labels the highest means are {told} (zero_shot {100 * top[BASELINE]:.1f}); {len(above)} of "
-        f"{len(free) - 1} methods are above zero_shot, and {len(set(best))} of them are the best on some set.",
+        f"{len(free) - 1} methods are above zero_shot, and {len(set(best))} of them are best on some set.",
         f"Better than zero_shot beyond chance on more than half of the sets: {', '.join(help) or 'none'}. "
         f"Worse on more sets than better: {', '.join(harm) or 'none'}. On no set beyond chance: "
         f"{', '.join(never) or 'none'}.",
