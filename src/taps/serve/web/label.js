@@ -122,9 +122,15 @@ function tellEmpty(title, text) {
 
 // Answers
 
-function answer(label) {
-  decide({ kind: "label", label });
-}
+// What a person says of an image, as the service takes it, and in words.
+const saying = {
+  is: (label) => ({ kind: "answer", body: { label }, said: `“${label}”` }),
+  isNot: (label) => ({ kind: "answer", body: { no: [label] }, said: `not “${label}”` }),
+  none: () => ({ kind: "answer", body: { none: true }, said: "none of the classes" }),
+  skip: () => ({ kind: "skip", said: "" }),
+};
+const answer = (label) => decide(saying.is(label));
+const asksYesNo = () => queue[0]?.prediction.question === "is_it";
 
 function decide(act) {
   const question = queue.shift();
@@ -132,7 +138,7 @@ function decide(act) {
   const id = question.prediction.id;
   done.add(id);
   outbox.push({ ...act, id, question, key: random() });
-  say(act.kind === "skip" ? "Skipped." : `Saving “${act.label}” …`);
+  say(act.kind === "skip" ? "Skipped." : `Saving ${act.said} …`);
   render();
   send();
 }
@@ -152,6 +158,7 @@ const send = single(async () => {
         continue;
       }
       settle(act);
+      done.delete(act.id); // it is asked again, unless somebody else has answered
       complain(`Not saved: ${error.message}`);
     }
   }
@@ -165,20 +172,20 @@ function settle(act) {
   document.body.dataset.unsaved = outbox.length;
 }
 
-function perform({ kind, id, label, key }) {
+function perform({ kind, id, body, key }) {
   if (kind === "skip") return post(`${base}/queries/${id}/skip`);
-  return post(`${base}/predictions/${id}/label`, { label }, { "Idempotency-Key": key });
+  return post(`${base}/predictions/${id}/label`, body, { "Idempotency-Key": key });
 }
 
 function told(act) {
   complain("");
-  say(act.kind === "skip" ? "Skipped." : `Saved: “${act.label}”.`);
-  if (act.kind === "label") look(act);
+  say(act.kind === "skip" ? "Skipped." : `Saved: ${act.said}.`);
+  if (act.kind === "answer") look(act);
 }
 
 // After an answer: what would the model say now of the last images?
 const look = single(async (act) => {
-  const word = act ? `Saved: “${act.label}”. ` : "";
+  const word = act ? `Saved: ${act.said}. ` : "";
   try {
     const found = await get(`${base}/changes?last=20`);
     for (const { id, now } of found.changed) {
@@ -214,7 +221,7 @@ async function undo() {
 
 function bringBack(act) {
   complain("");
-  say(act.kind === "skip" ? "No longer skipped." : `Taken back: “${act.label}”.`);
+  say(act.kind === "skip" ? "No longer skipped." : `Taken back: ${act.said}.`);
   if (!act.question) return;
   turns++;
   done.delete(act.id);
@@ -270,12 +277,12 @@ function openCorrection(prediction) {
 }
 
 async function correct(label) {
-  const { id } = correcting;
+  const act = { ...saying.is(label), id: correcting.id, key: random(), question: null };
   try {
-    await post(`${base}/predictions/${id}/label`, { label }, { "Idempotency-Key": random() });
-    saved.push({ kind: "label", id, label, question: null });
+    await perform(act);
+    saved.push(act);
     $("#correct").close();
-    told({ kind: "label", label });
+    told(act);
     render();
   } catch (error) {
     const passing = await isPassing(error);
@@ -357,8 +364,10 @@ async function readCounts() {
 // Keys
 
 const KEYS = {
-  n: () => openAdd(),
-  s: () => decide({ kind: "skip" }),
+  y: () => asksYesNo() && $("#yes").click(),
+  n: () => (asksYesNo() ? $("#no").click() : openAdd()),
+  0: () => $("#none").click(),
+  s: () => $("#skip").click(),
   u: () => undo(),
   "?": () => openHelp(),
   "/": () => finder.focus(),
@@ -406,7 +415,10 @@ function listen() {
     if (acted - renewed > AWAKE && stream) refill();
   });
   $("#new").onclick = () => openAdd();
-  $("#skip").onclick = () => decide({ kind: "skip" });
+  $("#yes").onclick = () => answer(queue[0].prediction.label);
+  $("#no").onclick = () => decide(saying.isNot(queue[0].prediction.label));
+  $("#none").onclick = () => decide(saying.none());
+  $("#skip").onclick = () => decide(saying.skip());
   $("#help-button").onclick = openHelp;
   for (const button of document.querySelectorAll(".undo")) button.onclick = undo;
   for (const button of document.querySelectorAll("dialog .close"))

@@ -33,6 +33,9 @@ export function showQuestion(stream, { prediction, why }, choose) {
   if (image.getAttribute("src") !== source) image.src = source;
   image.alt = `The image to label, ${prediction.name}`;
   $("#name").textContent = prediction.name;
+  const yesNo = prediction.question === "is_it";
+  $("#ask").textContent = yesNo ? `Is this “${prediction.label}”?` : "What is this?";
+  $("#yes-no").hidden = !yesNo;
   showGuesses($("#guesses"), prediction, choose);
   showWhy(prediction, why);
 }
@@ -72,9 +75,13 @@ function alikeOf(label, why) {
 
 const WORDS = { open: "asked", answered: "labelled", corrected: "labelled", skipped: "skipped", expired: "expired" };
 
+// An answer that names no class, in words.
+export const otherAnswer = ({ none, no }) =>
+  none ? "none of the classes" : no?.length ? `not ${no.join(", not ")}` : null;
+
 // One of the last predictions, as a button that opens its correction.
 export function tile(stream, prediction, now, open) {
-  const said = prediction.answer ?? now ?? prediction.label;
+  const said = prediction.answer ?? otherAnswer(prediction) ?? now ?? prediction.label;
   const state = prediction.answer === null && now ? `was ${prediction.label}` : (WORDS[prediction.state] ?? "");
   const image = prediction.has_image
     ? element("img", { src: pictureOf(stream, prediction, 200), alt: "", loading: "lazy" })
