@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.site import CLASSES, NEVER, Site, act_and_wait, settled, shown
+from tests.browser.site import CLASSES, NEVER, Site, act_and_wait, settled, shown, violations
 
 
 def test_thirty_questions_by_keyboard(site: Site, page: Any) -> None:
@@ -253,3 +253,28 @@ def test_a_class_is_found_among_a_thousand(site: Site, page: Any, typed: str, ex
     )
     assert found[0]["name"] == expected
     assert found[0]["index"] == names.index(expected)
+
+
+def test_yes_no_and_none_of_the_classes(site: Site, page: Any) -> None:
+    site.create(method="zero_shot+", settings={"rate": 1.0, "questions": "is_it"})
+    site.feed(range(4))
+    page.goto(site.url)
+    guesses = []
+    for key in ("y", "n", "0"):
+        shown(page)
+        guess = page.inner_text("#guesses .label >> nth=0")
+        assert page.inner_text("#ask") == f"Is this “{guess}”?"
+        guesses.append(guess)
+        act_and_wait(page, lambda key=key: page.keyboard.press(key))
+    settled(page)
+    page.wait_for_selector("text=Saved: none of the classes")
+    rows = page.request.get(f"{site.url}/v1/streams/pets/predictions").json()
+    assert [(row["answer"], row["no"], row["none"]) for row in rows] == [
+        (guesses[0], [], False),
+        (None, [guesses[1]], False),
+        (None, [], True),
+        (None, [], False),
+    ]
+    assert violations(page) == []
+    page.goto(f"{site.url}/streams/pets")
+    page.wait_for_selector(f"text=is not {guesses[1]}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from taps.learner import Learner
@@ -22,6 +23,8 @@ class RiverClassifier:
     """
 
     def __init__(self, learner: Learner) -> None:
+        if "river.base" in sys.modules:  # river's metrics and evaluations take what is one of its classifiers
+            sys.modules["river.base"].Classifier.register(RiverClassifier)
         self.learner = learner
         self._last: tuple[Any, Prediction] | None = None
 

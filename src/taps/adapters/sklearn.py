@@ -30,6 +30,8 @@ class TapsClassifier:
         learner_: The learner; `learner_.save` and everything else of it is at hand.
     """
 
+    _estimator_type = "classifier"  # for scikit-learn before 1.6
+
     def __init__(
         self,
         model: str | Clip = "pocket",
@@ -100,6 +102,24 @@ class TapsClassifier:
     def score(self, X: Iterable[Any], y: Iterable[str]) -> float:  # noqa: N803
         """Accuracy."""
         return float(np.mean(self.predict(X) == np.array([str(label) for label in y])))
+
+    def __repr__(self) -> str:
+        params = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        return f"TapsClassifier({params})"
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks of an estimator before it splits data or searches."""
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(two_d_array=False),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "learner_")
 
     def _fitted(self) -> Learner:
         if not hasattr(self, "learner_"):

@@ -121,8 +121,8 @@ class Folder:
 
     def _line(self, row: Row) -> list[object]:
         asked = int(row.state not in UNASKED)
-        if row.answer is not None:
-            return [row.name, row.answer, "person", "", row.label, asked]
+        if row.answer is not None or row.none:
+            return [row.name, row.answer or "", "person", "", row.label, asked]
         label, probability = self.final.get(row.name, (row.label, row.top[0][1]))
         return [row.name, label, "model", f"{probability:.4f}", row.label, asked]
 

@@ -3,6 +3,7 @@
 import { Refused, follow, get, signedIn } from "/web/api.js";
 import { band, bars, dot, frame, legend, line, nothing } from "/web/charts.js";
 import { $, count, element, interval, plural, shape, share } from "/web/draw.js";
+import { otherAnswer } from "/web/view.js";
 
 const WINDOW = 500; // predictions drawn
 const LOGGED = 50; // events shown
@@ -180,7 +181,8 @@ function latency(all) {
 
 const TOLD = {
   predict: ({ prediction: p }) => `${p.name}: ${p.label}${p.asked ? ", and asks" : ""}`,
-  label: ({ prediction: p }) => `${p.name} is ${p.answer}${p.answer === p.label ? ", as it said" : `, not ${p.label}`}`,
+  label: ({ prediction: p }) =>
+    `${p.name} is ${p.answer ?? otherAnswer(p)}${p.answer === p.label ? ", as it said" : p.answer ? `, not ${p.label}` : ""}`,
   undo: ({ prediction: p }) => `The label of ${p.name} was taken back`,
   skip: ({ prediction: p }) => `${p.name} was skipped`,
   reopen: ({ prediction: p }) => `${p.name} is open again`,
@@ -228,7 +230,8 @@ async function begin() {
   $("#stream").value = stream;
   $("#stream").onchange = (event) => location.assign(`/streams/${encodeURIComponent(event.target.value)}`);
   stats = await get(`${base}/stats`);
-  for (const row of await get(`${base}/predictions?newest=true&labelled=true&limit=1000`)) labelled.set(row.id, row);
+  for (const row of await get(`${base}/predictions?newest=true&labelled=true&limit=1000`))
+    if (row.answer !== null) labelled.set(row.id, row);
   for (const row of await get(`${base}/predictions?newest=true&limit=${WINDOW}`)) rows.set(row.id, row);
   draw();
   follow(stream, Math.max(0, stats.events - 20), { event: heard, live: connected });
