@@ -74,6 +74,20 @@ def test_states_lie_so_far_apart_and_so_far_back(undo, spacing):
         assert list(history.marks) == list(range(oldest, id + 1, spacing))
 
 
+def test_whatever_is_said_reaches_the_head():
+    views, logs, _ = stream(9)
+    history, head = History(Head(6, 4, 2, several=True), 5), Head(6, 4, 2, several=True)
+    for id in range(9):
+        said = {"no": (id % 4, (id + 1) % 4), "person": id % 3} if id % 2 else {}
+        label = -1 if id % 2 else id % 4
+        history.learn(id, history.head.see(views[id], logs[id]), label, *said.values())
+        head.learn(head.see(views[id], logs[id]), label, **said)
+    for name, array in head.arrays().items():
+        np.testing.assert_array_equal(history.head.arrays()[name], array, err_msg=name)
+    assert history.examples[7].no == (3, 0)
+    assert (history.examples[7].person, history.examples[8].person) == (1, 0)
+
+
 def copied(history: History, classes: int = 4) -> History:
     """A history made from what another one saves."""
     head = Head(6, classes, 2, several=True)

@@ -484,7 +484,7 @@ def test_a_corrected_answer_takes_the_place_of_the_first(
     assert session.positions == {}
     [(_, t, path, id, cells)] = told(session).of("amend")
     assert (t, path, id) == told(session).of("row")[0][1:4]
-    assert cells["label"] == CLASSES[after if labels[0] is None else labels[0]]
+    assert (cells["label"], cells["phase"]) == (CLASSES[after if labels[0] is None else labels[0]], 7)
 
 
 def test_where_experts_are_asked_first_a_corrected_answer_is_right_too(clock: Clock) -> None:
