@@ -98,6 +98,14 @@ def test_a_committed_prediction_is_told_whole_and_at_once(tmp_path: Path) -> Non
     assert list(read_events(tmp_path)) == events
 
 
+def test_what_is_asked_is_told_only_where_something_is(tmp_path: Path) -> None:
+    with closing(Record(tmp_path)) as record:
+        record.commit(5, "5.png", replace(prediction(), ask=False), [1, 2, 0])
+    (event,) = read_events(tmp_path)
+    assert event["asked"] is False
+    assert "question" not in event
+
+
 def test_a_line_that_was_cut_off_is_no_event(tmp_path: Path) -> None:
     assert list(read_events(tmp_path)) == []
     (tmp_path / EVENTS).write_text('{"t": 1}\n{"t": "ä\\u2028"}\n{"t": 3', encoding="utf-8")
@@ -239,7 +247,7 @@ def test_an_amended_row_and_its_checkpoint_come_together(
     learner, tally = Learner(tiny, CLASSES, "zero_shot"), Tally(position=2)
     record = Record(tmp_path)
     record.row(0, "a\rb.png", prediction(), predicted="bee", label="cat", correct=False, top5=True)
-    record.row(1, "c.png", prediction(), predicted="bee")
+    record.row(1, "c\udcff\rd.png", prediction(), predicted="bee")  # bytes that are no text, a lone return
     record.checkpoint(learner, tally)
     before = (tmp_path / PREDICTIONS).read_bytes()
     record.amend(0, "a\rb.png", prediction(), predicted="bee", label="bee", correct=True, top5=True)
@@ -276,10 +284,13 @@ def test_files_are_on_the_disk_when_a_checkpoint_speaks_of_them(
     with closing(Record(tmp_path)) as record:
         record.row(0, "0.png", prediction(), predicted="bee")
         record.event("answered", id=0)
-        record.checkpoint(Learner(tiny, CLASSES, "zero_shot"), Tally(position=1))
-        for name in (PREDICTIONS, EVENTS):
-            status = (tmp_path / name).stat()
-            assert sizes[status.st_ino] == status.st_size > 0, name
+        for _ in range(2):
+            record.checkpoint(Learner(tiny, CLASSES, "zero_shot"), Tally(position=1))
+            for name in (PREDICTIONS, EVENTS):
+                status = (tmp_path / name).stat()
+                assert sizes[status.st_ino] == status.st_size > 0, name
+            record.amend(0, "0.png", prediction(), predicted="bee", label="cat")
+            sizes.clear()
 
 
 @pytest.mark.parametrize("name", [PREDICTIONS, EVENTS])
