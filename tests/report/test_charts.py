@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from taps.evaluate.measures import MEASURES
 from taps.evaluate.results import read_results
-from taps.report.charts import MOST, frontier, over_stream, running, trade_off
+from taps.report.charts import MOST, frontier, over_stream, questions_of, running, trade_off
 from taps.report.labels import spread
 from taps.report.marks import Dots, Line
 from taps.report.pages import draw
@@ -57,6 +57,17 @@ def test_the_front_is_marked(tmp_path: Path) -> None:
     red = re.findall(r'r="5.0" fill="#D55E00"><title>(.*?)</title>', picture)
     assert set(red) == best
     assert set(re.findall(r"<title>(.*?)</title>", picture)) == points.keys()
+
+
+def test_questions_are_drawn_by_the_score_that_decided() -> None:
+    """The entropy says the contrary here, and is drawn only where an older run has no score."""
+    asked = {"entropy": "0.1", "score": "0.9", "threshold": "0.5", "asked": "1"}
+    quiet = {"entropy": "2.0", "score": "0.2", "threshold": "0.5", "asked": "0"}
+    heights = re.findall(r'cy="([\d.]+)" r="(2.2|3.4)"', questions_of([asked, quiet]))
+    assert {r: float(y) for y, r in heights}["3.4"] < {r: float(y) for y, r in heights}["2.2"]
+    old = [{name: row[name] for name in row if name != "score"} for row in (asked, quiet)]
+    heights = re.findall(r'cy="([\d.]+)" r="(2.2|3.4)"', questions_of(old))
+    assert {r: float(y) for y, r in heights}["3.4"] > {r: float(y) for y, r in heights}["2.2"]
 
 
 def test_running_mean() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from taps.report.document import charts
 from taps.report.marks import Dots, Line
 from taps.report.palette import BLACK, BLUE, FAINT, GREY, RED, colours
 from taps.report.scores import mean_over_sets
-from taps.report.svg import SIZE, SMALL, chart, span
+from taps.report.svg import SIZE, SMALL, chart, on_chart, span
 
 Floats = NDArray[np.float64]
 MOST = 5  # curves in one picture; of more, each has a picture of its own
@@ -138,6 +138,27 @@ def asked_share(results: Results, dataset: str) -> list[str]:
     return _of_methods(lines, level, "images seen", "asked so far, %", "Images asked about")
 
 
+def when_it_asked(
+    scores: Sequence[float], thresholds: Sequence[float], asked: Sequence[bool], title: str = ""
+) -> str:
+    """The score of every image, which of them were asked about, and the threshold."""
+    xs, ys = [float(i + 1) for i in range(len(scores))], on_chart(scores)
+    marks: list[Line | Dots] = []
+    for name, wanted, colour, radius in (("not asked", False, FAINT, 2.2), ("asked", True, RED, 3.4)):
+        kept = [i for i, each in enumerate(asked) if each == wanted]
+        marks.append(Dots(name, [xs[i] for i in kept], [ys[i] for i in kept], colour, radius))
+    marks.append(Line("threshold", xs, thresholds, BLUE))
+    return chart(marks, x_title="images seen", y_title="score", title=title)
+
+
+def questions_of(rows: Sequence[Mapping[str, str]], title: str = "") -> str:
+    """The same from the rows of `predictions.csv`; older ones have no score: the entropy decided."""
+    seen = [row for row in rows if row["entropy"]]
+    scores = [float(row.get("score") or row["entropy"]) for row in seen]
+    thresholds = [float(row["threshold"]) for row in seen]
+    return when_it_asked(scores, thresholds, [row["asked"] == "1" for row in seen], title)
+
+
 def reliability_of(runs: Sequence[Result], title: str, *, small: bool = False) -> str:
     """Accuracy of predictions by their confidence; honest confidence lies on the diagonal."""
     probability = np.concatenate([result.run.probability for result in runs])
@@ -192,7 +213,7 @@ def trade_off(results: Results, against: Measure, measure: Measure = MEASURES["t
         Dots("not beaten by a cheaper one", xs, ys, RED, 5.0, best),
         Dots("beaten", [points[m][0] for m in rest], [points[m][1] for m in rest], BLUE, 4.0, rest),
     ]
-    y = span(value for _, value in points.values())
+    y = span((value for _, value in points.values()), 0.14)  # room for names above and below
     log = against.unit == "ms"
     x_title = f"{against.title}, {against.unit}{' (log scale)' if log else ''}".strip(", ")
     return chart(marks, x_title=x_title, y_title=measure.heading, title=title, y=y, log_x=log)

@@ -16,12 +16,13 @@ import numpy as np
 
 from taps.data.dataset import Dataset
 from taps.learner import Learner
+from taps.report.charts import when_it_asked
 from taps.report.document import document
 from taps.report.gallery import Card, gallery, thumbnail
-from taps.report.marks import Dots, Line
-from taps.report.palette import BLUE, COLOURS, FAINT, RED
+from taps.report.marks import Line
+from taps.report.palette import COLOURS
 from taps.report.rows import bars
-from taps.report.svg import chart, on_chart
+from taps.report.svg import chart
 from taps.report.table import Table, html_table
 from taps.stream.loop import Session, Streamed, follow
 from taps.stream.record import Pace, Record
@@ -164,7 +165,9 @@ def page(traces: Sequence[Trace], *, model: str, dataset: Dataset, views: int, w
         "warning": f'<p class="warning">{html.escape(warning)}</p>' if warning else "",
         "table": results_table(traces),
         "accuracy": accuracy_chart(traces),
-        "scores": score_chart(asking),
+        "scores": when_it_asked(
+            asking.scores, asking.thresholds, [i in asking.asked for i in range(len(asking.scores))]
+        ),
         "asking": html.escape(asking.name),
         "questions": gallery("", question_cards(asking.questions)) or "<p>No question was asked.</p>",
         "question_count": str(len(asking.questions)),
@@ -201,25 +204,6 @@ def accuracy_chart(traces: Sequence[Trace]) -> str:
         first = len(trace.correct) - len(ys) + 1
         lines.append(Line(trace.name, list(range(first, first + len(ys))), ys, colour))
     return chart(lines, x_title="images seen", y_title=f"right among the last {WINDOW}", percent=True)
-
-
-def score_chart(trace: Trace) -> str:
-    scores = on_chart(trace.scores)
-    steps = list(range(1, len(scores) + 1))
-    asked = set(trace.asked)
-    quiet = [step for step in range(len(steps)) if step not in asked]
-    marks: list[Line | Dots] = [
-        Dots("not asked", [steps[i] for i in quiet], [scores[i] for i in quiet], FAINT),
-        Dots(
-            "asked",
-            [steps[i] for i in trace.asked],
-            [scores[i] for i in trace.asked],
-            RED,
-            3.6,
-        ),
-        Line("threshold", steps, trace.thresholds, BLUE),
-    ]
-    return chart(marks, x_title="images seen", y_title="score")
 
 
 def question_cards(questions: Sequence[Question]) -> list[Card]:

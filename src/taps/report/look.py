@@ -8,22 +8,17 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
-import numpy as np
-
 from taps.data import Dataset
 from taps.errors import TapsError
 from taps.evaluate.jobs import StreamSpec
 from taps.evaluate.measures import MEASURES
 from taps.evaluate.results import Result, Results
 from taps.files import write_text
-from taps.report.charts import over_stream_of, reliability_of
+from taps.report.charts import over_stream_of, questions_of, reliability_of
 from taps.report.document import charts, document
 from taps.report.gallery import Card, gallery, thumbnail
-from taps.report.marks import Dots, Line
-from taps.report.palette import BLUE, FAINT, RED
 from taps.report.rows import bars
 from taps.report.scores import interval, number, page_of, values_of
-from taps.report.svg import chart
 from taps.report.table import Cell, Table, html_table
 from taps.report.tables import settings_table
 from taps.stream.record import PREDICTIONS
@@ -47,12 +42,9 @@ def closer_look(results: Results, dataset: str, method: str) -> list[str]:
     """The parts of a page about the runs of a method on a data set."""
     runs = results.of(dataset, method)
     rows = [row for result in runs for row in read_rows(result)]
-    pictures = [
-        over_stream_of(runs),
-        reliability_of(runs, "Reliability"),
-        _questions(runs[0]),
-        _buffer(runs[0]),
-    ]
+    first = runs[0]
+    asked = questions_of(read_rows(first), f"When it asked · seed {first.seed}") if first.rate else ""
+    pictures = [over_stream_of(runs), reliability_of(runs, "Reliability"), asked, _buffer(first)]
     return [
         html_table(by_seed(runs)),
         html_table(settings_table(results.only([method], [dataset]))),
@@ -182,24 +174,6 @@ def _dataset(stream: StreamSpec) -> Dataset:
 @lru_cache(maxsize=2)
 def _places(stream: StreamSpec) -> dict[str, int]:
     return {sample.key: index for index, sample in enumerate(_dataset(stream).samples)}
-
-
-def _questions(result: Result) -> str:
-    """Entropy of every image, which of them were asked about, and the threshold."""
-    run, t = result.run, np.arange(1, len(result.run) + 1)
-    asked = run.asked > 0
-    if not asked.any():
-        return ""
-    at = np.flatnonzero(np.isfinite(run.threshold))
-    marks: list[Line | Dots] = [
-        Dots("not asked", t[~asked].tolist(), run.entropy[~asked].tolist(), FAINT),
-        Dots("asked", t[asked].tolist(), run.entropy[asked].tolist(), RED, 3.4),
-        Line("", t[at].tolist(), run.threshold[at].tolist(), BLUE),
-    ]
-    title = f"When it asked · seed {result.seed}"
-    return chart(
-        marks, x_title="images seen", y_title="entropy, nats; the line is the threshold", title=title
-    )
 
 
 def _buffer(result: Result) -> str:

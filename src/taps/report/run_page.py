@@ -10,11 +10,9 @@ from typing import Any
 
 from taps.errors import DataError, ImageError
 from taps.files import write_text
+from taps.report.charts import questions_of
 from taps.report.document import charts, document
 from taps.report.gallery import Card, gallery, thumbnail
-from taps.report.marks import Dots, Line
-from taps.report.palette import BLUE, FAINT, RED
-from taps.report.svg import chart, on_chart
 from taps.report.table import Table, html_table
 from taps.stream.record import PREDICTIONS
 from taps.stream.stream import Stream
@@ -45,7 +43,7 @@ def write_page(folder: Path, stream: Stream, summary: dict[str, Any]) -> Path:
         *(f"<p>{html.escape(note)}</p>" for note in summary["learner"].get("notes", [])),
         html_table(by_class(rows)),
         "<h2>When did it ask?</h2>",
-        charts([_entropies(rows)]),
+        charts([questions_of(rows)]),
         gallery(f"The last of {len(asked)} questions", _cards(asked[-SHOWN:], stream)),
         gallery("Answers to look at again", _cards(again, stream)),
         gallery("Least sure", _cards(unsure, stream)),
@@ -92,26 +90,6 @@ def by_class(rows: Iterable[Row]) -> Table:
         made.append((name, f"{len(own):,}", f"{sure:.0%}", f"{asked:,}", right))
     columns = ("predicted class", "images", "mean probability", "asked", "right, where known")
     return Table("By class", columns, tuple(made))
-
-
-def _entropies(rows: Sequence[Row]) -> str:
-    points = [row for row in rows if row["entropy"]]
-    scores = on_chart([float(row["score"]) for row in points])
-    points = [row | {"score": str(score)} for row, score in zip(points, scores, strict=True)]
-    asked = [row for row in points if row["asked"] == "1"]
-    quiet = [row for row in points if row["asked"] != "1"]
-
-    def dots(name: str, some: Sequence[Row], colour: str) -> Dots:
-        return Dots(name, [float(row["t"]) for row in some], [float(row["score"]) for row in some], colour)
-
-    line = Line(
-        "threshold",
-        [float(row["t"]) for row in points],
-        [float(row["threshold"]) for row in points],
-        BLUE,
-    )
-    marks: list[Line | Dots] = [dots("not asked", quiet, FAINT), dots("asked", asked, RED), line]
-    return chart(marks, x_title="images seen", y_title="score")
 
 
 def _cards(rows: Sequence[Row], stream: Stream) -> list[Card]:

@@ -106,10 +106,10 @@ def standalone(pictures: Sequence[str], columns: int = 3) -> str:
     return f'{opened}<style>{INSIDE}</style><rect width="100%" height="100%" fill="#fff"/>{placed}</svg>\n'
 
 
-def span(values: Iterable[float]) -> tuple[float, float]:
-    """From the lowest to the highest, and a little more on both sides."""
+def span(values: Iterable[float], share: float = 0.06) -> tuple[float, float]:
+    """From the lowest to the highest, and a share of that more on both sides."""
     finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
-    spare = 0.06 * (max(finite) - min(finite)) or 0.05 * abs(max(finite)) or 1.0
+    spare = share * (max(finite) - min(finite)) or 0.05 * abs(max(finite)) or 1.0
     return min(finite) - spare, max(finite) + spare
 
 
