@@ -58,9 +58,9 @@ def test_the_rules_are_those_of_the_code() -> None:
     assert "for 7 days more" in PAGE
     assert store.RECENT == 100
     assert "the newest 100 of each stream" in PAGE
-    assert (keeper.EVERY, keeper.WORTH, keeper.AT_MOST, keeper.SETTLE) == (20, 50, 200, 60.0)
+    assert (keeper.EVERY, keeper.WORTH, keeper.AT_MOST, keeper.SETTLE) == (20, 200, 200, 60.0)
     assert (
-        "after 20 events or more, as often as costs 2 % of the time, after 200 events at the latest" in PAGE
+        "after 20 events or more, as often as costs 0.5 % of the time, after 200 events at the latest" in PAGE
     )
     assert owner.IDLE == 600
     assert "after 10 minutes" in PAGE

@@ -358,6 +358,8 @@ def serve(
     table.add_row("the learner's own step (median)", f"{found.step_ms:.1f} ms")
     table.add_row("above it, p50", f"{found.overhead_p50_ms:.1f} ms")
     table.add_row("above it, p99", f"{found.overhead_p99_ms:.1f} ms")
+    commit = f"{found.commit_p50_ms:.1f} ms, {found.commit_p99_ms:.1f} ms"
+    table.add_row("of it the disk: a bare durable commit, p50, p99", commit)
     table.add_row("bare learner processes, one a core", f"{found.bare_per_second:.1f} images/s")
     table.add_row(f"served, {streams} streams", f"{found.served_per_second:.1f} images/s")
     table.add_row("served / bare", f"{found.throughput:.0%}")

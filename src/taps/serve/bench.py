@@ -8,12 +8,13 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -55,6 +56,8 @@ class Figures:
         step_ms: The learner's own step, median.
         overhead_p50_ms: What a request takes above its step: HTTP, decoding, queue, durable commit.
         overhead_p99_ms: The same of the slowest hundredth.
+        commit_p50_ms: What a bare durable commit of SQLite takes on this disk, a part of the overhead.
+        commit_p99_ms: The same of the slowest hundredth.
         bare_per_second: Images a second of bare learner processes, one for each core.
         served_per_second: Of the service, all streams together.
         throughput: The second as a share of the first.
@@ -69,6 +72,8 @@ class Figures:
     step_ms: float
     overhead_p50_ms: float
     overhead_p99_ms: float
+    commit_p50_ms: float
+    commit_p99_ms: float
     bare_per_second: float
     served_per_second: float
     throughput: float
@@ -119,8 +124,8 @@ def measure(
     settings = {"views": views}
     with served(model) as (client, pid):
         client.create_stream("overhead", CLASSES, settings=settings)
-        steps, extra = overhead(client, "overhead", requests)
-        one = memory_mb(pid)
+        steps, extra = overhead(client.url, "overhead", requests)
+        one, commits = memory_mb(pid), commit_seconds(requests)
         bare = bare_throughput(model, views, seconds, processes=cores)
         names = [f"throughput-{number}" for number in range(streams)]
         for number, name in enumerate(names):
@@ -135,10 +140,13 @@ def measure(
             client.predict(f"idle-{number}", picture(number))
         many = memory_mb(pid)
     p50, p99 = np.percentile(extra, [50, 99])
+    disk50, disk99 = np.percentile(commits, [50, 99])
     return Figures(
         step_ms=1000 * statistics.median(steps),
         overhead_p50_ms=1000 * float(p50),
         overhead_p99_ms=1000 * float(p99),
+        commit_p50_ms=1000 * float(disk50),
+        commit_p99_ms=1000 * float(disk99),
         bare_per_second=bare,
         served_per_second=through,
         throughput=through / bare,
@@ -174,18 +182,48 @@ def served(model: str) -> Iterator[tuple[Client, int]]:
             process.communicate()
 
 
-def overhead(client: Client, stream: str, requests: int) -> tuple[list[float], list[float]]:
+def overhead(url: str, stream: str, requests: int) -> tuple[list[float], list[float]]:
     """Seconds of the step, and above it, of each request."""
-    steps, extra = [], []
+    steps, extra, send = [], [], sender(url)
     for number in range(requests + 20):
         data = picture(number)
         began = time.perf_counter()
-        said = client.predict(stream, data)
+        said = send(stream, data, {"Idempotency-Key": str(number)})
         took = time.perf_counter() - began
         if number >= 20:  # the first ones warm up
             steps.append(said["seconds"])
             extra.append(took - said["seconds"])
     return steps, extra
+
+
+def sender(url: str) -> Callable[..., Any]:
+    """Sends images over one connection; a client that takes little time itself."""
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=300)
+
+    def send(stream: str, data: bytes, headers: dict[str, str]) -> Any:
+        connection.request("POST", f"/v1/streams/{stream}/predict", data, headers)
+        answer = connection.getresponse()
+        said = json.loads(answer.read())
+        if said.get("id") is None:
+            raise StateError(f"The service answered {answer.status}: {said}.")
+        return said
+
+    return send
+
+
+def commit_seconds(count: int) -> list[float]:
+    """Seconds of commits that do nothing but put a row on this disk, as the store's do."""
+    took = []
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        connection = sqlite3.connect(Path(folder) / "bare.sqlite", isolation_level=None)
+        for line in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "CREATE TABLE rows (value TEXT)"):
+            connection.execute(line)
+        for _ in range(count):
+            began = time.perf_counter()
+            connection.execute("INSERT INTO rows VALUES (?)", ("x" * 500,))
+            took.append(time.perf_counter() - began)
+        connection.close()
+    return took
 
 
 def bare_throughput(model: str, views: int, seconds: float, processes: int) -> float:
@@ -213,19 +251,15 @@ def served_throughput(url: str, streams: list[str], seconds: float) -> int:
     counts = [0] * (2 * len(streams))
     end = time.monotonic() + seconds
 
-    def send(index: int, stream: str) -> None:
-        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=300)
+    def run(index: int, stream: str) -> None:
+        send = sender(url)
         while time.monotonic() < end:
-            connection.request("POST", f"/v1/streams/{stream}/predict", picture(counts[index]))
-            answer = connection.getresponse()
-            if json.loads(answer.read()).get("id") is None:
-                raise StateError(f"The service answered {answer.status}.")
+            send(stream, picture(counts[index]), {})
             counts[index] += time.monotonic() < end
-        connection.close()
 
     pairs = list(enumerate([*streams, *streams]))
     with ThreadPoolExecutor(len(pairs)) as pool:
-        list(pool.map(send, *zip(*pairs, strict=True)))
+        list(pool.map(run, *zip(*pairs, strict=True)))
     return sum(counts)
 
 

@@ -49,7 +49,8 @@ class Database:
         self.url = url
         self.sqlite = url.get_backend_name() == "sqlite"
         self.engine = _sqlite(url) if self.sqlite else _postgresql(url)
-        self._writing = self.engine.execution_options(write=True)
+        self._writing = self.engine.execution_options(begin="BEGIN IMMEDIATE")
+        self._single = self.engine.execution_options(begin=None)
         # SQLite has one writer at a time: waiting for a lock here is fairer than polling the file.
         self._writer = threading.Lock() if self.sqlite else nullcontext()
 
@@ -60,8 +61,10 @@ class Database:
             yield connection
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
-        with _told(self.url), self.engine.connect() as connection, connection.begin():
+    def read(self, *, single: bool = False) -> Iterator[Connection]:
+        """A transaction that sees one state of the database; for a single query SQLite needs none."""
+        engine = self._single if single else self.engine
+        with _told(self.url), engine.connect() as connection, connection.begin():
             yield connection
 
     def migrate(self) -> None:
@@ -108,8 +111,8 @@ def _sqlite(url: URL) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        writes = connection.get_execution_options().get("write")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        if begin := connection.get_execution_options().get("begin", "BEGIN"):
+            connection.exec_driver_sql(begin)
 
     return engine
 

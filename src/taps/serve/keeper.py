@@ -21,7 +21,7 @@ from taps.serve.store import Store
 log = logging.getLogger("taps.serve")
 
 EVERY = 20  # events between two snapshots, at least
-WORTH = 50  # and so many times the time a snapshot takes, so that saving costs 2 % at most;
+WORTH = 200  # and so many times the time a snapshot takes, so that saving costs 0.5 % at most;
 AT_MOST = 200  # but never more events than this
 SETTLE = 60.0  # seconds after which the last events get a snapshot of their own
 RETRY = 1.0  # seconds between two tries to reach a store that failed

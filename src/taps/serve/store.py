@@ -187,7 +187,7 @@ class Store:
 
     def by_key(self, stream: int, key: str) -> Event | None:
         """The event that was recorded under an idempotency key."""
-        with self.database.read() as connection:
+        with self.database.read(single=True) as connection:
             seq = connection.scalar(
                 select(t.events.c.seq).where(t.events.c.stream == stream, t.events.c.key == key)
             )
