@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -143,3 +145,15 @@ def test_no_store_is_made_by_looking(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="no store"):
         Store.existing(str(tmp_path / "none"))
     assert not (tmp_path / "none").exists()
+
+
+def test_a_store_on_a_read_only_mount(tmp_path: Path) -> None:
+    if subprocess.run("unshare --mount true", shell=True, capture_output=True).returncode:
+        pytest.skip("mounting needs rights that are not there")
+    command = ["unshare", "--mount", sys.executable, "-m", "tests.serve.readonly", str(tmp_path)]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    refused, bad, copied = done.stdout.splitlines()
+    assert "cannot be written (Read-only file system)" in refused
+    assert (bad, copied) == ("[]", "1")

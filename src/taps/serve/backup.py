@@ -63,10 +63,7 @@ def _copy_images(store: Store, place: Path) -> None:
 
 
 def _copy_tables(store: Store, copy: Store) -> None:
-    engine = store.database.engine
-    if not store.database.sqlite:
-        engine = engine.execution_options(isolation_level="REPEATABLE READ")
-    with engine.begin() as source, copy.database.write() as target:
+    with store.database.read_all() as source, copy.database.write() as target:
         for table in t.metadata.sorted_tables:
             rows = source.execution_options(yield_per=PAGE).execute(select(table))
             for page in rows.mappings().partitions(PAGE):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
@@ -67,6 +69,14 @@ class Database:
         with _told(self.url), engine.connect() as connection, connection.begin():
             yield connection
 
+    @contextmanager
+    def read_all(self) -> Iterator[Connection]:
+        """A transaction that sees one state of the database however long it takes."""
+        level = {} if self.sqlite else {"isolation_level": "REPEATABLE READ"}
+        engine = self.engine.execution_options(**level)
+        with _told(self.url), engine.connect() as connection, connection.begin():
+            yield connection
+
     def migrate(self) -> None:
         """Bring the tables to this version's form."""
         from alembic import command
@@ -101,12 +111,15 @@ def _sentence(url: URL, error: BaseException) -> str:
 
 
 def _sqlite(url: URL) -> Engine:
+    place, pragmas = Path(url.database or ""), ["journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"]
+    if place.is_file() and not os.access(place.parent, os.W_OK):
+        url, pragmas = _unchanging(place), []
     engine = create_engine(url, connect_args={"timeout": PATIENCE, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")
     def _settle(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # the driver begins no transactions of its own
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        for pragma in pragmas:
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")
@@ -115,6 +128,19 @@ def _sqlite(url: URL) -> Engine:
             connection.exec_driver_sql(begin)
 
     return engine
+
+
+def _unchanging(place: Path) -> URL:
+    """A file on a read-only disk: nobody writes to it, so that it can be looked at without its lock files."""
+    log = place.with_name(f"{place.name}-wal")
+    if log.is_file() and log.stat().st_size:
+        raise StateError(
+            f"{place.parent} cannot be written, and its database was not closed in peace: copy the folder to "
+            "where it can be written."
+        )
+    return URL.create(
+        "sqlite", database=f"file:{quote(str(place.absolute()))}", query={"immutable": "1", "uri": "true"}
+    )
 
 
 def _postgresql(url: URL) -> Engine:

@@ -197,6 +197,11 @@ def hold(store: Store) -> Iterator[None]:
         raise StateError(
             f"Another process uses the store in {store.files}; stop it, or give another --store."
         ) from None
+    except OSError as error:
+        raise StateError(
+            f"The store in {store.files} cannot be written ({error.strerror}); `taps doctor` and `taps backup` "
+            "still read it."
+        ) from error
     try:
         yield
     finally:

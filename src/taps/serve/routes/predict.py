@@ -68,7 +68,8 @@ async def predict(
 async def in_time(reading: Coroutine[Any, Any, T]) -> T:
     """A body that comes in drop by drop does not keep its place for ever."""
     try:
-        return await asyncio.wait_for(reading, BODY_SECONDS)
+        async with asyncio.timeout(BODY_SECONDS):
+            return await reading
     except TimeoutError:
         raise SlowError(f"The body did not arrive within {BODY_SECONDS:g} s; send it again.") from None
 
