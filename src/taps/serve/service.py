@@ -199,8 +199,8 @@ def hold(store: Store) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise StateError(
-            f"The store in {store.files} cannot be written ({error.strerror}); `taps doctor` and `taps backup` "
-            "still read it."
+            f"The store in {store.files} cannot be written ({error.strerror}); `taps doctor` and `taps "
+            "backup` still read it."
         ) from error
     try:
         yield
