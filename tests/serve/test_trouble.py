@@ -38,7 +38,7 @@ def disk_full(patch: pytest.MonkeyPatch) -> None:
 
 def database_gone(patch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def fail(self: Database) -> Iterator[Any]:
+    def fail(self: Database, **_: bool) -> Iterator[Any]:
         raise StoreDownError("The database is gone.", retry_after=1)
         yield
 
