@@ -82,8 +82,27 @@ def test_a_crowd_is_bayes_rule_over_every_choice_of_shares(people, answers, seed
 
 
 def test_a_crowd_of_another_size_is_refused():
-    with pytest.raises(StateError, match="6 experts, this one 4"):
+    with pytest.raises(StateError, match=r"6 experts, this one 4; make it with the saved settings\.$"):
         Crowd(np.ones(2), 2).restore(np.zeros((1, 6)), np.zeros(1))
+
+
+def test_answers_without_a_name_are_the_first_persons():
+    crowd = Crowd(np.ones(2), 2)
+    crowd.learn(np.array([0.9, 0.5, 0.1, 0.5]))
+    assert crowd.answers.tolist() == [1]
+    np.testing.assert_array_equal(crowd.weights(), crowd.weights(0))
+    assert np.abs(crowd.weights() - crowd.weights(1)).max() > 0.05
+    crowd.restore(np.ones((3, 4)))
+    assert crowd.answers.tolist() == [0, 0, 0]
+
+
+def test_readings_that_are_hopeless_leave_numbers_behind():
+    """Losses so large that their exponentials are 0 in double precision."""
+    crowd, prior = Crowd(np.array([0.75, 0.25]), 2), [0.375, 0.375, 0.125, 0.125]
+    crowd.restore(np.array([[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 2000.0, 2001.0]]), np.ones(2))
+    np.testing.assert_allclose(crowd.weights(0), [0.5, 0.5, 0.0, 0.0], atol=1e-12)
+    crowd.restore(np.full((1, 4), 2000.0), np.ones(1))
+    np.testing.assert_allclose(crowd.weights(0), prior)
 
 
 def test_who_errs_is_found_out_and_the_others_are_believed():
