@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from taps.cli.eval import Baselines, Methods, carry_out, tell_unfinished, wanted_methods
 from taps.cli.options import parse_list, with_options
 from taps.evaluate.options import Execution, Setup
 
@@ -24,13 +25,8 @@ def compare_command(
     out: Annotated[
         Path | None, typer.Option(help="Folder for runs and page; the first given one unless named.")
     ] = None,
-    method: Annotated[
-        str,
-        typer.Option("--method", "--methods", help="Separated by commas; `taps methods` lists them."),
-    ] = "taps",
-    baselines: Annotated[
-        bool, typer.Option(help="Add zero_shot, source and view_ensemble to the methods.")
-    ] = True,
+    method: Methods = "taps",
+    baselines: Baselines = True,
     measure: Annotated[
         str, typer.Option(help="What methods are ordered by: top1, ece, log_loss, …")
     ] = "top1",
@@ -46,7 +42,6 @@ def compare_command(
     """
     from rich.console import Console
 
-    from taps.cli.eval import carry_out, tell_unfinished, wanted_methods
     from taps.errors import SettingsError
     from taps.evaluate.plan import plan_evaluation
     from taps.report.compare import write_leaderboard

@@ -15,6 +15,11 @@ from taps.evaluate.options import Execution, Setup
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
+Methods = Annotated[
+    str, typer.Option("--method", "--methods", help="Separated by commas; `taps methods` lists them.")
+]
+Baselines = Annotated[bool, typer.Option(help="Add zero_shot, source and view_ensemble to the methods.")]
+
 
 @app.command("eval")
 @with_options
@@ -22,13 +27,8 @@ def evaluate_command(
     setup: Setup,
     out: Annotated[Path, typer.Option(help="Folder for the results.")],
     how: Execution,
-    method: Annotated[
-        str,
-        typer.Option("--method", "--methods", help="Separated by commas; `taps methods` lists them."),
-    ] = "taps",
-    baselines: Annotated[
-        bool, typer.Option(help="Add zero_shot, source and view_ensemble to the methods.")
-    ] = True,
+    method: Methods = "taps",
+    baselines: Baselines = True,
     measures: Annotated[
         str,
         typer.Option(help="Columns of the table, separated by commas, or all; results.json has every one."),
