@@ -126,3 +126,31 @@ def test_our_kernels_are_used() -> None:
     assert ops.levels_kernel() is not None
     assert ops.text_attention_kernel() is not None
     assert ops.norm_kernel() is not None
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
+def test_many_gradients_go_back_through_one_forward(dtype: torch.dtype, tolerance: float) -> None:
+    """The kernels' way back for several gradients at once against each by itself."""
+    layout = make_layout(token_rows(["cat", "a fire truck", "oak"], context=2, limit=77), context=2).to(
+        "cuda"
+    )
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator).to("cuda", dtype)
+
+    tokens, width = len(layout.collect), 64
+    norm = torch.nn.LayerNorm(width).to("cuda", dtype).requires_grad_(False)
+    leaf, fresh = draw(tokens, width).requires_grad_(), draw(2, width).requires_grad_()
+    total, normed = ops.add_norm(leaf, draw(tokens, width), norm, fresh, first=1)
+    hidden = ops.quick_gelu(normed @ draw(width, 3 * width))
+    result = ops.collect(ops.text_attention(hidden, layout, 2) + total, layout.ends)
+    upper = draw(4, *result.shape)
+
+    def back(one: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(result, [leaf, fresh], one, retain_graph=True)
+
+    together = torch.vmap(back)(upper)
+    for number in range(4):
+        for mine, expected in zip(together, back(upper[number]), strict=True):
+            assert far(mine[number], expected) < tolerance

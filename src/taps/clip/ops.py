@@ -30,6 +30,8 @@ class QuickGelu(torch.autograd.Function):
 
 @way_back(1)
 def quick_gelu_backward(gradient: Tensor, x: Tensor) -> Tensor:
+    if x.is_cuda and gradient.ndim > x.ndim and (shared := shared_quick_gelu_kernel()) is not None:
+        return shared(gradient, x)
     kernels = quick_gelu_kernels() if x.is_cuda else None
     return (kernels[1] if kernels else plain_quick_gelu_backward)(gradient, x)
 
@@ -57,6 +59,15 @@ def quick_gelu_kernels() -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor, 
     require_agreement(forward, plain_quick_gelu, [x], within(0.02))
     require_agreement(backward, plain_quick_gelu_backward, [upper, x], within(0.02))
     return forward, backward
+
+
+@tried_once("QuickGELU's way back of many gradients is not Triton's")
+def shared_quick_gelu_kernel() -> Callable[[Tensor, Tensor], Tensor]:
+    from taps.kernels.quick_gelu import shared_quick_gelu_backward
+
+    x, upper = (draw(*shape, dtype=torch.bfloat16).detach() for shape in ((7, 100), (3, 7, 100)))
+    require_agreement(shared_quick_gelu_backward, plain_quick_gelu_backward, [upper, x], within(0.02))
+    return shared_quick_gelu_backward
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
