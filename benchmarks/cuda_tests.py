@@ -16,6 +16,8 @@ from typing import Any
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 FILES = (
     "adapt/test_graphs",
+    "adapt/test_batch",
+    "stream/test_pool",
     "kernels/test_cuda",
     "images/test_views",
     "methods/test_cuda",

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from taps.clip import load_clip
+from taps.clip import Clip, load_clip
 from taps.data import Dataset
 from taps.errors import SettingsError, StateError
 from taps.evaluate.evaluate import evaluate
-from taps.evaluate.jobs import Job, StreamSpec
+from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
 from taps.evaluate.options import Execution
 from taps.prompts import Prompts
 from taps.prompts.source import SourceStats, merge_stats
@@ -25,22 +25,29 @@ from taps.types import PixelArray
 
 ray = pytest.importorskip("ray", reason="needs the extra ray; `make ray` installs it")
 
+pytest.importorskip("fastapi", reason="needs the extra serve")
+
 from taps.cluster import connect  # noqa: E402
+from taps.cluster.places import RayPlaces  # noqa: E402
 from taps.cluster.runs import run_on_ray  # noqa: E402
 from taps.cluster.stats import PartSettings, stats_on_ray  # noqa: E402
+from taps.serve.records import OPEN  # noqa: E402
+from taps.serve.service import Service  # noqa: E402
+from taps.serve.store import Store  # noqa: E402
+from tests.serve.conftest import beginning, png  # noqa: E402
 
 TIMES = ("ms_", "_ms", "seconds", "overhead", "peak", "mb")
 pytestmark = pytest.mark.filterwarnings("default")  # Ray has warnings of its own
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def cluster() -> Iterator[Any]:
     """One cluster for all tests: they connect to it and leave it, as users do."""
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
     os.environ["RAY_ADDRESS"] = made.address
-    yield
+    yield made
     del os.environ["RAY_ADDRESS"]
     made.shutdown()
 
@@ -146,3 +153,38 @@ def test_without_a_cluster_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("ray._private.services.find_gcs_addresses", functools.cache(lambda: set()))
     with pytest.raises(SettingsError, match="ray start --head"), connect.connected("auto"):
         pass
+
+
+def told(places: Any, store: Path, clip: Clip, lose: Callable[[], None]) -> list[tuple[Any, ...]]:
+    """What a service says of eight images whose questions are answered; in the middle something is lost."""
+    said = []
+    with Service(Store(str(store)), clip, places=places) as service:
+        service.create(beginning(), "me")
+        for number in range(8):
+            if number == 4:
+                lose()
+            image = png(number)
+            row = (
+                service.send("pets", lambda live, image=image: live.predict(image, "image", "me"))
+                .result()
+                .row
+            )  # type: ignore[misc]
+            said.append((row.id, row.label, row.entropy, row.state))
+            if row.state == OPEN:
+                service.send("pets", lambda live, id=row.id: live.label(id, "dog", "me")).result()  # type: ignore[misc]
+    return said
+
+
+def test_a_stream_goes_on_elsewhere_when_its_machine_is_lost(
+    cluster: Any, tmp_path: Path, tiny: Clip
+) -> None:
+    far = cluster.add_node(num_cpus=4)
+    with connect.connected("auto") as ray, RayPlaces(ray, ModelSpec("tiny"), 1, cpus=3) as places:
+
+        def lose() -> None:
+            cluster.add_node(num_cpus=4)
+            cluster.remove_node(far, allow_graceful=False)
+
+        there = told(places, tmp_path / "there", tiny, lose)
+    assert there == told(None, tmp_path / "here", tiny, lambda: None)
+    assert any(state == OPEN for *_, state in there)

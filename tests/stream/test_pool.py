@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
 import taps
-from taps import Learner, Pool
+from taps import Learner, Pool, load_clip
 from taps.checks.states import same_state
 from taps.clip import Clip
 from taps.errors import ImageError, QueryError
@@ -79,3 +80,26 @@ def test_an_undecodable_image_leaves_all_streams_as_they_were(tiny: Clip, pictur
         taps.Pool(learners).predict([(0, picture(0)), (1, b"no image"), (0, picture(1))])
     assert all(same_state(learner.state_dict(), old) for learner, old in zip(learners, before, strict=True))
     assert Pool(learners).predict([]) == learners[0].predict_many([]) == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("method", ["taps", "taps+", "zero_shot+", "view_ensemble+", "tda"])
+def test_on_cuda_streams_in_a_pool_are_those_alone(method: str, picture: Picture) -> None:
+    """Captured batches, what is left over of them, and heads on the device."""
+    clip = load_clip("tiny", device="cuda", dtype=torch.float32)
+    many = {} if method == "zero_shot+" else {"views": 4}
+
+    def learners() -> list[Learner]:
+        return [Learner(clip, CLASSES, method, seed=seed, **many) for seed in range(3)]  # type: ignore[arg-type]
+
+    pool, alone = Pool(learners()), learners()
+    for round in range(3):
+        images = [(number % 3, picture(number + round)) for number in range(37)]
+        for (name, image), said in zip(images, pool.predict(images), strict=True):
+            expected = alone[name].predict_one(image)
+            assert np.allclose(said.probs, expected.probs, atol=1e-3)
+            assert said.entropy == pytest.approx(expected.entropy, abs=1e-3)
+        for name in range(3):
+            for id in sorted({*alone[name].pending} & {*pool[name].pending})[:2]:
+                pool[name].learn_one(id, id % 3)
+                alone[name].learn_one(id, id % 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from contextlib import ExitStack
+from typing import Any
 
 import typer
 
@@ -36,14 +37,25 @@ def serve(options: ServeOptions, limits: Limits) -> None:
     studio = None
     if options.label_studio:
         studio = LabelStudio(options.label_studio, options.label_studio_token, options.image_hosts)
-    if options.processes != 0:
+    if options.processes != 0 and options.ray is None:
         torch.set_num_threads(1)  # each process computes on one core, and one with threads must not fork
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
-    processes = options.processes_on(clip.device.type)
+    processes = 0 if options.ray else options.processes_on(clip.device.type)
     # Uvicorn stops by itself at SIGTERM and then sends it once more: by then there are learners to save.
     signal.signal(signal.SIGTERM, lambda *_: None)
     with ExitStack() as stack:
-        places = stack.enter_context(Processes(clip, processes)) if processes else None
+        places: Any = stack.enter_context(Processes(clip, processes)) if processes else None
+        if options.ray is not None:
+            from taps.cluster.connect import connected
+            from taps.cluster.places import RayPlaces
+            from taps.evaluate.jobs import ModelSpec
+
+            ray, model = (
+                stack.enter_context(connected(options.ray)),
+                ModelSpec(options.model, options.pretrained),
+            )
+            given = {"gpus": options.gpus_per_process, "device": options.device}
+            places = stack.enter_context(RayPlaces(ray, model, options.processes, **given))
         sys.setswitchinterval(0.001)  # an answer does not wait 5 ms for another that is being made
         service = stack.enter_context(Service(store, clip, queue=limits.queue, places=places))
         make_server(

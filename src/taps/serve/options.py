@@ -44,6 +44,9 @@ class ServeOptions:
         pretrained: Weights for an architecture: a file, openai, laion2b.
         device: cpu or cuda.
         processes: Processes that compute, on a CPU; the number of cores unless given; 0 for threads.
+        ray: Compute on a Ray cluster: auto, local or HOST:PORT. Then --processes are actors there; machines
+            must see the store's files and the model at the same paths.
+        gpus_per_process: GPUs of each of those actors; may be a share of one.
         host: Address; others than loopback need a token to exist.
         port: 0 for any that is free.
         allowed_host: A name the service is called by. May be repeated.
@@ -59,6 +62,8 @@ class ServeOptions:
     pretrained: str | None = None
     device: str | None = None
     processes: int | None = None
+    ray: str | None = None
+    gpus_per_process: float = 0.0
     host: str = "127.0.0.1"
     port: int = 8000
     allowed_host: list[str] = field(default_factory=list)

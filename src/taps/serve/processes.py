@@ -175,11 +175,12 @@ def _work(pipe: Connection, learners: Learners) -> NoReturn:
     """Do what comes, one after the other, until told to end or the service is no more."""
     with suppress(EOFError, OSError):
         while (wish := pipe.recv()) is not None:
-            pipe.send_bytes(_reply(learners, *wish))
+            pipe.send_bytes(reply(learners, *wish))
     os._exit(0)
 
 
-def _reply(learners: Learners, act: str, args: tuple[Any, ...]) -> bytes:
+def reply(learners: Learners, act: str, args: tuple[Any, ...]) -> bytes:
+    """Do what is wished for: whether it went well, and the result or the error, pickled."""
     try:
         reply: Reply = (True, getattr(learners, act)(*args))
     except Exception as error:
