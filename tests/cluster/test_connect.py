@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,16 @@ def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SettingsError, match=r"pip install 'taps-vlm\[ray\]'"), connected("local"):
         pass
+
+
+def test_without_a_cluster_one_sentence_says_how_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**given: object) -> None:
+        raise ConnectionError("Could not find any running Ray instance.\nMore of it.")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
+    with pytest.raises(SettingsError, match="ray start --head") as caught, connected("auto"):
+        pass
+    assert "\n" not in str(caught.value)
 
 
 def test_an_address_where_nobody_listens_is_refused() -> None:

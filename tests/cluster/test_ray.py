@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ import pytest
 
 from taps.clip import Clip, load_clip
 from taps.data import Dataset
-from taps.errors import SettingsError, StateError
+from taps.errors import StateError
 from taps.evaluate.evaluate import evaluate
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
 from taps.evaluate.options import Execution
@@ -146,13 +145,6 @@ def test_parts_of_statistics_merge_to_those_of_the_whole(
         merge_stats([*loaded, loaded[0]])
     with pytest.raises(StateError, match="another batch"):
         stats_on_ray("auto", images, replace(settings, batch=5), parts, parts=3)
-
-
-def test_without_a_cluster_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RAY_ADDRESS")
-    monkeypatch.setattr("ray._private.services.find_gcs_addresses", functools.cache(lambda: set()))
-    with pytest.raises(SettingsError, match="ray start --head"), connect.connected("auto"):
-        pass
 
 
 def told(places: Any, store: Path, clip: Clip, lose: Callable[[], None]) -> list[tuple[Any, ...]]:

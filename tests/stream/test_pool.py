@@ -83,7 +83,7 @@ def test_an_undecodable_image_leaves_all_streams_as_they_were(tiny: Clip, pictur
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("method", ["taps", "taps+", "zero_shot+", "view_ensemble+", "tda"])
+@pytest.mark.parametrize("method", ["taps", "taps+", "zero_shot+", "view_ensemble+"])
 def test_on_cuda_streams_in_a_pool_are_those_alone(method: str, picture: Picture) -> None:
     """Captured batches, what is left over of them, and heads on the device."""
     clip = load_clip("tiny", device="cuda", dtype=torch.float32)

@@ -21,19 +21,19 @@ from taps.clip import TextLayout
 from taps.prompts.base import Parameters
 from taps.prompts.classifier import Classifier
 
-VIEWS = 512
+VIEWS = {"cpu": 32, "cuda": 512}
 """Views that are run together; more of them gain nothing and take memory."""
 IMAGES = 32
 """Images that are run together, where each has few views."""
 
 
-def batch_size(views: int) -> int:
-    """How many images of so many views are run together.
+def batch_size(views: int, device: str = "cuda") -> int:
+    """How many images of so many views are run together on a kind of device.
 
-    >>> batch_size(64), batch_size(1)
-    (8, 32)
+    >>> batch_size(64), batch_size(64, "cpu"), batch_size(1)
+    (8, 1, 32)
     """
-    return max(1, min(IMAGES, VIEWS // views))
+    return max(1, min(IMAGES, VIEWS.get(device, VIEWS["cuda"]) // views))
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def look_together(images: Iterable[tuple[Method, Tensor]]) -> list[Callable[[], 
         assert isinstance(method, BatchedMethod)
         group = waiting[key, views.shape, views.dtype]
         group.append((place, method, views))
-        if len(group) == batch_size(len(views)):
+        if len(group) == batch_size(len(views), views.device.type):
             flush(group)
     for group in waiting.values():
         if len(group) > 1:  # one alone is predicted as ever
@@ -56,7 +56,7 @@ def features_key(classifier: Classifier, prompts: Prompts | None = None) -> Hash
 def features_together(classifier: Classifier, vision: Tensor | None, views: Sequence[Tensor]) -> list[Tensor]:
     """Normalised features of the views of several images [n, d], each as if it were alone."""
     joined = torch.cat(list(views))
-    if len(views) in (1, batch_size(len(views[0]))):
+    if len(views) in (1, batch_size(len(views[0]), joined.device.type)):
         features = frozen_features(classifier, joined, vision)
     else:  # what is left over: captured work is of few shapes
         features = classifier.image(classifier.clip.preprocess(joined), vision)
