@@ -54,7 +54,7 @@ def serve(options: ServeOptions, limits: Limits) -> None:
                 stack.enter_context(connected(options.ray)),
                 ModelSpec(options.model, options.pretrained),
             )
-            given = {"gpus": options.gpus_per_process, "device": options.device}
+            given: dict[str, Any] = {"gpus": options.gpus_per_process, "device": options.device}
             places = stack.enter_context(RayPlaces(ray, model, options.processes, **given))
         sys.setswitchinterval(0.001)  # an answer does not wait 5 ms for another that is being made
         service = stack.enter_context(Service(store, clip, queue=limits.queue, places=places))
