@@ -5,9 +5,9 @@
 
 Views are made before the clock starts. The head has seen a full ring of made-up images and learned so many
 answers that the oldest are let go (`later`), or has seen few images and makes its metric (`first`). On a CPU
-the head's time is also taken alone, on one thread, and while torch's threads work in between: if numpy's
-threads and torch's fought for cores, the second would be longer. Needs neither the command line's packages
-nor weights.
+the head's time is also taken alone, and with a product of torch's between images: if numpy's threads and
+torch's fought for cores, either would take longer than alone, and processor time would be more than wall
+time. Needs neither the command line's packages nor weights.
 """
 
 from __future__ import annotations
@@ -103,17 +103,20 @@ def head_alone(classes: int, dim: int, between: Callable[[], object], images: in
     """Milliseconds of the head on the host, with something else done between images."""
     chance = np.random.default_rng(0)
     head, centres = Head(dim, classes, bases=2, several=True), chance.normal(size=(classes, dim))
-    times, labels = [], []
+    times, busy, labels, others = [], [], [], []
     for place in range(images):
         label = int(chance.integers(classes))
         views = centres[label] + chance.normal(size=(16, dim))
         views /= np.linalg.norm(views, axis=1, keepdims=True)
         logs = np.log(chance.dirichlet(np.ones(classes), 2))
-        between()
         began = time.perf_counter()
+        between()
+        others.append(1e3 * (time.perf_counter() - began))
+        began, processor = time.perf_counter(), time.process_time()
         look = head.see(views, logs)
         head.predict(look)
         times.append(1e3 * (time.perf_counter() - began))
+        busy.append(1e3 * (time.process_time() - processor))
         if place % 5 == 0:
             began = time.perf_counter()
             head.learn(look, label)
@@ -123,16 +126,20 @@ def head_alone(classes: int, dim: int, between: Callable[[], object], images: in
         "first_ms": statistics.median(first),
         "first_mean_ms": statistics.mean(first),
         "later_ms": statistics.median(later or first),
+        "processor_ms": statistics.median(busy),
+        "torch_ms": statistics.median(others),
         "label_ms": statistics.median(labels[-20:]),
     }
 
 
 def beside_torch(classes: int, dim: int, images: int) -> list[dict[str, Any]]:
-    """The head's time alone, and with products of torch's threads between images."""
+    """The head's time alone, and with products of torch's threads between images; theirs alone."""
     numbers, rows = torch.randn(600, 600), []
+    alone = statistics.median(clock(lambda: numbers @ numbers, numbers.device) for _ in range(100))
     ways: dict[str, Callable[[], object]] = {"alone": lambda: None, "beside torch": lambda: numbers @ numbers}
     for way, between in ways.items():
-        rows.append({"way": way, "classes": classes, **head_alone(classes, dim, between, images)})
+        found = head_alone(classes, dim, between, images)
+        rows.append({"way": way, "classes": classes, **found, "torch_alone_ms": alone})
         print(json.dumps(rows[-1]), flush=True)
     return rows
 

@@ -61,6 +61,7 @@ FAR = ("gtsrb", "grocery", "dtd", "rsscn7", "plantdoc", "sign-digits")
 DRAWN = ("caltech101", *PACS)
 NEAR = ("flowers102", "cub200", "food101", "imagenette", *MADE)
 CHOOSING = ("gtsrb", "dtd", "plantdoc", "art_painting", "sketch", "flowers102", "food101", *MADE[:3])
+VOTES = (0.0, 0.125, 0.25, 0.5, 1.0)  # τ of the method `neighbours`; at 0 it is `view_ensemble`
 SHORT = 2000  # images of a set at most, where it is not one of FAR and DRAWN
 
 
@@ -76,19 +77,19 @@ def find_set(name: str, data: Path) -> Dataset:
     return subset_classes(tiny, 40, seed=0) if name == "tiny 40 classes" else tiny
 
 
-def encode(name: str, data: Path, file: Path, model: str) -> None:
+def encode(name: str, data: Path, file: Path, given: argparse.Namespace) -> None:
     """Features of the views of the images, labels and class names, into one file."""
     torch.set_num_threads(1)
-    clip, dataset = load_once(model), find_set(name, data)
-    limit = len(dataset) if name in FAR + DRAWN else SHORT
+    clip, dataset = load_once(given.model), find_set(name, data)
+    limit = given.limit or (len(dataset) if name in FAR + DRAWN else SHORT)
     features: list[torch.Tensor] = []
     chosen = np.random.default_rng(0).permutation(len(dataset))[:limit].tolist()
     for start in range(0, len(chosen), 16):
         some = chosen[start : start + 16]
-        seen = torch.cat([view(clip, dataset, index) for index in some]).to(clip.device)
+        seen = torch.cat([view(clip, dataset, index, given.views) for index in some]).to(clip.device)
         with torch.no_grad():
             found = F.normalize(clip.encode_image(clip.preprocess(seen)).float(), dim=-1)
-        features += found.cpu().half().split(VIEWS)
+        features += found.cpu().half().split(given.views)
     labels = np.array([dataset.samples[i].label for i in chosen])
     part = file.with_suffix(".part.npz")
     np.savez(part, features=torch.stack(features).numpy(), labels=labels, classes=np.array(dataset.classes))
@@ -96,10 +97,10 @@ def encode(name: str, data: Path, file: Path, model: str) -> None:
     print(f"encoded {name}: {len(chosen)} images", flush=True)
 
 
-def view(clip: Clip, dataset: Dataset, index: int) -> torch.Tensor:
+def view(clip: Clip, dataset: Dataset, index: int, views: int) -> torch.Tensor:
     """The views of one image, seeded by its place in the data set."""
     generator = sample_generator(0, index)
-    return make_views(dataset.image(index), views=VIEWS, **clip.config.framing, generator=generator)
+    return make_views(dataset.image(index), views=views, **clip.config.framing, generator=generator)
 
 
 def with_stored_features(clip: Clip, features: torch.Tensor) -> Clip:
@@ -153,10 +154,11 @@ def run_stream(job: dict[str, Any], file: str, model: str) -> dict[str, Any]:
             learner.method.hear(id, Answer(no=(asked_of,)) if no else Answer(answer), output.item)
     return {
         "images": len(right),
+        "classes": len(classes),
         "accuracy": 100 * float(np.mean(right)),
         "last_quarter": 100 * float(np.mean(right[-(len(right) // 4) :])),
         "asked": learner.asked,
-        "questions": learner.questions.counts,
+        "put": learner.questions.counts,
         "expert_seconds": learner.questions.spent,
         "loss": float(np.mean(losses)),
         "calibration_error": 100 * calibration_error(np.array(sure), np.array(right)),
@@ -182,9 +184,9 @@ def calibration_error(sure: np.ndarray, right: np.ndarray, bins: int = 15) -> fl
     return float(sum(abs(sure[p].mean() - right[p].mean()) * len(p) for p in parts if len(p)) / len(right))
 
 
-def plans() -> Iterator[dict[str, Any]]:
+def plans(count: int = VIEWS) -> Iterator[dict[str, Any]]:
     """Every run, what matters most first."""
-    views = {"views": VIEWS, "fraction": KEPT}
+    views = {"views": count, "fraction": KEPT}
     head = "view_ensemble+"
 
     def on(sets: tuple[str, ...], orders: int, method: str, **more: Any) -> Iterator[dict[str, Any]]:
@@ -207,7 +209,9 @@ def plans() -> Iterator[dict[str, Any]]:
     yield from on(labelled, 5, "zero_shot+", rate=0.05)
     yield from on(everywhere, 1, "view_ensemble", **views)
     yield from on(everywhere, 1, "neighbours", **views)
-    for questions in ("is_it", "both"):
+    for vote in VOTES:
+        yield from on(everywhere, 1, "neighbours", vote=vote, **views)
+    for questions in ("which", "is_it", "both"):
         yield from on(labelled, 5, head, rate=0.05, questions=questions, **views)
     yield from on(everywhere, 5, head, rate=0.05, noise=0.2, **views)
     yield from on(everywhere, 5, head, rate=0.05, noise=0.4, **views)
@@ -232,17 +236,22 @@ def run_all(given: argparse.Namespace) -> None:
     """Every plan whose set is encoded, several at a time, each row written as it comes."""
     rows_file = given.out / "rows.jsonl"
     done = {key(row) for row in read_rows(rows_file)}
-    jobs = [job for job in plans() if key(job) not in done and feature_file(job["set"], given.out).exists()]
+    found = {name: feature_file(name, given.out, given.views) for name in (*FILES, *MADE)}
+    jobs = [
+        job
+        for job in plans(given.views)
+        if key(job) not in done
+        and found[job["set"]].exists()
+        and job["order"] < given.orders
+        and (not given.only or given.only in key(job))
+    ]
     began = time.monotonic()
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool, rows_file.open("a") as out:
-        futures = [
-            pool.submit(run_within, job, str(feature_file(job["set"], given.out)), given, began)
-            for job in jobs
-        ]
+        futures = [pool.submit(run_within, job, str(found[job["set"]]), given, began) for job in jobs]
         for job, future in zip(jobs, futures, strict=True):
-            found = future.result()
-            if found:
-                out.write(json.dumps(job | found) + "\n")
+            row = future.result()
+            if row:
+                out.write(json.dumps(job | row) + "\n")
                 out.flush()
 
 
@@ -259,15 +268,15 @@ def read_rows(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")]
 
 
-def feature_file(name: str, out: Path) -> Path:
-    return out / f"{name.replace(' ', '_')}-{VIEWS}.npz"
+def feature_file(name: str, out: Path, views: int) -> Path:
+    return out / f"{name.replace(' ', '_')}-{views}.npz"
 
 
 def encode_one(name: str, given: argparse.Namespace) -> None:
-    file = feature_file(name, given.out)
+    file = feature_file(name, given.out, given.views)
     zip_file = FILES.get(name, "tiny-imagenet-val.zip" if "tiny" in name else "imagenette-val.zip")
     if not file.exists() and (given.data / zip_file.split("/")[0]).exists():
-        encode(name, given.data, file, given.model)
+        encode(name, given.data, file, given)
 
 
 def measure_time(given: argparse.Namespace) -> None:
@@ -297,7 +306,8 @@ def head_milliseconds(dim: int, classes: int, images: int = 700, views: int = 16
             learned.append(time.process_time() - began)
     return {
         "image_ms": 1000 * float(np.median(seen[-150:])),
-        "first_images_ms": 1000 * float(np.median(seen[:500])),
+        "first_images_ms": 1000 * float(np.median(seen[:512])),
+        "first_mean_ms": 1000 * float(np.mean(seen[:512])),
         "label_ms": 1000 * float(np.median(learned[-10:])),
     }
 
@@ -312,6 +322,11 @@ def main() -> None:
     parser.add_argument("--docs", type=Path, default=Path("docs"), help="page: where label.md goes")
     parser.add_argument("--model", default="pocket")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--views", type=int, default=VIEWS, help="fewer are quicker to encode")
+    parser.add_argument("--limit", type=int, help="encode: so many images of a set at most")
+    parser.add_argument("--sets", default="", help="encode: these alone, separated by commas")
+    parser.add_argument("--orders", type=int, default=5, help="run: at most so many of each stream")
+    parser.add_argument("--only", default="", help="run: plans that have this in their settings or names")
     parser.add_argument("--seconds", type=float, default=math.inf, help="run: begin no stream after these")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -323,7 +338,7 @@ def main() -> None:
         return measure_time(given)
     if given.what == "run":
         return run_all(given)
-    names = (*FILES, *MADE)
+    names = given.sets.split(",") if given.sets else (*FILES, *MADE)
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool:
         list(pool.map(encode_one, names, [given] * len(names)))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from label import CHOOSING, DRAWN, FAR, NEAR, VIEWS
+from label import CHOOSING, DRAWN, FAR, NEAR, VIEWS, VOTES
 
 Rows = list[dict[str, Any]]
 Sets = tuple[str, ...]
@@ -133,28 +133,41 @@ def curve_table(rows: Rows) -> str:
 
 
 def question_table(rows: Rows) -> str:
-    """Kinds of questions at the same seconds of the expert's time."""
-    lines = []
-    for name, kind in {"which class": None, "is it this one": "is_it", "what tells more": "both"}.items():
-        some = chosen(rows, HEAD, 0.05, questions=kind)
-        timed = [row for row in some if "questions" in row and row["set"] in FAR + DRAWN]
-        put = ["–"] * 3
-        if timed:
-            counts = [np.mean([row["questions"][each] for row in timed]) for each in ("which", "is_it")]
-            put = [
-                *(f"{count:.0f}" for count in counts),
-                f"{np.mean([r['expert_seconds'] for r in timed]):.0f}",
-            ]
-        lines.append([name, *put, cell(some, FAR), cell(some, DRAWN)])
-    return table(["questions", "which class", "yes or no", "seconds", "far", "Caltech, PACS"], lines)
+    """Kinds of questions at the same seconds of the expert's time, on the sets that have all of them."""
+    kinds = {"which class": "which", "is it this one": "is_it", "what tells more a second": "both"}
+    named = {name: chosen(rows, HEAD, 0.05, questions=kind) for name, kind in kinds.items()}
+    sets = tuple(s for s in FAR + DRAWN if all(any(r["set"] == s for r in some) for some in named.values()))
+    lines: list[list[str]] = []
+    for order in range(5):  # the orders that all have
+        if not all(by_order([r for r in some if r["order"] == order], sets).size for some in named.values()):
+            named = {name: [r for r in some if r["order"] != order] for name, some in named.items()}
+    for name, some in named.items():
+        counts = [np.mean([row["put"][each] for row in some]) for each in ("which", "is_it")]
+        spent = np.mean([row["expert_seconds"] for row in some])
+        put = [f"{counts[0]:.0f} + {counts[1]:.0f}", f"{spent:.0f}"]
+        lines.append([name, *put, *(cell(some, (s,)) for s in sets), cell(some, sets)])
+    orders = len({row["order"] for row in named["which class"]})
+    found = table(["asked", "questions", "seconds", *sets, "mean"], lines)
+    return f"{found}\n\n{orders} orders; questions: which class + yes or no."
 
 
-def orders_of(rows: Rows) -> str:
+def tau_table(rows: Rows) -> str:
+    """Neighbours without labels by weight of the vote, half of the sets after the other."""
+    named = {f"{tau:g}": chosen(rows, "neighbours", vote=tau) for tau in VOTES}
+    named["√(10/K), at most 1"] = chosen(rows, "neighbours")
+    found = {row["set"]: row["classes"] for row in chosen(rows, "neighbours", vote=0.5)}
+    sets = tuple(sorted(found, key=lambda s: (s not in CHOOSING, found[s])))
+    lines = [[name, *(cell(some, (s,)) for s in sets)] for name, some in named.items()]
+    marked = [f"{s}{'*' if s in CHOOSING else ''} ({found[s]})" for s in sets]
+    return table(["τ", *marked], lines)
+
+
+def orders_of(rows: Rows, before: Rows) -> str:
     """How many orders each part of the page has, of the sets it is about."""
     parts = {
         "5 % labels": (chosen(rows, HEAD, 0.05), FAR + DRAWN + NEAR),
+        "before": (before, FAR + DRAWN),
         "other shares": (chosen(rows, HEAD, 0.01) + chosen(rows, HEAD, 0.2), FAR + DRAWN),
-        "yes or no": (chosen(rows, HEAD, 0.05, questions="is_it"), FAR + DRAWN),
         "asked otherwise": (chosen(rows, HEAD, 0.05, ask_by="margin"), FAR + DRAWN),
         "anchors": (chosen(rows, "probe", 0.05), FAR + DRAWN),
         "20 % wrong answers": (chosen(rows, HEAD, 0.05, noise=0.2), FAR + DRAWN + NEAR),
@@ -167,7 +180,8 @@ def orders_of(rows: Rows) -> str:
 
 
 def vote_table(rows: Rows) -> str:
-    named = {f"`{m}`": chosen(rows, m) for m in ("zero_shot", "view_ensemble", "neighbours")}
+    named = {f"`{m}`": chosen(rows, m) for m in ("zero_shot", "view_ensemble")}
+    named["`neighbours`, τ = ½"] = chosen(rows, "neighbours", vote=0.5)
     sets = DRAWN + NEAR
     lines = [[name, *(cell(some, (s,)) for s in sets)] for name, some in named.items()]
     return table(["", *sets], lines)
@@ -181,9 +195,14 @@ def prompts_table(rows: Rows) -> str:
 
 def time_table(file: Path) -> str:
     found = json.loads(file.read_text())
-    names = ("image_ms", "first_images_ms", "label_ms")
-    lines = [[classes, *(f"{row[name]:.2f}" for name in names)] for classes, row in found.items()]
-    return table(["classes", "an image, ms", "one of the first 500, ms", "a label, ms"], lines)
+    names = ("image_ms", "first_images_ms", "first_mean_ms", "label_ms")
+    lines = [
+        [classes, *(f"{row[name]:.2f}" if name in row else "–" for name in names)]
+        for classes, row in found.items()
+    ]
+    return table(
+        ["classes", "an image, ms", "one of the first 512, ms", "their mean, ms", "a label, ms"], lines
+    )
 
 
 def write_page(out: Path, docs: Path, read_rows: Callable[[Path], Rows]) -> None:
@@ -196,8 +215,9 @@ def write_page(out: Path, docs: Path, read_rows: Callable[[Path], Rows]) -> None
         "harm": harm_table(rows),
         "curve": curve_table(rows),
         "votes": vote_table(rows),
-        "questions": question_table(rows),
-        "orders": orders_of(rows),
+        "questions": question_table(read_rows(out / "questions.jsonl")),
+        "taus": tau_table(read_rows(out / "taus.jsonl")),
+        "orders": orders_of(rows, before),
         "prompts": prompts_table(rows),
         "time": time_table(out / "time.json"),
         "views": str(VIEWS),

@@ -51,12 +51,24 @@ class RerunCapture:
         return Rerun(work)
 
 
+class WrongCapture:
+    def capture(self, work):
+        wrong = Rerun(work)
+        wrong.replay = lambda: wrong.result.told.zero_()
+        return wrong
+
+
 class NoCapture:
     def capture(self, work):
         raise RuntimeError("this device cannot")
 
 
-@pytest.mark.parametrize("graphs", [RerunCapture(), NoCapture(), None])
+def places(device):
+    """Where in memory everything lies that captured work may read."""
+    return {name: value.data_ptr() for name, value in vars(device).items() if isinstance(value, torch.Tensor)}
+
+
+@pytest.mark.parametrize("graphs", [RerunCapture(), NoCapture(), WrongCapture(), None])
 @pytest.mark.parametrize("several", [True, False])
 def test_it_says_what_the_head_says(several, graphs, monkeypatch):
     """With labels refitted and let go, answers of all kinds, one taken back, and a state taken over."""
@@ -64,17 +76,20 @@ def test_it_says_what_the_head_says(several, graphs, monkeypatch):
     heads = [Head(7, 5, bases=2, several=several, settings=HeadSettings(refit=6)) for _ in range(2)]
     monkeypatch.setattr(on_device, "LAST", 32)
     monkeypatch.setattr(lens, "LAST", 32)
-    device, before = DeviceHead(heads[1], CPU, graphs), None
+    device, before, at = DeviceHead(heads[1], CPU, graphs), None, {}
     for i, label in enumerate(labels.tolist()):
         look = heads[0].see(features[i], logs[i])
         seen = device.see(torch.from_numpy(features[i]), torch.from_numpy(logs[i]))
         device.keep(seen)
+        at = places(device) if i == 20 else at
         expected = heads[0].predict(look)
         np.testing.assert_allclose(seen.told[:5].numpy(), expected, atol=1e-6)
         assert seen.told[5].item() == pytest.approx(look.density, abs=1e-6)
         np.testing.assert_allclose(
             np.sort(seen.look.numpy(), axis=0), np.sort(look.packed(), axis=0), atol=1e-5
         )
+        if i == 39 and isinstance(graphs, RerunCapture):
+            assert places(device) == at  # a graph goes on reading where it read
         if i == 40:
             device.bring()
             heads[1].restore({name: array.copy() for name, array in heads[1].arrays().items()})
@@ -93,6 +108,8 @@ def test_it_says_what_the_head_says(several, graphs, monkeypatch):
     assert heads[0].readings.logistic[0].weights.any()
     if isinstance(graphs, RerunCapture):
         assert graphs.captured >= 2
+    else:
+        assert device.graphs is None
     assert heads[0].trust > 0.2
 
 

@@ -26,11 +26,20 @@ class NeighbourSettings(EnsembleSettings):
     """The views that TPT keeps, and the weight of the vote.
 
     Attributes:
-        vote: τ, factor on the neighbours' log-odds. 1 pays with ten classes; with hundreds, whose beliefs are
-            less sure, ¼ does no harm.
+        vote: τ, factor on the neighbours' log-odds; None for √(10/K), at most 1. With ten classes 1 pays;
+            with hundreds, whose beliefs are less sure, ¼ does no harm.
     """
 
-    vote: float = setting(0.5, at_least=0)
+    vote: float | None = setting(None, at_least=0)
+
+
+def usual_vote(classes: int) -> float:
+    """τ where none is given.
+
+    >>> [round(usual_vote(classes), 2) for classes in (7, 40, 160, 1000)]
+    [1.0, 0.5, 0.25, 0.1]
+    """
+    return min(1.0, (10 / classes) ** 0.5)
 
 
 @method("neighbours", NeighbourSettings, prompts="optional")
@@ -55,6 +64,7 @@ class Neighbours(BatchedMethod):
         self.lens = Lens(text.shape[1], several=True)
         self.ring = Ring((2, text.shape[1]), (1, len(classes)))
         self.stream = np.zeros(len(classes))
+        self.vote = usual_vote(len(classes)) if settings.vote is None else settings.vote
 
     def batch_key(self) -> Hashable:
         return self.inner.batch_key()
@@ -72,7 +82,7 @@ class Neighbours(BatchedMethod):
         self.stream = self.stream + np.exp(logs)
         look = self.ring.look(self.lens.see(features), logs[None])
         odds = vote(np.exp(look.logs[1:, 0]), look.cosines, self.stream / self.stream.sum())
-        told = torch.from_numpy(softmax(logs + self.settings.vote * odds)).to(output.probs)
+        told = torch.from_numpy(softmax(logs + self.vote * odds)).to(output.probs)
         entropy = float(-(told * torch.log(told.clamp_min(1e-12))).sum())
         return MethodOutput(told, entropy, feature=output.feature)
 

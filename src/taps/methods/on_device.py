@@ -153,13 +153,20 @@ class DeviceHead:
         self.predictions.copy_(logs)
         try:
             if measuring not in self.captured:
-                self.captured[measuring] = self.graphs.capture(
-                    lambda: self._compute(self.views, self.predictions, measuring)
-                )
+                self.captured[measuring] = self._capture(self.graphs, measuring)
         except RuntimeError as error:
             log.info("The head predicts without a CUDA graph (%s).", error)
             self.graphs, self.captured = None, {}
         return self.captured.get(measuring)
+
+    def _capture(self, graphs: GraphCapture, measuring: bool) -> CapturedGraph[Seen]:
+        """Capture what is computed of an image, and see once that a replay says the same."""
+        captured = graphs.capture(lambda: self._compute(self.views, self.predictions, measuring))
+        expected = self._compute(self.views, self.predictions, measuring).told
+        captured.replay()
+        if not torch.allclose(captured.result.told, expected, rtol=0, atol=1e-6, equal_nan=True):
+            raise RuntimeError("a replay says something else")
+        return captured
 
     def keep(self, seen: Seen) -> None:
         """Remember an image."""

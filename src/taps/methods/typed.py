@@ -97,7 +97,7 @@ class AnySettings(TypedDict, total=False):
     variance: float
     view_backend: str
     views: int
-    vote: float
+    vote: float | None
     warmup: int
     weight: float
     weight_ce: float
