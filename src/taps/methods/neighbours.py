@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+import math
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -39,7 +40,7 @@ def usual_vote(classes: int) -> float:
     >>> [round(usual_vote(classes), 2) for classes in (7, 40, 160, 1000)]
     [1.0, 0.5, 0.25, 0.1]
     """
-    return min(1.0, (10 / classes) ** 0.5)
+    return min(1.0, math.sqrt(10 / classes))
 
 
 @method("neighbours", NeighbourSettings, prompts="optional")
