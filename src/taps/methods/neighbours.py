@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 import math
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
