@@ -15,6 +15,7 @@ from typing import Any
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 FILES = (
+    "adapt/test_batch",
     "adapt/test_graphs",
     "adapt/test_batch",
     "stream/test_pool",
