@@ -2,7 +2,8 @@
 
     python recipes/field.py reduce --data DIR --to SMALLER --images 350
     PYTHONPATH=src python3 recipes/field.py run --data SMALLER --out OUT --jobs 14 --device cuda
-    python recipes/field.py page --rows docs/results/field.json --page docs/results.md --reading TEXT.md
+    python recipes/field.py page --rows docs/results/field.json --page docs/results.md \\
+        --reading recipes/field_reading.md
 
 `reduce` draws as many images of each set, each class once at least, so that a copy travels easily. `run`
 gives every run a few images first; from the time that took it works out how many fit into the rest, and goes

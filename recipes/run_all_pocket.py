@@ -1,7 +1,7 @@
 """Tables 1, 2 and 3 at pocket scale in one go, within a time limit.
 
     PYTHONPATH=src python3 recipes/run_all_pocket.py --data DIR --out OUT --jobs 12 --time-limit 280
-    PYTHONPATH=src python3 recipes/run_all_pocket.py --out OUT --page docs/results.md
+    PYTHONPATH=src python3 recipes/run_all_pocket.py --out OUT --page docs/pocket-tables.md
 
 Streams are run in rounds: the first images of every stream for all methods and seeds, then more of them.
 A run goes on where its last round ended, and whatever is cut off by the limit is recorded. All methods on a
@@ -39,7 +39,7 @@ TABLES = {
 BEYOND = ("taps+", "zero_shot+")  # not in the paper; beside Table 2, for the same labels
 SLOW = ("taps", "taps+", "promptalign", "cocoop+tpt", "maple+tpt", "tpt", "tpt_skip")
 BASELINES = ("zero_shot", "source", "view_ensemble")
-INTRO = """# Results at pocket scale
+INTRO = """# The tables of the paper at pocket scale
 
 Made by `recipes/run_all_pocket.py` with the model that comes with the package, default settings, and nothing
 tuned on these sets. The pocket model is small: the tables show how methods compare under one fair protocol,
