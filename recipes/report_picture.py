@@ -3,7 +3,7 @@
 taps demo
 python -m recipes.report_picture taps-demo/report.html demo
 python -m recipes.report_picture runs/first/report.html report    # the tutorial's run
-python -m recipes.report_picture results/field/leaderboard.html leaderboard 1300
+python -m recipes.report_picture results/field/leaderboard.html leaderboard 1640
 """
 
 from __future__ import annotations

@@ -124,6 +124,7 @@ def test_the_html_needs_no_other_file(tmp_path: Path) -> None:
 
 def test_two_seeds_have_no_interval_and_a_sentence(tmp_path: Path) -> None:
     two = read_results(made_up_folder(tmp_path, methods=("zero_shot", "taps"), seeds=(1, 2)))
+    assert score_table(two).title == "Top-1 accuracy, per cent: mean over seeds"
     for table in (score_table(two), difference_table(two)):
         assert not any("±" in cell for row in table.rows for cell in row)
     assert any("fewer than three seeds" in note for note in score_table(two).notes)

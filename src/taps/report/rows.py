@@ -31,7 +31,7 @@ def dotplot(
         level: Where a dashed line stands.
         colour: Of the points.
     """
-    left = min(8 + LETTER * max(len(name) for name, *_ in rows), SIZE[0] / 2)
+    left = min(16 + LETTER * max(len(name) for name, *_ in rows), SIZE[0] / 2)
     top = TOP - 12 + (18 if title else 0)
     size = SIZE[0], int(top + ROW * len(rows) + BOTTOM)
     values = [value + side * (half or 0.0) for _, value, half in rows for side in (-1, 1)]

@@ -97,10 +97,10 @@ def score_table(
             printed.add(len(rows))
             rows.append(theirs)
             notes += [published()["notes"][method]] if method in published()["notes"] else []
-    if any(len(runs) < ENOUGH for runs in results.results.values()):
-        notes.append(FEW)
+    orders = [len(runs) for runs in results.results.values()]
+    notes += [FEW] if min(orders) < ENOUGH else []
     return Table(
-        _title(measure),
+        _title(measure, max(orders)),
         ("method", *datasets, *(["mean"] if several else []), f"to {baseline}", "asked %"),
         _with_places(rows, dict.fromkeys(range(1, len(datasets) + 1 + several), measure), printed),
         tuple(notes),
@@ -108,10 +108,10 @@ def score_table(
     )
 
 
-def _title(measure: Measure) -> str:
+def _title(measure: Measure, orders: int) -> str:
     name = f"{measure.title[0].upper()}{measure.title[1:]}{' accuracy' if measure is TOP1 else ''}"
     unit = {"%": ", per cent", "": ""}.get(measure.unit, f", {measure.unit}")
-    if measure.pool is mean:
+    if measure.pool is mean and orders >= ENOUGH:
         return f"{name}{unit}: mean ± half-width of the 95 % t-interval over seeds"
     return f"{name}{unit}: {measure.pool.__name__.replace('_', ' ')} over seeds"
 
