@@ -115,8 +115,8 @@ def step_flops(config: ClipConfig, layout: TextLayout, views: int, tuner: Tuner)
 def tower_flops(width: int, layers: int, tokens: int, seen: int) -> float:
     """Of one forward: four products of the attention, two of the hidden layer of four times the width.
 
-    >>> tower_flops(768, 12, 199, 199) / 1e9
-    35.268...
+    >>> round(tower_flops(768, 12, 199, 199) / 1e9, 1)
+    35.3
     """
     return layers * (24.0 * tokens * width**2 + 4.0 * tokens * seen * width)
 
