@@ -2,7 +2,7 @@
 
 Learning stays on the host, in numpy; after an answer the device is told what changed. Everything is computed
 in double precision, as on the host, but sums are taken in another order: of two images that are all but
-equally near, another one may vote. A hundred small kernels are captured as one CUDA graph.
+equally near, another one may vote. Its hundred small kernels can be captured as one CUDA graph.
 """
 
 from __future__ import annotations
