@@ -65,6 +65,7 @@ class DeviceHead:
         lens, ring, settings = self.head.lens, self.head.ring, self.head.settings
         within, between = lens.covariances()
         self.captured: dict[bool, CapturedGraph[Seen]] = {}
+        self.unkept: Seen | None = None
         self.views = self.predictions = torch.zeros(0)  # where captured work reads an image
         self.seen, self.several, self.ringed = lens.seen, lens.several, ring.seen
         self.mean, self.transform = self._put(lens.mean), self._put(lens.transform)
@@ -111,6 +112,7 @@ class DeviceHead:
 
     def bring(self) -> None:
         """Tell the head on the host what was seen here."""
+        self._settle()
         lens, ring = self.head.lens, self.head.ring
         lens.seen, lens.apart, lens.centred = self.seen, [], []
         lens.mean, lens.transform = self._take(self.mean), self._take(self.transform)
@@ -122,6 +124,7 @@ class DeviceHead:
 
     def bring_stream(self) -> None:
         """Tell it what zero-shot said of all images: what an answer is learned with."""
+        self._settle()
         self.head.stream = self._take(self.stream)
 
     @torch.no_grad()
@@ -132,6 +135,7 @@ class DeviceHead:
             views: Features of its views, of length 1, view 0 first [V, d].
             logs: Log-probabilities of the bases [B, K].
         """
+        self._settle()
         number = self.seen + 1
         measuring = self.several and number <= LAST
         if measuring and is_time(number):
@@ -169,7 +173,13 @@ class DeviceHead:
         return captured
 
     def keep(self, seen: Seen) -> None:
-        """Remember an image."""
+        """Remember an image; what that takes is launched behind the next step, not at the end of this one."""
+        self.unkept = seen
+
+    def _settle(self) -> None:
+        seen, self.unkept = self.unkept, None
+        if seen is None:
+            return
         self.mean.copy_(seen.mean)
         self.stream.copy_(seen.stream)
         for mine, new in zip((self.within, self.between), seen.covariances, strict=False):

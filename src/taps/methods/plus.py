@@ -109,8 +109,7 @@ class Headed(BatchedMethod):
         self.device_head: DeviceHead | None = None
         self.launched: Seen | None = None
         if self.ground.text.device.type in DEVICES:
-            # Where the step is captured, the head is, too; a graph's memory is worth it for no less.
-            captures = self.ground.text.is_cuda and getattr(settings, "engine", "eager") != "eager"
+            captures = self.ground.text.is_cuda and getattr(settings, "engine", "auto") != "eager"
             graphs = CudaCapture(self.ground.text.device) if captures else None
             self.device_head = DeviceHead(self.head, self.ground.text.device, graphs)
             inner.beside = self._launch
