@@ -92,6 +92,9 @@ def test_answers_without_a_name_are_the_first_persons():
     assert crowd.answers.tolist() == [1]
     np.testing.assert_array_equal(crowd.weights(), crowd.weights(0))
     assert np.abs(crowd.weights() - crowd.weights(1)).max() > 0.05
+    before = crowd.losses[0].copy()
+    crowd.learn(np.array([0.5, 0.25, 1.0, 0.125]), importance=0.5)
+    np.testing.assert_allclose((crowd.losses[0] - before) / np.log(2), [0.5, 1.0, 0.0, 1.5])
     crowd.restore(np.ones((3, 4)))
     assert crowd.answers.tolist() == [0, 0, 0]
 
@@ -120,6 +123,10 @@ def test_who_errs_is_found_out_and_the_others_are_believed():
     assert head.noise_of(1) < alone.noise < head.noise_of(2)
     assert head.mixture.answers.tolist() == [0, 80, 40]
     assert head.noise == pytest.approx((2 * head.noise_of(1) + head.noise_of(2)) / 3)
+
+
+def test_as_many_answers_are_refitted_as_asked_for_up_to_64():
+    assert [Outside(2, refit).fits.capacity for refit in (5, 64, 500)] == [5, 64, 64]
 
 
 def test_outside_is_its_formula_written_out():
