@@ -50,6 +50,10 @@ class Processes:
     def place_of(self, stream: int) -> Place:
         return self.places[stream % len(self.places)]
 
+    @property
+    def trouble(self) -> str | None:
+        return self._nursery.trouble
+
     def __enter__(self) -> Processes:
         return self
 
@@ -113,6 +117,7 @@ class Nursery:
     """Forks processes whenever one is wanted. This object is the service's side of it."""
 
     def __init__(self, clip: Clip) -> None:
+        self.trouble: str | None = None
         self._socket, theirs = socket.socketpair()
         parent = os.getpid()
         self._pid = os.fork()
@@ -130,9 +135,8 @@ class Nursery:
                 socket.send_fds(self._socket, [b"."], [theirs.fileno()])
             except OSError as error:
                 ours.close()
-                raise LostError(
-                    f"No process can be started ({error}); the service must be started anew."
-                ) from error
+                self.trouble = f"No process can be started ({error}); the service must be started anew."
+                raise LostError(self.trouble) from error
         return Connection(ours.detach())
 
     def close(self) -> None:
