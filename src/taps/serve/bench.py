@@ -131,9 +131,7 @@ def measure(
         for number, name in enumerate(names):
             client.create_stream(name, CLASSES, settings=settings, seed=number)
             client.predict(name, picture(number))
-        before = cpu_seconds(pid)
-        count = served_throughput(client.url, names, seconds)
-        through, spent = count / seconds, cpu_seconds(pid) - before
+        through, spent = served_throughput(client.url, pid, names, seconds)
     with served(model) as (client, pid):
         for number in range(idle):
             client.create_stream(f"idle-{number}", CLASSES, settings=settings)
@@ -150,9 +148,9 @@ def measure(
         bare_per_second=bare,
         served_per_second=through,
         throughput=through / bare,
-        learners_cpu_ms=1000 * spent[0] / count,
-        http_cpu_ms=1000 * spent[1] / count,
-        clients_cpu_ms=1000 * spent[2] / count,
+        learners_cpu_ms=1000 * float(spent[0]),
+        http_cpu_ms=1000 * float(spent[1]),
+        clients_cpu_ms=1000 * float(spent[2]),
         memory_one_mb=one,
         memory_hundred_mb=many,
         memory=many / one,
@@ -246,21 +244,36 @@ def bare_throughput(model: str, views: int, seconds: float, processes: int) -> f
     return sum(int(process.communicate()[0]) for process in started) / seconds
 
 
-def served_throughput(url: str, streams: list[str], seconds: float) -> int:
-    """Images the service gets through, one client for each stream and one more that waits its turn."""
-    counts = [0] * (2 * len(streams))
-    end = time.monotonic() + seconds
+def served_throughput(
+    url: str, pid: int, streams: list[str], seconds: float
+) -> tuple[float, NDArray[np.float64]]:
+    """Images a second of the service, one client for each stream and one more that waits its turn.
 
-    def run(index: int, stream: str) -> None:
+    Counted are those that are answered between two moments while all clients send.
+
+    Returns:
+        How many a second, and the seconds of CPU that each took (`cpu_seconds`).
+    """
+    answered: list[float] = []
+    begin = time.monotonic() + seconds / 5
+    end = begin + seconds
+
+    def run(number: int) -> None:
         send = sender(url)
         while time.monotonic() < end:
-            send(stream, picture(counts[index]), {})
-            counts[index] += time.monotonic() < end
+            send(streams[number % len(streams)], picture(len(answered)), {})
+            answered.append(time.monotonic())
 
-    pairs = list(enumerate([*streams, *streams]))
-    with ThreadPoolExecutor(len(pairs)) as pool:
-        list(pool.map(run, *zip(*pairs, strict=True)))
-    return sum(counts)
+    with ThreadPoolExecutor(2 * len(streams)) as pool:
+        clients = [pool.submit(run, number) for number in range(2 * len(streams))]
+        time.sleep(max(0.0, begin - time.monotonic()))
+        before = cpu_seconds(pid)
+        time.sleep(max(0.0, end - time.monotonic()))
+        spent = cpu_seconds(pid) - before
+        for client in clients:
+            client.result()
+    count = sum(begin <= at < end for at in answered)
+    return count / seconds, spent / count
 
 
 def processes_of(pid: int) -> list[int]:
