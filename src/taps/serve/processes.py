@@ -31,6 +31,7 @@ from taps.serve.learners import Learners, Place
 log = logging.getLogger("taps.serve")
 
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux' prctl
+NICE = 5  # those that compute give way to the one that answers, which needs little and is waited for
 Reply = tuple[bool, Any]
 
 
@@ -168,6 +169,7 @@ def _nurse(wishes: socket.socket, clip: Clip) -> NoReturn:
             wishes.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _settle(me)
+            os.nice(NICE)
             _work(Connection(handle), Learners(clip))
         os.close(handle)
     with suppress(ChildProcessError):
