@@ -174,6 +174,14 @@ def test_fiftyone_export_with_its_images(tmp_path: Path) -> None:
         read_fiftyone(tmp_path / "labels.json")
 
 
+def test_fiftyone_manifest_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "data.json").write_text(json.dumps({"ant/1": "/photos/ant/1.jpg", "a.b": "/photos/a.b.jpg"}))
+    (tmp_path / "labels.json").write_text(
+        json.dumps({"classes": None, "labels": {"ant/1": "ant", "a.b": "bee"}})
+    )
+    assert read_fiftyone(tmp_path / "labels.json") == {"/photos/ant/1.jpg": "ant", "/photos/a.b.jpg": "bee"}
+
+
 def test_label_studio_tasks(tmp_path: Path) -> None:
     write_label_studio(tmp_path / "tasks.json", JUDGED, root="/photos")
     tasks = json.loads((tmp_path / "tasks.json").read_text())

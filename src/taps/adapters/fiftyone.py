@@ -47,7 +47,8 @@ def read_fiftyone(labels: str | Path, data: str | Path | None = None) -> dict[st
     found = _read(labels)
     manifest = Path(data) if data is not None else labels.parent / "data.json"
     if manifest.is_file():
-        paths = {Path(name).stem: path for name, path in _read(manifest).items()}
+        named_by = _read(manifest)  # with the ending of the file, or as FiftyOne writes it, without
+        paths = {str(Path(name).with_suffix("")): path for name, path in named_by.items()} | named_by
     else:
         base = labels.parent / "data"
         files = [path for path in sorted(base.rglob("*")) if path.is_file()]

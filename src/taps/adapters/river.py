@@ -22,6 +22,8 @@ class RiverClassifier:
         ask: Whether the learner would ask for the label of the last image.
     """
 
+    _supervised = _multiclass = True  # what river asks of its classifiers
+
     def __init__(self, learner: Learner) -> None:
         if "river.base" in sys.modules:  # river's metrics and evaluations take what is one of its classifiers
             sys.modules["river.base"].Classifier.register(RiverClassifier)
