@@ -154,7 +154,8 @@ def question_table(rows: Rows) -> str:
 def tau_table(rows: Rows) -> str:
     """Neighbours without labels by weight of the vote, half of the sets after the other."""
     named = {f"{tau:g}": chosen(rows, "neighbours", vote=tau) for tau in VOTES}
-    named["√(10/K), at most 1"] = chosen(rows, "neighbours")
+    if some := chosen(rows, "neighbours"):
+        named["√(10/K), at most 1"] = some
     found = {row["set"]: row["classes"] for row in chosen(rows, "neighbours", vote=0.5)}
     sets = tuple(sorted(found, key=lambda s: (s not in CHOOSING, found[s])))
     lines = [[name, *(cell(some, (s,)) for s in sets)] for name, some in named.items()]
