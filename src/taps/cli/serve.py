@@ -41,8 +41,6 @@ def serve(options: ServeOptions, limits: Limits) -> None:
         torch.set_num_threads(1)  # each process computes on one core, and one with threads must not fork
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
     processes = 0 if options.ray else options.processes_on(clip.device.type)
-    # Uvicorn stops by itself at SIGTERM and then sends it once more: by then there are learners to save.
-    signal.signal(signal.SIGTERM, lambda *_: None)
     with ExitStack() as stack:
         places: Any = stack.enter_context(Processes(clip, processes)) if processes else None
         if options.ray is not None:
@@ -56,6 +54,8 @@ def serve(options: ServeOptions, limits: Limits) -> None:
             )
             given: dict[str, Any] = {"gpus": options.gpus_per_process, "device": options.device}
             places = stack.enter_context(RayPlaces(ray, model, options.processes, **given))
+        # Uvicorn stops by itself at SIGTERM and then sends it once more: by then there are learners to save.
+        signal.signal(signal.SIGTERM, lambda *_: None)  # after Ray, which would exit
         sys.setswitchinterval(0.001)  # an answer does not wait 5 ms for another that is being made
         service = stack.enter_context(Service(store, clip, queue=limits.queue, places=places))
         make_server(
