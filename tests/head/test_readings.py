@@ -266,3 +266,18 @@ def test_where_it_is_known_what_an_image_is_not_the_others_keep_their_odds():
     found.learn(feature[None], np.log(said)[None], -1, no=(1, 3))
     plain.add(feature, np.array([2 / 3, 0.0, 1 / 3, 0.0]) - said)
     np.testing.assert_allclose(found.ridge.weights, plain.weights, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_answers_that_are_refitted_no_more_keep_what_they_taught(rows):
+    """Scores are those of weights that all answers share: the last three's, and what older ones had at last."""
+    rng = np.random.default_rng(5)
+    fit, older = Logistic(3, 4, 1, (0.3,), 3), np.zeros((4, 4))
+    for turn in range(9):
+        if len(fit.inputs) == 3:
+            older += np.outer(fit.inputs[0], fit.coefficients[0, 0, 0])
+        fit.add(rng.normal(size=3), rng.normal(size=(1, 4)), turn % 4)
+        x = rng.normal(size=(rows, 3))
+        expected = np.column_stack([x, np.full(rows, 0.1)]) @ (older + fit.inputs.T @ fit.coefficients[0, 0])
+        np.testing.assert_allclose(fit.scores(fit.likeness(x), 0, 0), expected, atol=1e-12)
+    assert np.abs(older).max() > 0.01
