@@ -270,7 +270,7 @@ def test_where_it_is_known_what_an_image_is_not_the_others_keep_their_odds():
 
 @pytest.mark.parametrize("rows", [1, 2])
 def test_answers_that_are_refitted_no_more_keep_what_they_taught(rows):
-    """Scores are those of weights that all answers share: the last three's, and what older ones had at last."""
+    """Scores are those of the weights of all answers: the last three, and older ones as they were at last."""
     rng = np.random.default_rng(5)
     fit, older = Logistic(3, 4, 1, (0.3,), 3), np.zeros((4, 4))
     for turn in range(9):
