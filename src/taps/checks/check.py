@@ -46,7 +46,7 @@ def check_method(
     >>> clip = taps.load_clip("tiny")
     >>> report = check_method(lambda seed: taps.Learner(clip, ["cat", "dog"], "zero_shot", seed=seed))
     >>> report.asked, len(report.checks)
-    (0, 10)
+    (0, 11)
     """
     harness = Harness(
         factory, list(images) if images is not None else made_up_images(length), length, tolerance
