@@ -40,9 +40,32 @@ def test_no_more_time_is_spent_than_there_is_and_none_is_left_that_would_do(
     chance, costs = np.random.default_rng(seed), {"which": 5.0, "is_it": 1.5}
     questions, spent = Questions(kinds, costs, total), 0.0
     while (kind := questions.choose(chance.dirichlet(np.ones(6)))) is not None:
+        assert kinds in (kind, "both")
         assert questions.put(kind) == costs[kind] / 5.0
         spent += costs[kind]
     assert questions.spent == pytest.approx(spent)
     assert spent <= total + 1e-6
     cheapest = 5.0 if kinds == "which" else 1.5
     assert total - spent < cheapest + 1e-6
+
+
+def test_time_that_is_just_enough_is_enough() -> None:
+    questions = Questions("which", {"which": 0.1, "is_it": 0.05}, total=0.3)
+    even, told = np.array([0.5, 0.5]), []
+    while (kind := questions.choose(even)) is not None:  # 0.3 - 0.1 - 0.1 is a little less than 0.1
+        told.append(questions.put(kind))
+    assert told == [1, 1, 1]
+    assert all(isinstance(each, int) for each in told)  # so that whole questions are counted in whole numbers
+
+
+def test_it_goes_on_where_it_was_saved() -> None:
+    one, other = (Questions("both", {"which": 4.0, "is_it": 1.0}, total=9.0) for _ in range(2))
+    for kind in ("which", "is_it", "is_it"):
+        one.put(kind)
+    saved = one.values()
+    one.put("is_it")
+    assert saved == {"counts": {"which": 1, "is_it": 2}, "spent": 6.0}
+    other.restore(saved)
+    assert other.put("is_it") == 0.25
+    assert other.values() == one.values() == {"counts": {"which": 1, "is_it": 3}, "spent": 7.0}
+    assert saved["counts"] == {"which": 1, "is_it": 2}

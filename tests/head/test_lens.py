@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taps.errors import StateError
-from taps.head.lens import Lens, metric
+from taps.head.lens import Lens, is_time, metric
 
 
 def views_of(images: int, views: int, dim: int, seed: int = 0) -> np.ndarray:
@@ -101,3 +101,7 @@ def test_another_kind_is_refused_with_a_sentence():
     told = r"^The saved head saw other features; use the saved model and number of views\.$"
     with pytest.raises(StateError, match=told):
         Lens(5, several=False).restore(Lens(5, several=True).arrays())
+
+
+def test_the_metric_is_made_at_doublings_from_8_to_512_images():
+    assert [seen for seen in range(2000) if is_time(seen)] == [8, 16, 32, 64, 128, 256, 512]

@@ -281,3 +281,20 @@ def test_answers_that_are_refitted_no_more_keep_what_they_taught(rows):
         expected = np.column_stack([x, np.full(rows, 0.1)]) @ (older + fit.inputs.T @ fit.coefficients[0, 0])
         np.testing.assert_allclose(fit.scores(fit.likeness(x), 0, 0), expected, atol=1e-12)
     assert np.abs(older).max() > 0.01
+
+
+def test_who_went_last_is_told_and_a_restored_fit_scores_alike():
+    features, offsets, labels = labelled(5, 4, 3, seed=7)
+    fit, other = (Logistic(4, 3, 2, (0.1, 0.3), capacity=3) for _ in range(2))
+    assert fit.last_gone is None
+    for turn in range(5):
+        weights, oldest = fit.weights, fit.coefficients[:, :, :1]
+        fit.add(features[turn], offsets[turn], int(labels[turn]))
+    before, after, gone, taught = fit.last_gone
+    np.testing.assert_array_equal(before, weights)
+    np.testing.assert_array_equal(after, fit.weights)
+    np.testing.assert_array_equal(gone, [*features[1], 0.1])
+    np.testing.assert_array_equal(taught, oldest)
+    scores(other, features, 1, 0)  # what was made before must not be kept
+    other.restore(fit.arrays())
+    np.testing.assert_array_equal(scores(other, features, 1, 0), scores(fit, features, 1, 0))
