@@ -43,8 +43,9 @@ class Lens:
         self.between: Array = np.zeros((dim, dim) if several else (0, 0))
         self.within: Array = np.zeros_like(self.between)
         self.transform: Array = np.eye(dim) if several else np.zeros((0, 0))
-        self.apart: list[Array] = []  # rows of views and of images that are in neither covariance yet
-        self.centred: list[Array] = []
+        # Rows of views and of images that are in neither covariance yet, and zeros.
+        self.apart: Array = np.zeros((several * FIRST * VIEWS, dim))
+        self.centred: Array = np.zeros((several * FIRST, dim))
 
     def see(self, views: Array) -> Array:
         """Take note of an image.
@@ -68,20 +69,25 @@ class Lens:
         """Add to the two covariances; make the metric anew where it is time."""
         if self.seen > LAST:
             return
-        self.apart.append((views - views.mean(axis=0)) / np.sqrt(len(views)))
-        self.centred.append(centred[None].copy())
+        place = (self.seen - 1) % FIRST
+        first = place * VIEWS
+        self.apart[first : first + len(views)] = (views - views.mean(axis=0)) / np.sqrt(len(views))
+        self.centred[place] = centred
         if self.seen % FIRST == 0:
-            self.within, self.between = self.covariances()
-            self.apart, self.centred = [], []
+            self.take_in(*self.covariances())
         if is_time(self.seen):
             self.transform = metric(self.within, self.between)
 
     def covariances(self) -> tuple[Array, Array]:
         """Sums over all images so far, of views around their mean and of centred means."""
-        if not self.apart:
+        if not self.several:
             return self.within, self.between
-        views, means = np.concatenate(self.apart), np.concatenate(self.centred)
-        return self.within + views.T @ views, self.between + means.T @ means
+        return self.within + self.apart.T @ self.apart, self.between + self.centred.T @ self.centred
+
+    def take_in(self, within: Array, between: Array) -> None:
+        """Go on from these sums over all images so far; no row waits any more."""
+        self.within, self.between = within, between
+        self.apart[:], self.centred[:] = 0.0, 0.0
 
     def arrays(self) -> dict[str, Array]:
         """Everything that changes with the images."""
@@ -91,8 +97,8 @@ class Lens:
             "lens.between": self.between,
             "lens.within": self.within,
             "lens.transform": self.transform,
-            "lens.apart": np.concatenate([np.zeros((0, self.mean.shape[1])), *self.apart]),
-            "lens.centred": np.concatenate([np.zeros((0, self.mean.shape[1])), *self.centred]),
+            "lens.apart": self.apart.copy(),
+            "lens.centred": self.centred.copy(),
         }
 
     def restore(self, arrays: dict[str, Array]) -> None:
@@ -100,11 +106,8 @@ class Lens:
         if arrays["lens.mean"].shape != self.mean.shape:
             raise StateError("The saved head saw other features; use the saved model and number of views.")
         self.seen = int(arrays["lens.seen"][0])
-        self.mean, self.between, self.within, self.transform = (
-            arrays[f"lens.{name}"].copy() for name in ("mean", "between", "within", "transform")
-        )
-        waiting = arrays["lens.apart"], arrays["lens.centred"]
-        self.apart, self.centred = ([rows] if len(rows) else [] for rows in waiting)
+        for name in ("mean", "between", "within", "transform", "apart", "centred"):
+            setattr(self, name, arrays[f"lens.{name}"].copy())
 
 
 def is_time(seen: int) -> bool:

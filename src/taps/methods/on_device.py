@@ -114,9 +114,9 @@ class DeviceHead:
         """Tell the head on the host what was seen here."""
         self._settle()
         lens, ring = self.head.lens, self.head.ring
-        lens.seen, lens.apart, lens.centred = self.seen, [], []
+        lens.seen = self.seen
         lens.mean, lens.transform = self._take(self.mean), self._take(self.transform)
-        lens.within, lens.between = self._take(self.within), self._take(self.between)
+        lens.take_in(self._take(self.within), self._take(self.between))
         ring.seen = self.ringed
         ring.features, ring.logs = self._take(self.features), self._take(self.logs)
         ring.unit = self._take(self.unit.float())
