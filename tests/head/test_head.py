@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taps.errors import SettingsError, StateError
-from taps.head.head import Head
+from taps.head.head import NONE, Head
 from taps.head.neighbours import vote
+from taps.head.outside import Outside
+
+WRONG = np.array([0.0, 0.1, 0.3])  # shares of wrong answers that are thought possible
 
 
 def beliefs_and_features(count: int, classes: int, dim: int, seed: int, skill: float = 1.0):
@@ -276,9 +279,105 @@ def test_leverage_falls_with_every_label_like_it():
     assert found[-1] < found[0]
 
 
+def told_by_one_base(probs):
+    """What a head on one base says of an image before any answer: each reading's probabilities and prior."""
+    rows = [probs**sharp for sharp in (0.5, 1.0, 2.0, 1.0, 1.0, 0.0, 0.5, 1.0, 0.0, 0.5, 1.0)]
+    prior = np.array([0.7 / 3] * 3 + [0.04, 0.02] + [0.04] * 6)
+    return np.array([row / row.sum() for row in rows]), prior
+
+
+@pytest.mark.parametrize(
+    ("label", "no", "share"),
+    [(1, (), lambda p: p[..., 1]), (-1, (0, 2), lambda p: 1 - p[..., 0] - p[..., 2])],
+)
+def test_the_first_answer_is_judged_by_the_formulas(label, no, share):
+    probs = np.array([0.85, 0.03, 0.05, 0.07])
+    rows, prior = told_by_one_base(probs)
+    said, chance = share(rows), share(np.full(4, 0.25))
+    given_to_it = said[:, None] * (1 - WRONG) + WRONG * chance
+    weights = np.outer(prior, np.ones(3) / 3)
+    mixed = (weights * given_to_it).sum()
+    bases = (weights[:3] * given_to_it[:3]).sum() / 0.7
+    vote = share(prior @ rows) * (1 - WRONG.mean()) + WRONG.mean() * chance
+    head = Head(3, 4, bases=1)
+    example = head.learn(head.see(np.eye(3)[:1], np.log(probs)[None]), label, no=no, person=2)
+    assert (example.label, example.importance, example.no, example.person) == (label, 1.0, no, 2)
+    assert example.gain == head.gain == pytest.approx(np.log(mixed / bases), abs=1e-6)
+    doubt = 1 - (weights * (1 - WRONG) * said[:, None]).sum() / mixed
+    assert example.doubt == pytest.approx(doubt, abs=1e-6)
+    assert head.doubted == (doubt > 0.5)
+    np.testing.assert_allclose(head.mixture.losses[2], -np.log(given_to_it).ravel(), atol=1e-6)
+    np.testing.assert_allclose(head.votes.losses, -np.log([mixed, vote, vote, vote]), atol=1e-6)
+    assert head.counts.tolist() == ([0, 0, 0, 0] if no else [0, 1, 0, 0])
+    assert head.mixture.answers.tolist() == [0, 0, 1]
+
+
+def test_what_cannot_be_left_is_as_unlikely_as_can_be():
+    head = Head(2, 3, bases=1)
+    example = head.learn(head.see(np.eye(2)[:1], np.log([[0.5, 0.3, 0.2]])), -1, no=(0, 1))
+    rounded = np.array([[0.5, 0.5 + 1e-12, 0.0], [0.4, 0.2, 0.4]])
+    np.testing.assert_allclose(example.likelihood(rounded), [0.0, 0.4], atol=1e-15)
+
+
+def test_the_summary_is_made_of_what_was_learned():
+    head, rng = Head(4, 3, bases=1), np.random.default_rng(4)
+    assert head.summary() == {
+        "head_labels": 0,
+        "head_classes": 0,
+        "head_trust": 0.3,
+        "head_votes": 0.5,
+        "head_gain": 0.0,
+        "head_noise": 0.1333,
+        "head_fairness": 1.0,
+        "head_doubted": 0,
+    }
+    said, examples = np.array([0.97, 0.02, 0.01]), []
+    for label in (0, 0, 2, 0, 0, 0, -1):
+        look = head.see(rng.normal(size=(1, 4)), np.log(said)[None])
+        examples.append(head.learn(look, label, no=() if label >= 0 else (1,)))
+    weights = head.mixture.weights().reshape(11, 3)
+    differ = 1 - (said**2).sum()
+    assert head.summary() == {
+        "head_labels": 6,
+        "head_classes": 2,
+        "head_trust": round(weights[3:].sum(), 4),
+        "head_votes": round(1 - head.votes.weights()[0], 4),
+        "head_gain": round(sum(one.gain for one in examples) / 7, 4),
+        "head_noise": round((weights * WRONG).sum(), 4),
+        "head_fairness": round(min(1.0, (5 + 10 * differ) / (25 * differ)) ** 4, 4),
+        "head_doubted": sum(one.doubt > 0.5 for one in examples),
+    }
+    assert head.doubted > 0
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_how_new_an_image_is_and_whether_it_shows_none_of_the_classes(several):
+    """Newness by view 0, outside by the mean of the views where there are several."""
+    head, outside, rng = Head(4, 3, bases=2, several=several), Outside(4), np.random.default_rng(6)
+    learned, stream = [], np.zeros(3)
+    for turn in range(8):
+        logs = np.log(rng.dirichlet(np.ones(3), 2))
+        look, stream = head.see(rng.normal(size=(3, 4)), logs), stream + np.exp(logs[0])
+        own = look.features[0].astype(np.float64)
+        xs = np.array(learned).reshape(-1, 4)
+        new = own[0] @ np.linalg.inv(xs.T @ xs + np.eye(4)) @ own[0] / (own[0] @ own[0])
+        assert head.leverage(look) == pytest.approx(new)
+        assert head.reject(look) == outside.probability(own[int(several)])
+        head.learn(look, NONE if turn % 3 == 1 else turn % 3)
+        outside.learn(own[int(several)], turn % 3 == 1)
+        learned += [] if turn % 3 == 1 else [own[0]]
+    np.testing.assert_allclose(head.stream, stream, atol=1e-12)
+    wider = Head(4, 5, bases=2, several=several)
+    wider.restore(head.arrays())
+    np.testing.assert_allclose(wider.usual, [*stream / 8, 0.0, 0.0], atol=1e-12)
+    assert wider.counts.tolist() == [*head.counts, 0, 0]
+
+
 def test_what_cannot_be_is_refused():
-    with pytest.raises(SettingsError):
+    with pytest.raises(
+        SettingsError, match=r"^A head stands on one prediction at least; give the zero-shot one\.$"
+    ):
         Head(2, 2, bases=0)
-    big = Head(6, 5, bases=2)
-    with pytest.raises(StateError, match="5 classes, this one 4"):
-        Head(6, 4, bases=2).go_to(big.state())
+    told = r"^The saved head has 5 classes, this one 4; use the saved classes\.$"
+    with pytest.raises(StateError, match=told):
+        Head(6, 4, bases=2).go_to(Head(6, 5, bases=2).state())
