@@ -15,6 +15,7 @@ from taps.head.head import NONE, Head
 from taps.head.history import History
 from taps.head.logistic import Logistic
 from taps.head.outside import Outside
+from taps.head.readings import HeadSettings
 from tests.head.test_history import same, stream
 
 
@@ -127,6 +128,7 @@ def test_who_errs_is_found_out_and_the_others_are_believed():
 
 def test_as_many_answers_are_refitted_as_asked_for_up_to_64():
     assert [Outside(2, refit).fits.capacity for refit in (5, 64, 500)] == [5, 64, 64]
+    assert Head(2, 3, 1, settings=HeadSettings(refit=5)).outside.fits.capacity == 5
 
 
 def test_outside_is_its_formula_written_out():
