@@ -105,3 +105,14 @@ def test_another_kind_is_refused_with_a_sentence():
 
 def test_the_metric_is_made_at_doublings_from_8_to_512_images():
     assert [seen for seen in range(2000) if is_time(seen)] == [8, 16, 32, 64, 128, 256, 512]
+
+
+def test_sums_between_two_times_are_of_all_images_so_far():
+    views, lens = views_of(11, 6, 5), Lens(5, several=True)
+    means = views.mean(axis=1)
+    centred = np.array([means[t] - means[: t + 1].sum(axis=0) / (t + 11) for t in range(11)])
+    for t in range(11):
+        lens.see(views[t])
+    within, between = lens.covariances()
+    np.testing.assert_allclose(within, sum(np.cov(each.T, bias=True) for each in views), atol=1e-12)
+    np.testing.assert_allclose(between, centred.T @ centred, atol=1e-12)
