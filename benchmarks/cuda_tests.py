@@ -17,7 +17,7 @@ TESTS = Path(__file__).resolve().parent.parent / "tests"
 FILES = (
     "adapt/test_batch",
     "adapt/test_graphs",
-    "adapt/test_batch",
+    "clip/test_cuda",
     "stream/test_pool",
     "kernels/test_cuda",
     "images/test_views",
@@ -54,7 +54,7 @@ def run_pytest(seconds: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path())
-    parser.add_argument("--seconds", type=int, default=80, help="after which pytest is stopped")
+    parser.add_argument("--seconds", type=int, default=150, help="after which pytest is stopped")
     options = parser.parse_args()
     began = time.perf_counter()
     report = run_pytest(options.seconds)
