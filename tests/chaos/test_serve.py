@@ -69,11 +69,11 @@ def test_two_hundred_kills(
         assert [finding.sentence for finding in examine(after)] == []
 
 
-def test_two_hundred_kills_of_processes_that_compute(
+def test_two_hundred_kills_below_the_service(
     zygote: Zygote, tmp_path: Path, tiny: Clip, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = killed(zygote, str(tmp_path), tmp_path, tiny, images=2000, kills=200, part=True)
-    told(capsys, "kill -9 of computing processes", found)
+    told(capsys, "kill -9 below the service", found)
     assert found["kills"] == 200
     assert found["same hash"]
 

@@ -41,7 +41,8 @@ class Service9:
         place: Of its store.
         files: Of its store.
         seed: For the moments.
-        part: Whether one of the processes that compute is killed instead, which the service replaces.
+        part: Whether one of the processes below it is killed instead, which the service replaces: those that
+            compute, and those that start them.
     """
 
     def __init__(self, zygote: Zygote, place: str, files: Path, seed: int, *, part: bool) -> None:
@@ -54,10 +55,10 @@ class Service9:
     def kill_after(self, seconds: float) -> None:
         time.sleep(seconds)
         if self.part:
-            _, _, *computing = processes_of(self.pid)  # the service, the nursery, and those it forked
-            if computing:
-                os.kill(self.random.choice(computing), signal.SIGKILL)
-                self.kills += 1
+            above = self.zygote.process.pid  # takes in those whose parent died
+            below = [each for each in processes_of(above) if each not in (above, self.pid)]
+            os.kill(self.random.choice(below), signal.SIGKILL)
+            self.kills += 1
             return
         self.zygote.kill(self.pid)
         self.kills += 1

@@ -46,12 +46,12 @@ def stopped(zygote: Zygote, folder: Path, clip: Clip, *, clients: int) -> dict[s
         thread.start()
     while len(acknowledged) < clients:
         time.sleep(0.01)
-    began, all = time.monotonic(), processes_of(pid)
-    assert len(all) > 2  # the service, and those that compute
+    began, above = time.monotonic(), zygote.process.pid
+    assert len(processes_of(above)) > 4  # itself, the service, two that start those that compute, and these
     os.kill(pid, signal.SIGTERM)
-    while Path(f"/proc/{pid}").exists():
+    while Path(f"/proc/{pid}").exists() or (processes_of(above) != [above] and time.monotonic() < began + 60):
         time.sleep(0.01)
-    assert not [each for each in all if Path(f"/proc/{each}").exists()]
+    assert processes_of(above) == [above]
     seconds = time.monotonic() - began
     for thread in threads:
         thread.join()

@@ -19,8 +19,8 @@ def test_nothing_acknowledged_is_lost(zygote: Zygote, place: tuple[str, Path], t
         assert [finding.sentence for finding in examine(store)] == []
 
 
-def test_a_process_that_computes_is_replaced(zygote: Zygote, tmp_path: Path, tiny: Clip) -> None:
-    """Its streams come back from snapshot and log, and no request fails."""
+def test_a_process_below_the_service_is_replaced(zygote: Zygote, tmp_path: Path, tiny: Clip) -> None:
+    """One that computes, or that starts those: streams come back from snapshot and log, no request fails."""
     found = killed(zygote, str(tmp_path), tmp_path, tiny, images=40, kills=5, part=True)
     assert found["kills"] >= 3
     assert found["sent again"] == 0

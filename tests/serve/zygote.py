@@ -5,6 +5,7 @@ Reads lines `PLACE FILES` from standard input; each starts a service and answers
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -13,6 +14,8 @@ import threading
 import time
 from pathlib import Path
 from typing import IO
+
+PR_SET_CHILD_SUBREAPER = 36
 
 
 class Zygote:
@@ -82,6 +85,7 @@ def main() -> None:
     Learner(clip, ["cat", "dog"])  # reads the tokenizer
     logs.set_up()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # whoever outlives its parent is found below this one
     assert threading.active_count() == 1
     for line in sys.stdin:
         place, files = line.split()

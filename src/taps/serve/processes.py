@@ -1,7 +1,8 @@
 """Learners in processes of their own, one for each core: their steps do not share an interpreter.
 
 A process that has threads must not fork, and the service has many. So one is forked before there are any: the
-nursery. It has the model, keeps no threads, and forks those that compute, also in the place of one that died.
+nursery. It has the model, keeps no threads, and forks those that compute, also in the place of one that died;
+and a second nursery, which takes its place when it dies itself.
 The model's weights are in memory once: whoever is forked sees the same pages.
 """
 
@@ -32,6 +33,8 @@ log = logging.getLogger("taps.serve")
 
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux' prctl
 NICE = 5  # those that compute give way to the one that answers, which needs little and is waited for
+LAST_WORDS = 0.5  # seconds a nursery without a service waits for those that compute, before they die with it
+COMPUTE, NURSE = b"c", b"n"  # what a nursery is asked to fork
 Reply = tuple[bool, Any]
 
 
@@ -115,36 +118,72 @@ class Process:
 
 
 class Nursery:
-    """Forks processes whenever one is wanted. This object is the service's side of it."""
+    """Forks processes whenever one is wanted. This object is the service's side of it.
+
+    There are two nurseries. Where one dies the other takes its place, and forks a new second one.
+    """
 
     def __init__(self, clip: Clip) -> None:
         self.trouble: str | None = None
-        self._socket, theirs = socket.socketpair()
-        parent = os.getpid()
-        self._pid = os.fork()
-        if self._pid == 0:
-            self._socket.close()
+        self._closed = False
+        self._watched: dict[socket.socket, threading.Thread] = {}  # the elder first
+        parent, (ours, theirs) = os.getpid(), socket.socketpair()
+        self._first = os.fork()
+        if self._first == 0:
+            ours.close()
             _settle(parent)
             _nurse(theirs, clip)
         theirs.close()
+        self._watch(ours)
+        self._watch(self._fork(NURSE))
 
     def fork(self) -> Connection:
-        """A new process, and the way to it."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                socket.send_fds(self._socket, [b"."], [theirs.fileno()])
-            except OSError as error:
-                ours.close()
-                self.trouble = f"No process can be started ({error}); the service must be started anew."
-                raise LostError(self.trouble) from error
-        return Connection(ours.detach())
+        """A new process that computes, and the way to it."""
+        return Connection(self._fork(COMPUTE).detach())
 
     def close(self) -> None:
-        """Wait until it and all it forked have ended."""
-        self._socket.close()
+        """Wait until both and all they forked have ended."""
+        self._closed, watched = True, dict(self._watched)
+        for way in watched:
+            with suppress(OSError):
+                way.shutdown(socket.SHUT_WR)
+        for watcher in watched.values():
+            watcher.join()
+        self._bury()
+
+    def _fork(self, kind: bytes) -> socket.socket:
+        """Have the elder nursery that lives fork a process; our end of the way to it."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            for way in list(self._watched):
+                with suppress(OSError):
+                    socket.send_fds(way, [kind], [theirs.fileno()])
+                    return ours
+        ours.close()
+        self.trouble = "No process can be started; the service must be started anew."
+        raise LostError(self.trouble)
+
+    def _watch(self, way: socket.socket) -> None:
+        thread = threading.Thread(target=self._replace, args=(way,), name="nursery", daemon=True)
+        self._watched[way] = thread
+        thread.start()
+
+    def _replace(self, way: socket.socket) -> None:
+        """Wait until a nursery has ended; unless it was to end, have another made."""
+        with suppress(OSError):
+            way.recv(1)
+        del self._watched[way]
+        way.close()
+        if not self._closed:
+            self._bury()
+            log.error("A process that starts those that compute ended; another takes its place.")
+            with suppress(LostError):
+                self._watch(self._fork(NURSE))
+
+    def _bury(self) -> None:
+        """The first is the service's own child; later ones are not, and are buried by the kernel."""
         with suppress(ChildProcessError):
-            os.waitpid(self._pid, 0)
+            os.waitpid(self._first, 0 if self._closed else os.WNOHANG)
 
 
 def _settle(parent: int) -> None:
@@ -164,14 +203,17 @@ def _nurse(wishes: socket.socket, clip: Clip) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the dead
     me = os.getpid()
     while (wish := socket.recv_fds(wishes, 1, 1))[0]:
-        (handle,) = wish[1]
+        kind, (handle,) = wish[:2]
         if os.fork() == 0:
             wishes.close()
+            if kind == NURSE:
+                _nurse(socket.socket(fileno=handle), clip)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _settle(me)
             os.nice(NICE)
             _work(Connection(handle), Learners(clip))
         os.close(handle)
+    signal.setitimer(signal.ITIMER_REAL, LAST_WORDS)
     with suppress(ChildProcessError):
         os.wait()  # where nobody is told of the dead it returns when all are
     os._exit(0)
