@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -50,7 +53,6 @@ def test_what_was_there_stays_when_writing_fails(tmp_path: Path, monkeypatch: py
     def full(*args: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files, "save_file", full)
     monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(StateError, match=r"tensors cannot be written \(No space"):
         write_tensors(path, {"a": torch.ones(1)})
@@ -59,6 +61,27 @@ def test_what_was_there_stays_when_writing_fails(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "text").read_text() == "old"
     with safe_open(path, framework="pt") as file:
         assert file.get_tensor("a").tolist() == [0]
+
+
+KILLED_WHILE_WRITING = """
+import resource, signal, sys, torch
+from pathlib import Path
+from taps.files import write_tensors
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+write_tensors(Path(sys.argv[1]), {"a": torch.zeros(1 << 20)})
+"""
+
+
+def test_a_kill_in_the_middle_of_a_write_leaves_nothing_behind_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "tensors"
+    write_tensors(path, {"a": torch.zeros(2)})
+    killed = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(path)], timeout=120)
+    assert killed.returncode == -signal.SIGXFSZ
+    assert read_tensors(path)[0]["a"].tolist() == [0, 0]
+    assert {each.name for each in tmp_path.iterdir()} == {"tensors", "tensors.part"}
+    write_tensors(path, {"a": torch.ones(2)})
+    assert [each.name for each in tmp_path.iterdir()] == ["tensors"]
 
 
 def flips(path: Path) -> Iterator[int]:
@@ -152,7 +175,6 @@ def test_files_of_a_later_format_and_other_things_are_refused(tmp_path: Path) ->
 def test_a_full_disk_is_a_sentence_and_leaves_no_half_of_a_file(
     tmp_path: Path, disk_room: Callable[[int], AbstractContextManager[None]]
 ) -> None:
-    """Safetensors raises an error of its own, which is no OSError."""
     with disk_room(1 << 16), pytest.raises(StateError, match=r"tensors cannot be written .*File too large"):
         write_tensors(tmp_path / "tensors", {"a": torch.zeros(1 << 20)})
     assert list(tmp_path.iterdir()) == []

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from taps.errors import DamagedError, StateError
@@ -66,21 +66,17 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], meta: dict[str, Any] | None = None) -> None:
-    """A safetensors file; `meta` goes into its header, as JSON under "taps", beside the checksum."""
-    with _new_file(path) as part:
-        part.touch()
-        mode = part.stat().st_mode  # what this user's files have here: safetensors makes its own private
-        save_file(
-            {name: value.detach().cpu().contiguous() for name, value in tensors.items()},
-            part,
-            metadata={CHECKSUM: _BLANK, "taps": json.dumps({"format": FORMAT, **(meta or {})})},
-        )
-        part.chmod(mode)
-        with part.open("rb+") as file:
-            header = _header(part)
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            file.seek(_FIELD.search(header).start(1))  # type: ignore[union-attr]
-            file.write(digest.encode())
+    """A safetensors file; `meta` goes into its header, as JSON under "taps", beside the checksum.
+
+    `save_file` of safetensors would write under a name nobody knows, and a kill would leave that file behind.
+    """
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    about = {CHECKSUM: _BLANK, "taps": json.dumps({"format": FORMAT, **(meta or {})})}
+    data = memoryview(save(plain, about))
+    start, end = _FIELD.search(data).span(1)  # type: ignore[union-attr]
+    with _new_file(path) as part, part.open("wb") as file:
+        for piece in (data[:start], hashlib.sha256(data).hexdigest().encode(), data[end:]):
+            file.write(piece)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -165,8 +161,8 @@ def writing(path: Path) -> Iterator[None]:
     """A full disk, a missing permission: whatever keeps `path` from being written is told in a sentence."""
     try:
         yield
-    except (OSError, SafetensorError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    except OSError as error:
+        why = error.strerror or error
         raise StateError(f"{path} cannot be written ({why}); make room, or choose another place.") from error
 
 
@@ -181,7 +177,7 @@ def _new_file(path: Path) -> Iterator[Path]:
             with part.open("rb+") as file:
                 os.fsync(file.fileno())
             os.replace(part, path)
-        except (OSError, SafetensorError):
+        except OSError:
             part.unlink(missing_ok=True)  # half of a file helps nobody, least of all on a full disk
             raise
 
