@@ -29,7 +29,7 @@ def stage_times(tuner: Tuner, repeats: int = 20) -> dict[str, float]:
             stages["chunk"] = captured.chunks.both
     else:
         return {}
-    return {name: _replay_time(stage, repeats) for name, stage in stages.items()}
+    return {name: replay_time(stage, repeats) for name, stage in stages.items()}
 
 
 def attention_times(batch: int, tokens: int, heads: int, size: int, repeats: int = 10) -> dict[str, Any]:
@@ -75,10 +75,11 @@ def _captured_time(work: Callable[[], object], repeats: int, calls: int = 10) ->
         for _ in range(calls):
             work()
 
-    return _time(graphs.capture(often).replay, repeats) / calls
+    return replay_time(graphs.capture(often), repeats) / calls
 
 
-def _replay_time(stage: Any, repeats: int) -> float:
+def replay_time(stage: Any, repeats: int) -> float:
+    """Median milliseconds of a captured graph."""
     return _time(stage.replay, repeats)
 
 

@@ -138,7 +138,13 @@ def text_attention(qkv: Tensor, layout: TextLayout, heads: int) -> Tensor:
     Returns:
         The packed tokens' results before the output projection [..., P + T, width].
     """
-    if qkv.is_cuda and qkv.dtype != torch.float64 and (fused := text_attention_kernel()) is not None:
+    small = qkv.shape[-2] * qkv.shape[-1] < 2**31  # the kernel counts in 32 bits
+    if (
+        small
+        and qkv.is_cuda
+        and qkv.dtype != torch.float64
+        and (fused := text_attention_kernel()) is not None
+    ):
         return fused(qkv, layout, heads)
     return plain_text_attention(qkv, layout, heads)
 

@@ -42,7 +42,7 @@ def _text_attention_forward(  # type: ignore[no-untyped-def]
     qkv, out = qkv + 3 * batch, out + batch
     place, channel = tl.arange(0, block), tl.arange(0, size)
     valid = place < tl.load(lengths + text)
-    row = tl.load(spread + text * whole + place, mask=valid, other=0)
+    row = tl.load(spread + text * whole + place, mask=valid, other=0).to(tl.int32)
     at = row[:, None] * (3 * width) + head * size + channel[None, :]
     q = tl.load(qkv + at, mask=valid[:, None], other=0.0)
     k = tl.load(qkv + at + width, mask=valid[:, None], other=0.0)
@@ -66,9 +66,8 @@ def _text_attention_backward(  # type: ignore[no-untyped-def]
     batch = number * tokens * width
     if each_forward:  # else one forward for all gradients
         qkv += 3 * batch
-    given, result, partial = given + batch, result + 3 * batch, partial + number * parts * shared * 3 * width
+    given, result, partial = given + batch, result + 3 * batch, partial + number * parts * shared * 2 * width
     place, channel = tl.arange(0, block), tl.arange(0, size)
-    sum_q = tl.zeros((block, size), tl.float32)
     sum_k = tl.zeros((block, size), tl.float32)
     sum_v = tl.zeros((block, size), tl.float32)
     for each in range(group):
@@ -76,7 +75,7 @@ def _text_attention_backward(  # type: ignore[no-untyped-def]
         text = tl.load(order + part * group + each, mask=inside, other=0)
         valid = place < tl.load(lengths + text, mask=inside, other=0)
         own = valid & (place >= shared)
-        row = tl.load(spread + text * whole + place, mask=valid, other=0)
+        row = tl.load(spread + text * whole + place, mask=valid, other=0).to(tl.int32)
         at = row[:, None] * (3 * width) + head * size + channel[None, :]
         q = tl.load(qkv + at, mask=valid[:, None], other=0.0)
         k = tl.load(qkv + at + width, mask=valid[:, None], other=0.0)
@@ -91,17 +90,16 @@ def _text_attention_backward(  # type: ignore[no-untyped-def]
         by_q = tl.dot(by_score, k, input_precision="ieee")
         by_k = tl.dot(tl.trans(by_score), q, input_precision="ieee")
         by_v = tl.dot(tl.trans(weights.to(q.dtype)), upper, input_precision="ieee")
-        tl.store(result + at, by_q.to(q.dtype), mask=own[:, None])
+        # What the shared tokens see is counted with the first text alone.
+        tl.store(result + at, by_q.to(q.dtype), mask=mine[:, None])
         tl.store(result + at + width, by_k.to(q.dtype), mask=own[:, None])
         tl.store(result + at + 2 * width, by_v.to(q.dtype), mask=own[:, None])
         common = valid[:, None] & (place[:, None] < shared)
-        sum_q += tl.where(common, by_q, 0.0)
         sum_k += tl.where(common, by_k, 0.0)
         sum_v += tl.where(common, by_v, 0.0)
-    to = (part * shared + place[:, None]) * (3 * width) + head * size + channel[None, :]
-    tl.store(partial + to, sum_q, mask=place[:, None] < shared)
-    tl.store(partial + to + width, sum_k, mask=place[:, None] < shared)
-    tl.store(partial + to + 2 * width, sum_v, mask=place[:, None] < shared)
+    to = (part * shared + place[:, None]) * (2 * width) + head * size + channel[None, :]
+    tl.store(partial + to, sum_k, mask=place[:, None] < shared)
+    tl.store(partial + to + width, sum_v, mask=place[:, None] < shared)
 
 
 class ShortAttention(torch.autograd.Function):
@@ -135,7 +133,7 @@ def attention_backward(gradient: Tensor, qkv: Tensor, layout: TextLayout, heads:
     launches = _launches(layout, width, heads)
     groups = [-(-texts // GROUP) for _, texts, _ in launches]
     result, gradient = qkv.new_empty(*batch, tokens, 3 * width), gradient.contiguous()
-    partial = torch.empty(count, sum(groups), shared, 3 * width, dtype=torch.float32, device=qkv.device)
+    partial = torch.empty(count, sum(groups), shared, 2 * width, dtype=torch.float32, device=qkv.device)
     done, each_forward = 0, qkv.ndim == gradient.ndim
     for (first, texts, sizes), parts in zip(launches, groups, strict=True):
         _text_attention_backward[parts, heads, count](
@@ -144,7 +142,7 @@ def attention_backward(gradient: Tensor, qkv: Tensor, layout: TextLayout, heads:
             group=GROUP, each_forward=each_forward,
         )  # fmt: skip
         done += parts
-    result[..., :shared, :] = partial.sum(dim=1).view(*batch, shared, 3 * width)
+    result[..., :shared, width:] = partial.sum(dim=1).view(*batch, shared, 2 * width)
     return result
 
 
