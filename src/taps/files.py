@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -119,13 +119,13 @@ class AppendFile:
     def __init__(self, path: Path, mark: Mapping[str, Any] | None = None) -> None:
         self.path = path
         self.size = int(mark["size"]) if mark else 0
-        with writing(path):
-            self._file = path.open("ab+")
+        with writing(path), ExitStack() as opened:  # closes it where what follows fails
+            self._file = opened.enter_context(path.open("ab+"))
             self._sha = _digest_of(path, self.size)
             if mark and self._sha.hexdigest() != mark[CHECKSUM]:
-                self._file.close()
                 raise DamagedError(f"{path} is damaged (its checksum does not match)")
             self._file.truncate(self.size)
+            opened.pop_all()
 
     @property
     def mark(self) -> dict[str, Any]:

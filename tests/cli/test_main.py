@@ -1,5 +1,7 @@
 """The command itself."""
 
+import errno
+import os
 import re
 import subprocess
 import sys
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import taps
+from taps.cli import main
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,3 +28,22 @@ def test_one_version_everywhere():
     cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1]
     newest = re.search(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1]
     assert cited == newest == taps.__version__
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.ENOSPC, "out/plots cannot be written: the disk is full."),
+        (errno.EROFS, "out/plots cannot be written: the file system is read-only."),
+        (errno.EACCES, "out/plots cannot be opened: permission denied."),
+    ],
+)
+def test_a_file_that_the_system_refuses_is_a_sentence(monkeypatch, capsys, number, said):
+    def refused():
+        raise OSError(number, os.strerror(number), "out/plots")
+
+    monkeypatch.setattr(main, "app", refused)
+    with pytest.raises(SystemExit) as stopped:
+        main.run()
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == f"taps: {said}\n"

@@ -97,7 +97,7 @@ def test_folders_are_put_together_where_they_can_be(tmp_path: Path) -> None:
     board = leaderboard([one, two], tmp_path / "page")
     assert {row[0] for row in board.table.rows} == {"zero_shot", "taps", "tpt"}
     assert {cell.link for row in board.table.rows if row[0] == "tpt" for cell in row[3:5]} == {
-        f"../two/runs/{dataset}/tpt/index.html" for dataset in ("pets", "dtd")
+        f"runs/{dataset}/tpt/index.html" for dataset in ("pets", "dtd")
     }
     with pytest.raises(DataError, match="same seed"):
         leaderboard([one, made_up_folder(tmp_path / "again", methods=("taps",), n=40)], tmp_path)

@@ -70,7 +70,7 @@ def looked(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Any:
 
 def test_the_most_confident_mistakes_come_with_their_images(looked: Any) -> None:
     root, results = looked
-    write_looks(results)
+    write_looks(results, root / "out")
     page = (root / "out/runs/pictures/zero_shot/index.html").read_text()
     rows = [each for result in results.of("pictures", "zero_shot") for each in read_rows(result)]
     assert len(rows) == 48
@@ -90,7 +90,7 @@ def test_a_data_set_that_is_gone_leaves_the_words(looked: Any) -> None:
     (root / "data").rename(root / "elsewhere")
     for cached in (look.picture_of, look._dataset, look._places):
         cached.cache_clear()
-    write_looks(results)
+    write_looks(results, root / "out")
     page = (root / "out/runs/pictures/zero_shot/index.html").read_text()
     assert "<img" not in page
     assert "Most confident mistakes" in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 from contextlib import closing
@@ -310,3 +311,42 @@ def test_a_run_that_was_never_saved_has_nothing_to_forget(tmp_path: Path) -> Non
     with closing(Record(tmp_path)) as record:
         record.forget()
         record.forget()
+
+
+@pytest.mark.parametrize("fails", ["write", "truncate"])
+def test_files_are_closed_where_they_cannot_be_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    opened = []
+
+    class Full:
+        """A file on a full disk, of which one operation fails."""
+
+        def __init__(self, file: Any) -> None:
+            self.file = file
+
+        def __getattr__(self, name: str) -> Any:
+            if name == fails:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return getattr(self.file, name)
+
+        def __enter__(self) -> Full:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            self.file.close()
+
+    original = Path.open
+
+    def spy(path: Path, mode: str = "r", **given: Any) -> Any:
+        file = original(path, mode, **given)
+        if mode != "ab+":
+            return file
+        opened.append(file)
+        return Full(file)
+
+    monkeypatch.setattr(Path, "open", spy)
+    with pytest.raises(StateError, match=r"predictions\.csv cannot be written .*make room"):
+        Record(tmp_path)
+    assert opened
+    assert all(file.closed for file in opened)

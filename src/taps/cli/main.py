@@ -41,7 +41,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "simulate": ("taps.cli.simulate", "Simulate the paper's two propositions."),
 }
 
-
+REFUSALS = {
+    errno.ENOSPC: "written: the disk is full",
+    errno.EDQUOT: "written: the disk is full",
+    errno.EROFS: "written: the file system is read-only",
+    errno.EACCES: "opened: permission denied",
+}
 # They take methods, so they take modules with methods of one's own.
 TAKE_PLUGINS = {"demo", "run", "methods", "eval", "compare", "ablate", "bench", "serve", "label"}
 
@@ -112,9 +117,9 @@ def run() -> None:
         print(f"taps: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in REFUSALS:
             raise
-        print(f"taps: {error.filename or 'A file'} cannot be written: the disk is full.", file=sys.stderr)
+        print(f"taps: {error.filename or 'A file'} cannot be {REFUSALS[error.errno]}.", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("taps: stopped.", file=sys.stderr)

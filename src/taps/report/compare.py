@@ -64,9 +64,8 @@ def write_leaderboard(board: Leaderboard, out: Path) -> list[Path]:
     Returns:
         The files written, without those pages.
     """
-    write_looks(board.results)
+    write_looks(board.results, out)
     paths = {kind: out / f"{NAME}.{kind}" for kind in ("html", "tex", "csv", "json")}
-    out.mkdir(parents=True, exist_ok=True)
     write_text(paths["html"], document(_title(board), _page(board, out)))
     needs = f"% {_title(board)}; needs \\usepackage{{booktabs}}, and graphicx for wide tables"
     measures = [each for each in known_measures(board.results) if not each.of]

@@ -7,6 +7,7 @@ import html
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 
 from taps.data import Dataset
 from taps.errors import TapsError
@@ -30,12 +31,14 @@ BARS = 30
 Row = dict[str, str]
 
 
-def write_looks(results: Results) -> None:
-    """Write the page of every method on every data set, beside the folders of its runs."""
+def write_looks(results: Results, out: Path) -> None:
+    """Write the page of every method on every data set, below the folder of the page that links to them."""
     for (dataset, method), runs in results.results.items():
         title = f"{method} on {dataset}"
         heading = f"<h1>{html.escape(title)}</h1>"
-        write_text(page_of(runs), document(title, [heading, *closer_look(results, dataset, method)]))
+        page = page_of(runs, out)
+        page.parent.mkdir(parents=True, exist_ok=True)
+        write_text(page, document(title, [heading, *closer_look(results, dataset, method)]))
 
 
 def closer_look(results: Results, dataset: str, method: str) -> list[str]:

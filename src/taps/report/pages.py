@@ -126,7 +126,7 @@ def as_latex(results: Results, made: Sequence[Table], pictures: Pictures) -> str
 
 def as_html(results: Results, made: Sequence[Table], pictures: Pictures) -> str:
     """The page, and those about each method on each data set that its cells link to."""
-    write_looks(results)
+    write_looks(results, results.out)
     body = [f"<h1>{html.escape(heading(results))}</h1>"]
     body += [html_table(table, sortable=True) for table in made]
     body += [f"<p class=note>{html.escape(line)}</p>" for line in results.missing()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -60,9 +59,10 @@ def number(measure: Measure, value: float | None, half: float | None = None, lin
     return Cell(text, value=scale * value, half=None if half is None else scale * half, link=link)
 
 
-def page_of(runs: Sequence[Result]) -> Path:
-    """Where the page about a method's runs on a data set lies, beside their folders."""
-    return runs[0].folder.parent / "index.html"
+def page_of(runs: Sequence[Result], at: Path) -> Path:
+    """Where the page about a method's runs on a data set lies: below the page that links to it."""
+    dataset, method, _ = runs[0].folder.parts[-3:]
+    return at / "runs" / dataset / method / "index.html"
 
 
 def score_table(
@@ -153,7 +153,7 @@ def _score_cell(runs: Sequence[Result], measure: Measure, at: Path | None) -> st
     if not values:
         return "–"
     half = interval(values)[1] if measure.pool is mean else None
-    link = "" if at is None else quote(Path(os.path.relpath(page_of(runs), at)).as_posix())
+    link = "" if at is None else quote(page_of(runs, at).relative_to(at).as_posix())
     return number(measure, measure.pool(values), half, link)
 
 

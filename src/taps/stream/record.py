@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -81,10 +81,14 @@ class Record:
         (folder / ANEW).unlink(missing_ok=True)  # stopped before a checkpoint knew of it
         self.saved = None if self._found is None else self._found.extra
         marks = self.saved or {}
-        self.predictions = AppendFile(folder / PREDICTIONS, marks.get(PREDICTIONS))
-        self.events = AppendFile(folder / EVENTS, marks.get(EVENTS))
-        if self.predictions.size == 0:
-            self.predictions.write(_line(COLUMNS))
+        with ExitStack() as opened:  # closes them where one cannot be opened or written
+            self.predictions = AppendFile(folder / PREDICTIONS, marks.get(PREDICTIONS))
+            opened.callback(self.predictions.close)
+            self.events = AppendFile(folder / EVENTS, marks.get(EVENTS))
+            opened.callback(self.events.close)
+            if self.predictions.size == 0:
+                self.predictions.write(_line(COLUMNS))
+            opened.pop_all()
         self.last_time, self.cost = time.perf_counter(), 0.0
         self._counts_memory = False
 
