@@ -111,8 +111,10 @@ def test_runs_on_a_cluster_end_as_here_though_a_worker_is_lost(
         assert names[0] == names[1]
 
 
-def test_time_that_is_up_leaves_runs_for_later(tmp_path: Path, make_job: Callable[..., Job]) -> None:
-    how = Execution(ray="auto", minutes=0)
+def test_time_that_is_up_leaves_runs_for_later(
+    cluster: Any, tmp_path: Path, make_job: Callable[..., Job]
+) -> None:
+    how = Execution(ray=cluster.address, minutes=0)
     outcome = evaluate([make_job("zero_shot")], tmp_path, how, run=run_on_ray)
     assert "time was up" in outcome.unfinished[0]["why"]
     assert evaluate([make_job("zero_shot")], tmp_path, Execution(resume=True)).unfinished == []

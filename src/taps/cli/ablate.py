@@ -31,12 +31,14 @@ def ablate(
     from rich.console import Console
 
     from taps.cli.eval import carry_out, tell_unfinished
+    from taps.cluster.connect import find_ray
     from taps.evaluate import plan
     from taps.evaluate.jobs import ModelSpec
     from taps.evaluate.results import read_results
     from taps.files import write_text
     from taps.report import ablations
 
+    find_ray(how.ray)
     shipped = plan.has_source(ModelSpec(setup.model, setup.pretrained), setup.prompts)
     variants = ablations.variants(name, setup.values, shipped_source=shipped)
     plan.check_values([ablations.METHOD], setup.values)

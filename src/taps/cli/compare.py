@@ -42,6 +42,7 @@ def compare_command(
     """
     from rich.console import Console
 
+    from taps.cluster.connect import find_ray
     from taps.errors import SettingsError
     from taps.evaluate.plan import plan_evaluation
     from taps.report.compare import write_leaderboard
@@ -51,6 +52,7 @@ def compare_command(
     place = out or next(iter(given), None)
     if place is None or not (given or setup.dataset):
         raise SettingsError("Give folders of results, or --dataset and --out for new ones.")
+    find_ray(how.ray)
     console, outcome = Console(), None
     if setup.dataset:
         jobs, lengths = plan_evaluation(setup, wanted_methods(setup, parse_list(method), baselines))

@@ -42,8 +42,10 @@ def evaluate_command(
     """
     from rich.console import Console
 
+    from taps.cluster.connect import find_ray
     from taps.evaluate.plan import plan_evaluation
 
+    find_ray(how.ray)
     columns = find_measures(parse_list(measures))
     jobs, lengths = plan_evaluation(setup, wanted_methods(setup, parse_list(method), baselines))
     console = Console(stderr=as_json)

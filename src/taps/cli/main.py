@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 import taps
+from taps.cli.options import fill_bare
 from taps.errors import TapsError
 from taps.stream.threads import sleep_while_waiting
 
@@ -60,6 +61,9 @@ def load_plugins(names: list[str] | None) -> None:
 
 class LazyGroup(TyperGroup):
     """Imports a command's module when it is called, so that `taps --help` does not wait for torch."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, fill_bare(args, "--ray", "default"))
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)

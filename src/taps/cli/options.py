@@ -20,8 +20,8 @@ from taps.errors import SettingsError
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take dataclasses of options: typer sees the fields of each in its place.
 
-    A field may say more in its metadata: `flags` (names of the option), `envvar`, or `argument` where it is
-    none. Fields of type `tuple[str, ...]` and `tuple[int, ...]` are typed separated by commas, a `dict` as
+    A field may say more in its metadata: `flags` (names of the option), `envvar`, `metavar`, or `argument`
+    where it is none. Fields of type `tuple[str, ...]` and `tuple[int, ...]` are typed separated by commas, a `dict` as
     repeated name=value.
     """
     hints = get_type_hints(command, include_extras=True)
@@ -63,10 +63,11 @@ def _parameter(item: Field[Any], kind: Any, help: str) -> inspect.Parameter:
     elif get_origin(kind) is tuple:
         kind = str
         default = ",".join(map(str, default)) if isinstance(default, tuple) else default
+    more = {name: item.metadata.get(name) for name in ("envvar", "metavar")}
     made: Any = (
         typer.Argument(help=help)
         if item.metadata.get("argument")
-        else typer.Option(*item.metadata.get("flags", ()), help=help, envvar=item.metadata.get("envvar"))
+        else typer.Option(*item.metadata.get("flags", ()), help=help, **more)
     )
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(item.name, keyword, default=default, annotation=Annotated[kind, made])
@@ -126,6 +127,18 @@ def parse_numbers(flag: str, text: str) -> tuple[int, ...]:
     if not parts or not all(part.isdigit() for part in parts):
         raise SettingsError(f"{flag} {text!r} is not a list of whole numbers such as 1,2,3.")
     return tuple(map(int, parts))
+
+
+def fill_bare(args: Sequence[str], flag: str, value: str) -> list[str]:
+    """What was typed, with a value behind a flag that has none.
+
+    >>> fill_bare(["eval", "--ray", "--resume"], "--ray", "default")
+    ['eval', '--ray', 'default', '--resume']
+    """
+    filled: list[str] = []
+    for arg, following in zip(args, [*args[1:], "-"], strict=True):
+        filled += [arg, value] if arg == flag and following.startswith("-") else [arg]
+    return filled
 
 
 def check_new(out: Path) -> None:

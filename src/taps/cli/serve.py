@@ -25,6 +25,7 @@ def serve(options: ServeOptions, limits: Limits) -> None:
     import torch
 
     from taps.clip import load_clip
+    from taps.cluster.connect import connected, find_ray
     from taps.serve import logs
     from taps.serve.labelstudio import LabelStudio
     from taps.serve.processes import Processes
@@ -32,6 +33,7 @@ def serve(options: ServeOptions, limits: Limits) -> None:
     from taps.serve.service import Service
     from taps.serve.store import Store
 
+    find_ray(options.ray)
     logs.set_up()
     store = Store(options.store, options.files)
     studio = None
@@ -44,7 +46,6 @@ def serve(options: ServeOptions, limits: Limits) -> None:
     with ExitStack() as stack:
         places: Any = stack.enter_context(Processes(clip, processes)) if processes else None
         if options.ray is not None:
-            from taps.cluster.connect import connected
             from taps.cluster.places import RayPlaces
             from taps.evaluate.jobs import ModelSpec
 

@@ -35,7 +35,10 @@ def stats(
     device: str | None = typer.Option(None, "--device", help="cpu or cuda; a GPU is used if there is one."),
     resume: bool = typer.Option(False, "--resume", help="Go on where an interrupted pass stopped."),
     ray: str | None = typer.Option(
-        None, "--ray", help="Make parts on a Ray cluster: auto, local or HOST:PORT; paths must be shared."
+        None,
+        "--ray",
+        metavar="[ADDRESS]",
+        help="Make parts on a Ray cluster: auto, local or HOST:PORT; paths must be shared.",
     ),
     parts: int = typer.Option(64, "--parts", min=1, help="Parts, each a task of the cluster."),
     cpus_per_run: float = typer.Option(1.0, "--cpus-per-run", help="Cores of each task."),
@@ -47,6 +50,7 @@ def stats(
     from taps.cli.options import parse_numbers, unfinished_beside
     from taps.cli.sources import labelled_images
     from taps.clip import load_clip
+    from taps.cluster.connect import find_ray
     from taps.errors import SettingsError
     from taps.prompts.choose import trained_prompts
     from taps.training.stats import check_layers, collect_stats
@@ -54,6 +58,7 @@ def stats(
     if not data or out is None:
         raise SettingsError("Give the source set with --data and the file to write with --out.")
     numbers = parse_numbers("--layers", layers)
+    find_ray(ray)
     unfinished = unfinished_beside(out, "pass", resume=resume)
     clip = load_clip(model, pretrained=pretrained, device=device)
     check_layers(numbers, clip)

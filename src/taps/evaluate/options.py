@@ -71,8 +71,9 @@ class Execution:
         device: cpu or cuda.
         minutes: Save and stop after so long.
         resume: Go on with what is in the folder.
-        ray: Run on a Ray cluster: auto (the one this machine belongs to), local (started here) or HOST:PORT.
-            The folder and the data sets must be at the same paths on all its machines.
+        ray: Run on a Ray cluster: auto (the one this machine belongs to), local (started here) or HOST:PORT;
+            without a value the first, or else the second. Folder and data sets must be at the same paths on
+            all its machines.
         cpus_per_run: Cores that a run takes on the cluster.
         gpus_per_run: GPUs that a run takes on the cluster; 0.5 puts two runs on one.
     """
@@ -81,7 +82,7 @@ class Execution:
     device: str | None = None
     minutes: float | None = None
     resume: bool = False
-    ray: str | None = None
+    ray: str | None = field(default=None, metadata={"metavar": "[ADDRESS]"})
     cpus_per_run: float = 1.0
     gpus_per_run: float = 0.0
 

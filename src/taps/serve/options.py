@@ -44,7 +44,7 @@ class ServeOptions:
         pretrained: Weights for an architecture: a file, openai, laion2b.
         device: cpu or cuda.
         processes: Processes that compute, on a CPU; the number of cores unless given; 0 for threads.
-        ray: Compute on a Ray cluster: auto, local or HOST:PORT. Then --processes are actors there; machines
+        ray: Compute on a Ray cluster: auto, local or HOST:PORT; see `taps eval`. Then --processes are actors there; machines
             must see the store's files and the model at the same paths.
         gpus_per_process: GPUs of each of those actors; may be a share of one.
         host: Address; others than loopback need a token to exist.
@@ -62,7 +62,7 @@ class ServeOptions:
     pretrained: str | None = None
     device: str | None = None
     processes: int | None = None
-    ray: str | None = None
+    ray: str | None = field(default=None, metadata={"metavar": "[ADDRESS]"})
     gpus_per_process: float = 0.0
     host: str = "127.0.0.1"
     port: int = 8000
