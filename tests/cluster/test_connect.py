@@ -89,7 +89,12 @@ def test_an_address_where_no_head_answers_is_refused(monkeypatch: pytest.MonkeyP
 
 def test_another_service_is_not_taken_for_a_head() -> None:
     with socket.create_server(("127.0.0.1", 0)) as web:
-        Thread(target=lambda: web.accept()[0].sendall(b"HTTP/1.1 400 Bad Request")).start()
+
+        def refuse() -> None:
+            with web.accept()[0] as line:
+                line.sendall(b"HTTP/1.1 400 Bad Request")
+
+        Thread(target=refuse).start()
         with pytest.raises(SettingsError, match="is not Ray"):
             check_reachable(f"127.0.0.1:{web.getsockname()[1]}")
 
