@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from taps.cli.eval import app
+from taps.cli.eval import app, side_by_side
 from taps.cli.options import parse_list, parse_numbers
 from taps.errors import DataError, SettingsError, TapsError
 
@@ -158,3 +158,24 @@ def test_a_full_disk_is_a_sentence_and_the_evaluation_can_go_on(
         runner.invoke(app, [*command, "--resume"], catch_exceptions=False)
     again = runner.invoke(app, [*command, "--resume"], catch_exceptions=False)
     assert again.exit_code == 0
+
+
+def test_many_measures_are_shown_in_tables_that_fit(pictures: Path, tmp_path: Path) -> None:
+    options = ["--methods", "zero_shot", "--no-baselines", "--measures", "all"]
+    given = [word for word in call(pictures, tmp_path, *options) if word not in ("--set", "views=3")]
+    shown = runner.invoke(app, given, catch_exceptions=False, env={"COLUMNS": "80"}).stdout
+    tables = shown[: shown.index("Results:")].split("\n\n")[:-1]
+    assert len(tables) > 1
+    for *_, heads, cells in map(str.splitlines, tables):
+        assert heads.startswith("set   method   ")
+        assert cells.startswith("zoo   zero_shot")
+        assert len(heads) <= 80
+    for word in ("adaptive", "Brier", "log-loss", "p95", "memory", "zero-shot"):  # each column once, unbroken
+        assert shown.split().count(word) == 1
+
+
+def test_columns_side_by_side() -> None:
+    columns = {"a": ["12345"], "bcd": ["1"], "e": ["12"], "f" * 30: ["1"]}
+    assert side_by_side(columns, 100) == [[*columns]]
+    assert side_by_side(columns, 12) == [["a", "bcd"], ["e"], ["f" * 30]]
+    assert side_by_side(columns, 3) == [[name] for name in columns]

@@ -100,31 +100,67 @@ def tell_unfinished(console: Any, outcome: Any) -> None:
         raise typer.Exit(1)
 
 
-def show(console: Any, rows: list[dict[str, Any]], out: Path, columns: list[Measure]) -> None:
-    """One line a method and data set, pooled over seeds; measures that no run has are left out."""
+def show(console: Any, rows: list[dict[str, Any]], out: Path, measures: list[Measure]) -> None:
+    """One line a method and data set, pooled over seeds; measures that no run has are left out.
+
+    Where the columns do not fit side by side, tables with some of them each follow one another.
+    """
     from rich.table import Table
 
+    columns = columns_of(rows, measures)
+    names = {heading: columns.pop(heading) for heading in ("data set", "method")}
+    for part in side_by_side(columns, console.width - sum(map(_width, names.items()))):
+        shown = names | {heading: columns[heading] for heading in part}
+        table = Table(box=None, pad_edge=False)
+        for heading in shown:
+            table.add_column("\n".join(heading.split()), justify="left" if heading in names else "right")
+        for cells in zip(*shown.values(), strict=True):
+            table.add_row(*cells)
+        console.print(table)
+        console.print()
+    console.print(f"Results: {out}   (taps report {out})", markup=False)
+
+
+def columns_of(rows: list[dict[str, Any]], measures: list[Measure]) -> dict[str, list[str]]:
+    """The table's cells by the headings of its columns."""
     from taps.evaluate.pooled import pool
     from taps.report.summary import by_method
 
     counts = {(cell.dataset, cell.method): cell for cell in by_method(rows)}
-    cells = {(cell.dataset, cell.method): cell.measures for cell in pool(rows)}
-    columns = [measure for measure in columns if any(measure.name in found for found in cells.values())]
-    table = Table(box=None, pad_edge=False)
-    heads = (
-        "data set",
-        "method",
-        "seeds",
-        "images",
-        *(measure.heading for measure in columns),
-        "to zero-shot",
-    )
-    for column in heads:
-        table.add_column(column, justify="left" if column in ("data set", "method") else "right")
-    for key in (*counts, *(key for key in cells if key not in counts)):
-        cell, found = counts.get(key), cells[key]
-        told = [measure.text(found[measure.name]) if measure.name in found else "" for measure in columns]
-        gain = "" if cell is None or cell.gain is None else f"{100 * cell.gain:+.2f}"
-        table.add_row(*key, *((str(cell.seeds), f"{cell.images:,}") if cell else ("", "")), *told, gain)
-    console.print(table)
-    console.print(f"Results: {out}   (taps report {out})", markup=False)
+    pooled = {(cell.dataset, cell.method): cell.measures for cell in pool(rows)}
+    keys = [*counts, *(key for key in pooled if key not in counts)]
+    found = [counts.get(key) for key in keys]
+    told = {
+        each.heading: [each.text(pooled[key][each.name]) if each.name in pooled[key] else "" for key in keys]
+        for each in measures
+    }
+    return {
+        "data set": [dataset for dataset, _ in keys],
+        "method": [method for _, method in keys],
+        "seeds": [str(cell.seeds) if cell else "" for cell in found],
+        "images": [f"{cell.images:,}" if cell else "" for cell in found],
+        **{heading: cells for heading, cells in told.items() if any(cells)},
+        "to zero-shot": [
+            f"{100 * cell.gain:+.2f}" if cell and cell.gain is not None else "" for cell in found
+        ],
+    }
+
+
+def side_by_side(columns: dict[str, list[str]], room: int) -> list[list[str]]:
+    """Headings in groups, each as many as fit into so many characters, one at least."""
+    groups: list[list[str]] = [[]]
+    left = room
+    for heading, cells in columns.items():
+        width = _width((heading, cells))
+        if width > left and groups[-1]:
+            groups.append([])
+            left = room
+        groups[-1].append(heading)
+        left -= width
+    return groups
+
+
+def _width(column: tuple[str, list[str]]) -> int:
+    """Characters that a column takes, the words of its heading one below the other, and a space of two."""
+    heading, cells = column
+    return max(map(len, (*heading.split(), *cells))) + 2
