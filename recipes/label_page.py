@@ -102,6 +102,7 @@ def harm_table(rows: Rows) -> str:
         "20 % wrong": chosen(rows, HEAD, 0.05, noise=0.2),
         "40 % wrong": chosen(rows, HEAD, 0.05, noise=0.4),
         "class after class": chosen(rows, HEAD, 0.05, sorted=True),
+        '`questions="both"`': chosen(rows, HEAD, 0.05, questions="both"),
     }
     lines = []
     for name, some in cases.items():
@@ -132,30 +133,23 @@ def curve_table(rows: Rows) -> str:
     return table(["labels", *(f"far: {n}" for n in names), *(f"Caltech, PACS: {n}" for n in names)], lines)
 
 
-def question_table(rows: Rows) -> str:
-    """Kinds of questions at the same seconds of the expert's time, on the sets that have all of them."""
-    kinds = {"which class": "which", "is it this one": "is_it", "what tells more a second": "both"}
-    named = {name: chosen(rows, HEAD, 0.05, questions=kind) for name, kind in kinds.items()}
-    sets = tuple(s for s in FAR + DRAWN if all(any(r["set"] == s for r in some) for some in named.values()))
+def question_table(rows: Rows, sets: Sets) -> str:
+    """Kinds of questions at the same seconds of the expert's time."""
+    kinds = {"which class": None, "is it this one": "is_it", "what tells more a second": "both"}
     lines: list[list[str]] = []
-    for order in range(5):  # the orders that all have
-        if not all(by_order([r for r in some if r["order"] == order], sets).size for some in named.values()):
-            named = {name: [r for r in some if r["order"] != order] for name, some in named.items()}
-    for name, some in named.items():
+    for name, kind in kinds.items():
+        some = [row for row in chosen(rows, HEAD, 0.05, questions=kind) if row["set"] in sets]
         counts = [np.mean([row["put"][each] for row in some]) for each in ("which", "is_it")]
         spent = np.mean([row["expert_seconds"] for row in some])
         put = [f"{counts[0]:.0f} + {counts[1]:.0f}", f"{spent:.0f}"]
         lines.append([name, *put, *(cell(some, (s,)) for s in sets), cell(some, sets)])
-    orders = len({row["order"] for row in named["which class"]})
-    found = table(["asked", "questions", "seconds", *sets, "mean"], lines)
-    return f"{found}\n\n{orders} orders; questions: which class + yes or no."
+    return table(["asked", "questions", "seconds", *sets, "mean"], lines)
 
 
 def tau_table(rows: Rows) -> str:
     """Neighbours without labels by weight of the vote, half of the sets after the other."""
     named = {f"{tau:g}": chosen(rows, "neighbours", vote=tau) for tau in VOTES}
-    if some := chosen(rows, "neighbours"):
-        named["√(10/K), at most 1"] = some
+    named["√(10/K), at most 1"] = [row for row in chosen(rows, "neighbours") if row["order"] == 0]
     found = {row["set"]: row["classes"] for row in chosen(rows, "neighbours", vote=0.5)}
     sets = tuple(sorted(found, key=lambda s: (s not in CHOOSING, found[s])))
     lines = [[name, *(cell(some, (s,)) for s in sets)] for name, some in named.items()]
@@ -180,10 +174,9 @@ def orders_of(rows: Rows, before: Rows) -> str:
     return ", ".join(f"{name} {count}" for name, count in found.items())
 
 
-def vote_table(rows: Rows) -> str:
+def vote_table(rows: Rows, sets: Sets) -> str:
     named = {f"`{m}`": chosen(rows, m) for m in ("zero_shot", "view_ensemble")}
-    named["`neighbours`, τ = ½"] = chosen(rows, "neighbours", vote=0.5)
-    sets = DRAWN + NEAR
+    named["`neighbours`"] = chosen(rows, "neighbours")
     lines = [[name, *(cell(some, (s,)) for s in sets)] for name, some in named.items()]
     return table(["", *sets], lines)
 
@@ -215,9 +208,12 @@ def write_page(out: Path, docs: Path, read_rows: Callable[[Path], Rows]) -> None
     parts = main_parts(rows, before) | {
         "harm": harm_table(rows),
         "curve": curve_table(rows),
-        "votes": vote_table(rows),
-        "questions": question_table(read_rows(out / "questions.jsonl")),
-        "taus": tau_table(read_rows(out / "taus.jsonl")),
+        "votes_far": vote_table(rows, FAR),
+        "votes_drawn": vote_table(rows, DRAWN),
+        "votes_near": vote_table(rows, NEAR),
+        "questions_far": question_table(rows, FAR),
+        "questions_drawn": question_table(rows, DRAWN),
+        "taus": tau_table(rows),
         "orders": orders_of(rows, before),
         "prompts": prompts_table(rows),
         "time": time_table(out / "time.json"),
