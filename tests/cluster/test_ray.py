@@ -19,6 +19,7 @@ from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
 from taps.evaluate.options import Execution
 from taps.prompts import Prompts
 from taps.prompts.source import SourceStats, merge_stats
+from taps.training.options import StatsCluster, StatsOptions
 from taps.training.stats import collect_stats
 from taps.types import PixelArray
 
@@ -29,7 +30,7 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 from taps.cluster import connect  # noqa: E402
 from taps.cluster.places import RayPlaces  # noqa: E402
 from taps.cluster.runs import run_on_ray  # noqa: E402
-from taps.cluster.stats import PartSettings, stats_on_ray  # noqa: E402
+from taps.cluster.stats import stats_on_ray  # noqa: E402
 from taps.serve.records import OPEN  # noqa: E402
 from taps.serve.service import Service  # noqa: E402
 from taps.serve.store import Store  # noqa: E402
@@ -125,9 +126,10 @@ def test_parts_of_statistics_merge_to_those_of_the_whole(
 ) -> None:
     images = make_job().stream.load()
     maple_prompts.save_pretrained(tmp_path / "prompts")
-    settings = PartSettings("tiny", None, str(tmp_path / "prompts"), [0, 1], True, 4, "cpu")
+    options = StatsOptions("tiny", None, str(tmp_path / "prompts"), True, (0, 1), 4, "cpu")
+    cluster = StatsCluster("auto", parts=3)
     parts = tmp_path / "parts"
-    found, rate = stats_on_ray("auto", images, settings, parts, parts=3)
+    found, rate = stats_on_ray(cluster, images, options, parts)
     whole = collect_stats(load_clip("tiny"), maple_prompts, images, per_class=True)
     assert rate > 0
     assert found.count == whole.count == len(images)
@@ -139,14 +141,14 @@ def test_parts_of_statistics_merge_to_those_of_the_whole(
     assert len(files) == 3
     files[0].unlink()  # an interrupted pass makes what is missing, and only that
     kept = {file: file.stat().st_mtime_ns for file in files[1:]}
-    again, _ = stats_on_ray("auto", images, settings, parts, parts=3)
+    again, _ = stats_on_ray(cluster, images, options, parts)
     assert {file: file.stat().st_mtime_ns for file in files[1:]} == kept
     assert again.fingerprint == found.fingerprint
     loaded = [SourceStats.load(file) for file in files]
     with pytest.raises(StateError, match="twice"):
         merge_stats([*loaded, loaded[0]])
     with pytest.raises(StateError, match="another batch"):
-        stats_on_ray("auto", images, replace(settings, batch=5), parts, parts=3)
+        stats_on_ray(cluster, images, replace(options, batch=5), parts)
 
 
 def told(places: Any, store: Path, clip: Clip, lose: Callable[[], None]) -> list[tuple[Any, ...]]:

@@ -20,9 +20,9 @@ from taps.errors import SettingsError
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take dataclasses of options: typer sees the fields of each in its place.
 
-    A field may say more in its metadata: `flags` (names of the option), `envvar`, `metavar`, or `argument`
-    where it is none. Fields of type `tuple[str, ...]` and `tuple[int, ...]` are typed separated by commas, a
-    `dict` as repeated name=value.
+    A field may say more in its metadata: `flags` (names of the option), `envvar`, `metavar`, `min`, or
+    `argument` where it is none. Fields of type `tuple[str, ...]` and `tuple[int, ...]` are typed separated by
+    commas, a `dict` as repeated name=value.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
@@ -63,7 +63,7 @@ def _parameter(item: Field[Any], kind: Any, help: str) -> inspect.Parameter:
     elif get_origin(kind) is tuple:
         kind = str
         default = ",".join(map(str, default)) if isinstance(default, tuple) else default
-    more: dict[str, Any] = {name: item.metadata.get(name) for name in ("envvar", "metavar")}
+    more: dict[str, Any] = {name: item.metadata.get(name) for name in ("envvar", "metavar", "min")}
     made: Any = (
         typer.Argument(help=help)
         if item.metadata.get("argument")

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 if TYPE_CHECKING:
     from taps.evaluate.jobs import Job
@@ -11,35 +22,42 @@ if TYPE_CHECKING:
     from taps.oracles import Oracle, Reply
     from taps.stream.loop import Streamed
     from taps.stream.tally import Tally
+    from taps.training.train import Tick
     from taps.types import Query
 
 
-class RunsProgress:
-    """Bars with the time that is left.
+class Bars:
+    """Bars that are drawn while one is inside, with the time that is left.
 
     Args:
-        console: Where to draw.
+        columns: Before the time.
+        console: Where to draw; where not given, on the standard error output if somebody watches it.
     """
 
-    def __init__(self, console: Any) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+    def __init__(self, *columns: ProgressColumn, console: Console | None = None) -> None:
         self.bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
+            *columns,
             TimeRemainingColumn(),
-            console=console,
+            console=console or Console(file=sys.stderr),
+            disable=console is None and not sys.stderr.isatty(),
         )
-        self.tasks: dict[int, Any] = {}
-        self.done: dict[int, int] = {}
 
-    def __enter__(self) -> RunsProgress:
+    def __enter__(self) -> Self:
         self.bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
+
+
+class RunsProgress(Bars):
+    """A bar for each run, and one for all of them."""
+
+    def __init__(self, console: Console) -> None:
+        title = TextColumn("{task.description}", markup=False)
+        super().__init__(title, BarColumn(bar_width=24), MofNCompleteColumn(), console=console)
+        self.tasks: dict[int, Any] = {}
+        self.done: dict[int, int] = {}
 
     def watcher(self, left: Sequence[tuple[Job, int]]) -> Watch:
         """Who is told about these runs."""
@@ -75,30 +93,15 @@ def _told(job: Job, row: dict[str, Any]) -> str:
     )
 
 
-class StreamProgress:
+class StreamProgress(Bars):
     """A progress bar over a stream: running accuracy, questions asked, milliseconds an image."""
 
-    def __init__(self, console: Any, total: int, done: int = 0, title: str = "images") -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(),
-            console=console,
-        )
+    def __init__(self, console: Console, total: int, done: int = 0, title: str = "images") -> None:
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+        super().__init__(*columns, TextColumn("{task.fields[note]}"), console=console)
         self.task = self.bar.add_task(title, total=total, completed=done, note="")
         self.spent = 0.0
         self.count = 0
-
-    def __enter__(self) -> StreamProgress:
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
 
     def update(self, streamed: Streamed, tally: Tally) -> None:
         if streamed.prediction is not None:
@@ -109,6 +112,38 @@ class StreamProgress:
         broken = f"  broken {tally.broken}" if tally.broken else ""
         note = f"{accuracy}asked {tally.asked}  {pace:.0f} ms/image{broken}"
         self.bar.update(self.task, completed=tally.position, note=note)
+
+
+class PassProgress(Bars):
+    """A progress bar over a pass through a set of images."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__(TextColumn("images"), BarColumn(), MofNCompleteColumn())
+        self.task = self.bar.add_task("", total=total)
+
+    def update(self, done: int, total: int) -> None:
+        self.bar.update(self.task, completed=done)
+
+
+class TrainingProgress(Bars):
+    """A progress bar with loss and accuracy; a line per epoch where nobody watches."""
+
+    def __init__(self, epochs: int, family: str) -> None:
+        super().__init__(
+            TextColumn(f"{family}  epoch {{task.fields[epoch]}}/{epochs}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("{task.fields[note]}"),
+        )
+        self.epochs = epochs
+        self.task = self.bar.add_task("", total=None, epoch=0, note="")
+
+    def update(self, tick: Tick) -> None:
+        note = f"loss {tick.loss:.3f}  accuracy {tick.accuracy:.1%}  lr {tick.lr:.2g}"
+        done, total = tick.epoch * tick.batches + tick.batch, self.epochs * tick.batches
+        self.bar.update(self.task, completed=done, total=total, epoch=tick.epoch + 1, note=note)
+        if self.bar.disable and tick.batch == tick.batches:
+            print(f"epoch {tick.epoch + 1}/{self.epochs}  {note}", file=sys.stderr)
 
 
 class Paused:

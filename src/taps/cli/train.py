@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +39,7 @@ def train(
     from dataclasses import replace
 
     from taps.cli.options import unfinished_beside
+    from taps.cli.progress import TrainingProgress
     from taps.cli.sources import labelled_images
     from taps.clip import load_clip
     from taps.data import few_shot
@@ -52,7 +52,7 @@ def train(
     chosen = few_shot(images, shots, seed)
     clip = load_clip(model, pretrained=pretrained, device=device)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with TrainingBar(recipe.epochs, family) as bar:
+    with TrainingProgress(recipe.epochs, family) as bar:
         prompts = train_prompts(
             clip,
             images,
@@ -80,40 +80,3 @@ def save_whole(prompts: Prompts, out: Path) -> None:
         part.rename(out)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-class TrainingBar:
-    """A progress bar with loss and accuracy; a line per epoch where nobody watches."""
-
-    def __init__(self, epochs: int, family: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self.epochs = epochs
-        self.bar = Progress(
-            TextColumn(f"{family}  epoch {{task.fields[epoch]}}/{epochs}"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(),
-            console=Console(file=sys.stderr),
-            disable=not sys.stderr.isatty(),
-        )
-        self.task = self.bar.add_task("", total=None, epoch=0, note="")
-
-    def __enter__(self) -> TrainingBar:
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def update(self, tick: object) -> None:
-        from taps.training.train import Tick
-
-        assert isinstance(tick, Tick)
-        note = f"loss {tick.loss:.3f}  accuracy {tick.accuracy:.1%}  lr {tick.lr:.2g}"
-        done, total = tick.epoch * tick.batches + tick.batch, self.epochs * tick.batches
-        self.bar.update(self.task, completed=done, total=total, epoch=tick.epoch + 1, note=note)
-        if self.bar.disable and tick.batch == tick.batches:
-            print(f"epoch {tick.epoch + 1}/{self.epochs}  {note}", file=sys.stderr)

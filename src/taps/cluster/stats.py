@@ -5,44 +5,22 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from taps.clip import load_clip
-from taps.cluster.connect import connected
+from taps.cluster.connect import DEFAULT, connected
 from taps.data import Dataset
 from taps.errors import StateError
 from taps.files import read_json, write_json
 from taps.prompts.choose import trained_prompts
 from taps.prompts.source import SourceStats, merge_stats
+from taps.training.options import StatsCluster, StatsOptions
 from taps.training.stats import collect_stats
 
 RETRIES = 3
-
-
-@dataclass(frozen=True)
-class PartSettings:
-    """What every part is made with.
-
-    Attributes:
-        model: As `load_clip` takes it.
-        pretrained: Weights of a named architecture.
-        prompts: Directory of the prompts, or None for the shipped ones.
-        layers: Vision blocks.
-        per_class: Whether each class gets statistics of its own.
-        batch: Images per forward.
-        device: cpu or cuda.
-    """
-
-    model: str
-    pretrained: str | None
-    prompts: str | None
-    layers: list[int]
-    per_class: bool
-    batch: int
-    device: str | None
 
 
 def split_evenly(count: int, parts: int) -> list[range]:
@@ -58,26 +36,19 @@ def split_evenly(count: int, parts: int) -> list[range]:
 
 
 def stats_on_ray(
-    address: str,
+    cluster: StatsCluster,
     images: Dataset,
-    settings: PartSettings,
+    options: StatsOptions,
     folder: Path,
-    *,
-    parts: int,
-    cpus: float = 1.0,
-    gpus: float = 0.0,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[SourceStats, float]:
     """Statistics of a whole set, each part a task, and how many images a second went through.
 
     Args:
-        address: Of the cluster; see `connected`.
+        cluster: Where, and how many tasks.
         images: The source set; every machine must see its files at the same paths.
-        settings: Of every part.
+        options: Of every part.
         folder: Parts are written here, on a disk that all machines share; those found there are kept.
-        parts: How many tasks.
-        cpus: Of each task.
-        gpus: Of each task; may be a share of one.
         report: Called with images done and images in all.
     """
     if folder.is_file():
@@ -85,15 +56,18 @@ def stats_on_ray(
             f"{folder} holds a pass that was begun without --ray; go on without it, or remove it."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    _check_same(folder, asdict(settings) | {"data": images.name, "images": len(images)})
-    ranges = split_evenly(len(images), parts)
+    made_with = asdict(options) | {"layers": list(options.layers)}
+    _check_same(folder, made_with | {"data": images.name, "images": len(images)})
+    ranges = split_evenly(len(images), cluster.parts)
     files = {part: folder / f"{part.start}-{part.stop}.safetensors" for part in ranges}
     left = {part: file for part, file in files.items() if not file.exists()}
     began = time.perf_counter()
-    with connected(address) as ray:
-        task = ray.remote(_make_part).options(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)
+    with connected(cluster.ray or DEFAULT) as ray:
+        task = ray.remote(_make_part).options(
+            num_cpus=cluster.cpus_per_run, num_gpus=cluster.gpus_per_run, max_retries=RETRIES
+        )
         shared = ray.put(images)
-        given = settings, Path.cwd()
+        given = options, Path.cwd()
         waiting = {task.remote(shared, part, file.resolve(), *given): part for part, file in left.items()}
         done = sum(map(len, files)) - sum(map(len, left))
         while waiting:
@@ -120,18 +94,18 @@ def _check_same(folder: Path, made_with: dict[str, Any]) -> None:
     write_json(file, made_with)
 
 
-def _make_part(images: Any, part: Sequence[int], file: Path, settings: PartSettings, here: Path) -> None:
+def _make_part(images: Any, part: Sequence[int], file: Path, options: StatsOptions, here: Path) -> None:
     """One part, in a worker, written in full precision."""
     if here.is_dir():
         os.chdir(here)
-    clip = load_clip(settings.model, pretrained=settings.pretrained, device=settings.device)
-    prompts = trained_prompts(clip, settings.prompts, family="maple")
+    clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
+    prompts = trained_prompts(clip, options.prompts, family="maple")
     found = collect_stats(
         clip,
         prompts,
         images.take(part),
-        layers=settings.layers,
-        per_class=settings.per_class,
-        batch=settings.batch,
+        layers=options.layers,
+        per_class=options.per_class,
+        batch=options.batch,
     )
     found.save(file, None)

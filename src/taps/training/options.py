@@ -1,0 +1,47 @@
+"""What `taps stats` is told. Nothing here imports torch: a mistyped option is told at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+AT_LEAST_1 = {"min": 1}
+
+
+@dataclass(frozen=True)
+class StatsOptions:
+    """What source statistics are made with, all of them or a part.
+
+    Attributes:
+        model: The frozen CLIP: a name, a file or a directory.
+        pretrained: Weights of a named architecture.
+        prompts: Directory of the prompts that will be aligned; the shipped MaPLe ones if not given.
+        per_class: Statistics of each class, too.
+        layers: Vision blocks, separated by commas.
+        batch: Images per forward.
+        device: cpu or cuda; a GPU is used if there is one.
+    """
+
+    model: str = "pocket"
+    pretrained: str | None = None
+    prompts: str | None = None
+    per_class: bool = field(default=False, metadata={"flags": ("--per-class",)})
+    layers: tuple[int, ...] = (0, 1)
+    batch: int = field(default=64, metadata=AT_LEAST_1)
+    device: str | None = None
+
+
+@dataclass(frozen=True)
+class StatsCluster:
+    """Where statistics are made in parts.
+
+    Attributes:
+        ray: Make parts on a Ray cluster: auto, local or HOST:PORT; paths must be shared.
+        parts: Parts, each a task of the cluster.
+        cpus_per_run: Cores of each task.
+        gpus_per_run: GPUs of each task; may be a share.
+    """
+
+    ray: str | None = field(default=None, metadata={"metavar": "[ADDRESS]"})
+    parts: int = field(default=64, metadata=AT_LEAST_1)
+    cpus_per_run: float = 1.0
+    gpus_per_run: float = 0.0
