@@ -22,20 +22,32 @@ from profiling import replay_time
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from taps.adapt.batch import labelled_gradients, predict_each, take_steps, update_each, views_gradients
+from taps.adapt.batch import (
+    Lanes,
+    OneLane,
+    Stepped,
+    in_halves,
+    labelled_gradients,
+    predict_each,
+    see_each,
+    take_steps,
+    update_each,
+)
+from taps.adapt.gradient import Gradient
 from taps.adapt.graphs.capture import GraphCapture
 from taps.adapt.losses import confident_count
-from taps.adapt.step import score_views
+from taps.adapt.step import Scored, score_views
 from taps.bench.measure import machine
 from taps.bench.pool import make_streams
+from taps.clip import TextLayout
 from taps.clip.load import load_clip
 from taps.methods.tuner import Tuner
 
-KINDS = {
+KINDS = {  # the first whose names fit
     "attention": "attention|sdpa|flash",
+    "products": "nvjet|gemm|cutlass|xmma|splitK|_linear_gelu",
     "QuickGELU": "gelu|_shared_backward",
     "norms": "norm",
-    "products": "nvjet|gemm|cutlass|xmma|splitK",
 }
 BYTES = 2  # of a number in bfloat16
 Work = dict[str, tuple[float, float]]
@@ -57,25 +69,27 @@ def tower_work(rows: int, width: int, blocks: float, seen: int, *, back: bool = 
     }
 
 
-def parts_of(tuner: Tuner, views: Tensor) -> dict[str, tuple[Callable[[], Any], Work]]:
+def parts_of(tuner: Tuner, views: Tensor, graphs: GraphCapture) -> dict[str, tuple[Callable[[], Any], Work]]:
     """The parts of a batched step, and what each has to do."""
     classifier, start, settings = tuner.classifier, tuner.anchor, tuner.step_settings
     config, layout = classifier.clip.config, classifier.layout
+    assert isinstance(layout, TextLayout)
+    assert start.tokens.vision is not None
+    assert start.tokens.text is not None
     images, count = len(views), views.shape[1]
     labelled = labelled_gradients([None] * images, start)
-    scored = score_views(classifier, start, views, settings)
-    gradient = views_gradients(classifier, start, scored, settings)
-    parameters, _ = update_each(classifier, start, start.pull_back_each(gradient, at_once=True), settings)
-    kept = confident_count(count, settings.fraction)
-    vision = start.tokens.vision
-    assert vision is not None
-    assert hasattr(layout, "collect")
-    tokens = config.image_tokens + vision.shape[1]
-    new = classifier.tokens({name: value[0] for name, value in parameters.items()})
-    assert new.text is not None
-    assert new.vision is not None
-    text = new.text[:, None].repeat(1, images, 1, 1)
-    image = new.vision[:, None].repeat(1, images, 1, 1)
+    with graphs.capture_stream():  # on which the texts' autograd graph was built
+        scored = score_views(classifier, start, views, settings)
+        seen = see_each(classifier, start, scored, settings)
+        by_vision = seen.pull_back()
+        by_text = start.pull_back_each(Gradient(seen.by_text, None), at_once=True)
+        gradient = Gradient(by_text.text, by_vision) + labelled
+        parameters, _ = update_each(classifier, start, gradient, settings)
+    text, vision = (
+        each[:, None].repeat(1, images, 1, 1) for each in (start.tokens.text, start.tokens.vision)
+    )
+    tokens = config.image_tokens + vision.shape[2]
+    kept = images * confident_count(count, settings.fraction)
 
     def vision_work(seen: int, *, back: bool = False) -> Work:
         # Of the last block, keys and values alone: a sixth of its products.
@@ -88,31 +102,38 @@ def parts_of(tuner: Tuner, views: Tensor) -> dict[str, tuple[Callable[[], Any], 
         seen = int(layout.lengths.float().mean())
         return tower_work(images * rows, config.text_width, blocks, seen, back=back)
 
-    def zero() -> Tensor:
-        with torch.no_grad():
-            return classifier.image(scored.images[:, 0], image)
+    def score(encode: Any = None) -> Scored:
+        return score_views(classifier, start, views, settings, encode)
 
-    def texts() -> Tensor:
-        with torch.no_grad():
-            return classifier.text(text)
+    def confident() -> Tensor | None:
+        return see_each(classifier, start, scored, settings).pull_back()
 
-    both = [vision_work(images * kept), vision_work(images * kept, back=True)]
+    def encode(what: Callable[..., Tensor], *given: Tensor) -> Tensor:
+        with torch.no_grad():
+            return what(*given)
+
+    def back() -> Gradient:
+        return start.pull_back_each(Gradient(seen.by_text, None), at_once=True)
+
+    def step(lanes: Lanes) -> Stepped:
+        return take_steps(classifier, start, views, labelled, settings, lanes)
+
+    there, again = vision_work(kept), vision_work(kept, back=True)
     return {
-        "score views": (lambda: score_views(classifier, start, views, settings), vision_work(images * count)),
-        "confident views": (lambda: views_gradients(classifier, start, scored, settings), add(*both)),
-        "texts, way back": (lambda: start.pull_back_each(gradient, at_once=True), text_work(back=True)),
-        "update": (lambda: update_each(classifier, start, gradient_of(start, gradient), settings), {}),
-        "texts again": (texts, text_work(back=False)),
-        "view 0 again": (zero, vision_work(images)),
-        "predict": (lambda: predict_each(classifier, scored, parameters), {}),
-        "whole step": (lambda: take_steps(classifier, start, views, labelled, settings), {}),
+        "score views": (score, vision_work(images * count)),
+        "score views, two streams": (
+            lambda: score(in_halves(classifier, graphs)),
+            vision_work(images * count),
+        ),
+        "confident views": (confident, add(there, again)),
+        "texts, way back": (back, text_work(back=True)),
+        "update": (lambda: update_each(classifier, start, gradient, settings), {}),
+        "texts again": (lambda: encode(classifier.text, text), text_work(back=False)),
+        "view 0 again": (lambda: encode(classifier.image, scored.images[:, 0], vision), vision_work(images)),
+        "predict": (lambda: predict_each(classifier, scored, parameters, OneLane()), {}),
+        "whole step, one stream": (lambda: step(OneLane()), {}),
+        "whole step, two streams": (lambda: step(graphs), {}),
     }
-
-
-def gradient_of(start: Any, gradient: Any) -> Any:
-    """Of the shape that the way back through the texts leaves."""
-    tokens = torch.ones_like(start.tokens.text).expand(len(gradient.text), *start.tokens.text.shape)
-    return type(gradient)(tokens, gradient.vision)
 
 
 def add(*works: Work) -> Work:
@@ -154,7 +175,7 @@ def measure(images: int, views: int, classes: int, model: str) -> dict[str, Any]
     assert graphs is not None
     flops, bandwidth = rates(graphs)
     rows: list[dict[str, Any]] = []
-    for name, (work, least) in parts_of(tuner, pixels).items():
+    for name, (work, least) in parts_of(tuner, pixels, graphs).items():
         graph = graphs.capture(work)
         took, kinds = replay_time(graph, 20), kind_times(graph.replay)
         floors = {kind: 1e3 * max(ops / flops, moved / bandwidth) for kind, (ops, moved) in least.items()}

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from taps.adapt.batch import labelled_gradients, take_steps, views_gradients
+from taps.adapt.batch import labelled_gradients, see_each, take_steps
 from taps.adapt.gradient import Gradient
 from taps.adapt.graphs.engine import Engine
 from taps.adapt.memory import ReplayItem
@@ -79,7 +79,8 @@ def test_one_way_back_through_the_texts_is_that_of_each_image(kind: str) -> None
     tuner = streams(clip, kind)[0]
     views = torch.stack([random_pixels(clip, 8, seed=seed) for seed in range(3)])
     scored = score_views(tuner.classifier, tuner.anchor, views, tuner.step_settings)
-    gradient = views_gradients(tuner.classifier, tuner.anchor, scored, tuner.step_settings)
+    seen = see_each(tuner.classifier, tuner.anchor, scored, tuner.step_settings)
+    gradient = Gradient(seen.by_text, None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch loops over attention on a CPU, and says so
         once = tuner.anchor.pull_back_each(gradient, at_once=True)

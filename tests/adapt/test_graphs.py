@@ -16,8 +16,8 @@ from taps.adapt.gradient import Point
 from taps.adapt.graphs import features, static_buffers
 from taps.adapt.graphs.capture import CudaCapture, GraphCapture, overwrite
 from taps.adapt.graphs.engine import Engine
-from taps.adapt.graphs.side_stream import Seen
 from taps.adapt.memory import ReplayItem
+from taps.adapt.step import Seen
 from taps.bench.reference_step import ReferenceResult, ReferenceStep
 from taps.clip.config import builtin_config
 from taps.clip.load import load_clip

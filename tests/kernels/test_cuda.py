@@ -121,6 +121,59 @@ def test_adamw_is_that_of_torch(taken: bool) -> None:
     assert optimiser.adamw_kernel() is not None
 
 
+@pytest.mark.skipif(
+    torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0), reason="needs a Hopper GPU"
+)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("rows", [(1,), (3, 211), (5000,)])
+def test_a_product_and_its_quick_gelu_are_those_of_torch(dtype: torch.dtype, rows: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    layer = torch.nn.Linear(192, 512).to("cuda", dtype).requires_grad_(False)
+    x = torch.randn(*rows, 192, generator=generator).to("cuda", dtype)
+    hidden = x.double() @ layer.weight.double().T + layer.bias.double()
+    kernel = ops.linear_gelu_kernel(512, 192, dtype)
+    assert kernel is not None
+    made = kernel(x, layer.weight, layer.bias)
+    assert made.shape == (*rows, 512)
+    assert far(made, hidden * torch.sigmoid(1.702 * hidden)) < 1e-2
+    # To the last bit what the two passes give, wherever the product adds up in the same order.
+    assert far(made, ops.quick_gelu(layer(x))) < 1e-3
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
+@pytest.mark.parametrize("prompts", [(), (2, 768), (5, 3, 768)])
+def test_images_are_embedded_as_by_torch(
+    dtype: torch.dtype, tolerance: float, prompts: tuple[int, ...]
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator).to("cuda", dtype)
+
+    norms = [torch.nn.LayerNorm(768).to("cuda", dtype) for _ in range(2)]
+    for norm in norms:
+        norm.weight.data, norm.bias.data = draw(768), draw(768)
+    given = [draw(5, 49, 768), draw(768), draw(50, 768), draw(*prompts) if prompts else None, *norms]
+    kernel = ops.embed_kernel()
+    assert kernel is not None
+    with torch.no_grad():
+        for mine, theirs in zip(kernel(*given), ops.plain_embed(*given), strict=True):
+            assert far(mine, theirs) < tolerance
+
+
+def test_scoring_is_the_same_with_a_graph_and_without() -> None:
+    """Kernels that keep nothing for a way back are used in one case alone."""
+    clip = load_clip("ViT-B-16", pretrained="random", device="cuda", dtype=torch.bfloat16)
+    size = clip.config.image_size
+    pixels = torch.randint(
+        0, 256, (21, 3, size, size), generator=torch.Generator().manual_seed(0), dtype=torch.uint8
+    )
+    images, prompts = clip.preprocess(pixels), torch.zeros(2, 2, 768, device="cuda")
+    with torch.no_grad():
+        mine = clip.encode_image(images, prompts)
+    assert far(mine, clip.encode_image(images, prompts.requires_grad_()).detach()) < 1e-2
+
+
 def test_our_kernels_are_used() -> None:
     assert ops.quick_gelu_kernels() is not None
     assert ops.levels_kernel() is not None

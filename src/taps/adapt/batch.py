@@ -6,8 +6,10 @@ update, and prompts after it. Every image gets the numbers of a step of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,12 +18,12 @@ from taps.adapt.gradient import Gradient, Point, to_parameters
 from taps.adapt.losses import mean_entropy
 from taps.adapt.memory import Memory
 from taps.adapt.optimiser import adamw, fresh_moments
-from taps.adapt.step import Scored, StepResult, StepSettings, score_views
+from taps.adapt.step import Scored, Seen, StepResult, StepSettings, score_views
 from taps.clip import TextLayout
 from taps.prompts.base import Parameters
 from taps.prompts.classifier import Classifier
 
-VIEWS = {"cpu": 32, "cuda": 512}
+VIEWS = {"cpu": 16, "cuda": 512}
 """Views that are run together; more of them gain nothing and take memory."""
 IMAGES = 32
 """Images that are run together, where each has few views."""
@@ -66,8 +68,31 @@ class Stepped:
         ]
 
 
+class Lanes(Protocol):
+    """Where work can be launched that does not depend on each other: a part of `GraphCapture`."""
+
+    def side_stream(self) -> AbstractContextManager[object]: ...
+
+    def join(self) -> None: ...
+
+
+class OneLane:
+    """One thing after the other."""
+
+    def side_stream(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def join(self) -> None:
+        pass
+
+
 def take_steps(
-    classifier: Classifier, start: Point, views: Tensor, labelled: Gradient, settings: StepSettings
+    classifier: Classifier,
+    start: Point,
+    views: Tensor,
+    labelled: Gradient,
+    settings: StepSettings,
+    lanes: Lanes | None = None,
 ) -> Stepped:
     """Steps 2–8 for B images, each from the prompts at `start` and an optimiser without a past.
 
@@ -77,14 +102,38 @@ def take_steps(
         views: Of each image, pixels 0..255 [B, N, 3, S, S].
         labelled: The constant gradient of each image's labelled memory (`labelled_gradients`).
         settings: Learning rate, weights; there is no alignment.
+        lanes: Two halves of the views, the ways back through both towers, and then texts and view 0 are
+            launched beside each other.
     """
-    scored = score_views(classifier, start, views, settings)  # 2–4
-    gradient = views_gradients(classifier, start, scored, settings)
+    # What one lane made for the other keeps its name until they join: see `graphs.side_stream`.
+    lanes = lanes or OneLane()
+    scored = score_views(classifier, start, views, settings, in_halves(classifier, lanes))  # 2–4
+    with lanes.side_stream():
+        seen = see_each(classifier, start, scored, settings)
+    lanes.join()
+    with lanes.side_stream():
+        by_vision = seen.pull_back()
     at_once = views.is_cuda and isinstance(classifier.layout, TextLayout)
-    gradient = start.pull_back_each(gradient, at_once=at_once) + labelled
+    by_text = start.pull_back_each(Gradient(seen.by_text, None), at_once=at_once).text
+    lanes.join()
+    gradient = Gradient(by_text, by_vision) + labelled
     parameters, taken = update_each(classifier, start, gradient, settings)  # 7
-    logits = predict_each(classifier, scored, parameters)  # 8
+    logits = predict_each(classifier, scored, parameters, lanes)  # 8
     return Stepped(logits, scored.entropy, taken, scored.chosen, scored.ensemble, scored.features)
+
+
+def in_halves(classifier: Classifier, lanes: Lanes) -> Callable[[Tensor, Tensor | None], Tensor]:
+    """`Classifier.image` as two halves: where one waits for memory, the other may compute."""
+
+    def encode(images: Tensor, vision: Tensor | None) -> Tensor:
+        half = len(images) // 2
+        with lanes.side_stream():
+            second = classifier.image(images[half:], vision)
+        first = classifier.image(images[:half], vision)
+        lanes.join()
+        return torch.cat([first, second])
+
+    return encode if not isinstance(lanes, OneLane) else classifier.image
 
 
 def labelled_gradients(memories: Sequence[Memory | None], start: Point) -> Gradient:
@@ -101,24 +150,23 @@ def labelled_gradients(memories: Sequence[Memory | None], start: Point) -> Gradi
     return Gradient(rows("text", start.tokens.text), rows("vision", start.tokens.vision))
 
 
-def views_gradients(classifier: Classifier, start: Point, scored: Scored, settings: StepSettings) -> Gradient:
-    """Of each image, the gradient of its `weight_entropy · H_t` on text features and vision tokens."""
+def see_each(classifier: Classifier, start: Point, scored: Scored, settings: StepSettings) -> Seen:
+    """The confident views of each image, with the gradient of its `weight_entropy · H_t`."""
     count, kept = scored.chosen.shape
-    text = start.text.detach().expand(count, -1, -1).requires_grad_()
-    if start.tokens.vision is None:
-        leaves = [text]
-        features = scored.features.take_along_dim(scored.chosen[..., None], dim=1)
-    else:
-        leaves = [text, start.tokens.vision.detach().expand(count, -1, -1, -1).requires_grad_()]
+    text, vision = start.text.detach().expand(count, -1, -1).requires_grad_(), None
+    features = scored.features.take_along_dim(scored.chosen[..., None], dim=1)
+    if start.tokens.vision is not None:
+        vision = start.tokens.vision.detach().expand(count, -1, -1, -1).requires_grad_()
         rows = torch.arange(count, device=scored.chosen.device)[:, None]
         with torch.enable_grad():
-            vision = leaves[1].repeat_interleave(kept, dim=0).transpose(0, 1)
-            features = classifier.image(scored.images[rows, scored.chosen].flatten(0, 1), vision)
+            each = vision.repeat_interleave(kept, dim=0).transpose(0, 1)
+            features = classifier.image(scored.images[rows, scored.chosen].flatten(0, 1), each)
             features = features.view(count, kept, -1)
+    seen = features.detach().requires_grad_()
     with torch.enable_grad():
-        loss = settings.weight_entropy * mean_entropy(classifier.logits(features, text)).sum()
-    grads = torch.autograd.grad(loss, leaves)
-    return Gradient(grads[0], grads[1] if len(grads) > 1 else None)
+        loss = settings.weight_entropy * mean_entropy(classifier.logits(seen, text)).sum()
+    by_text, by_features = torch.autograd.grad(loss, [text, seen])
+    return Seen(features, vision, by_features, by_text)
 
 
 def update_each(
@@ -137,7 +185,7 @@ def update_each(
 
 
 @torch.no_grad()
-def predict_each(classifier: Classifier, scored: Scored, parameters: Parameters) -> Tensor:
+def predict_each(classifier: Classifier, scored: Scored, parameters: Parameters, lanes: Lanes) -> Tensor:
     """Logits of each image's view 0 at its own prompts [B, K]."""
 
     def tokens(mine: Parameters) -> dict[str, Tensor]:
@@ -146,5 +194,8 @@ def predict_each(classifier: Classifier, scored: Scored, parameters: Parameters)
     made = {name: value.transpose(0, 1) for name, value in torch.vmap(tokens)(parameters).items()}
     features = scored.features[:, 0]
     if "vision" in made:
-        features = classifier.image(scored.images[:, 0], made["vision"])
-    return classifier.logits(features[:, None], classifier.text(made["text"]))[:, 0]
+        with lanes.side_stream():
+            features = classifier.image(scored.images[:, 0], made["vision"])
+    texts = classifier.text(made["text"])
+    lanes.join()
+    return classifier.logits(features[:, None], texts)[:, 0]

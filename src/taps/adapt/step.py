@@ -83,6 +83,29 @@ class Scored:
     ensemble: Tensor
 
 
+@dataclass(frozen=True)
+class Seen:
+    """The confident views of one image or of many, and what their loss says of features and texts.
+
+    Attributes:
+        features: Their normalised features with the graph to `vision`.
+        vision: The leaf; None where prompts leave images alone.
+        by_features: Gradient of the loss on the features.
+        by_text: Gradient of the loss on the text features.
+    """
+
+    features: Tensor
+    vision: Tensor | None
+    by_features: Tensor
+    by_text: Tensor
+
+    def pull_back(self) -> Tensor | None:
+        """The gradient on the vision tokens. The graph stays, to be used again."""
+        if self.vision is None:
+            return None
+        return torch.autograd.grad(self.features, self.vision, self.by_features, retain_graph=True)[0]
+
+
 def always(entropy: Tensor) -> bool:
     return True
 
@@ -136,10 +159,24 @@ def take_step(
 
 
 @torch.no_grad()  # scoring needs no graph: only the confident views are differentiated
-def score_views(classifier: Classifier, start: Point, views: Tensor, settings: StepSettings) -> Scored:
-    """Steps 2–4: the views' logits, the confident ones, H_t; of one image, or of many [B, N, 3, S, S]."""
+def score_views(
+    classifier: Classifier,
+    start: Point,
+    views: Tensor,
+    settings: StepSettings,
+    encode: Callable[[Tensor, Tensor | None], Tensor] | None = None,
+) -> Scored:
+    """Steps 2–4: the views' logits, the confident ones, H_t; of one image, or of many [B, N, 3, S, S].
+
+    Args:
+        classifier: The frozen model and the classes.
+        start: The prompts.
+        views: Pixels 0..255.
+        settings: With the share of views that is kept.
+        encode: What gives images their features at prompts of the vision tower, if not `Classifier.image`.
+    """
     images = classifier.clip.preprocess(views.flatten(0, -4))  # 2
-    features = classifier.image(images, start.tokens.vision).view(*views.shape[:-3], -1)
+    features = (encode or classifier.image)(images, start.tokens.vision).view(*views.shape[:-3], -1)
     images = images.view(views.shape)
     logits = classifier.logits(features, start.text)
     chosen = select_confident(logits, settings.fraction)  # 3

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from taps.clip.ops import ACTIVATION, attend
+from taps.clip.ops import ACTIVATION, attend, hidden_layer
 
 
 class Linear(nn.Linear):
@@ -61,7 +61,7 @@ class Mlp(nn.Module):
         self.activation = ACTIVATION[activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.c_proj(self.activation(self.c_fc(x)))  # type: ignore[no-any-return]
+        return self.c_proj(hidden_layer(x, self.c_fc, self.activation))  # type: ignore[no-any-return]
 
 
 class GatedMlp(nn.Module):

@@ -27,6 +27,7 @@ from taps.clip.layout import TextLayout, WholeTexts, make_layout, token_rows, wh
 from taps.clip.ops import (
     add_norm,
     collect,
+    embed_kernel,
     look_up_levels,
     replace_tokens,
     self_attention,
@@ -108,6 +109,7 @@ class Transformer(nn.Module):
     def whole(
         self,
         x: Tensor,
+        normed: Tensor | None,
         prompts: Tensor | None,
         first: int,
         *,
@@ -119,6 +121,7 @@ class Transformer(nn.Module):
 
         Args:
             x: Input of block 0, the first row of prompts included.
+            normed: Its layer norm there, if that is known.
             prompts: [depth, tokens, width] or [depth, batch, tokens, width]; row j replaces tokens before
                 block j.
             first: Where they stand in a sequence.
@@ -133,12 +136,13 @@ class Transformer(nn.Module):
         for index, block in enumerate(self.resblocks):
             assert isinstance(block, Block)
             if rest is None:
-                normed = block.ln_1(x)
+                normed = block.ln_1(x) if normed is None else normed
             else:
                 x, normed = add_norm(x, rest, block.ln_1, _at_depth(prompts, index), first=first)
             if index in layers:
                 kept[index] = x
             last = index == len(self.resblocks) - 1
+            assert normed is not None
             x, rest = block.whole(x, normed, rotary=rotary, only=only if last else None)
         assert rest is not None
         return x, rest, [kept[layer] for layer in layers]
@@ -187,12 +191,16 @@ class VisionTower(nn.Module):
         self.proj_bias = nn.Parameter(torch.empty(config.embed_dim)) if biased else None
         self.rotary = None if config.rotary == "none" else Rotary(config)
 
-    def tokens(self, images: Tensor) -> Tensor:
-        """Class token and patches at their places: all that block 0 is told of an image."""
+    def patches(self, images: Tensor) -> Tensor:
+        """Embedded patches, without their places [batch, patches, width]."""
         for conv in self.stem or ():
             images = F.gelu(conv(images))
         patches = unfold_patches(images, self.conv1.kernel_size[0])
-        x = F.linear(patches, self.conv1.weight.flatten(1), self.conv1.bias)
+        return F.linear(patches, self.conv1.weight.flatten(1), self.conv1.bias)
+
+    def tokens(self, images: Tensor) -> Tensor:
+        """Class token and patches at their places: all that block 0 is told of an image."""
+        x = self.patches(images)
         if self.class_embedding is not None:
             x = torch.cat([self.class_embedding.expand(len(images), 1, -1), x], dim=1)
         return x + self.positional_embedding
@@ -203,6 +211,25 @@ class VisionTower(nn.Module):
         if prompts is not None:
             x = torch.cat([x, prompts[0].expand(len(images), -1, -1)], dim=1)
         return x if self.ln_pre is None else self.ln_pre(x)  # type: ignore[no-any-return]
+
+    def first_input(self, images: Tensor, prompts: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """`embed`, and its layer norm in block 0 where one kernel makes both."""
+        block = self.transformer.resblocks[0]
+        assert isinstance(block, Block)
+        plain = images.ndim == 3 or self.class_embedding is None or self.ln_pre is None
+        if plain or not images.is_cuda or torch.is_grad_enabled() or images.dtype == torch.float64:
+            return self.embed(images, prompts), None
+        if (fused := embed_kernel()) is None:
+            return self.embed(images, prompts), None
+        fresh = None if prompts is None else prompts[0]
+        return fused(
+            self.patches(images),
+            self.class_embedding,
+            self.positional_embedding,
+            fresh,
+            self.ln_pre,
+            block.ln_1,
+        )
 
     def block_inputs(self, images: Tensor, prompts: Tensor | None, layers: Sequence[int]) -> list[Tensor]:
         """The inputs of the named blocks; no block after the last named one is computed."""
@@ -223,7 +250,7 @@ class VisionTower(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """Projected features [batch, embed] and the inputs of the named blocks [batch, tokens, width]."""
         x, rest, kept = self.transformer.whole(
-            self.embed(images, prompts),
+            *self.first_input(images, prompts),
             prompts,
             self.image_tokens,
             rotary=self.rotary,
@@ -485,7 +512,7 @@ class Clip(nn.Module):
         if deep is not None:
             x = replace_tokens(x, deep[0], texts.first)
         x, rest, _ = self.transformer.whole(
-            x + self.positional_embedding, deep, texts.first, only=texts.pooled
+            x + self.positional_embedding, None, deep, texts.first, only=texts.pooled
         )
         return x[:, 0], rest[:, 0]
 

@@ -81,6 +81,44 @@ ACTIVATION: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def hidden_layer(x: Tensor, linear: nn.Linear, activation: Callable[[Tensor], Tensor]) -> Tensor:
+    """The activation of a linear layer's result.
+
+    Where nothing is differentiated, many rows are computed by one kernel.
+    """
+    if activation is quick_gelu and x.is_cuda and x.numel() >= MANY_ROWS * x.shape[-1]:
+        outer, inner = linear.weight.shape
+        fused = None if torch.is_grad_enabled() else linear_gelu_kernel(outer, inner, x.dtype)
+        if fused is not None:
+            return fused(x, linear.weight, linear.bias)
+    return activation(linear(x))
+
+
+MANY_ROWS = 4096
+"""From here on the kernel that joins a product and QuickGELU was measured to gain."""
+
+
+def plain_linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return plain_quick_gelu(F.linear(x, weight, bias))
+
+
+@tried_once("Products and QuickGELU run unfused")
+def linear_gelu_kernel(
+    outer: int, inner: int, dtype: torch.dtype
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Compiled for, and tried with, layers of these sizes."""
+    from taps.kernels.linear_gelu import COLUMNS, DEPTH, fused_linear_gelu
+
+    if dtype not in (torch.bfloat16, torch.float16) or outer % COLUMNS or inner % DEPTH:
+        raise RuntimeError("it has not been made for these sizes")
+    if torch.cuda.get_device_capability() < (9, 0):
+        raise RuntimeError("it has been made for Hopper GPUs")
+    shapes = (300, inner), (outer, inner), (outer,)
+    inputs = [draw(*shape, dtype=dtype, seed=seed).detach() for seed, shape in enumerate(shapes)]
+    require_agreement(fused_linear_gelu, plain_linear_gelu, inputs, within(0.02))
+    return fused_linear_gelu
+
+
 class Spread(torch.autograd.Function):
     """Packed tokens [..., P + T, w] → whole texts [..., K, P + S, w]: a gather, no atomic additions back."""
 
@@ -298,3 +336,39 @@ def norm_kernel() -> Callable[..., tuple[Tensor, Tensor]]:
     inputs = [x, delta, fresh, weight, bias, 1e-5, 2]
     require_agreement(fused_add_norm, plain_add_norm, inputs, close(rtol=1e-3, atol=1e-4))
     return fused_add_norm
+
+
+def plain_embed(
+    patches: Tensor,
+    first: Tensor,
+    positions: Tensor,
+    fresh: Tensor | None,
+    before: nn.LayerNorm,
+    after: nn.LayerNorm,
+) -> tuple[Tensor, Tensor]:
+    """The input of a vision tower's first block, and its layer norm there.
+
+    Args:
+        patches: Embedded [batch, count, width].
+        first: The class token [width].
+        positions: Of both [1 + count, width].
+        fresh: Prompts behind them [tokens, width], or of each image its own [batch, tokens, width].
+        before: The layer norm before the first block.
+        after: The first one in it.
+    """
+    x = torch.cat([first.expand(len(patches), 1, -1), patches], dim=1) + positions
+    if fresh is not None:
+        x = torch.cat([x, fresh.expand(len(patches), -1, -1)], dim=1)
+    x = before(x)
+    return x, after(x)
+
+
+@tried_once("Images are embedded by torch")
+def embed_kernel() -> Callable[..., tuple[Tensor, Tensor]]:
+    from taps.kernels.embed import fused_embed
+
+    norms = [nn.LayerNorm(96).to("cuda").requires_grad_(False) for _ in range(2)]
+    shapes = (3, 9, 96), (96,), (10, 96), (2, 96)
+    inputs = [draw(*shape, seed=seed).detach() for seed, shape in enumerate(shapes)]
+    require_agreement(fused_embed, plain_embed, [*inputs, *norms], close(rtol=1e-3, atol=1e-4))
+    return fused_embed

@@ -19,7 +19,7 @@ from taps.kernels.many import way_back
 if TYPE_CHECKING:
     from taps.clip.layout import TextLayout
 
-GROUP = 4  # texts whose gradients on the shared tokens are added up before they are written
+GROUP = 8  # texts whose gradients on the shared tokens are added up before they are written
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]

@@ -40,7 +40,7 @@ class CapturedSteps:
         self.views = views.clone(memory_format=torch.contiguous_format)
         self.labelled = StaticGradient(labelled.text, labelled.vision, torch.float64)
         self.graph = graphs.capture(
-            lambda: take_steps(classifier, start, self.views, self.labelled.value, settings)
+            lambda: take_steps(classifier, start, self.views, self.labelled.value, settings, graphs)
         )
 
     def fits(self, start: Point, views: Tensor) -> bool:

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import torch
@@ -26,6 +27,7 @@ from taps.prompts.base import Parameters
 from taps.prompts.classifier import Classifier
 
 log = logging.getLogger("taps")
+T = TypeVar("T")
 ENGINES = ("auto", "eager", "graph")
 
 
@@ -161,7 +163,10 @@ class Engine:
         try:
             if found is None or not found.fits(start, views):
                 found = None  # its memory is free before the next one takes some
-                found = CapturedSteps(self.graphs, classifier, start, views, labelled, settings)
+                found = _on_two_streams_or_one(
+                    self.graphs,
+                    lambda graphs: CapturedSteps(graphs, classifier, start, views, labelled, settings),
+                )
             self.batches[len(views)] = found
         except RuntimeError as error:
             if self.kind == "graph":
@@ -178,13 +183,7 @@ class Engine:
         build = EpisodicStep if self.episodic else ContinualStep
         self.captured = None  # its memory is free before the next one takes some
         try:
-            try:
-                self.captured = build(graphs, setup, start, views)
-            except RuntimeError as error:
-                if not graphs.drop_side_stream():
-                    raise
-                log.info("The step cannot be captured on two streams; trying one (%s).", error)
-                self.captured = build(graphs, setup, start, views)
+            self.captured = _on_two_streams_or_one(graphs, lambda graphs: build(graphs, setup, start, views))
         except RuntimeError as error:
             if self.kind == "graph":
                 raise
@@ -193,6 +192,16 @@ class Engine:
             )
             self.graphs = None
         return self.captured
+
+
+def _on_two_streams_or_one(graphs: GraphCapture, build: Callable[[GraphCapture], T]) -> T:
+    try:
+        return build(graphs)
+    except RuntimeError as error:
+        if not graphs.drop_side_stream():
+            raise
+        log.info("The step cannot be captured on two streams; trying one (%s).", error)
+        return build(graphs)
 
 
 @dataclass

@@ -8,8 +8,6 @@ those of `taps.adapt.step`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -19,30 +17,9 @@ from taps.adapt.graphs.setup import StreamSetup
 from taps.adapt.losses import mean_entropy
 from taps.adapt.memory import Labelled
 from taps.adapt.optimiser import Moments, adamw
-from taps.adapt.step import Scored, update_prompts
+from taps.adapt.step import Scored, Seen, update_prompts
 from taps.prompts.base import Parameters
 from taps.prompts.classifier import Classifier
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The confident views at prompts with vision tokens, and what their loss says of features and texts.
-
-    Attributes:
-        features: Their normalised features with the graph to `vision`.
-        vision: The leaf.
-        by_features: Gradient of the loss on the features.
-        by_text: Gradient of the loss on the text features.
-    """
-
-    features: Tensor
-    vision: Tensor
-    by_features: Tensor
-    by_text: Tensor
-
-    def pull_back(self) -> Tensor:
-        """The gradient on the vision tokens. The graph stays, to be used again."""
-        return torch.autograd.grad(self.features, self.vision, self.by_features, retain_graph=True)[0]
 
 
 def has_two_towers(setup: StreamSetup, start: Point) -> bool:

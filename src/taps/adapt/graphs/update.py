@@ -9,10 +9,10 @@ from torch import Tensor
 from taps.adapt.gradient import NOTHING, Gradient, Point
 from taps.adapt.graphs.capture import CapturedGraph, GraphCapture
 from taps.adapt.graphs.setup import StreamSetup
-from taps.adapt.graphs.side_stream import Seen, has_two_towers, move, see_views
+from taps.adapt.graphs.side_stream import has_two_towers, move, see_views
 from taps.adapt.graphs.static_buffers import StaticMemory
 from taps.adapt.optimiser import Moments
-from taps.adapt.step import Scored, update_prompts
+from taps.adapt.step import Scored, Seen, update_prompts
 from taps.prompts.base import Parameters
 
 
@@ -95,7 +95,7 @@ class SplitUpdate:
         def see() -> Seen:
             return see_views(setup, point, scored)
 
-        def back() -> Tensor:
+        def back() -> Tensor | None:
             return self.see.result.pull_back()
 
         def pull() -> Tensor:
