@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -88,6 +89,7 @@ def test_a_run_leaves_a_page_and_sorted_images(folder, tmp_path, here):
         copy = tmp_path / "sorted" / label / row["path"].replace("/", "__")
         assert copy.read_bytes() == (folder / row["path"]).read_bytes()
     page = (tmp_path / "o/report.html").read_text()
+    assert re.search(r"<h1>(.*)</h1>", page)[1].endswith(f" on {folder.name}")
     assert all(f"<td>{row['predicted']}</td>" in page for row in rows)
     assert page.count("<img") >= sum(row["asked"] == "1" for row in rows)
 

@@ -37,8 +37,9 @@ def write_page(folder: Path, stream: Stream, summary: dict[str, Any]) -> Path:
     doubted = set(summary["learner"].get("head_look_again", []))
     seen = [row for row in rows if row["entropy"]]
     again = [row for id, row in enumerate(seen) if id in doubted][:SHOWN]
+    title = f"{summary['method']} on {stream.dataset.name}"
     parts = [
-        f"<h1>{html.escape(str(summary['method']))} on {html.escape(folder.name)}</h1>",
+        f"<h1>{html.escape(title)}</h1>",
         html_table(_counts(summary)),
         *(f"<p>{html.escape(note)}</p>" for note in summary["learner"].get("notes", [])),
         html_table(by_class(rows)),
@@ -48,7 +49,7 @@ def write_page(folder: Path, stream: Stream, summary: dict[str, Any]) -> Path:
         gallery("Answers to look at again", _cards(again, stream)),
         gallery("Least sure", _cards(unsure, stream)),
     ]
-    write_text(folder / PAGE, document(f"TAPS: {folder.name}", parts))
+    write_text(folder / PAGE, document(title, parts))
     return folder / PAGE
 
 
