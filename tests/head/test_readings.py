@@ -220,8 +220,8 @@ def test_fewer_labels_of_many_classes_are_refitted(classes, refitted):
 def test_classes_added_later_are_unknown_to_labels_before_them():
     found = Readings((1, 4), 2, 5, HeadSettings())
     found.learn(np.ones((1, 4)), np.log(np.full((2, 3), 1 / 3)), 1)  # of three classes, two came later
-    assert (found.logistic[0].offsets[:, 0, 3:] == UNKNOWN).all()
-    assert (found.logistic[0].offsets[:, 0, :3] > UNKNOWN).all()
+    assert (found.logistic[0].offsets[:, :, 0, 3:] == UNKNOWN).all()
+    assert (found.logistic[0].offsets[:, :, 0, :3] > UNKNOWN).all()
     found.grow(7)
     names = {"ridge.inverse", "ridge.weights"} | {
         f"logistic.0.{name}" for name in ("inputs", "offsets", "targets", "coefficients", "weights")
@@ -253,7 +253,7 @@ def test_growing_adds_classes_and_nothing_else():
     shapes = {name: array.shape for name, array in fit.arrays().items()}
     assert shapes == {
         "inputs": (6, 5),
-        "offsets": (2, 6, 5),
+        "offsets": (2, 2, 6, 5),
         "targets": (6, 5),
         "coefficients": (2, 2, 6, 5),
         "weights": (2, 2, 5, 5),
@@ -266,6 +266,20 @@ def test_where_it_is_known_what_an_image_is_not_the_others_keep_their_odds():
     found.learn(feature[None], np.log(said)[None], -1, no=(1, 3))
     plain.add(feature, np.array([2 / 3, 0.0, 1 / 3, 0.0]) - said)
     np.testing.assert_allclose(found.ridge.weights, plain.weights, atol=1e-12)
+
+
+def test_offsets_hold_what_older_answers_add():
+    """Those of answers given as they came, plus the weights' part; also from a state that had the first alone."""
+    features, offsets, labels = labelled(20, 4, 3, seed=9)
+    fit, other = (Logistic(4, 3, 2, (0.1, 0.3), capacity=6) for _ in range(2))
+    for feature, offset, label in zip(features, offsets, labels, strict=True):
+        fit.add(feature, offset, int(label))
+    given = offsets[14:].transpose(1, 0, 2)
+    np.testing.assert_allclose(fit.offsets, given + with_constant(features[14:]) @ fit.weights, atol=1e-12)
+    other.restore(fit.arrays() | {"offsets": given})
+    for learner in (fit, other):
+        learner.add(features[0], offsets[0], 1)
+    np.testing.assert_allclose(other.coefficients, fit.coefficients, atol=1e-12)
 
 
 @pytest.mark.parametrize("rows", [1, 2])

@@ -28,8 +28,9 @@ class Logistic:
         a ← a + (½G + λI)⁻¹ (one-hot − p − λa)
 
     a step that never overshoots. Of the last `capacity` labels all coefficients are refitted with every new
-    label; those of older ones stay as they were and are summed into weights. So memory and time stay the
-    same however many labels come, and nothing learned is lost.
+    label; those of older ones stay as they were and are summed into weights; what they add to the log-odds
+    of the labels that are refitted is added to these labels' offsets. So memory and time stay the same
+    however many labels come, and nothing learned is lost.
 
     Of an image that is known not to be of some classes the likelihood is 1 − p(these). Its target, instead of
     the one-hot row, is p without them, normalised, and made anew at each step: so every step still raises
@@ -56,7 +57,7 @@ class Logistic:
         self.penalties: Array = np.array(penalties)[:, None, None]
         self.capacity, self.steps = capacity, steps
         self.inputs: Array = np.zeros((0, dim + 1))
-        self.offsets: Array = np.zeros((offsets, 0, classes))
+        self.offsets: Array = np.zeros((len(penalties), offsets, 0, classes))
         self.targets: Array = np.zeros((0, classes))
         self.coefficients: Array = np.zeros((len(penalties), offsets, 0, classes))
         self.weights: Array = np.zeros((len(penalties), offsets, 0, classes))  # d + 1 rows from the first on
@@ -75,6 +76,11 @@ class Logistic:
             return inputs @ self._whole(penalty, offset)
         older = inputs[:, : self.weights.shape[2]] @ self.weights[penalty, offset]
         added: Array = to_labels @ self.coefficients[penalty, offset] + older
+        return added
+
+    def _older(self, inputs: Array) -> Array:
+        """What the labels that are refitted no more add to the log-odds of some inputs [P, H, m, K]."""
+        added: Array = inputs[:, : self.weights.shape[2]] @ self.weights
         return added
 
     def _whole(self, penalty: int, offset: int) -> Array:
@@ -96,37 +102,40 @@ class Logistic:
         """
         if len(self.inputs) == self.capacity:
             self._let_go()
-        classes = self.targets.shape[1]
-        self.inputs = np.concatenate([self.inputs, with_constant(feature[None])])
-        self.offsets = np.concatenate([self.offsets, offsets[:, None]], axis=1)
+        classes, new = self.targets.shape[1], with_constant(feature[None])
+        start = offsets[:, None] + self._older(new)
+        self.inputs = np.concatenate([self.inputs, new])
+        self.offsets = np.concatenate([self.offsets, start], axis=2)
         self.targets = np.concatenate([self.targets, possible(label, no, classes)[None]])
         self.coefficients = np.pad(self.coefficients, ((0, 0), (0, 0), (0, 1), (0, 0)))
         self._refit()
 
     def _refit(self) -> None:
         gram = self.inputs @ self.inputs.T
-        fixed = self.offsets + self.inputs[:, : self.weights.shape[2]] @ self.weights
         inverse = np.linalg.inv(0.5 * gram + self.penalties * np.eye(len(gram)))[:, None]
         found = self.coefficients
         several = bool((self.targets.sum(axis=1) > 1).any())
         for _ in range(self.steps):
-            logits = fixed + gram @ found
+            logits = self.offsets + gram @ found
             wanted = softmax(np.where(self.targets > 0, logits, -np.inf)) if several else self.targets
             found = found + inverse @ (wanted - softmax(logits) - self.penalties[:, None] * found)
         self.coefficients, self._made = found, {}
 
     def _let_go(self) -> None:
         """Sum what the oldest label taught into the weights; it is refitted no more."""
-        before, taught = self.weights, self.inputs[0][:, None] * self.coefficients[:, :, :1]
-        self.weights = before + taught if before.size else taught
-        self.last_gone = before, self.weights, self.inputs[0], self.coefficients[:, :, :1]
+        before, gone, taught = self.weights, self.inputs[0], self.coefficients[:, :, :1]
+        self.weights = gone[:, None] * taught
+        if before.size:
+            self.weights += before
+        self.last_gone = before, self.weights, gone, taught
         self.inputs, self.targets = self.inputs[1:], self.targets[1:]
-        self.offsets, self.coefficients = self.offsets[:, 1:], self.coefficients[:, :, 1:]
+        self.offsets = self.offsets[:, :, 1:] + (self.inputs @ gone)[:, None] * taught
+        self.coefficients = self.coefficients[:, :, 1:]
 
     def grow(self, classes: int) -> None:
         """Make room for classes added later; labels so far say nothing about them."""
         new = classes - self.targets.shape[1]
-        self.offsets = np.pad(self.offsets, ((0, 0), (0, 0), (0, new)), constant_values=UNKNOWN)
+        self.offsets = np.pad(self.offsets, ((0, 0), (0, 0), (0, 0), (0, new)), constant_values=UNKNOWN)
         self.targets = np.pad(self.targets, ((0, 0), (0, new)))
         self.coefficients = np.pad(self.coefficients, ((0, 0), (0, 0), (0, 0), (0, new)))
         self.weights = np.pad(self.weights, ((0, 0), (0, 0), (0, 0), (0, new)))
@@ -141,6 +150,8 @@ class Logistic:
         """Go on from where `arrays` was taken."""
         for name in self.arrays():
             setattr(self, name, arrays[name])
+        if self.offsets.ndim == 3:  # saved when offsets did not hold what older labels add
+            self.offsets = self.offsets + self._older(self.inputs)
         self._made = {}
 
 
