@@ -269,7 +269,7 @@ def test_where_it_is_known_what_an_image_is_not_the_others_keep_their_odds():
 
 
 def test_offsets_hold_what_older_answers_add():
-    """Those of answers given as they came, plus the weights' part; also from a state that had the first alone."""
+    """Those given with the answers, plus the weights' part; also from a state that had the first alone."""
     features, offsets, labels = labelled(20, 4, 3, seed=9)
     fit, other = (Logistic(4, 3, 2, (0.1, 0.3), capacity=6) for _ in range(2))
     for feature, offset, label in zip(features, offsets, labels, strict=True):
