@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 
@@ -25,6 +27,17 @@ def zip_of(path: Path, keys: Iterable[str]) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for key in keys:
             archive.writestr(key, key)
+    return path
+
+
+def tar_of(path: Path, files: Mapping[str, str]) -> Path:
+    """A tar as programs write it: every file with its header, no folders."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content.encode()))
     return path
 
 

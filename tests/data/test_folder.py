@@ -1,4 +1,4 @@
-"""Folders and zips of images."""
+"""Folders and archives of images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from taps.data import Dataset, load_dataset
 from taps.data.sources import ZipSource
 from taps.errors import DataError
 
-from .layouts import folder_of, put, zip_of
+from .layouts import folder_of, put, tar_of, zip_of
 
 PETS = ["cat/1.jpg", "cat/2.JPEG", "guinea_pig/1.webp", "dog/b.png", "dog/a.png"]
 
@@ -22,10 +22,14 @@ def facts(data: Dataset) -> list[tuple[str, str]]:
     return [(s.key, "" if s.label is None else data.classes[s.label]) for s in data.samples]
 
 
-@pytest.fixture(params=["folder", "zip"])
+@pytest.fixture(params=["folder", "zip", "tar"])
 def place(request: pytest.FixtureRequest, tmp_path: Path):  # type: ignore[no-untyped-def]
     def make(keys: list[str]) -> Path:
-        return zip_of(tmp_path / "d.zip", keys) if request.param == "zip" else folder_of(tmp_path / "d", keys)
+        if request.param == "folder":
+            return folder_of(tmp_path / "d", keys)
+        if request.param == "zip":
+            return zip_of(tmp_path / "d.zip", keys)
+        return tar_of(tmp_path / "d.tar", {key: key for key in keys})
 
     return make
 

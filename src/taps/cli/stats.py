@@ -28,7 +28,7 @@ def stats(
     *,
     data: Annotated[
         list[str] | None,
-        typer.Option(help="Source set: folder of class folders or a zip of one; several are joined."),
+        typer.Option(help="Source set: whatever `taps eval` takes (docs/data.md); several are joined."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write.")] = None,
     root: Root = None,

@@ -1,4 +1,4 @@
-"""Folders of images, on disk or in a zip, where a part of each path is the class."""
+"""Folders of images, on disk or in an archive, where a part of each path is the class."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ from pathlib import Path
 
 from taps.data import names
 from taps.data.dataset import Dataset, Sample
-from taps.data.sources import Listing, open_source
+from taps.data.shards import SPLITS, open_source
+from taps.data.sources import Listing
+from taps.data.tars import TarSource
+from taps.data.webdataset import is_webdataset, load_webdataset
 from taps.errors import DataError
-
-SPLIT_FOLDERS = {
-    "train": ("train", "training"),
-    "val": ("val", "valid", "validation"),
-    "test": ("test", "testing", "val", "valid", "validation"),
-}
-"""Folders that hold a part of a data set. Many public sets call the part with labels to test on `val`."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +32,10 @@ class Layout:
 def load_folder(
     path: Path, name: str, classes: Sequence[str] | str | Path | None = None, split: str = "test"
 ) -> Dataset:
-    """Load a folder, a zip, or a folder inside a zip: `class/image`, `domain/class/image`, or flat."""
-    source = open_source(path)
+    """Load a folder, an archive, or a folder inside one: `class/image`, `domain/class/image`, or flat."""
+    source = open_source(path, split)
+    if isinstance(source, TarSource) and is_webdataset(source):
+        return load_webdataset(source, path, name, classes)
     listing = source.listing()
     if not listing.images:
         raise DataError(f"{path} holds no images: check the path, or see docs/data.md for the layouts.")
@@ -91,11 +89,11 @@ def find_layout(listing: Listing, split: str = "test") -> Layout:
 
 def _split_folder(tops: Sequence[str], split: str) -> str | None:
     """The folder of the wanted split, where the folders are nothing but splits."""
-    known = {name for group in SPLIT_FOLDERS.values() for name in group}
+    known = {name for group in SPLITS.values() for name in group}
     lower = {top.lower(): top for top in tops}
     if not tops or not set(lower) <= known:
         return None
-    wanted = [lower[name] for name in SPLIT_FOLDERS.get(split, (split,)) if name in lower]
+    wanted = [lower[name] for name in SPLITS.get(split, (split,)) if name in lower]
     if not wanted:
         raise DataError(f"There is no folder for the split {split!r}, only {names.shown(list(tops))}.")
     return wanted[0]

@@ -12,7 +12,10 @@ from taps.data.folder import load_folder
 from taps.data.manifest import MANIFEST_SUFFIXES, load_manifest
 from taps.data.named import load_named
 from taps.data.names import normalised, read_names
+from taps.data.parquet import load_parquet
 from taps.data.registry import find_set
+from taps.data.shards import find_shards
+from taps.data.sources import split_archive
 from taps.errors import DataError
 
 
@@ -23,11 +26,11 @@ def load_dataset(
     classes: Sequence[str] | str | Path | None = None,
     split: str = "test",
 ) -> Dataset:
-    """Load one of the named sets, a folder of class folders, a zip of one, or a manifest.
+    """Load one of the named sets, a folder of class folders, an archive of one, shards, or a manifest.
 
     Args:
-        name_or_path: The name of a set (`taps data list`), or a path: a folder, a zip, a folder inside a zip
-            (`pacs.zip/photo`), a CSV or JSONL manifest.
+        name_or_path: The name of a set (`taps data list`), or a path: a folder, a zip or tar, a folder inside
+            one (`pacs.zip/photo`), a Parquet file, a folder of those or of tars, a CSV or JSONL manifest.
         root: Folder that holds the named sets; the environment variable TAPS_DATA where absent.
         classes: Class names, or a text file of them, one a line; their order gives the labels.
         split: `test`, `val` or `train`, where the data set has them.
@@ -53,6 +56,8 @@ def load_dataset(
         )
     if path.suffix.lower() in MANIFEST_SUFFIXES and path.is_file():
         return load_manifest(path, path.stem, classes)
+    if files := find_shards(path, ".parquet", split):
+        return load_parquet(files, path, path.resolve().stem, classes)
     return load_folder(path, _short_name(path), classes, split)
 
 
@@ -70,13 +75,12 @@ def _with_classes(dataset: Dataset, classes: tuple[str, ...]) -> Dataset:
 
 
 def _exists(path: Path) -> bool:
-    """Whether the path leads to something, if only to a zip on its way."""
-    return path.exists() or any(place.suffix.lower() == ".zip" and place.is_file() for place in path.parents)
+    """Whether the path leads to something, if only to an archive on its way."""
+    return path.exists() or split_archive(path) is not None
 
 
 def _short_name(path: Path) -> str:
     """`pacs` for pacs.zip, `pacs/photo` for a folder inside it, the last folder's name otherwise."""
-    for depth, place in enumerate([path, *path.parents]):
-        if place.suffix.lower() == ".zip":
-            return "/".join([place.stem, *path.parts[len(path.parts) - depth :]])
+    if found := split_archive(path):
+        return "/".join([found[0].stem, *found[1]])
     return path.resolve().name

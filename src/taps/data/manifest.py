@@ -86,7 +86,10 @@ def number_labels(
         if not counts:
             return (), {}
         if all(text.isdigit() for text in counts):
-            raise DataError(f"{path} has numbers for labels: give the list of class names they count.")
+            raise DataError(
+                f"{path} has numbers for labels: give the list of class names they count "
+                "(for shards a classnames.txt beside them)."
+            )
         if names.are_wnids(counts):
             given = tuple(sorted(counts))
             return tuple(names.wnid_names(given)), {wnid: i for i, wnid in enumerate(given)}

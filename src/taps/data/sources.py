@@ -1,4 +1,4 @@
-"""Folders and zips by one interface: list the files below a place, and read one of them."""
+"""Folders and archives by one interface: list the files below a place, and read one of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import zipfile
 import zlib
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -17,6 +18,7 @@ IMAGE_SUFFIXES = frozenset(
 )
 HEIF_SUFFIXES = frozenset({".heic", ".heif"})
 """What phones write; images where the extra `heif` is installed."""
+ARCHIVES = (".zip", ".tar")
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class FolderSource:
         seen: set[str] = set()
         for where, below, files in os.walk(self.base, followlinks=True):
             real = os.path.realpath(where)
-            below[:] = [] if real in seen else [name for name in below if not _hidden(name)]
+            below[:] = [] if real in seen else [name for name in below if not is_hidden(name)]
             if real in seen:
                 continue
             seen.add(real)
@@ -108,26 +110,35 @@ class ZipSource:
         except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, EOFError) as error:
             raise DataError(f"{self.path}, member {self.prefix + key} cannot be read: {error}.") from error
 
+    def names(self) -> list[str]:
+        """Of all members, those of folders with a slash at the end."""
+        return self.archive().namelist()
+
     def listing(self) -> Listing:
         """Everything below the prefix."""
-        images: set[tuple[str, ...]] = set()
-        folders: set[tuple[str, ...]] = set()
-        kinds: Counter[str] = Counter()
-        for member in self.archive().namelist():
-            if not member.startswith(self.prefix) or member == self.prefix:
-                continue
-            parts = PurePosixPath(member[len(self.prefix) :]).parts
-            is_folder = member.endswith("/")
-            if any(_hidden(part) for part in parts):
-                kinds["hidden"] += not is_folder
-                continue
-            above = parts if is_folder else parts[:-1]
-            folders.update(above[:depth] for depth in range(1, len(above) + 1))
-            if not is_folder and is_image(parts[-1]):
-                images.add(parts)
-            elif not is_folder:
-                kinds[kind_of(parts[-1])] += 1
-        return Listing(tuple(sorted(images)), tuple(sorted(folders)), +kinds)
+        return list_members(self.names(), self.prefix)
+
+
+def list_members(names: Iterable[str], prefix: str = "") -> Listing:
+    """What an archive holds below a prefix, from the names of its members."""
+    images: set[tuple[str, ...]] = set()
+    folders: set[tuple[str, ...]] = set()
+    kinds: Counter[str] = Counter()
+    for member in names:
+        if not member.startswith(prefix) or member == prefix:
+            continue
+        parts = PurePosixPath(member[len(prefix) :]).parts
+        is_folder = member.endswith("/")
+        if any(is_hidden(part) for part in parts):
+            kinds["hidden"] += not is_folder
+            continue
+        above = parts if is_folder else parts[:-1]
+        folders.update(above[:depth] for depth in range(1, len(above) + 1))
+        if not is_folder and is_image(parts[-1]):
+            images.add(parts)
+        elif not is_folder:
+            kinds[kind_of(parts[-1])] += 1
+    return Listing(tuple(sorted(images)), tuple(sorted(folders)), +kinds)
 
 
 def is_image(name: str) -> bool:
@@ -137,7 +148,7 @@ def is_image(name: str) -> bool:
     (True, False, False)
     """
     ending = os.path.splitext(name)[1].lower()
-    return not _hidden(name) and (ending in IMAGE_SUFFIXES or (ending in HEIF_SUFFIXES and _reads_heif()))
+    return not is_hidden(name) and (ending in IMAGE_SUFFIXES or (ending in HEIF_SUFFIXES and _reads_heif()))
 
 
 def _reads_heif() -> bool:
@@ -150,25 +161,16 @@ def kind_of(name: str) -> str:
     >>> kind_of("logo.SVG"), kind_of("README"), kind_of(".DS_Store")
     ('.svg', 'without extension', 'hidden')
     """
-    return "hidden" if _hidden(name) else os.path.splitext(name)[1].lower() or "without extension"
+    return "hidden" if is_hidden(name) else os.path.splitext(name)[1].lower() or "without extension"
 
 
-def open_source(path: Path) -> FolderSource | ZipSource:
-    """The folder or zip at `path`, where a zip may be followed by a folder inside it."""
-    if path.is_dir():
-        return FolderSource(path)
+def split_archive(path: Path) -> tuple[Path, tuple[str, ...]] | None:
+    """The archive that a path leads to or into, and the folders inside it; None where there is none."""
     for depth, place in enumerate([path, *path.parents]):
-        if place.suffix.lower() == ".zip" and place.is_file():
-            inside = path.parts[len(path.parts) - depth :]
-            source = ZipSource(place, "".join(f"{part}/" for part in inside))
-            if inside and not any(name.startswith(source.prefix) for name in source.archive().namelist()):
-                tops = sorted({name.split("/")[0] for name in source.archive().namelist() if "/" in name})
-                raise DataError(
-                    f"{place} has no folder {'/'.join(inside)}: it has {', '.join(tops[:8]) or 'no folders'}."
-                )
-            return source
-    raise DataError(f"{path} is neither a folder nor a zip: check the path.")
+        if place.suffix.lower() in ARCHIVES and place.is_file():
+            return place, path.parts[len(path.parts) - depth :]
+    return None
 
 
-def _hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
     return name.startswith(".") or name in {"__MACOSX", "Thumbs.db", "desktop.ini", "@eaDir"}
