@@ -37,6 +37,7 @@ class Hub:
     def __init__(self) -> None:
         self._listeners: dict[int, set[Listener]] = defaultdict(set)
         self._lock = threading.Lock()
+        self._closed = False
 
     def tell(self, stream: int, event: Event, row: Row | None) -> None:
         """Called by owners' threads."""
@@ -51,6 +52,8 @@ class Hub:
         listener = Listener(asyncio.get_running_loop())
         with self._lock:
             self._listeners[stream].add(listener)
+            if self._closed:
+                listener.put(None)
         try:
             yield listener
         finally:
@@ -60,6 +63,7 @@ class Hub:
     def close(self) -> None:
         """Let every listener go."""
         with self._lock:
+            self._closed = True
             listeners = [each for group in self._listeners.values() for each in group]
         for listener in listeners:
             listener.loop.call_soon_threadsafe(listener.put, None)

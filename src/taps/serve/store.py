@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from taps.errors import StateError
@@ -28,6 +28,12 @@ RETENTION = 7 * 24 * 3600.0  # and those of questions that were skipped or expir
 _STREAM = [t.streams.c[field.name] for field in fields(Stream)]
 _ROW = [t.predictions.c[field.name] for field in fields(Row)]
 _EVENT = [t.events.c[field.name] for field in fields(Event) if field.name not in ("image", "said")]
+_NAMES = [column.name for column in _EVENT]
+# What every prediction runs, made once: making a statement takes longer than SQLite does.
+_ADD_EVENT, _ADD_PREDICTION = insert(t.events), insert(t.predictions)
+_BY_KEY = select(t.events.c.seq).where(
+    t.events.c.stream == bindparam("stream"), t.events.c.key == bindparam("key")
+)
 
 
 class Store:
@@ -146,11 +152,11 @@ class Store:
             row: The prediction, where the event makes one.
             **changes: Columns of the event's prediction.
         """
-        values = {column.name: getattr(event, column.name) for column in _EVENT}
+        values = {name: getattr(event, name) for name in _NAMES}
         with self.database.write() as connection:
-            connection.execute(insert(t.events), {"stream": stream, **values})
+            connection.execute(_ADD_EVENT, {"stream": stream, **values})
             if row is not None:
-                connection.execute(insert(t.predictions), {"stream": stream, **vars(row)})
+                connection.execute(_ADD_PREDICTION, {"stream": stream, **vars(row)})
             if changes:
                 connection.execute(
                     update(t.predictions)
@@ -173,7 +179,7 @@ class Store:
             rows = connection.execute(query).all()
         return [
             Event(
-                **{column.name: value for column, value in zip(_EVENT, values, strict=True)},
+                **dict(zip(_NAMES, values, strict=True)),
                 image=image if kept else None,
                 said=None if label is None else (label, entropy),
             )
@@ -188,9 +194,7 @@ class Store:
     def by_key(self, stream: int, key: str) -> Event | None:
         """The event that was recorded under an idempotency key."""
         with self.database.read(single=True) as connection:
-            seq = connection.scalar(
-                select(t.events.c.seq).where(t.events.c.stream == stream, t.events.c.key == key)
-            )
+            seq = connection.scalar(_BY_KEY, {"stream": stream, "key": key})
         return None if seq is None else self.events(stream, seq - 1, 1)[0]
 
     # Predictions

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
 from taps.serve import schemas as s
 from taps.serve.auth import allow
-from taps.serve.errors import FormatError, SlowError, UnusableError
-from taps.serve.hub import Listener
+from taps.serve.errors import FormatError, SlowError, StoreDownError, UnusableError
 from taps.serve.limits import check_image
 from taps.serve.live import Live, Outcome
 from taps.serve.records import OPEN, Row
+from taps.serve.service import Service
 from taps.serve.state import state_of
 from taps.serve.tokens import Token
 
@@ -49,19 +51,19 @@ async def predict(
     """Predict one image, sent as the body or as the field `image` of a form."""
     state = state_of(request)
     service = state.service
-    with service.hub.listen(service.stream(stream).id) as listener:
-        with state.uploads:
-            data, called = await in_time(read_image(request))
-            check_image(data, state.limits)
-            called = name or called
+    number = service.stream(stream).id
+    with state.uploads:
+        data, called = await in_time(read_image(request))
+        check_image(data, state.limits)
+        called = name or called
 
-            def act(live: Live) -> Outcome:
-                return live.predict(data, called, token.id, idempotency_key)
+        def act(live: Live) -> Outcome:
+            return live.predict(data, called, token.id, idempotency_key)
 
-            outcome = await asyncio.wrap_future(service.send(stream, act))
-        if outcome.hold and outcome.row.state == OPEN:
-            row = await wait_for_expert(listener, outcome.row, outcome.hold)
-            outcome = Outcome(row, repeated=outcome.repeated)
+        outcome = await asyncio.wrap_future(service.send(stream, act))
+    if outcome.hold and outcome.row.state == OPEN:
+        row = await wait_for_expert(service, number, outcome)
+        outcome = Outcome(row, repeated=outcome.repeated)
     return s.Answered.of(outcome)
 
 
@@ -90,18 +92,21 @@ async def read_image(request: Request) -> tuple[bytes, str]:
         return await field.read(), field.filename or "image"
 
 
-async def wait_for_expert(listener: Listener, row: Row, seconds: float) -> Row:
+async def wait_for_expert(service: Service, stream: int, outcome: Outcome) -> Row:
     """The prediction after its question has ended, or as it is when the time is over."""
     loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
-    while (left := end - loop.time()) > 0:
-        try:
-            news = await asyncio.wait_for(listener.news.get(), left)
-        except TimeoutError:
-            break
-        if news is None:
-            break
-        _, after = news
-        if after is not None and after.id == row.id and after.state != OPEN:
-            return after
+    row, end = outcome.row, loop.time() + outcome.hold
+    with service.hub.listen(stream) as listener:
+        with suppress(StoreDownError):  # it may have ended before this began to listen
+            row = await run_in_threadpool(service.store.prediction, stream, row.id)
+        while row.state == OPEN and (left := end - loop.time()) > 0:
+            try:
+                news = await asyncio.wait_for(listener.news.get(), left)
+            except TimeoutError:
+                break
+            if news is None:
+                break
+            _, after = news
+            if after is not None and after.id == row.id:
+                row = after
     return row
