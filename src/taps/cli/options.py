@@ -82,9 +82,9 @@ def _parsed(name: str, value: Any, kind: Any) -> Any:
 
 
 def attribute_docs(group: Any) -> dict[str, str]:
-    """What the section "Attributes" of a dataclass's docstring says of each field."""
-    text = inspect.cleandoc(group.__doc__ or "").partition("Attributes:\n")[2]
-    found = re.findall(r"^ {4}(\w+): (.*(?:\n {8,}.*)*)", text, re.MULTILINE)
+    """What the section "Attributes" of a dataclass's docstring, or of its base's, says of each field."""
+    texts = [inspect.cleandoc(each.__doc__ or "").partition("Attributes:\n")[2] for each in group.__mro__]
+    found = re.findall(r"^ {4}(\w+): (.*(?:\n {8,}.*)*)", "\n".join(reversed(texts)), re.MULTILINE)
     docs = {name: " ".join(said.split()) for name, said in found}
     return {item.name: docs[item.name] for item in dataclasses.fields(group)}
 

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from taps.errors import SettingsError
+
 AREA = (0.08, 1.0)
 """Share of the image's area a crop aims at."""
 RATIO = (3 / 4, 4 / 3)
@@ -86,6 +88,13 @@ class Framing:
     size: int
     resize: str = "shortest"
     interpolation: str = "bicubic"
+
+    def __post_init__(self) -> None:
+        if self.resize not in RESIZES or self.interpolation not in INTERPOLATIONS:
+            raise SettingsError(
+                f"resize={self.resize!r}, interpolation={self.interpolation!r} is unknown; "
+                f"use one of {', '.join(RESIZES)} and one of {', '.join(INTERPOLATIONS)}."
+            )
 
     def box(self, height: int, width: int) -> Box:
         """The part of the image that is shown (left, top, right, bottom)."""

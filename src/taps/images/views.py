@@ -8,7 +8,7 @@ from torch import Tensor
 
 from taps.errors import ImageError, SettingsError
 from taps.images.augmix import augmix as mix_views
-from taps.images.geometry import INTERPOLATIONS, RESIZES, Framing, sample_crops, sample_generator
+from taps.images.geometry import Framing, sample_crops, sample_generator
 from taps.images.pillow import pillow_views
 from taps.images.tensor import LONGEST_SIDE, cpu_views, device_views
 from taps.types import PixelArray
@@ -55,17 +55,7 @@ def make_views(
     >>> made.shape, made.dtype, int(made.min()), int(made.max())
     (torch.Size([4, 3, 8, 8]), torch.uint8, 7, 7)
     """
-    if views < 1 or size < 1:
-        raise SettingsError(f"views={views} and size={size} must both be at least 1.")
-    if backend not in BACKENDS:
-        raise SettingsError(f"backend={backend!r} is unknown; use one of {', '.join(BACKENDS)}.")
-    if resize not in RESIZES or interpolation not in INTERPOLATIONS:
-        raise SettingsError(
-            f"resize={resize!r}, interpolation={interpolation!r} is unknown; use one of {', '.join(RESIZES)} "
-            f"and one of {', '.join(INTERPOLATIONS)}."
-        )
-    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
-        raise ImageError(f"{image.shape} {image.dtype} is not H×W×3 uint8; pass it through load_image first.")
+    _check(image, views, size, backend)
     image = np.require(image, requirements=["C", "W"])  # torch takes neither read-only nor reversed arrays
     device, framing = torch.device(device), Framing(size, resize, interpolation)
     height, width = image.shape[:2]
@@ -79,3 +69,12 @@ def make_views(
     if augmix:
         made = torch.cat([made[:1].float(), mix_views(made[1:], generator)])
     return made
+
+
+def _check(image: PixelArray, views: int, size: int, backend: str) -> None:
+    if views < 1 or size < 1:
+        raise SettingsError(f"views={views} and size={size} must both be at least 1.")
+    if backend not in BACKENDS:
+        raise SettingsError(f"backend={backend!r} is unknown; use one of {', '.join(BACKENDS)}.")
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
+        raise ImageError(f"{image.shape} {image.dtype} is not H×W×3 uint8; pass it through load_image first.")
