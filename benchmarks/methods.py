@@ -89,16 +89,24 @@ def feature_methods(methods: list[str]) -> list[str]:
     ]
 
 
-def beyond_the_encoder(clip: Clip, classes: tuple[str, ...], name: str, views: int) -> Callable[[], object]:
+def beyond_the_encoder(
+    clip: Clip, classes: tuple[str, ...], name: str, views: int, before: int
+) -> Callable[[], object]:
     """One image after another of random features: confident views, prediction and what is learned of it."""
     given = {"views": views} if "views" in find_method(name).known and views > 1 else {}
     method = find_method(name).build(clip, classes, method_settings(name, given), 0)
     assert isinstance(method, FeatureMethod)
     draw = torch.Generator().manual_seed(0)
     count = views if given else 1
-    images = torch.randn(50, count, method.text.shape[1], generator=draw) + 4 * method.text[:50, None].cpu()
-    turns = itertools.cycle(torch.nn.functional.normalize(images, dim=-1).to(method.text))
     pixels = torch.zeros(count, 3, 1, 1, dtype=torch.uint8)
+
+    def image() -> torch.Tensor:
+        of = method.text[int(torch.randint(len(classes), (), generator=draw))].cpu()
+        return torch.nn.functional.normalize(torch.randn(count, len(of), generator=draw) + 4 * of, dim=-1)
+
+    for _ in range(before):
+        method.predict(pixels, image().to(method.text))
+    turns = itertools.cycle([image().to(method.text) for _ in range(50)])
     return lambda: method.predict(pixels, next(turns))
 
 
@@ -113,6 +121,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--methods", nargs="*", default=list_methods())
     parser.add_argument("--features", action="store_true", help="only what comes after the encoder")
+    parser.add_argument("--before", type=int, default=600, help="images seen before the clock starts")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -125,7 +134,7 @@ def main() -> None:
     classes = tuple(f"{name} {place // 100}" if place >= 100 else name for place, name in enumerate(classes))
     if args.features:
         work = {
-            name: beyond_the_encoder(clip, classes, name, args.views)
+            name: beyond_the_encoder(clip, classes, name, args.views, args.before)
             for name in feature_methods(args.methods)
         }
         found = measure(work, args.repeats, clip.device)

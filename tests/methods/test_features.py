@@ -294,6 +294,16 @@ def test_ecalp(stream: Stream, memory: int) -> None:
     same(stream.run("ecalp", memory=memory, **ECALP), ecalp(stream, memory=memory, labels={}))
 
 
+def test_ecalp_goes_on_from_its_state_to_the_same_bits(stream: Stream) -> None:
+    """What is kept beside the state follows from it, wherever it is made anew."""
+    given = method_settings("ecalp", {"memory": 6, **ECALP})
+    whole, parts = (find_method("ecalp").build(stream.clip, NAMES, given, 0) for _ in range(2))
+    for views in stream.views:
+        expected = whole.predict(views[:1]).probs
+        assert torch.equal(parts.predict(views[:1]).probs, expected)
+        parts.restore(parts.snapshot())
+
+
 def test_ecalp_with_labels(stream: Stream) -> None:
     labels = {1: 2, 4: 0, 5: 2}
     given = method_settings("ecalp_labels", {"memory": 6, **ECALP})

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taps.adapt.memory import ReplayItem
+from taps.methods.base import Snapshot
 from taps.methods.features import FeatureMethod, Seen, State
 from taps.methods.ranges import setting
 from taps.methods.registry import method
@@ -51,11 +52,71 @@ class EcalpLabelSettings(Asking, EcalpSettings):
     buffer: int = setting(500, at_least=1)
 
 
+class Highest:
+    """The highest cosines of each image with some others.
+
+    Args:
+        rows: Images.
+        near: How many of each are kept.
+        like: Says device and precision.
+    """
+
+    def __init__(self, rows: int, near: int, like: Tensor) -> None:
+        self.values = like.new_zeros(rows, near)
+        self.indices = like.new_zeros(rows, near, dtype=torch.int64)
+
+    def find(self, rows: slice | Tensor, cosines: Tensor) -> None:
+        """Look for those of some images among all their cosines [rows, others]."""
+        near = min(self.values.shape[1], cosines.shape[1])
+        found = cosines.topk(near, dim=1)
+        self.values[rows, :near], self.indices[rows, :near] = found.values, found.indices
+
+    def edges(self, rows: int, others: int, power: float) -> Tensor:
+        """The first images' [rows, others]: cosines to a power, 0 for the lower and for negative ones."""
+        near = min(self.values.shape[1], others)
+        values = self.values[:rows, :near].clamp_min(0) ** power
+        return values.new_zeros(rows, others).scatter(1, self.indices[:rows, :near], values)
+
+
+class Graph:
+    """What follows from the images in the graph and need not be computed anew for each that comes.
+
+    Attributes:
+        weighted: Their features, each direction by how much the class texts differ in it [memory, d].
+        texts: Their cosines with texts.
+        images: Their weighted cosines with each other.
+    """
+
+    def __init__(self, text: Tensor, settings: EcalpSettings) -> None:
+        self.text, self.spread, size = text, text.var(dim=0), settings.memory
+        self.weighted = text.new_zeros(size, text.shape[1])
+        self.texts = Highest(size, settings.near_texts, text)
+        self.images = Highest(size, settings.near_images, text)
+        self.known = 0  # images whose nearest are known
+
+    def enter(self, feature: Tensor, place: int) -> None:
+        self.weighted[place] = F.normalize(feature * self.spread, dim=-1)
+        self.texts.find(slice(place, place + 1), feature[None] @ self.text.T)
+
+    def find_nearest(self, alike: Tensor, place: int) -> None:
+        """Look for the nearest images of those whose nearest may be others since one came to `place`."""
+        count, near = len(alike), self.images.values.shape[1]
+        stale = torch.arange(count, device=alike.device) >= self.known
+        if count > near:
+            lowest, indices = self.images.values[:count, -1], self.images.indices[:count]
+            stale |= (alike[:, place] >= lowest) | (indices == place).any(dim=1)
+            stale[place] = True
+            self.known = count
+        rows = stale.nonzero()[:, 0]
+        self.images.find(rows, alike[rows])
+
+
 @method("ecalp", EcalpSettings)
 class Ecalp(FeatureMethod):
     """Labels spread over a graph of class texts and the last images."""
 
     settings: EcalpSettings
+    graph: Graph | None = None  # follows from the state
 
     def start(self) -> State:
         size, (classes, dim) = self.settings.memory, self.text.shape
@@ -67,53 +128,62 @@ class Ecalp(FeatureMethod):
         }
 
     def adapt(self, seen: Seen) -> Tensor:
-        place = self.enter(seen.feature)
+        place = int(self.state["seen"]) % self.settings.memory
+        self.state["seen"] += 1
         count = min(int(self.state["seen"]), self.settings.memory)
-        scores = self.spread(count)
+        graph = self.enter(seen.feature, place, count)
+        scores = self.spread(graph, count)
         top = scores.max(dim=1)
         leading = F.one_hot(top.indices, scores.shape[1]).to(scores)
         self.state["begin"][:count] = KEPT * top.values[:, None] * leading
         told = scores[place]
         return torch.log(told / told.sum().clamp_min(TINY) + TINY * seen.probs)
 
-    def enter(self, feature: Tensor) -> int:
+    def enter(self, feature: Tensor, place: int, count: int) -> Graph:
         """Put an image into the graph, in the place of the oldest where it is full."""
-        place = int(self.state["seen"]) % self.settings.memory
-        self.state["seen"] += 1
-        self.state["features"][place], self.state["begin"][place] = feature, 0
-        features = self.state["features"]
-        self.state["alike"][place] = features @ self.weighted(feature[None])[0]
-        self.state["alike"][:, place] = self.weighted(features) @ feature
-        return place
+        features, alike = self.state["features"], self.state["alike"]
+        features[place], self.state["begin"][place] = feature, 0
+        if self.graph is None:
+            self.graph = Graph(self.text, self.settings)
+            for before in range(count):
+                self.graph.enter(features[before], before)
+        else:
+            self.graph.enter(feature, place)
+        alike[place] = features @ self.graph.weighted[place]
+        alike[:, place] = self.graph.weighted @ feature
+        self.graph.find_nearest(alike[:count, :count], place)
+        return self.graph
 
-    def weighted(self, features: Tensor) -> Tensor:
-        """Features whose directions count by how much the class texts differ in them."""
-        return F.normalize(features * self.text.var(dim=0), dim=-1)
+    def restore(self, snapshot: Snapshot) -> None:
+        super().restore(snapshot)
+        self.graph = None
 
     def anchors(self) -> tuple[Tensor, Tensor]:
         """Features and labels [n, K] of images whose class is known."""
         return self.text[:0], self.text.new_zeros(0, len(self.text))
 
-    def spread(self, count: int) -> Tensor:
+    def spread(self, graph: Graph, count: int) -> Tensor:
         """Scores of the images in the graph [count, K]."""
-        settings, features = self.settings, self.state["features"][:count]
-        known, labels = self.anchors()
-        edges = torch.cat(
+        settings, (known, labels) = self.settings, self.anchors()
+        to_known = Highest(count, settings.near_labelled, known)
+        to_known.find(slice(count), graph.weighted[:count] @ known.T)
+        to_fixed = torch.cat(
             [
-                nearest(features @ self.text.T, settings.near_texts, settings.power),
-                nearest(self.weighted(features) @ known.T, settings.near_labelled, settings.power),
-                nearest(self.state["alike"][:count, :count], settings.near_images, settings.power),
+                graph.texts.edges(count, len(self.text), settings.power),
+                to_known.edges(count, len(known), settings.power),
             ],
             dim=1,
         )
         fixed = torch.cat([torch.eye(len(self.text)).to(labels), labels])
         # Both ways: from a text or a labelled image, only those edges that an image has to it.
-        to_fixed, among = edges[:, : len(fixed)], edges[:, len(fixed) :]
+        among = graph.images.edges(count, count, settings.power)
         among = among + among.T
         degrees = 1 / (torch.cat([to_fixed.sum(dim=0), to_fixed.sum(dim=1) + among.sum(dim=1)]).sqrt() + 1e-6)
         outer, inner = degrees[: len(fixed)], degrees[len(fixed) :, None]
         told = inner * (to_fixed @ (outer[:, None] * fixed))
         scores = self.state["begin"][:count]
+        if not among.is_cuda:
+            among = among.to_sparse()  # sixteen edges an image
         for _ in range(settings.rounds):
             scores = told + inner * (among @ (inner * scores))
         return scores
@@ -151,12 +221,3 @@ class EcalpLabels(Ecalp):
 
     def remembers(self, id: int) -> bool:
         return bool((self.state["ids"] == id).any())
-
-
-def nearest(cosines: Tensor, count: int, power: float) -> Tensor:
-    """In each row the highest ones, raised to a power; 0 elsewhere. Negative ones are no edges."""
-    count = min(count, cosines.shape[1])
-    if not count:
-        return cosines
-    found = cosines.topk(count, dim=1)
-    return torch.zeros_like(cosines).scatter(1, found.indices, found.values.clamp_min(0) ** power)
