@@ -154,7 +154,7 @@ def test_images_are_embedded_as_by_torch(
     for norm in norms:
         norm.weight.data, norm.bias.data = draw(768), draw(768)
     given = [draw(5, 49, 768), draw(768), draw(50, 768), draw(*prompts) if prompts else None, *norms]
-    kernel = ops.embed_kernel()
+    kernel = ops.embed_kernel(768, dtype)
     assert kernel is not None
     with torch.no_grad():
         for mine, theirs in zip(kernel(*given), ops.plain_embed(*given), strict=True):
@@ -177,8 +177,9 @@ def test_scoring_is_the_same_with_a_graph_and_without() -> None:
 def test_our_kernels_are_used() -> None:
     assert ops.quick_gelu_kernels() is not None
     assert ops.levels_kernel() is not None
-    assert ops.text_attention_kernel() is not None
-    assert ops.norm_kernel() is not None
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        assert ops.text_attention_kernel(3 * 512, 8, dtype) is not None
+        assert ops.norm_kernel(768, dtype) is not None
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])

@@ -27,15 +27,18 @@ VIEWS = {"cpu": 16, "cuda": 512}
 """Views that are run together; more of them gain nothing and take memory."""
 IMAGES = 32
 """Images that are run together, where each has few views."""
+FEWEST = {"cpu": 4}
+"""Images that gain by being run together; where fewer fit, one by one is as fast or faster."""
 
 
 def batch_size(views: int, device: str = "cuda") -> int:
     """How many images of so many views are run together on a kind of device.
 
-    >>> batch_size(64), batch_size(64, "cpu"), batch_size(1)
-    (8, 1, 32)
+    >>> batch_size(64), batch_size(1), batch_size(1, "cpu"), batch_size(8, "cpu")
+    (8, 32, 16, 1)
     """
-    return max(1, min(IMAGES, VIEWS.get(device, VIEWS["cuda"]) // views))
+    fit = min(IMAGES, VIEWS.get(device, VIEWS["cuda"]) // views)
+    return fit if fit >= FEWEST.get(device, 1) else 1
 
 
 @dataclass(frozen=True)

@@ -219,7 +219,7 @@ class VisionTower(nn.Module):
         plain = images.ndim == 3 or self.class_embedding is None or self.ln_pre is None
         if plain or not images.is_cuda or torch.is_grad_enabled() or images.dtype == torch.float64:
             return self.embed(images, prompts), None
-        if (fused := embed_kernel()) is None:
+        if (fused := embed_kernel(self.conv1.out_channels, images.dtype)) is None:
             return self.embed(images, prompts), None
         fresh = None if prompts is None else prompts[0]
         return fused(
