@@ -15,11 +15,10 @@ import pytest
 from taps.clip import Clip
 from taps.serve import keeper
 from taps.serve.doctor import examine
-from taps.serve.options import Limits
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve import faults, postgres
-from tests.serve.conftest import beginning, client_of
+from tests.serve.conftest import beginning
 from tests.serve.crowd import crowd
 from tests.serve.damage import damaged
 from tests.serve.killing import killed
@@ -96,12 +95,9 @@ def test_a_thousand_damaged_places(
 
 
 def test_a_hundred_thousand_tampered_images(
-    tmp_path: Path, tiny: Clip, capsys: pytest.CaptureFixture[str]
+    zygote: Zygote, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Service(Store(str(tmp_path)), tiny) as service:
-        service.create(beginning(method="zero_shot", settings={}), "test")
-        for http in client_of(service, Limits(rate=1e9)):
-            found = throw(http, "/v1/streams/pets/predict", 100_000)
+    found = throw(zygote, tmp_path, 100_000)
     told(capsys, "tampered images", found)
     assert found["grown_mb"] < 100
 

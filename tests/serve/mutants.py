@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import random
-import resource
 import struct
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
-from fastapi.testclient import TestClient
 from PIL import Image
+
+from taps.serve.bench import memory_mb
+from tests.serve.conftest import CLASSES
+from tests.serve.zygote import Zygote
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
 OTHER = (
@@ -60,21 +64,21 @@ def mutants(count: int, seed: int = 0) -> Iterator[bytes]:
         yield bytes(data)
 
 
-def memory_mb() -> float:
-    """Resident memory now."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / 1e6
-
-
-def throw(http: TestClient, path: str, count: int) -> dict[str, Any]:
-    """Send them all; statuses, and the memory after each tenth of them."""
+def throw(zygote: Zygote, folder: Path, count: int) -> dict[str, Any]:
+    """Send them all to a service; statuses, and the memory of all its processes after each tenth of them."""
+    pid, url = zygote.start(str(folder), folder)
     said: Counter[int] = Counter()
     memory = []
-    for number, data in enumerate(mutants(count), 1):
-        answer = http.post(path, content=data)
-        assert answer.status_code in REFUSED, (answer.status_code, answer.text, data[:64])
-        assert answer.status_code == 200 or answer.json()["detail"].endswith((".", "…"))
-        said[answer.status_code] += 1
-        if number % (count // 10) == 0:
-            memory.append(round(memory_mb()))
+    with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
+        body = {"name": "pets", "classes": CLASSES, "method": "zero_shot"}
+        assert http.post("/v1/streams", json=body).status_code == 201
+        for number, data in enumerate(mutants(count), 1):
+            answer = http.post("/v1/streams/pets/predict", content=data)
+            assert answer.status_code in REFUSED, (answer.status_code, answer.text, data[:64])
+            assert answer.status_code == 200 or answer.json()["detail"].endswith((".", "…"))
+            said[answer.status_code] += 1
+            if number % (count // 10) == 0:
+                memory.append(round(memory_mb(pid)))
+        assert http.get("/v1/streams/pets/stats").json()["seen"] == said[200]
+    zygote.kill(pid)
     return {"count": count, "statuses": dict(said), "mb_by_tenth": memory, "grown_mb": memory[-1] - memory[0]}

@@ -97,6 +97,18 @@ def test_a_question_says_why(http: TestClient, service: Service) -> None:
     assert close["why"]["threshold"] is None
 
 
+def test_a_yes_or_no_is_part_of_a_question(http: TestClient, service: Service) -> None:
+    settings = {"rate": 1.0, "budget": 20, "questions": "is_it", "which_seconds": 10.0, "is_it_seconds": 5.0}
+    service.create(beginning("pets", method="zero_shot+", settings=settings), "x")
+    for number in range(6):
+        http.post("/v1/streams/pets/predict", content=png(number))
+    why = http.post("/v1/streams/pets/queries/lease", json={"holder": ANNE}).json()[0]["why"]
+    assert why["asked"] > 1
+    left = 20 - why["asked"] / 2
+    assert why["spent"] == why["asked"] / 2
+    assert why["budget"] == f"{left:g} of 20 questions are left. A yes or no counts as part of one."
+
+
 def test_how_many_like_it_were_answered(http: TestClient, service: Service) -> None:
     service.create(beginning(settings={"views": 2, "policy": "fixed", "tau0": 0.0}), "x")
     said = [send(http, number) for number in range(8)]

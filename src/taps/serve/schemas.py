@@ -148,6 +148,7 @@ class Why(BaseModel):
     highest: float = Field(description="The largest entropy there can be: ln of the number of classes.")
     budget: str
     asked: int
+    spent: float = Field(description="What they took of the budget: a yes or no is part of a question.")
     allowed: float = Field(description="Questions the budget has room for so far.")
     alike: int = Field(description="Labelled images that the model took for the same class.")
     alike_right: int = Field(description="Those of them it was right about.")

@@ -33,8 +33,7 @@ def explain(stream: Stream, store: Store, row: Row, summary: dict[str, Any]) -> 
     highest = math.log(len(summary["classes"]))
     threshold = row.threshold if rule == "entropy" else None
     alike, right = store.alike(stream.id, row.label)
-    asked = summary["asked"]
-    text, allowed = budget_of(settings, asked, summary["seen"])
+    text, allowed = budget_of(settings, summary)
     return s.Why(
         rule=rule,
         text=text_of(rule, row, threshold, settings.views),
@@ -42,7 +41,8 @@ def explain(stream: Stream, store: Store, row: Row, summary: dict[str, Any]) -> 
         threshold=threshold,
         highest=highest,
         budget=text,
-        asked=asked,
+        asked=summary["asked"],
+        spent=summary["spent"],
         allowed=allowed,
         alike=alike,
         alike_right=right,
@@ -78,13 +78,24 @@ def text_of(rule: str, row: Row, threshold: float | None, views: int) -> str:
     return f"{began}: its uncertainty is {row.entropy:.2f}, and it asks above {threshold:.2f}."
 
 
-def budget_of(settings: Any, asked: int, seen: int) -> tuple[str, float]:
+def budget_of(settings: Any, summary: dict[str, Any]) -> tuple[str, float]:
     """What is left of the budget, in words, and how many questions it has room for so far."""
+    spent, seen = summary["spent"], summary["seen"]
+    less = " A yes or no counts as part of one." if summary["questions"]["is_it"] else ""
     if isinstance(settings.budget, int):
-        return (
-            f"{max(settings.budget - asked, 0):,} of {settings.budget:,} questions are left.",
-            settings.budget,
-        )
-    share = asked / seen if seen else 0.0
-    allowed = settings.rate * seen
-    return f"{asked:,} questions for {seen:,} images: {share:.1%}, of {settings.rate:.1%} allowed.", allowed
+        left = max(settings.budget - spent, 0)
+        return f"{_number(left)} of {settings.budget:,} questions are left.{less}", settings.budget
+    share = spent / seen if seen else 0.0
+    return (
+        f"{_number(spent)} questions for {seen:,} images: {share:.1%}, of {settings.rate:.1%} allowed.{less}",
+        settings.rate * seen,
+    )
+
+
+def _number(value: float) -> str:
+    """With a tenth where there is one.
+
+    >>> _number(1200), _number(3.2)
+    ('1,200', '3.2')
+    """
+    return f"{value:,.1f}".removesuffix(".0")

@@ -56,11 +56,11 @@ function showWhy(prediction, why) {
       { left: `second guess ${share(second.probability)}`, right: `first guess ${share(first.probability)}` },
     ),
   ];
-  const most = Math.max(why.asked, why.allowed, 1);
+  const most = Math.max(why.spent, why.allowed, 1);
   const budget = gauge(
-    `${count(why.asked)} questions of ${count(why.allowed)} allowed`,
-    why.asked, most, why.allowed,
-    { left: plural(why.asked, "question"), right: `budget ${count(why.allowed)}` },
+    `${count(why.spent)} questions of ${count(why.allowed)} allowed`,
+    why.spent, most, why.allowed,
+    { left: plural(why.spent, "question"), right: `budget ${count(why.allowed)}` },
   );
   $("#why-picture").replaceChildren(...entropy, ...margin, budget);
   $("#why-text").textContent = why.text;
