@@ -20,6 +20,7 @@ from taps.methods.together import look_together
 from taps.methods.tuner import Tuner
 from taps.prompts import maple
 from taps.stream.pool import Pool
+from taps.types import PixelArray
 
 QUIET: dict[str, Any] = {"tau0": 1e9, "warmup": 10**9}  # nobody is asked while the clock runs
 FLOPS = 790e12
@@ -45,32 +46,18 @@ def measure_pool(
     `step` is with views ready, the others from decoded images. Milliseconds are for all the images, so those
     of `together` are also how long a stream waits for its prediction.
     """
-    device = clip.device
     images = [photo(*IMAGE, seed=seed) for seed in range(count)]
-    work: dict[str, Callable[[], object]] = {}
-
-    def prepare() -> list[Learner]:
-        learners = make_streams(clip, count, method, classes, views)
-        pool = Pool(learners)
-        ready = [learner._views(image, 0) for learner, image in zip(learners, images, strict=True)]
-        work["step"] = lambda: run_steps(learners, ready)
-        work["together"] = lambda: pool.predict(enumerate(images))
-        for warm in (*work.values(), *work.values()):
-            warm()
-        wait(device)
-        return learners
-
-    free_memory(device)
-    learners, peak = with_memory(prepare, device)
+    free_memory(clip.device)
+    (learners, work), peak = with_memory(lambda: _prepare(clip, images, method, classes, views), clip.device)
     work["alone"] = lambda: [
         learner.predict_one(image) for learner, image in zip(learners, images, strict=True)
     ]
     work["alone"]()
     times: dict[str, list[float]] = {name: [] for name in work}
-    keep_busy(device)
+    keep_busy(clip.device)
     for _ in range(repeats):
         for name, one in work.items():
-            times[name].append(clock(one, device))
+            times[name].append(clock(one, clip.device))
     got = {name: summarise(values) for name, values in times.items()}
     row: dict[str, Any] = {
         "streams": count,
@@ -87,6 +74,23 @@ def measure_pool(
         row["tflop"] = count * step_flops(clip.config, tuner.classifier.layout, views, tuner) / 1e12
         row["share_of_floor"] = row["tflop"] * 1e12 / FLOPS / (got["step"].median / 1e3)
     return row
+
+
+def _prepare(
+    clip: Clip, images: Sequence[PixelArray], method: str, classes: int, views: int
+) -> tuple[list[Learner], dict[str, Callable[[], object]]]:
+    """One stream an image; and what is timed of all of them together, which has run twice."""
+    learners = make_streams(clip, len(images), method, classes, views)
+    pool = Pool(learners)
+    ready = [learner._views(image, 0) for learner, image in zip(learners, images, strict=True)]
+    work: dict[str, Callable[[], object]] = {
+        "step": lambda: run_steps(learners, ready),
+        "together": lambda: pool.predict(enumerate(images)),
+    }
+    for warm in (*work.values(), *work.values()):
+        warm()
+    wait(clip.device)
+    return learners, work
 
 
 def run_steps(learners: Sequence[Learner], views: Sequence[Tensor]) -> list[object]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+
+from taps.cli.options import unfinished_beside, with_options
 
 if TYPE_CHECKING:
     from taps.prompts import Prompts
@@ -14,31 +17,47 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 
-@app.command()
-def train(
-    family: str = typer.Argument(..., help="What to train: coop, cocoop, maple or proda."),
-    data: list[str] = typer.Option(
-        ..., "--data", help="Folder of class folders, or a zip of one; given several times, they are joined."
-    ),
-    out: Path = typer.Option(..., "--out", help="Directory for the prompts; it must not exist yet."),
-    model: str = typer.Option("pocket", "--model", help="The frozen CLIP: a name, a file or a directory."),
-    pretrained: str | None = typer.Option(None, "--pretrained", help="Weights of a named architecture."),
-    root: Path | None = typer.Option(
-        None, "--root", envvar="TAPS_DATA", help="Folder of the named data sets."
-    ),
-    shots: int = typer.Option(16, "--shots", help="Images of each class."),
-    epochs: int | None = typer.Option(None, "--epochs", help="Passes over them."),
-    batch: int | None = typer.Option(None, "--batch", help="Images a step."),
-    lr: float | None = typer.Option(None, "--lr", help="Learning rate the cosine starts from."),
-    seed: int = typer.Option(0, "--seed", help="Which images, which crops, which order, which start."),
-    limit_classes: int | None = typer.Option(None, "--limit-classes", help="Train on so many classes only."),
-    device: str | None = typer.Option(None, "--device", help="cpu or cuda; a GPU is used if there is one."),
-    resume: bool = typer.Option(False, "--resume", help="Go on where an interrupted training stopped."),
-) -> None:
-    """Train prompts on a few images of each class; after every epoch it may be stopped and resumed."""
-    from dataclasses import replace
+@dataclass(frozen=True)
+class TrainOptions:
+    """What prompts are trained on, and how.
 
-    from taps.cli.options import unfinished_beside
+    Attributes:
+        family: What to train: coop, cocoop, maple or proda.
+        data: Folder of class folders, or a zip of one; given several times, they are joined.
+        out: Directory for the prompts; it must not exist yet.
+        model: The frozen CLIP: a name, a file or a directory.
+        pretrained: Weights of a named architecture.
+        root: Folder of the named data sets.
+        shots: Images of each class.
+        epochs: Passes over them.
+        batch: Images a step.
+        lr: Learning rate the cosine starts from.
+        seed: Which images, which crops, which order, which start.
+        limit_classes: Train on so many classes only.
+        device: cpu or cuda; a GPU is used if there is one.
+        resume: Go on where an interrupted training stopped.
+    """
+
+    family: str = field(metadata={"argument": True})
+    data: list[str]
+    out: Path
+    model: str = "pocket"
+    pretrained: str | None = None
+    root: Path | None = field(default=None, metadata={"envvar": "TAPS_DATA"})
+    shots: int = 16
+    epochs: int | None = None
+    batch: int | None = None
+    lr: float | None = None
+    seed: int = 0
+    limit_classes: int | None = None
+    device: str | None = None
+    resume: bool = field(default=False, metadata={"flags": ("--resume",)})
+
+
+@app.command()
+@with_options
+def train(options: TrainOptions) -> None:
+    """Train prompts on a few images of each class; after every epoch it may be stopped and resumed."""
     from taps.cli.progress import TrainingProgress
     from taps.cli.sources import labelled_images
     from taps.clip import load_clip
@@ -46,11 +65,13 @@ def train(
     from taps.training.recipe import recipe_for
     from taps.training.train import train_prompts
 
-    recipe = recipe_for(family, epochs=epochs, batch=batch, lr=lr)
-    unfinished = unfinished_beside(out, "training", resume=resume)
-    images = labelled_images(data, root=root, classes=limit_classes, seed=seed)
-    chosen = few_shot(images, shots, seed)
-    clip = load_clip(model, pretrained=pretrained, device=device)
+    family, out = options.family, options.out
+    recipe = recipe_for(family, epochs=options.epochs, batch=options.batch, lr=options.lr)
+    unfinished = unfinished_beside(out, "training", resume=options.resume)
+    images = labelled_images(
+        options.data, root=options.root, classes=options.limit_classes, seed=options.seed
+    )
+    clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
     out.parent.mkdir(parents=True, exist_ok=True)
     with TrainingProgress(recipe.epochs, family) as bar:
         prompts = train_prompts(
@@ -58,13 +79,13 @@ def train(
             images,
             family,
             recipe,
-            indices=chosen,
-            seed=seed,
+            indices=few_shot(images, options.shots, options.seed),
+            seed=options.seed,
             progress_file=unfinished,
-            resume=resume,
+            resume=options.resume,
             report=bar.update,
         )
-    save_whole(replace(prompts, record={**prompts.record, "shots": shots}), out)
+    save_whole(replace(prompts, record={**prompts.record, "shots": options.shots}), out)
     unfinished.unlink(missing_ok=True)
     last = prompts.record["history"][-1]
     print(f"{out}: {family} prompts, training loss {last['loss']:.3f}, accuracy {last['accuracy']:.1%}.")

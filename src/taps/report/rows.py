@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from taps.report.marks import BOTTOM, LETTER, Frame
 from taps.report.palette import BLUE
@@ -19,7 +19,6 @@ def dotplot(
     title: str = "",
     groups: Sequence[tuple[int, int]] = (),
     level: float | None = None,
-    colour: str = BLUE,
 ) -> str:
     """One row a name: a point, and its interval where there is one.
 
@@ -29,7 +28,6 @@ def dotplot(
         title: Above the picture.
         groups: First and last row of those that a bar on the right joins.
         level: Where a dashed line stands.
-        colour: Of the points.
     """
     left = min(16 + LETTER * max(len(name) for name, *_ in rows), SIZE[0] / 2)
     top = TOP - 12 + (18 if title else 0)
@@ -39,40 +37,44 @@ def dotplot(
     spare = 0.04 * (max(values) - min(values)) or 0.5
     x = min(values) - spare, max(values) + spare
     frame = Frame(size, 16 + 8 * len(groups), x, (0.0, 1.0), left=left, top=top)
+    points = [part for index, row in enumerate(rows) for part in _point(frame, index, *row)]
+    return framed(size, title, x_title, [*_scale(frame, x_title, level), *points, *_joined(frame, groups)])
+
+
+def _scale(frame: Frame, x_title: str, level: float | None) -> Iterator[str]:
+    """The grid with its numbers, and the dashed line."""
     right, bottom = frame.ends
-    parts = []
-    for tick in nice_ticks(*x):
+    down = f'y1="{frame.top}" y2="{bottom}"'
+    for tick in nice_ticks(*frame.x):
         at, _ = frame.place(tick, 0)
-        parts.append(f'<line class="grid" x1="{at}" x2="{at}" y1="{top}" y2="{bottom}"/>')
-        parts.append(f'<text x="{at}" y="{bottom + 16}" text-anchor="middle">{tick:g}</text>')
+        yield f'<line class="grid" x1="{at}" x2="{at}" {down}/>'
+        yield f'<text x="{at}" y="{bottom + 16}" text-anchor="middle">{tick:g}</text>'
     if level is not None:
         at, _ = frame.place(level, 0)
-        dashed = 'stroke="currentColor" stroke-dasharray="5 4"'
-        parts.append(f'<line {dashed} x1="{at}" x2="{at}" y1="{top}" y2="{bottom}"/>')
-    for index, (name, value, half) in enumerate(rows):
-        at, _ = frame.place(value, 0)
-        y = top + ROW * (index + 0.5)
-        parts.append(
-            f'<text class="name" x="{left - 8}" y="{y + 4}" text-anchor="end">{html.escape(name)}</text>'
-        )
-        if half is not None:
-            low, high = frame.place(value - half, 0)[0], frame.place(value + half, 0)[0]
-            parts.append(
-                f'<line stroke="{colour}" stroke-width="2" x1="{low}" x2="{high}" y1="{y}" y2="{y}"/>'
-            )
-        parts.append(
-            f'<circle cx="{at}" cy="{y}" r="4.5" fill="{colour}"><title>{value:.4g}</title></circle>'
-        )
+        yield f'<line stroke="currentColor" stroke-dasharray="5 4" x1="{at}" x2="{at}" {down}/>'
+    middle = (frame.left + right) / 2
+    yield f'<text x="{middle}" y="{bottom + 35}" text-anchor="middle">{html.escape(x_title)}</text>'
+
+
+def _point(frame: Frame, index: int, name: str, value: float, half: float | None) -> Iterator[str]:
+    """A row: its name, its interval, and the point on it."""
+    y = frame.top + ROW * (index + 0.5)
+    yield f'<text class="name" x="{frame.left - 8}" y="{y + 4}" text-anchor="end">{html.escape(name)}</text>'
+    if half is not None:
+        low, high = frame.place(value - half, 0)[0], frame.place(value + half, 0)[0]
+        yield f'<line stroke="{BLUE}" stroke-width="2" x1="{low}" x2="{high}" y1="{y}" y2="{y}"/>'
+    at, _ = frame.place(value, 0)
+    yield f'<circle cx="{at}" cy="{y}" r="4.5" fill="{BLUE}"><title>{value:.4g}</title></circle>'
+
+
+def _joined(frame: Frame, groups: Sequence[tuple[int, int]]) -> Iterator[str]:
     for place, (first, last) in enumerate(groups):
-        at = right + 10 + 8 * place
-        ends = f'y1="{top + ROW * first + 4}" y2="{top + ROW * (last + 1) - 4}"'
-        parts.append(f'<line stroke="currentColor" stroke-width="4" x1="{at}" x2="{at}" {ends}/>')
-    middle = (left + right) / 2
-    parts.append(f'<text x="{middle}" y="{bottom + 35}" text-anchor="middle">{html.escape(x_title)}</text>')
-    return framed(size, title, x_title, parts)
+        at = frame.ends[0] + 10 + 8 * place
+        ends = f'y1="{frame.top + ROW * first + 4}" y2="{frame.top + ROW * (last + 1) - 4}"'
+        yield f'<line stroke="currentColor" stroke-width="4" x1="{at}" x2="{at}" {ends}/>'
 
 
-def bars(counts: Sequence[tuple[str, int]], *, title: str = "", colour: str = BLUE) -> str:
+def bars(counts: Sequence[tuple[str, int]], *, title: str = "") -> str:
     """Horizontal bars, one a name."""
     if not counts:
         return "<p>No label has been stored yet.</p>"
@@ -84,6 +86,6 @@ def bars(counts: Sequence[tuple[str, int]], *, title: str = "", colour: str = BL
         width = round((SIZE[0] - label - 60) * count / longest, 1)
         short = name if len(name) <= 24 else name[:23] + "…"
         parts.append(f'<text x="{label - 8}" y="{y + 13}" text-anchor="end">{html.escape(short)}</text>')
-        parts.append(f'<rect x="{label}" y="{y}" width="{width}" height="{ROW - 5}" rx="2" fill="{colour}"/>')
+        parts.append(f'<rect x="{label}" y="{y}" width="{width}" height="{ROW - 5}" rx="2" fill="{BLUE}"/>')
         parts.append(f'<text x="{label + width + 6}" y="{y + 13}">{count}</text>')
     return framed((SIZE[0], ROW * len(counts) + 6 + top), title, "counts by class", parts)
