@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from taps.clip import Clip, load_clip
-from taps.data import Dataset
+from taps.data import Dataset, load_dataset
 from taps.errors import StateError
 from taps.evaluate.evaluate import evaluate
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
@@ -34,6 +34,7 @@ from taps.cluster.stats import stats_on_ray  # noqa: E402
 from taps.serve.records import OPEN  # noqa: E402
 from taps.serve.service import Service  # noqa: E402
 from taps.serve.store import Store  # noqa: E402
+from tests.data.layouts import tar_of  # noqa: E402
 from tests.serve.conftest import beginning, png  # noqa: E402
 
 TIMES = ("ms_", "_ms", "seconds", "overhead", "peak", "mb")
@@ -121,16 +122,29 @@ def test_time_that_is_up_leaves_runs_for_later(
     assert evaluate([make_job("zero_shot")], tmp_path, Execution(resume=True)).unfinished == []
 
 
+def as_shards(images: Dataset, folder: Path) -> Path:
+    """The same images in two tars, as webdataset has them."""
+    for number in range(2):
+        files: dict[str, str | bytes] = {}
+        for index in range(number, len(images), 2):
+            files |= {
+                f"{index}.png": images.read(index),
+                f"{index}.cls": images.classes[images.labels[index]],
+            }
+        tar_of(folder / f"{number}.tar", files)
+    return folder
+
+
 def test_parts_of_statistics_merge_to_those_of_the_whole(
     tmp_path: Path, make_job: Callable[..., Job], maple_prompts: Prompts
 ) -> None:
-    images = make_job().stream.load()
+    images = load_dataset(as_shards(make_job().stream.load(), tmp_path / "shards"))
     maple_prompts.save_pretrained(tmp_path / "prompts")
     options = StatsOptions("tiny", None, str(tmp_path / "prompts"), True, (0, 1), 4, "cpu")
     cluster = StatsCluster("auto", parts=3)
     parts = tmp_path / "parts"
     found, rate = stats_on_ray(cluster, images, options, parts)
-    whole = collect_stats(load_clip("tiny"), maple_prompts, images, per_class=True)
+    whole = collect_stats(load_clip("tiny"), maple_prompts, make_job().stream.load(), per_class=True)
     assert rate > 0
     assert found.count == whole.count == len(images)
     assert found.classes == whole.classes

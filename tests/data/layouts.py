@@ -30,14 +30,15 @@ def zip_of(path: Path, keys: Iterable[str]) -> Path:
     return path
 
 
-def tar_of(path: Path, files: Mapping[str, str]) -> Path:
+def tar_of(path: Path, files: Mapping[str, str | bytes]) -> Path:
     """A tar as programs write it: every file with its header, no folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w") as archive:
         for name, content in files.items():
+            data = content.encode() if isinstance(content, str) else content
             info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content.encode()))
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
     return path
 
 

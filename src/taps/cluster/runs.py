@@ -1,8 +1,10 @@
-"""The runs of an evaluation as tasks of a Ray cluster: what `taps.evaluate.pool` does on one machine."""
+"""The runs of an evaluation on the actors of a Ray cluster: what `taps.evaluate.pool` does on one machine."""
 
 from __future__ import annotations
 
+import logging
 import os
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,9 @@ from typing import Any
 from taps.cluster.connect import connected
 from taps.evaluate.jobs import Job, quiet_logs
 from taps.evaluate.options import Execution
-from taps.evaluate.pool import Watch, attempt, late, note
+from taps.evaluate.pool import NOT_BEGUN, Watch, attempt, late, note
 
+log = logging.getLogger("taps")
 RETRIES = 3  # of a run whose worker is lost
 POLL = 0.25  # seconds between two looks at the cluster
 
@@ -26,46 +29,110 @@ def run_on_ray(jobs: Sequence[Job], out: Path, how: Execution, watch: Watch) -> 
     if not jobs:
         return {}
     with connected(how.ray) as ray:
-        board = ray.remote(num_cpus=0)(Board).remote()
-        task = ray.remote(_run).options(
-            num_cpus=how.cpus_per_run, num_gpus=how.gpus_per_run, max_retries=RETRIES
-        )
-        given = (out.resolve(), Path.cwd(), how.device, how.deadline(), board)
-        running = {task.remote(index, job, *given): index for index, job in enumerate(jobs)}
+        crew = Crew(ray, jobs, out, how, watch)
         try:
-            return _follow(ray, running, board, watch)
+            return crew.work()
         except KeyboardInterrupt:
-            ray.get(board.halt.remote())  # every run saves where it stands
-            ray.wait(list(running), num_returns=len(running), timeout=30.0)
+            crew.halt()
             raise
 
 
-def _follow(ray: Any, running: dict[Any, int], board: Any, watch: Watch) -> dict[int, str]:
-    unfinished: dict[int, str] = {}
-    begun: set[int] = set()
-    waiting = list(running)
+class Crew:
+    """Actors that carry out runs, each one after the other; there are as many as the cluster has room for.
 
-    def begin(index: int) -> None:
-        """Once, also where a run is begun again on another worker."""
-        if index not in begun:
-            begun.add(index)
-            watch("start", index, None)
+    Args:
+        ray: Connected.
+        jobs: The runs.
+        out: Folder of the evaluation.
+        how: What each actor takes of the cluster.
+        watch: Told what happens.
+    """
 
-    while waiting:
-        done, waiting = ray.wait(waiting, timeout=POLL)
-        active = {running[reference] for reference in waiting}
-        for index, position in ray.get(board.news.remote()):
+    def __init__(self, ray: Any, jobs: Sequence[Job], out: Path, how: Execution, watch: Watch) -> None:
+        self.ray, self.how, self.watch = ray, how, watch
+        self.deadline = how.deadline()
+        self.board = ray.remote(num_cpus=0)(Board).remote()
+        kind = ray.remote(Worker).options(
+            num_cpus=how.cpus_per_run,
+            num_gpus=how.gpus_per_run,
+            max_restarts=-1,
+            max_task_retries=RETRIES,
+        )
+        self.make = kind.remote
+        self.given = out.resolve(), Path.cwd(), how.device, self.deadline, self.board
+        self.waiting = deque(enumerate(jobs))
+        self.running: dict[Any, tuple[int, Any]] = {}
+        self.begun: set[int] = set()
+        if not places(ray.nodes(), how):
+            log.warning("No machine of the cluster has room for a run now; waiting for one (Ctrl-C ends it).")
+
+    def work(self) -> dict[int, str]:
+        """Until all runs are done; why some are not."""
+        unfinished: dict[int, str] = {}
+        while self.waiting or self.running:
+            if late(self.deadline):
+                unfinished |= dict.fromkeys((index for index, _ in self.waiting), NOT_BEGUN)
+                self.waiting.clear()
+            for _ in range(self.room() - len(self.running)):
+                self.give(self.make())
+            done = self.ray.wait(list(self.running), timeout=POLL)[0] if self.running else []
+            self.tell_progress(done)
+            for reference in done:
+                index, worker = self.running.pop(reference)
+                what, value = _result(self.ray, reference)
+                note(unfinished, index, what, value)
+                if what != "late":
+                    self.begin(index)
+                    self.watch(what, index, value)
+                self.give(worker)
+        return unfinished
+
+    def halt(self) -> None:
+        """Let every run save where it stands."""
+        self.ray.get(self.board.halt.remote())
+        self.ray.wait(list(self.running), num_returns=len(self.running), timeout=30.0)
+
+    def room(self) -> int:
+        """How many actors there may be: machines that join the cluster are used, too.
+
+        One waits where there is no room at all, so that a cluster that grows on demand sees the demand.
+        """
+        wanted = len(self.waiting) + len(self.running)
+        return min(wanted, max(1, places(self.ray.nodes(), self.how)))
+
+    def give(self, worker: Any) -> None:
+        """The next run to an actor; one for which there is none makes room for others."""
+        if self.waiting:
+            index, job = self.waiting.popleft()
+            self.running[worker.run.remote(index, job, *self.given)] = index, worker
+        else:
+            self.ray.kill(worker)
+
+    def tell_progress(self, done: Sequence[Any]) -> None:
+        active = {index for reference, (index, _) in self.running.items() if reference not in done}
+        for index, position in self.ray.get(self.board.news.remote()):
             if index in active:
-                begin(index)
-                watch("progress", index, position)
-        for reference in done:
-            index = running[reference]
-            what, value = _result(ray, reference)
-            note(unfinished, index, what, value)
-            if what != "late":
-                begin(index)
-                watch(what, index, value)
-    return unfinished
+                self.begin(index)
+                self.watch("progress", index, position)
+
+    def begin(self, index: int) -> None:
+        """Once, also where a run is begun again on another machine."""
+        if index not in self.begun:
+            self.begun.add(index)
+            self.watch("start", index, None)
+
+
+def places(nodes: Sequence[dict[str, Any]], how: Execution) -> int:
+    """Runs that fit on the machines of a cluster at a time.
+
+    >>> machine = {"Alive": True, "Resources": {"CPU": 16.0, "GPU": 2.0}}
+    >>> places([machine, machine], Execution(gpus_per_run=0.5, cpus_per_run=3))
+    8
+    """
+    wanted = {"CPU": how.cpus_per_run, "GPU": how.gpus_per_run}
+    there = [node["Resources"] for node in nodes if node["Alive"]]
+    each = ([node.get(kind, 0) / share for kind, share in wanted.items() if share] for node in there)
+    return sum(int(min(ratios, default=1)) for ratios in each)
 
 
 def _result(ray: Any, reference: Any) -> tuple[str, Any]:
@@ -97,23 +164,43 @@ class Board:
         self.halted = True
 
 
-def _run(
-    index: int, job: Job, out: Path, here: Path, device: str | None, deadline: float | None, board: Any
-) -> tuple[str, Any]:
-    """One run, in a worker."""
-    import ray
+class Worker:
+    """An actor: runs one after the other on its share of a machine; the model stays loaded between them."""
 
-    quiet_logs()
-    if here.is_dir():  # data sets may be given by relative paths
-        os.chdir(here)
-    answer, halted = board.tell.remote(index, 0), False
+    def run(
+        self,
+        index: int,
+        job: Job,
+        out: Path,
+        here: Path,
+        device: str | None,
+        deadline: float | None,
+        board: Any,
+    ) -> tuple[str, Any]:
+        """What became of a run, and its row or the reason why it has none.
 
-    def tell(position: int) -> None:
-        """Every quarter of a second; what the board said last time tells whether to stop."""
-        nonlocal answer, halted
-        halted = halted or ray.get(answer)
-        answer = board.tell.remote(index, position)
+        Args:
+            index: Of the run.
+            job: The run.
+            out: Folder of the evaluation.
+            here: Where the command was typed: data sets may be given by relative paths.
+            device: cpu or cuda.
+            deadline: When it is saved and left.
+            board: Told how far it is.
+        """
+        import ray
 
-    if late(deadline):
-        return "late", None
-    return attempt(job, out, device, lambda: halted or late(deadline), tell)
+        quiet_logs()
+        if here.is_dir():
+            os.chdir(here)
+        answer, halted = board.tell.remote(index, 0), False
+
+        def tell(position: int) -> None:
+            """Every quarter of a second; what the board said last time tells whether to stop."""
+            nonlocal answer, halted
+            halted = halted or ray.get(answer)
+            answer = board.tell.remote(index, position)
+
+        if late(deadline):
+            return "late", None
+        return attempt(job, out, device, lambda: halted or late(deadline), tell)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -13,14 +14,14 @@ from typing import Any
 from taps.clip import load_clip
 from taps.cluster.connect import DEFAULT, connected
 from taps.data import Dataset
-from taps.errors import StateError
+from taps.errors import DataError, StateError, TapsError
 from taps.files import read_json, write_json
 from taps.prompts.choose import trained_prompts
 from taps.prompts.source import SourceStats, merge_stats
 from taps.training.options import StatsCluster, StatsOptions
 from taps.training.stats import collect_stats
 
-RETRIES = 3
+log = logging.getLogger("taps")
 
 
 def split_evenly(count: int, parts: int) -> list[range]:
@@ -42,10 +43,10 @@ def stats_on_ray(
     folder: Path,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[SourceStats, float]:
-    """Statistics of a whole set, each part a task, and how many images a second went through.
+    """Statistics of a whole set by Ray Data, part by part, and how many images a second went through.
 
     Args:
-        cluster: Where, and how many tasks.
+        cluster: Where, and how many parts.
         images: The source set; every machine must see its files at the same paths.
         options: Of every part.
         folder: Parts are written here, on a disk that all machines share; those found there are kept.
@@ -58,27 +59,47 @@ def stats_on_ray(
     folder.mkdir(parents=True, exist_ok=True)
     made_with = asdict(options) | {"layers": list(options.layers)}
     _check_same(folder, made_with | {"data": images.name, "images": len(images)})
-    ranges = split_evenly(len(images), cluster.parts)
-    files = {part: folder / f"{part.start}-{part.stop}.safetensors" for part in ranges}
-    left = {part: file for part, file in files.items() if not file.exists()}
+    files = {part: _file(folder, part) for part in split_evenly(len(images), cluster.parts)}
+    left = [part for part, file in files.items() if not file.exists()]
+    done = start = sum(len(part) for part, file in files.items() if file.exists())
     began = time.perf_counter()
-    with connected(cluster.ray or DEFAULT) as ray:
-        task = ray.remote(_make_part).options(
-            num_cpus=cluster.cpus_per_run, num_gpus=cluster.gpus_per_run, max_retries=RETRIES
-        )
-        shared = ray.put(images)
-        given = options, Path.cwd()
-        waiting = {task.remote(shared, part, file.resolve(), *given): part for part, file in left.items()}
-        done = sum(map(len, files)) - sum(map(len, left))
-        while waiting:
-            finished, _ = ray.wait(list(waiting), num_returns=1)
-            for reference in finished:
-                ray.get(reference)
-                done += len(waiting.pop(reference))
-                report(done, len(images))
-    seconds = time.perf_counter() - began
+    for part in _made_parts(left, images, options, folder, cluster) if left else ():
+        done += len(part)
+        report(done, len(images))
+    rate = (done - start) / (time.perf_counter() - began)
     merged = merge_stats([SourceStats.load(file) for file in files.values()])
-    return merged, sum(map(len, left)) / seconds
+    if merged.count < len(images):
+        log.warning("%d images could not be read and were left out.", len(images) - merged.count)
+    return merged, rate
+
+
+def _file(folder: Path, part: range) -> Path:
+    return folder / f"{part.start}-{part.stop}.safetensors"
+
+
+def _made_parts(
+    parts: Sequence[range], images: Dataset, options: StatsOptions, folder: Path, cluster: StatsCluster
+) -> Iterator[range]:
+    """Each part, as soon as its file is written; by actors that keep the model, begun again when lost."""
+    with connected(cluster.ray or DEFAULT) as ray:
+        import ray.data
+
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        ray.data.DataContext.get_current().enable_progress_bars = False  # there is one of our own
+        rows = [{"start": part.start, "stop": part.stop} for part in parts]
+        made = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
+            PartMaker,
+            fn_constructor_args=(ray.put(images), options, folder.resolve(), Path.cwd()),
+            num_cpus=cluster.cpus_per_run,
+            num_gpus=cluster.gpus_per_run or None,
+            compute=ray.data.ActorPoolStrategy(
+                min_size=1, max_size=len(rows), max_tasks_in_flight_per_actor=1
+            ),
+        )
+        for row in made.iter_rows():
+            if row["failed"]:
+                raise DataError(row["failed"])
+            yield range(row["start"], row["stop"])
 
 
 def _check_same(folder: Path, made_with: dict[str, Any]) -> None:
@@ -94,18 +115,37 @@ def _check_same(folder: Path, made_with: dict[str, Any]) -> None:
     write_json(file, made_with)
 
 
-def _make_part(images: Any, part: Sequence[int], file: Path, options: StatsOptions, here: Path) -> None:
-    """One part, in a worker, written in full precision."""
-    if here.is_dir():
-        os.chdir(here)
-    clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
-    prompts = trained_prompts(clip, options.prompts, family="maple")
-    found = collect_stats(
-        clip,
-        prompts,
-        images.take(part),
-        layers=options.layers,
-        per_class=options.per_class,
-        batch=options.batch,
-    )
-    found.save(file, None)
+class PartMaker:
+    """Makes parts in a worker of the cluster, one after the other with the same model.
+
+    Args:
+        images: The whole set, in the cluster's store.
+        options: Of every part.
+        folder: Parts are written here, in full precision.
+        here: Where the command was typed: models and data may be given by relative paths.
+    """
+
+    def __init__(self, images: Any, options: StatsOptions, folder: Path, here: Path) -> None:
+        import ray
+
+        if here.is_dir():
+            os.chdir(here)
+        self.images, self.options, self.folder = ray.get(images), options, folder
+        self.clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
+        self.prompts = trained_prompts(self.clip, options.prompts, family="maple")
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        part = range(row["start"], row["stop"])
+        try:
+            found = collect_stats(
+                self.clip,
+                self.prompts,
+                self.images.take(part),
+                layers=self.options.layers,
+                per_class=self.options.per_class,
+                batch=self.options.batch,
+            )
+            found.save(_file(self.folder, part), None)
+        except TapsError as error:
+            return row | {"failed": str(error)}
+        return row | {"failed": ""}
