@@ -2,12 +2,14 @@
 
 Learning stays on the host, in numpy; after an answer the device is told what changed. Everything is computed
 in double precision, as on the host, but sums are taken in another order: of two images that are all but
-equally near, another one may vote. Its hundred small kernels can be captured as one CUDA graph.
+equally near, another one may vote. Its kernels can be captured as two CUDA graphs: one computes what the head
+says, the other remembers the image while the host goes on. All are small, so their number is what they cost.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +25,7 @@ from taps.head.logistic import INTERCEPT
 from taps.head.neighbours import FAINT, LOWEST, NEAR, STEEP, TWIN
 
 log = logging.getLogger("taps")
+FAR = 3.0  # further than any image: where the ring holds none yet
 
 
 @dataclass(frozen=True)
@@ -30,21 +33,19 @@ class Seen:
     """What was computed of one image; nothing is remembered until `DeviceHead.keep`.
 
     Attributes:
-        told: All that the host waits for: probabilities [K], mean cosine to the neighbours, a number that is
-            finite where all features and predictions are, and the last feature [d].
+        told: All that the host waits for: probabilities [K], mean cosine to the neighbours, the sum of all
+            predictions, which is finite where they are, and the last feature [d].
         look: The image and its neighbours, as `Look.packed` has them; filled anew for the next image.
-        mean: Of the stream's features, with this image.
-        stream: What zero-shot says of all images, with this one.
+        unit: The image's direction, for the ring [d].
+        state: `DeviceHead.state` with this image.
         covariances: Of views and of means, with this image; none where they are complete.
-        own: The image's features [F, d], predictions [B, K] and direction [d], for the ring.
     """
 
     told: Tensor
     look: Tensor
-    mean: Tensor
-    stream: Tensor
+    unit: Tensor
+    state: Tensor
     covariances: tuple[Tensor, ...]
-    own: tuple[Tensor, Tensor, Tensor]
 
 
 class DeviceHead:
@@ -54,10 +55,19 @@ class DeviceHead:
         head: Learns; its lens, ring and stream are those of the last `bring`.
         device: Where images are seen.
         graphs: Captures what is computed of an image; None to compute it kernel by kernel.
+        read: Makes the views' features [V, d] and the log-probabilities of the bases [B, K] of what `see` is
+            given, the features first; None where `see` is given these.
     """
 
-    def __init__(self, head: Head, device: torch.device, graphs: GraphCapture | None = None) -> None:
+    def __init__(
+        self,
+        head: Head,
+        device: torch.device,
+        graphs: GraphCapture | None = None,
+        read: Callable[..., tuple[Tensor, Tensor]] | None = None,
+    ) -> None:
         self.head, self.device, self.graphs = head, device, graphs
+        self.read = read or (lambda views, logs: (views, logs))
         self.load()
 
     def load(self) -> None:
@@ -65,157 +75,189 @@ class DeviceHead:
         lens, ring, settings = self.head.lens, self.head.ring, self.head.settings
         within, between = lens.covariances()
         self.captured: dict[bool, CapturedGraph[Seen]] = {}
-        self.unkept: Seen | None = None
-        self.views = self.predictions = torch.zeros(0)  # where captured work reads an image
-        self.seen, self.several, self.ringed = lens.seen, lens.several, ring.seen
-        self.mean, self.transform = self._put(lens.mean), self._put(lens.transform)
+        self.keepers: dict[bool, CapturedGraph[None]] = {}
+        self.given: list[Tensor] = []  # where captured work reads an image
+        self.several, self.seen, self.ringed = lens.several, lens.seen, ring.seen
+        # The stream's mean feature, what zero-shot says of all images, how many the ring and the lens saw.
+        self.state = self._put(np.concatenate([lens.mean.ravel(), self.head.stream, [ring.seen, lens.seen]]))
+        self.rates = self._put(np.zeros(2))
+        self._set_rates()
+        self.transform = self._put(lens.transform)
         self.within, self.between = self._put(within), self._put(between)
-        self.stream = self._put(self.head.stream)
-        self.features, self.logs = self._put(ring.features), self._put(ring.logs)
-        self.unit, self.places = self._put(ring.unit).double(), self._put(np.arange(len(ring.unit)))
-        self.counts = self._put(np.array([lens.seen, ring.held], dtype=np.float64))
+        size = len(ring.unit)
+        first = np.ones((size, 1), dtype=np.float32)
+        self.rows = self._put(
+            np.concatenate([first, ring.features.reshape(size, -1), ring.logs.reshape(size, -1)], axis=1)
+        )
+        self.unit, self.one = self._put(ring.unit), self._put(np.ones(1))
+        self.absent = self._put(np.where(np.arange(size) < ring.held, 0.0, FAR).astype(np.float32))
         self.sharpness = self._put(np.array(settings.sharpness))[:, None, None, None]
         self.strengths = self._put(np.array(settings.strengths))[:, None, None]
         self.taus = self._put(np.array([0.0, *settings.votes]))[:, None]
         fits, dim = self.head.readings.logistic, lens.mean.shape[1]
-        self.capacity = fits[0].capacity
         penalties, kept = fits[0].coefficients.shape[:2]
-        shape = (len(fits), penalties * kept, self.capacity + dim + 1, len(self.head.counts))
-        self.kept = self._put(np.tile(settings.kept, len(fits) * penalties))[:, None, None]
-        self.fits = torch.zeros(shape, dtype=torch.float64, device=self.device)
-        self.labelled = torch.zeros(
-            len(fits), self.capacity, dim + 1, dtype=torch.float64, device=self.device
-        )
-        self.known: list[Any] = [None] * len(fits)  # weights of each fit as the device has them
+        self.kept = self._put(np.tile(settings.kept, penalties))[:, None, None]
+        shape = (len(fits), dim + 1, penalties * kept * len(self.head.counts))
+        self.older = torch.zeros(shape, dtype=torch.float64, device=self.device)  # of labels refitted no more
+        self.weights = torch.zeros_like(self.older)
+        self.known: list[Any] = [None] * len(fits)  # older weights of each fit as the device has them
         self.trust, self.votes = self._put(self.head.heard), self._put(self.head.votes.weights())
-        self.pairs, self.ridge = self._put(np.zeros(2)), self._put(self.head.readings.ridge.weights)
+        self.fair, self.ridge = self._put(np.zeros(2)), self._put(self.head.readings.ridge.weights)
         self.learned()
 
     def learned(self) -> None:
         """Take over what answers have changed."""
         head, readings = self.head, self.head.readings
+        different, pairs = head.pairs
         self.trust.copy_(self._put(head.heard))
         self.votes.copy_(self._put(head.votes.weights()))
-        self.pairs.copy_(self._put(np.array(head.pairs)))
+        self.fair.copy_(self._put(np.array([different, PAIRS]) / (pairs + PAIRS)))
         self.ridge.copy_(self._put(readings.ridge.weights))
         for place, fit in enumerate(readings.logistic):
-            held, rows = len(fit.inputs), self.fits[place]
-            self.labelled[place].zero_()[:held] = self._put(fit.inputs)
-            rows[:, : self.capacity].zero_()
-            rows[:, :held] = self._put(fit.coefficients).flatten(0, 1)
-            gone = fit.last_gone
+            older, gone = self.older[place], fit.last_gone
             if gone is not None and gone[0] is self.known[place] and gone[1] is fit.weights:
-                rows[:, self.capacity :] += self._put(gone[2])[:, None] * self._put(gone[3]).flatten(0, 1)
+                older.addr_(self._put(gone[2]), self._side_by_side(gone[3])[0])
             elif fit.weights is not self.known[place]:
-                rows[:, self.capacity :] = self._put(fit.weights).flatten(0, 1) if fit.weights.size else 0.0
+                older.copy_(self._side_by_side(fit.weights)) if fit.weights.size else older.zero_()
             self.known[place] = fit.weights
+            inputs, coefficients = self._put(fit.inputs), self._side_by_side(fit.coefficients)
+            torch.addmm(older, inputs.T, coefficients, out=self.weights[place])
+
+    def _side_by_side(self, rows: NDArray[Any]) -> Tensor:
+        """Rows of all fits of a feature [P, H, n, K] as [n, P·H·K], on the device."""
+        return self._put(rows).permute(2, 0, 1, 3).flatten(1)
 
     def bring(self) -> None:
         """Tell the head on the host what was seen here."""
-        self._settle()
         lens, ring = self.head.lens, self.head.ring
-        lens.seen = self.seen
-        lens.mean, lens.transform = self._take(self.mean), self._take(self.transform)
+        lens.seen, lens.transform = self.seen, self._take(self.transform)
+        lens.mean = self._take(self.state[: lens.mean.size]).reshape(lens.mean.shape)
         lens.take_in(self._take(self.within), self._take(self.between))
-        ring.seen = self.ringed
-        ring.features, ring.logs = self._take(self.features), self._take(self.logs)
-        ring.unit = self._take(self.unit.float())
+        ring.seen, ring.unit = self.ringed, self._take(self.unit)
+        rows, after = self._take(self.rows), 1 + lens.mean.size
+        ring.features = rows[:, 1:after].reshape(ring.features.shape).copy()
+        ring.logs = rows[:, after:].reshape(ring.logs.shape).copy()
         self.bring_stream()
 
     def bring_stream(self) -> None:
         """Tell it what zero-shot said of all images: what an answer is learned with."""
-        self._settle()
-        self.head.stream = self._take(self.stream)
+        self.head.stream = self._take(self.state[self.head.lens.mean.size : -2])
 
     @torch.no_grad()
-    def see(self, views: Tensor, logs: Tensor) -> Seen:
+    def see(self, *given: Tensor) -> Seen:
         """Compute what an image shows, without waiting for the device.
 
         Args:
-            views: Features of its views, of length 1, view 0 first [V, d].
-            logs: Log-probabilities of the bases [B, K].
+            given: What `read` takes: features of its views, of length 1, view 0 first [V, d], and the rest.
         """
-        self._settle()
         number = self.seen + 1
         measuring = self.several and number <= LAST
         if measuring and is_time(number):
-            self._make_metric(views.double())
-        captured = self._captured(views, logs, measuring)
+            self._make_metric(given[0])
+        captured = self._captured(given, measuring)
         if captured is None:
-            return self._compute(views.double(), logs.double(), measuring)
+            return self._compute(given, measuring)
         captured.replay()
         return captured.result
 
-    def _captured(self, views: Tensor, logs: Tensor, measuring: bool) -> CapturedGraph[Seen] | None:
+    def _captured(self, given: tuple[Tensor, ...], measuring: bool) -> CapturedGraph[Seen] | None:
         """The graph for an image, with the image put where it reads it; None for the first images."""
         if self.graphs is None or self.ringed < NEAR:
             return None
-        if views.shape != self.views.shape:
-            self.captured = {}
-            self.views, self.predictions = views.double().clone(), logs.double().clone()
-        self.views.copy_(views)
-        self.predictions.copy_(logs)
+        if [each.shape for each in given] != [each.shape for each in self.given]:
+            self.captured, self.keepers = {}, {}
+            self.given = [each.clone() for each in given]
+        for mine, new in zip(self.given, given, strict=True):
+            mine.copy_(new)
         try:
             if measuring not in self.captured:
                 self.captured[measuring] = self._capture(self.graphs, measuring)
         except RuntimeError as error:
-            log.info("The head predicts without a CUDA graph (%s).", error)
-            self.graphs, self.captured = None, {}
+            self._do_without(error)
         return self.captured.get(measuring)
 
     def _capture(self, graphs: GraphCapture, measuring: bool) -> CapturedGraph[Seen]:
         """Capture what is computed of an image, and see once that a replay says the same."""
-        captured = graphs.capture(lambda: self._compute(self.views, self.predictions, measuring))
-        expected = self._compute(self.views, self.predictions, measuring).told
+        given = tuple(self.given)
+        captured = graphs.capture(lambda: self._compute(given, measuring))
+        expected = self._compute(given, measuring).told
         captured.replay()
         if not torch.allclose(captured.result.told, expected, rtol=0, atol=1e-6, equal_nan=True):
             raise RuntimeError("a replay says something else")
         return captured
 
-    def keep(self, seen: Seen) -> None:
-        """Remember an image; what that takes is launched behind the next step, not at the end of this one."""
-        self.unkept = seen
+    def _do_without(self, error: RuntimeError) -> None:
+        log.info("The head predicts without a CUDA graph (%s).", error)
+        self.graphs, self.captured, self.keepers = None, {}, {}
 
-    def _settle(self) -> None:
-        seen, self.unkept = self.unkept, None
-        if seen is None:
-            return
-        self.mean.copy_(seen.mean)
-        self.stream.copy_(seen.stream)
-        for mine, new in zip((self.within, self.between), seen.covariances, strict=False):
-            mine.copy_(new)
-        at = self.ringed % len(self.unit)
-        self.features[at], self.logs[at], self.unit[at] = seen.own
-        self.counts += 1
+    @torch.no_grad()
+    def keep(self, seen: Seen) -> None:
+        """Remember the image that was seen last."""
+        measuring = bool(seen.covariances)
+        captured = self.captured.get(measuring)
+        if self.graphs is None or captured is None or seen is not captured.result:
+            self._remember(seen)
+        elif measuring in self.keepers:
+            self.keepers[measuring].replay()
+        else:
+            try:  # captured work is done once; to do it twice changes nothing
+                self.keepers[measuring] = self.graphs.capture(lambda: self._remember(seen))
+            except RuntimeError as error:
+                self._do_without(error)
+                self._remember(seen)
         self.seen, self.ringed = self.seen + 1, self.ringed + 1
 
-    def _compute(self, views: Tensor, logs: Tensor, measuring: bool) -> Seen:
+    def _remember(self, seen: Seen) -> None:
+        self.state.copy_(seen.state)
+        self._set_rates()
+        for mine, new in zip((self.within, self.between), seen.covariances, strict=False):
+            mine.copy_(new)
+        place = (seen.state[-2:-1] - 1).remainder(len(self.unit)).long()
+        self.rows.index_copy_(0, place, seen.look[:1])
+        self.unit.index_copy_(0, place, seen.unit[None])
+        self.absent.index_fill_(0, place, 0.0)
+
+    def _set_rates(self) -> None:
+        """What the next image weighs in the stream's mean, and how much of the mean is taken from it."""
+        number = self.state[-1] + 1
+        self.rates.copy_(torch.stack([1 / number, number / (number + SHRINK)]))
+
+    def _compute(self, given: tuple[Tensor, ...], measuring: bool) -> Seen:
+        views, logs = self.read(*given)
+        logs = logs.double()
         mean, centred = self._centred(views)
         covariances = self._covariances(views, centred) if measuring else ()
-        if self.several:
-            centred = torch.stack([centred[0], centred[1] @ self.transform])
-        mine, said = centred.float(), logs.clamp_min(LOWEST).float()
-        unit = mine[-1].double()
-        unit = (unit / unit.norm().clamp_min(1e-12)).float().double()
-        near, their_logs, cosines = self._neighbours(unit)
-        stream = self.stream + logs[0].exp()
-        features, told_logs = torch.cat([mine[None], near]), torch.cat([said[None], their_logs])
-        probs = self._predict(features.double(), told_logs.double(), cosines.double(), stream)
-        first = torch.cat([cosines.new_ones(1), cosines])[:, None]
-        density = (cosines if len(cosines) else first).double().mean()
-        told = torch.cat([probs, torch.stack([density, views.sum() + logs.sum()]), mine[-1].double()])
-        look = torch.cat([first, features.flatten(1), told_logs.flatten(1)], dim=1)
-        return Seen(told, look, mean, stream, covariances, (mine, said, unit))
+        last = (centred[1] @ self.transform,) if self.several else ()
+        own = torch.cat([self.one, centred[0], *last, logs.clamp_min(LOWEST).flatten()])
+        look = own.new_empty(1 if self.ringed < NEAR else 1 + NEAR, len(own), dtype=torch.float32)
+        look[0] = own
+        mine = look[0, mean.numel() + 1 - mean.shape[1] : mean.numel() + 1]
+        unit = mine / mine.norm().clamp_min(1e-12)
+        if len(look) > 1:
+            self._find_neighbours(unit, look[1:])
+        stream = self.state[mean.numel() : -2] + logs[0].exp()
+        wide = look.double()
+        probs = self._predict(wide, mean.shape, logs.shape, stream)
+        density = wide[min(1, len(look) - 1) :, 0].mean()
+        after = 1 + mean.numel()
+        told = torch.cat([probs, density[None], logs.sum()[None], wide[0, after - mean.shape[1] : after]])
+        state = torch.cat([mean.flatten(), stream, self.state[-2:] + 1])
+        return Seen(told, look, unit, state, covariances)
 
     def _centred(self, views: Tensor) -> tuple[Tensor, Tensor]:
         """As `Lens.see`: the mean of the stream with this image, and its features from there [F, d]."""
-        number = self.counts[0] + 1
-        given = torch.stack([views[0], views.mean(dim=0)]) if self.several else views[:1]
-        mean = self.mean + (given - self.mean) / number
-        return mean, given - mean * (number / (number + SHRINK))
+        first = views[:1].double()
+        given = (
+            torch.cat([first, views.mean(dim=0, keepdim=True, dtype=torch.float64)])
+            if self.several
+            else first
+        )
+        before = self.state[: given.numel()].view(given.shape)
+        mean = torch.lerp(before, given, self.rates[0])
+        return mean, torch.addcmul(given, mean, self.rates[1], value=-1)
 
     def _covariances(self, views: Tensor, centred: Tensor) -> tuple[Tensor, Tensor]:
-        some = views[:VIEWS]
+        some = views[:VIEWS].double()
         apart = some - some.mean(dim=0)
         within = self.within + apart.T @ apart / len(some)
         return within, self.between + torch.outer(centred[1], centred[1])
@@ -226,45 +268,55 @@ class DeviceHead:
         if np.isfinite(within).all():
             self.transform.copy_(self._put(metric(within, between)))
 
-    def _neighbours(self, unit: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As `Ring.look`: features and predictions of the nearest images, and their cosines."""
-        if self.ringed < NEAR:
-            return self.features[:0], self.logs[:0], self.features.new_zeros(0)
-        cosines = self.unit @ unit
-        cosines = torch.where(cosines > TWIN, -1.0, cosines)
-        cosines = torch.where(self.places < self.counts[1], cosines, -2.0)  # nothing is there yet
-        cosines, places = cosines.float().topk(NEAR)
-        return self.features[places], self.logs[places], cosines
+    def _find_neighbours(self, unit: Tensor, rows: Tensor) -> None:
+        """As `Ring.look`: fill rows with the nearest images, their cosine first."""
+        apart = torch.addmv(self.absent, self.unit, unit, alpha=-1)  # less the cosine
+        apart, places = torch.threshold(apart, -TWIN, 1.0).topk(NEAR, largest=False)
+        torch.index_select(self.rows, 0, places, out=rows)
+        torch.neg(apart, out=rows[:, 0])
 
-    def _predict(self, features: Tensor, logs: Tensor, cosines: Tensor, stream: Tensor) -> Tensor:
-        """As `Head.predict`: probabilities of the first of some images [K]; the others are its neighbours."""
+    def _predict(self, wide: Tensor, features: torch.Size, logs: torch.Size, stream: Tensor) -> Tensor:
+        """As `Head.predict`: probabilities of the first of some images [K]; the others are its neighbours.
+
+        Args:
+            wide: A row for each image, as `Look.packed` has them.
+            features: How many features an image has, of what length.
+            logs: How many predictions, of how many classes.
+            stream: What zero-shot says of all images, summed [K].
+        """
+        after = 1 + features.numel()
         usual = stream / stream.sum()
-        beliefs = self._beliefs(features, logs, self._fairness(usual))
-        odds = torch.zeros_like(usual)
-        if len(cosines):
-            weights = torch.softmax(STEEP * cosines, dim=0)
-            faint = FAINT / len(usual)
-            odds = torch.log(weights @ beliefs[1:] + faint) - torch.log(usual + faint)
-        ballots = torch.softmax(beliefs[0].clamp_min(1e-12).log() + self.taus * odds, dim=-1)
-        return self.votes @ ballots
+        beliefs = self._beliefs(
+            wide[:, 1:after].view(-1, *features).transpose(0, 1),
+            wide[:, after:].view(-1, *logs).transpose(0, 1),
+            self._fairness(usual),
+        )
+        own = beliefs[0].clamp_min(1e-12).log()
+        if len(wide) == 1:
+            return self.votes @ torch.softmax(own.expand(len(self.taus), -1), dim=-1)
+        weights, faint = torch.softmax(STEEP * wide[1:, 0], dim=0), FAINT / len(usual)
+        odds = ((weights @ beliefs[1:] + faint) / (usual + faint)).log()
+        return self.votes @ torch.softmax(torch.addcmul(own, self.taus, odds), dim=-1)
 
-    def _beliefs(self, features: Tensor, logs: Tensor, fairness: Tensor) -> Tensor:
+    def _beliefs(self, features: Tensor, bases: Tensor, fairness: Tensor) -> Tensor:
         """As `Readings.probs`, mixed by trust: probabilities of each of some images [m, K]."""
-        bases, ground = logs.transpose(0, 1), self.head.readings.ground
-        alone = (self.sharpness * bases).flatten(0, 1)
-        ridged = bases[0] + fairness * self.strengths * (features[:, 0] @ self.ridge)
-        constant = features.new_full((*features.shape[:2], 1), INTERCEPT)
-        inputs = torch.cat([features, constant], dim=2).transpose(0, 1)
-        inputs = torch.cat([inputs @ self.labelled.transpose(1, 2), inputs], dim=2)
-        scores = (inputs[:, None] @ self.fits).flatten(0, 1)
-        fitted = bases[ground] * (1 - fairness * (1 - self.kept)) + fairness * scores
-        probs = torch.softmax(torch.cat([alone, ridged, fitted]), dim=-1)
-        return (self.trust @ probs.flatten(1)).view(probs.shape[1:])
+        count, images, classes = bases.shape
+        sharp, fitted = len(self.sharpness) * count, len(self.kept) * len(features)
+        logits = bases.new_empty(sharp + len(self.strengths) + fitted, images, classes)
+        torch.mul(self.sharpness, bases, out=logits[:sharp].view(-1, *bases.shape))
+        learned = features[0] @ self.ridge
+        torch.addcmul(bases[0], fairness * self.strengths, learned, out=logits[sharp:-fitted])
+        dim, ground = features.shape[2], bases[self.head.readings.ground]
+        scores = torch.baddbmm(self.weights[:, dim:], features, self.weights[:, :dim], beta=INTERCEPT)
+        scores = scores.view(len(features), images, -1, classes).transpose(1, 2)
+        out = logits[-fitted:].view(len(features), -1, images, classes)
+        torch.lerp(ground, torch.addcmul(scores, self.kept, ground), fairness, out=out)
+        return (self.trust @ torch.softmax(logits, dim=-1).flatten(1)).view(images, classes)
 
     def _fairness(self, usual: Tensor) -> Tensor:
         """As `Head.fairness`."""
-        differ, different, pairs = 1 - (usual**2).sum(), self.pairs[0], self.pairs[1]
-        share = (different + PAIRS * differ) / ((pairs + PAIRS) * differ)
+        differ = 1 - usual.square().sum()
+        share = torch.addcdiv(self.fair[1], self.fair[0], differ)
         return torch.where(differ < 1e-9, 1.0, share.clamp(max=1.0) ** POWER)
 
     def _put(self, array: NDArray[Any]) -> Tensor:

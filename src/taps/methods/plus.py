@@ -111,7 +111,7 @@ class Headed(BatchedMethod):
         if self.ground.text.device.type in DEVICES:
             captures = self.ground.text.is_cuda and getattr(settings, "engine", "auto") != "eager"
             graphs = CudaCapture(self.ground.text.device) if captures else None
-            self.device_head = DeviceHead(self.head, self.ground.text.device, graphs)
+            self.device_head = DeviceHead(self.head, self.ground.text.device, graphs, self._read)
             inner.beside = self._launch
 
     @property
@@ -153,12 +153,12 @@ class Headed(BatchedMethod):
         return replace(output, probs=told, item=item, score=score, reject=sight.reject)
 
     def _on_host(self, output: MethodOutput) -> Sight | None:
-        features, rows = self._bases(output)
-        flat = torch.cat([features.reshape(-1), *rows]).double().cpu().numpy()  # brought here in one go
+        features, logs = self._read(*self._given(output))
+        flat = torch.cat([features.reshape(-1), logs.reshape(-1)]).double().cpu().numpy()  # in one go
         if not np.isfinite(flat).all():
             return None
         seen = features.numel()
-        look = self.head.see(flat[:seen].reshape(features.shape), flat[seen:].reshape(len(rows), -1))
+        look = self.head.see(flat[:seen].reshape(features.shape), flat[seen:].reshape(logs.shape))
         packed = torch.from_numpy(look.packed())
         return Sight(self.head.predict(look), look.density, self.head.reject(look), packed)
 
@@ -177,22 +177,24 @@ class Headed(BatchedMethod):
     def _launch(self, output: MethodOutput) -> None:
         """Let the device compute what the head says, behind what the method inside says."""
         assert self.device_head is not None
-        features, rows = self._bases(output)
-        self.launched = self.device_head.see(features, torch.stack([row.double() for row in rows]))
+        self.launched = self.device_head.see(*self._given(output))
 
-    @torch.no_grad()
-    def _bases(self, output: MethodOutput) -> tuple[Tensor, list[Tensor]]:
-        """The views' features [V, d], and what each base says [K]."""
-        feature = output.feature
-        assert feature is not None
-        features = feature[None] if output.features is None else output.features
-        rows = [self._zero_shot(feature)]
+    def _given(self, output: MethodOutput) -> list[Tensor]:
+        """What `_read` reads of an output: the views' features [V, d], then what it says beside zero-shot."""
+        assert output.feature is not None
+        given = [output.feature[None] if output.features is None else output.features]
         if "view_ensemble" in self.bases:
             assert output.ensemble is not None
-            rows.append(output.ensemble)
-        if len(self.bases) > len(rows):
-            rows.append(torch.log(output.probs.clamp_min(1e-12)).to(rows[0]))
-        return features, rows
+            given.append(output.ensemble)
+        return given if len(self.bases) == len(given) else [*given, output.probs]
+
+    @torch.no_grad()
+    def _read(self, features: Tensor, *said: Tensor) -> tuple[Tensor, Tensor]:
+        """The views' features [V, d], and what each base says [B, K]."""
+        rows = [self._zero_shot(features[0]), *said]
+        if self.bases[-1] not in ("zero_shot", "view_ensemble"):  # the method's own: probabilities
+            rows[-1] = torch.log(rows[-1].clamp_min(1e-12)).to(rows[0])
+        return features, torch.stack(rows)
 
     def _zero_shot(self, feature: Tensor) -> Tensor:
         """Log-probabilities at the loaded prompts [K]."""
