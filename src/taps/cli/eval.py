@@ -134,15 +134,13 @@ def columns_of(rows: list[dict[str, Any]], measures: list[Measure]) -> dict[str,
         each.heading: [each.text(pooled[key][each.name]) if each.name in pooled[key] else "" for key in keys]
         for each in measures
     }
+    gains = [f"{100 * cell.gain:+.2f}" if cell and cell.gain is not None else "" for cell in found]
     return {
         "data set": [dataset for dataset, _ in keys],
         "method": [method for _, method in keys],
         "seeds": [str(cell.seeds) if cell else "" for cell in found],
         "images": [f"{cell.images:,}" if cell else "" for cell in found],
-        **{heading: cells for heading, cells in told.items() if any(cells)},
-        "to zero-shot": [
-            f"{100 * cell.gain:+.2f}" if cell and cell.gain is not None else "" for cell in found
-        ],
+        **{heading: cells for heading, cells in {**told, "to zero-shot": gains}.items() if any(cells)},
     }
 
 
