@@ -148,6 +148,6 @@ def measure_start(load: Callable[[], Clip], *, method: str, classes: int, views:
     lap("first_answer", lambda: first.learn_one(0, 0)) if first.recent else None
     (second,) = lap("second_learner", lambda: make_streams(clip, 1, method, classes, views))
     lap("its_first_prediction", lambda: second.predict_one(image))
-    (other,) = lap("other_classes", lambda: make_streams(clip, 1, method, classes - 1, views))
+    (other,) = lap("other_classes", lambda: make_streams(clip, 1, method, classes + 1, views))
     lap("their_first_prediction", lambda: other.predict_one(image))
     return found
