@@ -47,3 +47,15 @@ def test_a_file_that_the_system_refuses_is_a_sentence(monkeypatch, capsys, numbe
         main.run()
     assert stopped.value.code == 2
     assert capsys.readouterr().err == f"taps: {said}\n"
+
+
+def test_a_package_that_is_not_there_is_a_sentence():
+    without = "import sys; sys.modules['sqlalchemy'] = None; sys.argv = ['taps', 'serve']; "
+    done = subprocess.run(
+        [sys.executable, "-c", without + "from taps.cli.main import run; run()"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = "taps: This command needs sqlalchemy: pip install 'taps-vlm[serve]'.\n"
+    assert (done.returncode, done.stderr) == (2, said)

@@ -48,6 +48,7 @@ REFUSALS = {
     errno.EROFS: "written: the file system is read-only",
     errno.EACCES: "opened: permission denied",
 }
+SERVE = {"alembic", "fastapi", "httpx", "psycopg", "python_multipart", "sqlalchemy", "starlette", "uvicorn"}
 # They take methods, so they take modules with methods of one's own.
 TAKE_PLUGINS = {"demo", "run", "methods", "eval", "compare", "ablate", "bench", "serve", "label"}
 
@@ -119,6 +120,11 @@ def run() -> None:
         app()
     except TapsError as error:
         print(f"taps: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in SERVE:
+            raise
+        print(f"taps: This command needs {error.name}: pip install 'taps-vlm[serve]'.", file=sys.stderr)
         raise SystemExit(2) from None
     except OSError as error:
         if error.errno not in REFUSALS:
