@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
+
 from tests.browser.site import Site
 
 
@@ -38,6 +40,28 @@ def test_the_numbers_are_the_stores_and_live(site: Site, page: Any) -> None:
     page.wait_for_function("() => document.querySelector('#tiles dd').textContent === '12'")
     assert page.locator("#score circle").count() == 12
     assert "image-11.png" in page.locator("#events li").first.inner_text()
+
+
+def test_what_another_rule_asks_by_is_drawn_with_its_threshold(site: Site, page: Any) -> None:
+    site.create(method="zero_shot+", settings={"ask_by": "margin", "rate": 0.3, "explore": 0.3})
+    site.feed(range(30))
+    page.goto(f"{site.url}/streams/pets")
+    page.wait_for_selector("#score svg")
+    assert page.inner_text("#score-title") == "Score by margin, and when it asks"
+    assert page.locator("#score .limit").count() == 2  # the line, and its key
+    heights = page.evaluate(
+        "[...document.querySelectorAll('#score circle')]"
+        ".sort((a, b) => a.cx.baseVal.value - b.cx.baseVal.value).map(dot => -dot.cy.baseVal.value)"
+    )
+    rows = site.service.store.predictions(site.service.stream("pets").id)
+    usual = max(row.score for row in rows if row.score < 1)  # one drawn by lot has a score above all others
+    assert usual < max(row.score for row in rows)
+    assert spread(heights) == pytest.approx(spread([min(row.score, usual) for row in rows]), abs=0.01)
+
+
+def spread(values: list[float]) -> list[float]:
+    """From 0, the lowest, to 1, the highest."""
+    return [(value - min(values)) / (max(values) - min(values)) for value in values]
 
 
 def answered(site: Site) -> list[Any]:

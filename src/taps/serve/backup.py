@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from sqlalchemy import insert, select
+from sqlalchemy import insert, inspect, select
 
 from taps.errors import StateError
 from taps.serve import tables as t
@@ -65,6 +65,8 @@ def _copy_images(store: Store, place: Path) -> None:
 def _copy_tables(store: Store, copy: Store) -> None:
     with store.database.read_all() as source, copy.database.write() as target:
         for table in t.metadata.sorted_tables:
-            rows = source.execution_options(yield_per=PAGE).execute(select(table))
+            there = {column["name"] for column in inspect(source).get_columns(table.name)}  # of its version
+            query = select(*(column for column in table.c if column.name in there))
+            rows = source.execution_options(yield_per=PAGE).execute(query)
             for page in rows.mappings().partitions(PAGE):
                 target.execute(insert(table), [dict(row) for row in page])

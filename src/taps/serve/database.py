@@ -77,8 +77,8 @@ class Database:
         with _told(self.url), engine.connect() as connection, connection.begin():
             yield connection
 
-    def migrate(self) -> None:
-        """Bring the tables to this version's form."""
+    def migrate(self, version: str = "head") -> None:
+        """Bring the tables to this version's form, or to that of an earlier one."""
         from alembic import command
         from alembic.config import Config
 
@@ -86,7 +86,7 @@ class Database:
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
         with self.write() as connection:
             config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            command.upgrade(config, version)
 
     def close(self) -> None:
         self.engine.dispose()

@@ -16,8 +16,8 @@ from taps.serve.records import LABELLED, UNASKED, Row, Stream
 from taps.serve.store import Store
 
 COLUMNS = (
-    "id", "at", "name", "image", "predicted", "probability", "entropy", "threshold", "asked", "question",
-    "state", "answer", "no", "none", "ended_by", "ended_at",
+    "id", "at", "name", "image", "predicted", "probability", "entropy", "score", "threshold", "asked",
+    "question", "state", "answer", "no", "none", "ended_by", "ended_at",
 )  # fmt: skip
 PAGE = 1000
 

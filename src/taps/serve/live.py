@@ -256,11 +256,12 @@ class Live:
             label=prediction.label,
             top=[[classes[index], float(prediction.probs[index])] for index in best],
             entropy=prediction.entropy,
-            threshold=prediction.threshold if math.isfinite(prediction.threshold) else None,
+            threshold=_finite(prediction.threshold),
             seconds=prediction.seconds,
             state=OPEN if prediction.ask else SILENT,
             question=prediction.question,
             deadline=self._deadline(at) if prediction.ask else None,
+            score=_finite(prediction.score),
         )
 
     def _deadline(self, at: float) -> float | None:
@@ -297,3 +298,8 @@ class Live:
         after = replace(row, **changes)
         self.keeper.record(event, after, **changes)
         return Given(after)
+
+
+def _finite(value: float) -> float | None:
+    """A database and JSON hold no infinity."""
+    return value if math.isfinite(value) else None

@@ -74,7 +74,8 @@ class Row:
     """One prediction and what became of its question.
 
     The question is "which" class it is, or "is_it": whether it is the predicted one. An answer names the
-    class (`answer`), or classes it is not of (`no`), or says that it is of `none`.
+    class (`answer`), or classes it is not of (`no`), or says that it is of `none`. `score` is what the
+    threshold was compared with: the entropy, or what the method asks by.
     """
 
     id: int
@@ -97,6 +98,7 @@ class Row:
     none: bool = False
     ended_by: str | None = None
     ended_at: float | None = None
+    score: float | None = None
 
 
 def plain(answer: Answer) -> dict[str, Any]:

@@ -15,6 +15,7 @@ StreamName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.
 ClassName = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
 Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Asked = Literal["which", "is_it"]
+SCORE = "What the threshold is compared with: the entropy, or what the method asks by."
 ASKED = "Which class it is, or whether it is the predicted one: then yes is that label, no is `no` with it."
 
 
@@ -73,6 +74,7 @@ class Answered(BaseModel):
     top: list[Guess]
     entropy: float
     threshold: float | None = Field(description="Null where the method never asks.")
+    score: float | None = Field(description=SCORE)
     query_id: int | None = Field(description="Where an expert is asked: the question's id.")
     question: Asked = Field(description=ASKED)
     recorded: bool = Field(
@@ -92,6 +94,7 @@ class Answered(BaseModel):
             top=guesses(row),
             entropy=row.entropy,
             threshold=row.threshold,
+            score=row.score,
             query_id=row.id if outcome.recorded and row.state == OPEN else None,
             question=cast(Asked, row.question),
             recorded=outcome.recorded,
@@ -112,6 +115,7 @@ class Prediction(BaseModel):
     top: list[Guess]
     entropy: float
     threshold: float | None
+    score: float | None = Field(description=SCORE)
     asked: bool
     state: Literal["silent", "open", "answered", "skipped", "expired", "corrected"]
     question: Asked = Field(description=ASKED)

@@ -65,6 +65,7 @@ predictions = Table(
     Column("top", JSON, nullable=False),
     Column("entropy", Double, nullable=False),
     Column("threshold", Double),  # none: no threshold, the method never asks
+    Column("score", Double),  # what is compared with it; none: recorded before this column was there
     Column("seconds", Double, nullable=False),
     Column(
         "state", String(16), nullable=False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from taps.active.chooser import ANYWAY
 from taps.methods.registry import method_settings
 from taps.methods.settings import Asking
 from taps.serve import schemas as s
@@ -29,7 +30,8 @@ def explain(stream: Stream, store: Store, row: Row, summary: dict[str, Any]) -> 
         summary: What the learner says of itself now.
     """
     settings = method_settings(stream.method, stream.settings)
-    rule = rule_of(settings)
+    by_lot = row.score is not None and row.score >= ANYWAY
+    rule = "random" if by_lot else rule_of(settings)
     highest = math.log(len(summary["classes"]))
     threshold = row.threshold if rule == "entropy" else None
     alike, right = store.alike(stream.id, row.label)

@@ -7,6 +7,7 @@ import { otherAnswer } from "/web/view.js";
 
 const WINDOW = 500; // predictions drawn
 const LOGGED = 50; // events shown
+const ANYWAY = 1e6; // the score of an image that is asked about by lot, whatever the rule says; drawn at the top
 const CONFUSED = 6; // classes in the table
 
 const stream = decodeURIComponent(location.pathname.split("/").at(-1));
@@ -80,23 +81,31 @@ function accuracy(answered) {
 }
 
 function score(all) {
-  const byEntropy = stats.asking?.rule === "entropy";
-  $("#score-note").textContent = byEntropy || !stats.asking
-    ? "Each dot is an image; what lies above the threshold is asked about while the budget lasts."
-    : `Each dot is an image. This stream asks by ${stats.asking.rule}, so there is no threshold to draw here.`;
-  if (!all.length) return [nothing("No image yet.")];
-  const most = Math.log(stats.learner.classes.length);
+  const rule = stats.asking?.rule ?? "entropy";
+  const byLot = rule === "random";
+  const entropic = byLot || rule === "entropy";
+  $("#score-title").textContent = `${entropic ? "Uncertainty" : `Score by ${rule}`}, and when it asks`;
+  $("#score-note").textContent = byLot
+    ? "Each dot is an image. This stream asks by lot, so there is no threshold to draw here."
+    : "Each dot is an image; what lies above the threshold is asked about while the budget lasts.";
+  const valueOf = (row) => (entropic ? row.entropy : row.score);
+  const known = all.filter((row) => valueOf(row) !== null); // older versions kept no score
+  if (!known.length) return [nothing("No image yet.")];
+  const most = entropic
+    ? Math.log(stats.learner.classes.length)
+    : Math.max(0.01, ...known.map(valueOf).filter((value) => value < ANYWAY));
   const made = frame(
-    `Uncertainty of the last ${plural(all.length, "image")}, ${count(all.filter(({ asked }) => asked).length)} of them asked about`,
-    { range: [all[0].id, Math.max(all.at(-1).id, all[0].id + 1)], label: "image" },
-    { range: [0, most], format: (value) => value.toFixed(1) },
+    `${entropic ? "Uncertainty" : "Score"} of the last ${plural(known.length, "image")}, ${count(known.filter(({ asked }) => asked).length)} of them asked about`,
+    { range: [known[0].id, Math.max(known.at(-1).id, known[0].id + 1)], label: "image" },
+    { range: [0, most], format: (value) => value.toFixed(most < 0.5 ? 2 : 1) },
   );
-  for (const row of all.filter(({ asked }) => !asked)) dot(made, row.id, row.entropy, 2.5, { class: "quiet" });
-  for (const row of all.filter(({ asked }) => asked)) dot(made, row.id, row.entropy, 4, { class: "asked" });
-  const limits = all.filter(({ threshold }) => threshold !== null);
-  if (byEntropy && limits.length) line(made, limits.map(({ id, threshold }) => [id, Math.min(threshold, most)]), { class: "limit" });
+  const place = (row, size, kind) => dot(made, row.id, Math.min(valueOf(row), most), size, { class: kind });
+  for (const row of known.filter(({ asked }) => !asked)) place(row, 2.5, "quiet");
+  for (const row of known.filter(({ asked }) => asked)) place(row, 4, "asked");
+  const limits = byLot ? [] : known.filter(({ threshold }) => threshold !== null);
+  if (limits.length) line(made, limits.map(({ id, threshold }) => [id, Math.min(threshold, most)]), { class: "limit" });
   const keys = [["quiet", "not asked"], ["asked", "asked"]];
-  return [made.svg, legend(...keys, ...(byEntropy ? [["limit", "threshold"]] : []))];
+  return [made.svg, legend(...keys, ...(byLot ? [] : [["limit", "threshold"]]))];
 }
 
 function budget(all) {
