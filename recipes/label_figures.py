@@ -8,9 +8,12 @@ from taps.report.palette import BLACK, BLUE, GREY, ORANGE
 
 
 def draw(
-    file: Path, percent: list[float], lines: dict[str, dict[str, list[float]]], earlier: dict[str, float]
+    file: Path,
+    percent: list[float],
+    lines: dict[str, dict[str, list[float]]],
+    at_5: dict[str, dict[str, float]],
 ) -> None:
-    """Accuracy by share of labels, a panel for each group of sets; the version before as a point."""
+    """Accuracy by share of labels, a panel for each group of sets; points for what was run at 5 % alone."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -20,7 +23,8 @@ def draw(
     for axis, (panel, curves) in zip(axes, lines.items(), strict=True):
         for (name, values), colour in zip(curves.items(), (BLUE, ORANGE, GREY), strict=True):
             axis.plot(percent, values, color=colour, marker="o" if name != "zero-shot" else None, label=name)
-        axis.plot([5.0], [earlier[panel]], "s", color=BLACK, label="before: ridges, asked at random")
+        for (name, value), mark in zip(at_5[panel].items(), "sD", strict=True):
+            axis.plot([5.0], [value], mark, color=BLACK, label=name)
         axis.set_xscale("log")
         axis.set_xticks(percent, [f"{value:g}" for value in percent])
         axis.minorticks_off()
@@ -28,7 +32,7 @@ def draw(
         axis.set_title(panel)
     axes[0].set_ylabel("accuracy, %")
     handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
+    figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False)
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=130)
     plt.close(figure)

@@ -102,7 +102,7 @@ def harm_table(rows: Rows) -> str:
         "20 % wrong": chosen(rows, HEAD, 0.05, noise=0.2),
         "40 % wrong": chosen(rows, HEAD, 0.05, noise=0.4),
         "class after class": chosen(rows, HEAD, 0.05, sorted=True),
-        '`questions="both"`': chosen(rows, HEAD, 0.05, questions="both"),
+        'right answers, `questions="both"`': chosen(rows, HEAD, 0.05, questions="both"),
     }
     lines = []
     for name, some in cases.items():
@@ -181,6 +181,16 @@ def vote_table(rows: Rows, sets: Sets) -> str:
     return table(["", *sets], lines)
 
 
+def vote_gains(rows: Rows) -> str:
+    """By how much `neighbours` differs from `view_ensemble`, in words."""
+    sets = FAR + DRAWN + NEAR
+    ways = [chosen(rows, method) for method in ("neighbours", "view_ensemble")]
+    gains = {s: float(by_order(ways[0], (s,)).mean() - by_order(ways[1], (s,)).mean()) for s in sets}
+    lost = ", ".join(f"{s} {gain:+.1f}" for s, gain in gains.items() if gain < 0)
+    better = sum(gain > 0 for gain in gains.values())
+    return f"{np.mean([*gains.values()]):+.1f} in the mean, better on {better} of {len(sets)}; worse: {lost}"
+
+
 def prompts_table(rows: Rows) -> str:
     named = {f"`{m}`": chosen(rows, m, 0.05, limit=600) for m in (HEAD, "taps+")}
     lines = [[name, *(cell(some, (s,)) for s in FAR), cell(some, FAR)] for name, some in named.items()]
@@ -205,6 +215,8 @@ def write_page(out: Path, docs: Path, read_rows: Callable[[Path], Rows]) -> None
 
     rows, before = read_rows(out / "rows.jsonl"), read_rows(out / "before.jsonl")
     sizes = {row["set"]: row["images"] for row in chosen(rows, "zero_shot")}
+    both = chosen(rows, HEAD, 0.05, questions="both")
+    groups = {"far": FAR, "drawn": DRAWN, "near": NEAR}
     parts = main_parts(rows, before) | {
         "harm": harm_table(rows),
         "curve": curve_table(rows),
@@ -213,7 +225,9 @@ def write_page(out: Path, docs: Path, read_rows: Callable[[Path], Rows]) -> None
         "votes_near": vote_table(rows, NEAR),
         "questions_far": question_table(rows, FAR),
         "questions_drawn": question_table(rows, DRAWN),
+        **{f"both_{name}": difference(both, chosen(rows, HEAD, 0.05), sets) for name, sets in groups.items()},
         "taus": tau_table(rows),
+        "vote_gains": vote_gains(rows),
         "orders": orders_of(rows, before),
         "prompts": prompts_table(rows),
         "time": time_table(out / "time.json"),
@@ -237,5 +251,12 @@ def write_page(out: Path, docs: Path, read_rows: Callable[[Path], Rows]) -> None
         }
         for panel, sets in panels.items()
     }
-    earlier = {panel: float(by_order(before, sets).mean()) for panel, sets in panels.items()}
-    draw(docs / "figures" / "label-curve.png", [100 * rate for rate in RATES], lines, earlier)
+    points = {
+        "before: ridges, asked at random": before,
+        "DOTA with the labels": chosen(rows, "dota_labels", 0.05),
+    }
+    at_5 = {
+        panel: {name: float(by_order(some, sets).mean()) for name, some in points.items()}
+        for panel, sets in panels.items()
+    }
+    draw(docs / "figures" / "label-curve.png", [100 * rate for rate in RATES], lines, at_5)

@@ -59,6 +59,15 @@ def test_when_the_seconds_are_spent_nobody_is_asked(tiny: Clip, picture: Picture
         Learner(tiny, CLASSES, "taps", prompts="hand", questions="both")
 
 
+def test_what_is_asked_where_nobody_says(tiny: Clip) -> None:
+    """Whichever tells more a second where seconds are counted, otherwise the class."""
+    given = [{}, {"budget_seconds": 60.0}, {"budget_seconds": 60.0, "questions": "which"}]
+    kinds = [Learner(tiny, CLASSES, "zero_shot+", **each).questions.kinds for each in given]
+    assert kinds == [("which",), ("which", "is_it"), ("which",)]
+    plain = Learner(tiny, CLASSES, "taps", prompts="hand", budget_seconds=60.0)  # learns from no "no"
+    assert plain.questions.kinds == ("which",)
+
+
 def test_saved_skipped_and_taken_back(tiny: Clip, picture: Picture, tmp_path: Path) -> None:
     learner = Learner(tiny, CLASSES, "zero_shot+", questions="is_it", policy="fixed", tau0=-99.0)
     for number in range(6):

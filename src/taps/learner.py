@@ -589,9 +589,8 @@ class Learner:
         given = self.settings
         which = getattr(given, "which_seconds", None) or which_seconds(classes)
         seconds = {"which": which, "is_it": getattr(given, "is_it_seconds", IS_IT_SECONDS)}
-        return Questions(
-            getattr(given, "questions", "which"), seconds, getattr(given, "budget_seconds", None)
-        )
+        total, kinds = getattr(given, "budget_seconds", None), getattr(given, "questions", "which")
+        return Questions(kinds or ("both" if total else "which"), seconds, total)
 
     def _known_id(self, given: object) -> int:
         """The id of an image seen; a plain number, whatever kind was given."""

@@ -52,7 +52,7 @@ class Plus(Asking):
         refit: How many of the last labels are refitted with every new one; older ones keep their say.
         questions: What is asked: "which" class it is; "is_it", whether it is the likeliest one, yes or no; or
             "both", whichever is expected to tell more a second. A question of less time takes less of the
-            rate and of the budget.
+            rate and of the budget. None for "both" where `budget_seconds` is given, else "which".
         is_it_seconds: Seconds that a yes or no takes.
     """
 
@@ -60,7 +60,7 @@ class Plus(Asking):
     ask_by: str = setting("density", choices=tuple(SCORES))
     explore: float = setting(0.1, at_least=0, at_most=1)
     refit: int = setting(128, at_least=1)
-    questions: str = setting("which", choices=(*KINDS, "both"))
+    questions: str | None = setting(None, choices=(*KINDS, "both"))
     is_it_seconds: float = setting(IS_IT_SECONDS, above=0)
 
 

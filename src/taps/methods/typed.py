@@ -62,7 +62,7 @@ class AnySettings(TypedDict, total=False):
     positive_weight: float
     power: float
     prompts: Path | Prompts | str | None
-    questions: str
+    questions: str | None
     radius: float
     rank: int
     rate: float
