@@ -14,6 +14,7 @@ from taps.checks.states import same_state
 from taps.clip import Clip
 from taps.errors import ImageError, QueryError
 from taps.learner import TOGETHER
+from taps.methods.tuner import Tuner
 from taps.prompts import Prompts
 from taps.types import PixelArray
 
@@ -103,3 +104,18 @@ def test_on_cuda_streams_in_a_pool_are_those_alone(method: str, picture: Picture
             for id in sorted({*alone[name].pending} & {*pool[name].pending})[:2]:
                 pool[name].learn_one(id, id % 3)
                 alone[name].learn_one(id, id % 3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("reset", ["sample", "never"])
+def test_on_cuda_a_peek_captures_the_step_ahead(reset: str, picture: Picture) -> None:
+    clip = load_clip("tiny", device="cuda", dtype=torch.float32)
+    learner, other = (Learner(clip, CLASSES, "taps", views=4, reset=reset) for _ in range(2))
+    learner.peek(picture(0))
+    assert isinstance(learner.method, Tuner)
+    captured = learner.method.engine.captured
+    assert captured is not None
+    for number in range(3):
+        said, expected = (each.predict_one(picture(number)) for each in (learner, other))
+        assert np.array_equal(said.probs, expected.probs)
+    assert learner.method.engine.captured is captured

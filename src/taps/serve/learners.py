@@ -56,6 +56,8 @@ class Learners:
         return self._hold(key, Learner.load(folder, self.clip))
 
     def _hold(self, key: int, learner: Learner) -> tuple[tuple[str, ...], str]:
+        if self.clip.device.type == "cuda":  # its step is captured before an image waits for it
+            learner.peek(STAND_IN)
         self._held[key] = learner
         return learner.classes, learner.order
 
