@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +28,7 @@ from taps.types import PixelArray
 
 ray = pytest.importorskip("ray", reason="needs the extra ray; `make ray` installs it")
 
-pytest.importorskip("fastapi", reason="needs the extra serve")
+httpx = pytest.importorskip("httpx", reason="needs the extra serve")
 
 from taps.cluster import connect  # noqa: E402
 from taps.cluster.places import RayPlaces  # noqa: E402
@@ -35,7 +38,7 @@ from taps.serve.records import OPEN  # noqa: E402
 from taps.serve.service import Service  # noqa: E402
 from taps.serve.store import Store  # noqa: E402
 from tests.data.layouts import tar_of  # noqa: E402
-from tests.serve.conftest import beginning, png  # noqa: E402
+from tests.serve.conftest import ASKING, CLASSES, beginning, png  # noqa: E402
 
 TIMES = ("ms_", "_ms", "seconds", "overhead", "peak", "mb")
 pytestmark = pytest.mark.filterwarnings("default")  # Ray has warnings of its own
@@ -198,3 +201,57 @@ def test_a_stream_goes_on_elsewhere_when_its_machine_is_lost(
         there = told(places, tmp_path / "there", tiny, lose)
     assert there == told(None, tmp_path / "here", tiny, lambda: None)
     assert any(state == OPEN for *_, state in there)
+
+
+def actors_of(cluster: Any) -> list[int]:
+    """The processes that compute for a service on this cluster, and on no other."""
+    raylets = {node.all_processes["raylet"][0].process.pid for node in cluster.list_all_nodes()}
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            above = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if above in raylets and (entry / "cmdline").read_bytes().startswith(b"ray::Computing"):
+                found.append(int(entry.name))
+    return found
+
+
+def test_a_service_whose_actor_is_killed_goes_on_and_stops_with_everything_saved(
+    cluster: Any, tmp_path: Path, tiny: Clip
+) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "taps",
+        "serve",
+        "--model",
+        "tiny",
+        "--port",
+        "0",
+        "--store",
+        str(tmp_path),
+    ]
+    command += ["--processes", "1", "--ray", cluster.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().removeprefix("Serving at ").strip()
+            body = {"name": "pets", "classes": CLASSES, "settings": ASKING}
+            httpx.post(f"{url}/v1/streams", json=body, timeout=120).raise_for_status()
+            acknowledged = []
+            for number in range(6):
+                if number == 3:
+                    [pid] = actors_of(cluster)
+                    os.kill(pid, signal.SIGKILL)
+                answer = httpx.post(f"{url}/v1/streams/pets/predict", content=png(number), timeout=120)
+                acknowledged.append(answer.raise_for_status().json()["id"])
+        finally:
+            process.terminate()
+        said = process.communicate(timeout=120)[1]
+    assert process.returncode == 0, said
+    assert said.count("An actor that computes was lost") == 1
+    assert "Traceback" not in said
+    assert acknowledged == list(range(6))
+    with Service(Store(str(tmp_path)), tiny) as service:
+        rows = service.store.predictions(service.stream("pets").id)
+        assert [row.id for row in rows] == acknowledged
+        assert not service.owner("pets").live.keeper.unsaved()
