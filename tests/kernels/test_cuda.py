@@ -39,6 +39,26 @@ def test_short_texts_are_attended_to_as_by_torch(dtype: torch.dtype, tolerance: 
     assert far(*slopes) < tolerance
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_both_towers_are_computed_by_the_kernels(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    clip = load_clip("ViT-B-32", pretrained="random", device="cuda", dtype=dtype)
+    pixels = clip.preprocess(torch.zeros(2, 3, 224, 224, dtype=torch.uint8, device="cuda"))
+
+    def compute() -> None:
+        with torch.no_grad():
+            clip.encode_text(["a cat.", "a dog."])
+            clip.encode_image(pixels)
+
+    compute()  # here each kernel is tried beside the plain operation
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("torch's operation was used in place of its kernel")
+
+    for name in ("plain_text_attention", "plain_add_norm"):
+        monkeypatch.setattr(ops, name, refuse)
+    compute()
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
 @pytest.mark.parametrize("shape", [(6, 199, 768), (1, 1, 768), (4170, 512), (3, 17, 48)])
 @pytest.mark.parametrize("replaced", [0, 2])

@@ -177,13 +177,10 @@ def text_attention(qkv: Tensor, layout: TextLayout, heads: int) -> Tensor:
         The packed tokens' results before the output projection [..., P + T, width].
     """
     small = qkv.shape[-2] * qkv.shape[-1] < 2**31  # the kernel counts in 32 bits
-    if (
-        small
-        and qkv.is_cuda
-        and qkv.dtype != torch.float64
-        and (fused := text_attention_kernel()) is not None
-    ):
-        return fused(qkv, layout, heads)
+    if small and qkv.is_cuda and qkv.dtype != torch.float64:
+        fused = text_attention_kernel(qkv.shape[-1], heads, qkv.dtype)
+        if fused is not None:
+            return fused(qkv, layout, heads)
     return plain_text_attention(qkv, layout, heads)
 
 

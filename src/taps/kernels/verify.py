@@ -5,37 +5,43 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 log = logging.getLogger("taps")
 Kernel = TypeVar("Kernel")
+Arguments = ParamSpec("Arguments")
 Agree = Callable[[Tensor, Tensor], bool]
 
 
-def tried_once(without: str) -> Callable[[Callable[..., Kernel]], Callable[..., Kernel | None]]:
+def tried_once(
+    without: str,
+) -> Callable[[Callable[Arguments, Kernel]], Callable[Arguments, Kernel | None]]:
     """Decorate a function that imports a kernel, tries it, and returns it or raises.
 
-    The decorated function does so once for each set of arguments. It returns None, and says so in the log,
-    where the kernel cannot be imported, does not compile or gives wrong results.
+    The decorated function does so once for each set of arguments. It returns None where the kernel cannot be
+    imported, and with a warning in the log where it does not compile or gives wrong results.
 
     Args:
         without: What happens without the kernel, for the log.
     """
 
-    def decorate(attempt: Callable[..., Kernel]) -> Callable[..., Kernel | None]:
+    def decorate(attempt: Callable[Arguments, Kernel]) -> Callable[Arguments, Kernel | None]:
         @functools.cache
-        def find(*arguments: Any) -> Kernel | None:
+        def find(*arguments: Arguments.args, **named: Arguments.kwargs) -> Kernel | None:
             try:
                 with torch.enable_grad():
-                    return attempt(*arguments)
+                    return attempt(*arguments, **named)
+            except ImportError as error:
+                log.info("%s: %s.", without, error)
+                return None
             except Exception as error:
-                log.info("%s: its kernel cannot be used here (%s).", without, error)
+                log.warning("%s: its kernel cannot be used here (%s).", without, error)
                 return None
 
-        return find
+        return cast("Callable[Arguments, Kernel | None]", find)
 
     return decorate
 
