@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from table_tools import arguments, main, named, run_table, zips
+from table_tools import arguments, clean_streams, main, run_table
 
 from taps.evaluate.jobs import StreamSpec
 
@@ -20,18 +20,10 @@ PAPER = (
     *("caltech101", "oxford_pets", "oxford_flowers", "food101", "fgvc_aircraft"),
     *("sun397", "dtd", "stanford_cars", "eurosat", "ucf101"),
 )
-POCKET = (
-    "caltech101-test.zip",
-    "imagenette-val.zip",
-    "pacs.zip/photo",
-    "pacs.zip/art_painting",
-    "pacs.zip/cartoon",
-    "pacs.zip/sketch",
-)
 
 
 def streams(args: argparse.Namespace) -> list[StreamSpec]:
-    return named(args, PAPER) if args.scale == "paper" else zips(args, POCKET)
+    return clean_streams(args, PAPER)
 
 
 def run() -> None:

@@ -21,6 +21,14 @@ from taps.methods.registry import settings as default_settings
 from taps.prompts.base import KINDS
 from taps.report.pages import write_report
 
+POCKET = (
+    "caltech101-test.zip",
+    "imagenette-val.zip",
+    "pacs.zip/photo",
+    "pacs.zip/art_painting",
+    "pacs.zip/cartoon",
+    "pacs.zip/sketch",
+)
 Entry = str | tuple[str, str, Mapping[str, Any]]
 
 
@@ -153,3 +161,8 @@ def named(args: argparse.Namespace, names: Sequence[str]) -> list[StreamSpec]:
     if args.root is None:
         raise TapsError("The paper's scale needs --root, the folder that holds the data sets.")
     return [StreamSpec(name, str(args.root)) for name in names]
+
+
+def clean_streams(args: argparse.Namespace, names: Sequence[str]) -> list[StreamSpec]:
+    """The paper's sets, or at pocket scale those that stand for them."""
+    return named(args, names) if args.scale == "paper" else zips(args, POCKET)

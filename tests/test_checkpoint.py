@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from taps import Learner, checkpoint, load_clip
 from taps.clip import Clip
@@ -21,6 +20,7 @@ from taps.errors import DamagedError, StateError, TapsError
 from taps.prompts import Prompts
 from taps.prompts.source import SourceStats
 from taps.types import PixelArray
+from tests.statistics import made_up_stats
 from tests.streams import CLASSES, same_state, walk
 
 Picture = Callable[[int], PixelArray]
@@ -73,7 +73,7 @@ def test_a_crash_anywhere_in_a_save_leaves_one_whole_state(
 ) -> None:
     """Every write, rename and removal is a place to crash, before it or after it; a state must be there."""
     more: dict[str, Any] = (
-        {"source": statistics(tiny, maple_prompts), "weight_coarse": 0.1} if with_source else {}
+        {"source": made_up_stats(tiny, maple_prompts), "weight_coarse": 0.1} if with_source else {}
     )
     learner = Learner(tiny, CLASSES, seed=2, prompts=maple_prompts, **SMALL, **more)
     for until in (1, 2):
@@ -173,28 +173,10 @@ def test_the_stream_goes_on_without_the_directory_its_prompts_came_from(
     assert walk(Learner.load(tmp_path / "again"), picture, 10) == walk(resumed, picture, 10)
 
 
-def statistics(clip: Clip, prompts: Prompts) -> SourceStats:
-    """Not representable in half precision."""
-    generator = torch.Generator().manual_seed(3)
-    shape = (2, clip.config.patches + 3, clip.config.vision_width)
-    return SourceStats(
-        layers=(0, 1),
-        count=8,
-        mean=torch.randn(shape, generator=generator),
-        variance=torch.rand(shape, generator=generator),
-        classes=(),
-        class_counts=torch.zeros(0),
-        class_means=torch.zeros(0, *shape),
-        class_variances=torch.zeros(0, *shape),
-        model=clip.fingerprint,
-        prompts=prompts.fingerprint,
-    )
-
-
 def test_source_statistics_come_back_to_the_bit(
     tiny: Clip, maple_prompts: Prompts, picture: Picture, tmp_path: Path
 ) -> None:
-    stats = statistics(tiny, maple_prompts)
+    stats = made_up_stats(tiny, maple_prompts)
     learner = Learner(tiny, CLASSES, prompts=maple_prompts, source=stats, weight_coarse=0.5, **SMALL)
     walk(learner, picture, 3)
     learner.save(tmp_path)
@@ -212,7 +194,7 @@ def test_source_statistics_come_back_to_the_bit(
 def test_source_statistics_given_as_a_file_stay_there(
     tiny: Clip, maple_prompts: Prompts, picture: Picture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    statistics(tiny, maple_prompts).save(tmp_path / "stats.safetensors")
+    made_up_stats(tiny, maple_prompts).save(tmp_path / "stats.safetensors")
     monkeypatch.chdir(tmp_path)
     learner = Learner(
         tiny, CLASSES, prompts=maple_prompts, source="stats.safetensors", weight_coarse=0.5, **SMALL
@@ -292,7 +274,7 @@ def test_of_bits_flipped_anywhere_in_a_saved_learner_none_loads_silently(
         tiny,
         CLASSES,
         prompts=maple_prompts,
-        source=statistics(tiny, maple_prompts),
+        source=made_up_stats(tiny, maple_prompts),
         weight_coarse=0.5,
         **{**SMALL, "policy": "fixed", "tau0": 0.0},
     )
@@ -312,7 +294,7 @@ def test_of_bits_flipped_anywhere_in_prompts_or_statistics_none_loads_silently(
     tiny: Clip, maple_prompts: Prompts, tmp_path: Path
 ) -> None:
     maple_prompts.save_pretrained(tmp_path)
-    statistics(tiny, maple_prompts).save(tmp_path / "source.safetensors")
+    made_up_stats(tiny, maple_prompts).save(tmp_path / "source.safetensors")
     rng = random.Random(0)
     for path in sorted(tmp_path.iterdir()):
         for bit in rng.sample(range(8 * path.stat().st_size), 40):

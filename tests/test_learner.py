@@ -21,8 +21,8 @@ from taps import Learner, load_clip
 from taps.clip import Clip
 from taps.errors import ClassNameError, ImageError, QueryError, SettingsError, StateError
 from taps.prompts import Prompts, maple
-from taps.prompts.source import SourceStats
 from taps.types import PixelArray
+from tests.statistics import made_up_stats
 from tests.streams import CLASSES, Bits, answer_for, bits, same_state, walk
 
 Picture = Callable[[int], PixelArray]
@@ -39,27 +39,10 @@ STREAMS: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
-def source_stats(clip: Clip, prompts: Prompts) -> SourceStats:
-    generator = torch.Generator().manual_seed(3)
-    shape = (2, clip.config.patches + 3, clip.config.vision_width)
-    return SourceStats(
-        layers=(0, 1),
-        count=8,
-        mean=torch.randn(shape, generator=generator),
-        variance=torch.rand(shape, generator=generator),
-        classes=CLASSES,
-        class_counts=torch.full((len(CLASSES),), 2),
-        class_means=torch.randn(len(CLASSES), *shape, generator=generator),
-        class_variances=torch.rand(len(CLASSES), *shape, generator=generator),
-        model=clip.fingerprint,
-        prompts=prompts.fingerprint,
-    )
-
-
 def make(clip: Clip, prompts: Prompts, name: str, **more: Any) -> Learner:
     chosen = {"prompts": prompts, **STREAMS[name][1], **more}
     if chosen.get("weight_coarse") or chosen.get("weight_fine"):
-        chosen["source"] = source_stats(clip, prompts)
+        chosen["source"] = made_up_stats(clip, prompts, CLASSES)
     return Learner(clip, CLASSES, seed=5, **chosen)
 
 

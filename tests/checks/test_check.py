@@ -20,8 +20,8 @@ from taps.images.decode import load_image
 from taps.methods.registry import find_method, list_methods
 from taps.prompts import Prompts
 from taps.prompts.base import KINDS
-from taps.prompts.source import SourceStats
 from taps.types import PixelArray, Prediction
+from tests.statistics import made_up_stats
 from tests.streams import same_state
 
 CLASSES = ("cat", "hot dog", "ship")
@@ -38,23 +38,6 @@ SMALL: dict[str, Any] = {
 }
 
 
-def statistics(clip: Clip, prompts: Prompts) -> SourceStats:
-    generator = torch.Generator().manual_seed(3)
-    shape = (2, clip.config.patches + 3, clip.config.vision_width)
-    return SourceStats(
-        layers=(0, 1),
-        count=8,
-        mean=torch.randn(shape, generator=generator),
-        variance=torch.rand(shape, generator=generator),
-        classes=CLASSES,
-        class_counts=torch.full((len(CLASSES),), 2),
-        class_means=torch.randn(len(CLASSES), *shape, generator=generator),
-        class_variances=torch.rand(len(CLASSES), *shape, generator=generator),
-        model=clip.fingerprint,
-        prompts=prompts.fingerprint,
-    )
-
-
 def settings_of(name: str, clip: Clip, maple_prompts: Prompts) -> dict[str, Any]:
     """What a method needs beyond its own defaults to be checked on the tiny model."""
     method = find_method(name)
@@ -62,7 +45,7 @@ def settings_of(name: str, clip: Clip, maple_prompts: Prompts) -> dict[str, Any]
     if method.prompts in KINDS:
         chosen["prompts"] = maple_prompts if method.prompts == "maple" else method.prompts
     if getattr(method.settings, "weight_coarse", 0):
-        chosen["source"] = statistics(clip, maple_prompts)
+        chosen["source"] = made_up_stats(clip, maple_prompts, CLASSES)
     return chosen
 
 
@@ -109,7 +92,7 @@ def test_a_look_leaves_no_trace_in_any_method(
 def test_taps_keeps_it_in_all_its_forms(tiny: Clip, maple_prompts: Prompts, more: dict[str, Any]) -> None:
     chosen = settings_of("taps", tiny, maple_prompts) | {"prompts": maple_prompts, **more}
     if "weight_fine" in more:
-        chosen["source"] = statistics(tiny, maple_prompts)
+        chosen["source"] = made_up_stats(tiny, maple_prompts, CLASSES)
     report = check_method(lambda seed: Learner(tiny, CLASSES, seed=seed, **chosen), length=6)
     assert report.asked > 0
 

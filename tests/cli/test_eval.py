@@ -9,9 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 from typer.testing import CliRunner
 
 from taps.cli.eval import app, side_by_side
@@ -21,21 +19,10 @@ from taps.errors import DataError, SettingsError, TapsError
 runner = CliRunner()
 
 
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("data") / "zoo"
-    rng = np.random.default_rng(0)
-    for name in ("ant", "bee"):
-        (root / name).mkdir(parents=True)
-        for i in range(4):
-            Image.fromarray(rng.integers(0, 256, (20, 20, 3), dtype=np.uint8)).save(root / name / f"{i}.png")
-    return root
-
-
-def call(pictures: Path, out: Path, *more: str) -> list[str]:
+def call(zoo: Path, out: Path, *more: str) -> list[str]:
     return [
         "--dataset",
-        str(pictures),
+        str(zoo),
         "--model",
         "tiny",
         "--seeds",
@@ -48,8 +35,8 @@ def call(pictures: Path, out: Path, *more: str) -> list[str]:
     ]
 
 
-def test_rows_and_files(pictures: Path, tmp_path: Path) -> None:
-    result = runner.invoke(app, call(pictures, tmp_path, "--json", "--rate", "0.5"), catch_exceptions=False)
+def test_rows_and_files(zoo: Path, tmp_path: Path) -> None:
+    result = runner.invoke(app, call(zoo, tmp_path, "--json", "--rate", "0.5"), catch_exceptions=False)
     assert result.exit_code == 0
     rows = json.loads(result.stdout)
     assert [row["method"] for row in rows] == ["taps", "view_ensemble", "zero_shot"]
@@ -74,22 +61,20 @@ def test_rows_and_files(pictures: Path, tmp_path: Path) -> None:
     assert spec["settings"] == {"views": 3, "rate": 0.5}
 
 
-def test_again_is_refused_and_resume_adds(pictures: Path, tmp_path: Path) -> None:
-    first = call(pictures, tmp_path, "--methods", "zero_shot", "--no-baselines")
+def test_again_is_refused_and_resume_adds(zoo: Path, tmp_path: Path) -> None:
+    first = call(zoo, tmp_path, "--methods", "zero_shot", "--no-baselines")
     first[first.index("--set") : first.index("--set") + 2] = []
     runner.invoke(app, first, catch_exceptions=False)
     with pytest.raises(DataError, match="--resume"):
         runner.invoke(app, first, catch_exceptions=False)
-    more = runner.invoke(app, [*call(pictures, tmp_path), "--resume", "--json"], catch_exceptions=False)
+    more = runner.invoke(app, [*call(zoo, tmp_path), "--resume", "--json"], catch_exceptions=False)
     assert len(json.loads(more.stdout)) == 3
     with pytest.raises(DataError, match="views=3, now 5"):
-        runner.invoke(
-            app, [*call(pictures, tmp_path), "--set", "views=5", "--resume"], catch_exceptions=False
-        )
+        runner.invoke(app, [*call(zoo, tmp_path), "--set", "views=5", "--resume"], catch_exceptions=False)
 
 
-def test_a_table_is_shown(pictures: Path, tmp_path: Path) -> None:
-    result = runner.invoke(app, call(pictures, tmp_path), catch_exceptions=False)
+def test_a_table_is_shown(zoo: Path, tmp_path: Path) -> None:
+    result = runner.invoke(app, call(zoo, tmp_path), catch_exceptions=False)
     assert "to zero-shot" in result.output.replace("\n", " ") or "zero-shot" in result.output
     assert "taps report" in result.output.replace("\n", " ")
 
@@ -114,23 +99,23 @@ def test_a_table_is_shown(pictures: Path, tmp_path: Path) -> None:
         ["--limit", "0"],
     ],
 )
-def test_mistakes_are_sentences_and_write_nothing(pictures: Path, tmp_path: Path, options: list[str]) -> None:
+def test_mistakes_are_sentences_and_write_nothing(zoo: Path, tmp_path: Path, options: list[str]) -> None:
     out = tmp_path / "out"
     with pytest.raises(TapsError):
-        runner.invoke(app, [*call(pictures, out), *options], catch_exceptions=False)
+        runner.invoke(app, [*call(zoo, out), *options], catch_exceptions=False)
     assert not list(out.rglob("*.csv"))
 
 
-def test_exit_code_2_and_one_sentence(pictures: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "taps.cli", "eval", *call(pictures, tmp_path), "--method", "tops"]
+def test_exit_code_2_and_one_sentence(zoo: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "taps.cli", "eval", *call(zoo, tmp_path), "--method", "tops"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert result.stderr.startswith("taps: There is no method named 'tops'")
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_unfinished_runs_are_told(pictures: Path, tmp_path: Path) -> None:
-    result = runner.invoke(app, [*call(pictures, tmp_path), "--method", "coop"], catch_exceptions=False)
+def test_unfinished_runs_are_told(zoo: Path, tmp_path: Path) -> None:
+    result = runner.invoke(app, [*call(zoo, tmp_path), "--method", "coop"], catch_exceptions=False)
     assert result.exit_code == 1
     assert "unfinished: zoo coop seed 1" in result.output.replace("\n", " ")
 
@@ -143,10 +128,10 @@ def test_lists() -> None:
 
 
 def test_a_full_disk_is_a_sentence_and_the_evaluation_can_go_on(
-    pictures: Path, tmp_path: Path, disk_room: Callable[[int], AbstractContextManager[None]]
+    zoo: Path, tmp_path: Path, disk_room: Callable[[int], AbstractContextManager[None]]
 ) -> None:
     """Four kilobytes hold what is written about the runs, not the state of a learner with labels."""
-    command = call(pictures, tmp_path, "--no-baselines", "--set", "policy=fixed", "--set", "tau0=0")
+    command = call(zoo, tmp_path, "--no-baselines", "--set", "policy=fixed", "--set", "tau0=0")
     with disk_room(4 << 10):
         result = runner.invoke(app, command, catch_exceptions=False)
     assert result.exit_code == 1
@@ -160,9 +145,9 @@ def test_a_full_disk_is_a_sentence_and_the_evaluation_can_go_on(
     assert again.exit_code == 0
 
 
-def test_many_measures_are_shown_in_tables_that_fit(pictures: Path, tmp_path: Path) -> None:
+def test_many_measures_are_shown_in_tables_that_fit(zoo: Path, tmp_path: Path) -> None:
     options = ["--methods", "zero_shot", "--no-baselines", "--measures", "all"]
-    given = [word for word in call(pictures, tmp_path, *options) if word not in ("--set", "views=3")]
+    given = [word for word in call(zoo, tmp_path, *options) if word not in ("--set", "views=3")]
     shown = runner.invoke(app, given, catch_exceptions=False, env={"COLUMNS": "80"}).stdout
     tables = shown[: shown.index("Results:")].split("\n\n")[:-1]
     assert len(tables) > 1

@@ -20,7 +20,7 @@ from taps.clip.model import initialise
 from taps.clip.weights import build
 from taps.errors import PromptsError
 from taps.prompts import maple
-from taps.prompts.source import SourceStats
+from tests.statistics import made_up_stats
 
 SMALL = replace(
     builtin_config("tiny"),
@@ -288,24 +288,6 @@ def test_a_resnet_takes_prompts_of_the_text_tower_alone(picture) -> None:  # typ
         clip.image_layers(torch.zeros(1, 3, 64, 64), None, [0])
 
 
-def source_stats(clip: Clip, prompts: maple.Prompts) -> SourceStats:
-    shape = (2, clip.config.image_tokens + 2, clip.config.vision_width)
-    mean = torch.randn(shape, generator=torch.Generator().manual_seed(6))
-    none = mean.new_zeros(0, *shape)
-    return SourceStats(
-        layers=(0, 1),
-        count=9,
-        mean=mean,
-        variance=mean.abs(),
-        classes=(),
-        class_counts=torch.zeros(0),
-        class_means=none,
-        class_variances=none,
-        model=clip.fingerprint,
-        prompts=prompts.fingerprint,
-    )
-
-
 @pytest.mark.parametrize(
     "method", ["taps", "tpt", "maple", "maple+tpt", "promptalign", "taps+", "zero_shot+"]
 )
@@ -317,7 +299,7 @@ def test_methods_run_on_relatives(kind: str, method: str, picture) -> None:  # t
     if method not in ("tpt", "zero_shot+"):
         settings["prompts"] = prompts
     if method == "promptalign":
-        settings["source"] = source_stats(clip, prompts)
+        settings["source"] = made_up_stats(clip, prompts)
     if method not in ("zero_shot+", "maple"):
         settings |= {"views": 4, "fraction": 0.5}
     learner = Learner(clip, NAMES, method, **settings)

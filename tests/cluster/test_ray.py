@@ -78,7 +78,7 @@ class KillingStream(StreamSpec):
 
     def load(self) -> Dataset:
         dataset = super().load()
-        return replace(dataset, transform=KillsOnce(len(dataset) // 2, Path(self.marker)))
+        return replace(dataset, transforms=(KillsOnce(len(dataset) // 2, Path(self.marker)),))
 
 
 def without_times(found: Any) -> Any:

@@ -137,3 +137,10 @@ def alignment(inputs, means, variances, own=0):
         total = total + 0.5 * ((mu - mean) * counts).abs().mean()
         total = total + 0.5 * ((var - variance) * counts).abs().mean()
     return 100 / 3 * total
+
+
+def coarse_views(*count: int, seed: int = 3) -> torch.Tensor:
+    """Views of blocks of 8 pixels."""
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.randint(0, 256, (*count, 3, 4, 4), generator=generator, dtype=torch.uint8)
+    return coarse.repeat_interleave(8, dim=-2).repeat_interleave(8, dim=-1)

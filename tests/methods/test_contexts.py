@@ -28,9 +28,7 @@ def weights(tiny64: Clip) -> Weights:
 
 @pytest.fixture(scope="module")
 def views() -> torch.Tensor:
-    generator = torch.Generator().manual_seed(3)
-    coarse = torch.randint(0, 256, (VIEWS, 3, 4, 4), generator=generator, dtype=torch.uint8)
-    return coarse.repeat_interleave(8, dim=2).repeat_interleave(8, dim=3)
+    return literal.coarse_views(VIEWS)
 
 
 @pytest.fixture(scope="module")

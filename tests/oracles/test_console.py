@@ -18,7 +18,7 @@ from rich.console import Console as RichConsole
 
 from taps.errors import ClassNameError
 from taps.oracles import Console, corrections
-from taps.oracles.console import reason
+from taps.oracles.console import matches, reason
 from taps.types import Answer, Prediction, Query
 
 CLASSES = ("tabby cat", "dog", "dormouse", "snake")
@@ -167,3 +167,39 @@ def wait_for(terminal: int, text: str) -> str:
         assert select.select([terminal], [], [], 120)[0], f"nothing more came after {said!r}"
         said += os.read(terminal, 1).decode(errors="replace")
     return said
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("dog", 1),
+        ("Tabby_Cat", 0),
+        ("1", 1),  # the likeliest stands first
+        ("2", 2),
+        ("t", 0),
+        ("sn", 3),
+        ("\n", Answer(unknown=True)),
+        ("", None),  # end of input
+        ("none", Answer(none=True)),
+        ("not dog", Answer(no=(1,))),
+        ("NOT 2", Answer(no=(2,))),
+        ("not wolf\nnot\nnot 1", Answer(no=(1,))),
+        ("do\nwolf\n9\ndog", 1),  # two begin with "do"; no wolf; no ninth line
+    ],
+)
+def test_console_understands(typed: str, answer: int | Answer | None) -> None:
+    assert Keyboard(typed).console.answer(question(5)) == answer
+
+
+def test_console_shows_path_and_predictions() -> None:
+    keyboard = Keyboard("dog")
+    keyboard.console.answer(question(5))
+    shown = keyboard.said
+    assert "5.jpg" in shown
+    assert shown.index("dog") < shown.index("dormouse") < shown.index("snake")
+    assert "60.0%" in shown
+
+
+def test_names_that_are_numbers_win_over_the_numbering() -> None:
+    assert matches("2", ["1", "2", "3"], shown=[]) == [1]
+    assert Console(["1", "2"], RichConsole(file=io.StringIO())).numbered is False

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console as RichConsole
 
 from taps.errors import SettingsError
-from taps.oracles import Console, Delayed, GroundTruth, Noisy, late_answers
-from taps.oracles.console import matches
+from taps.oracles import Delayed, GroundTruth, Noisy, late_answers
 from taps.types import Answer, Prediction, Query
 
 CLASSES = ("tabby cat", "dog", "dormouse", "bird")
@@ -108,51 +105,3 @@ def test_delayed_reads_the_label_late() -> None:
 
 def test_oracles_that_answer_at_once_have_nothing_late() -> None:
     assert late_answers(GroundTruth(lambda id: 0), 10) == []
-
-
-def asked_at_console(typed: str) -> tuple[int | Answer | None, str]:
-    out = io.StringIO()
-    console = RichConsole(file=out, width=80)
-    lines = iter(typed.splitlines(keepends=False))
-
-    def read(prompt: str = "", **_: object) -> str:
-        try:
-            return next(lines)
-        except StopIteration:
-            raise EOFError from None
-
-    console.input = read  # type: ignore[method-assign, assignment]
-    return Console(CLASSES, console).answer(question(5)), out.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("typed", "answer"),
-    [
-        ("dog", 1),
-        ("Tabby_Cat", 0),
-        ("1", 1),  # the likeliest stands first
-        ("2", 2),
-        ("b", 3),
-        ("\n", Answer(unknown=True)),
-        ("", None),  # end of input
-        ("none", Answer(none=True)),
-        ("not dog", Answer(no=(1,))),
-        ("NOT 2", Answer(no=(2,))),
-        ("not wolf\nnot\nnot 1", Answer(no=(1,))),
-        ("do\nwolf\n9\ndog", 1),  # two begin with "do"; no wolf; no ninth line
-    ],
-)
-def test_console_understands(typed: str, answer: int | Answer | None) -> None:
-    assert asked_at_console(typed)[0] == answer
-
-
-def test_console_shows_path_and_predictions() -> None:
-    shown = asked_at_console("dog")[1]
-    assert "5.jpg" in shown
-    assert shown.index("dog") < shown.index("dormouse") < shown.index("bird")
-    assert "60.0%" in shown
-
-
-def test_names_that_are_numbers_win_over_the_numbering() -> None:
-    assert matches("2", ["1", "2", "3"], shown=[]) == [1]
-    assert Console(["1", "2"], RichConsole(file=io.StringIO())).numbered is False

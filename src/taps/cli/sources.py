@@ -37,7 +37,7 @@ def join(parts: Sequence[Dataset]) -> Dataset:
     first = parts[0]
     if len(parts) == 1:
         return first
-    if any(part.transform is not None for part in parts):
+    if any(part.transforms for part in parts):
         raise DataError("Data sets with a corruption cannot be joined; join the clean ones.")
     same = all(part.classes == first.classes for part in parts)
     names = first.classes if same else tuple(dict.fromkeys(name for part in parts for name in part.classes))

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taps.clip import Clip
-from taps.data.dataset import Dataset, Transform
+from taps.data.dataset import Dataset
 from taps.errors import SettingsError
 from taps.images.views import make_views, sample_generator
 from taps.prompts.classifier import Classifier
@@ -49,18 +49,14 @@ class AttackedPixels:
         text: Features of its class texts [K, d].
         labels: Of every sample; those without a class are left as they are.
         radius: How far a pixel may move, in levels of 8 bits.
-        before: What the data set did to its pixels already.
     """
 
     classifier: Classifier
     text: Tensor
     labels: tuple[int | None, ...]
     radius: float
-    before: Transform | None = None
 
     def __call__(self, pixels: PixelArray, index: int) -> PixelArray:
-        if self.before is not None:
-            pixels = self.before(pixels, index)
         label = self.labels[index]
         if label is None or label == OUTSIDE:
             return pixels
@@ -103,7 +99,5 @@ def attack_dataset(dataset: Dataset, clip: Clip, text: str, template: str) -> Da
     classifier = text_classifier(clip, dataset.classes, template)
     with torch.no_grad():
         features = classifier.text(None)
-    pixels = AttackedPixels(
-        classifier, features, tuple(dataset.labels), parse_attack(text), dataset.transform
-    )
-    return replace(dataset, transform=pixels)
+    pixels = AttackedPixels(classifier, features, tuple(dataset.labels), parse_attack(text))
+    return replace(dataset, transforms=(*dataset.transforms, pixels))

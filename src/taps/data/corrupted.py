@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from taps.data.corrupt import check_kind, corrupt
-from taps.data.dataset import Dataset, Transform
+from taps.data.dataset import Dataset
 from taps.data.filters import FILTERS
 from taps.errors import SettingsError
 from taps.types import PixelArray
@@ -22,17 +22,13 @@ class CorruptPixels:
         kinds: Which corruption each sample has; an empty string for none.
         severity: 1 to 5.
         seed: Of the generators.
-        before: What the data set did to its pixels already.
     """
 
     kinds: tuple[str, ...]
     severity: int
     seed: int
-    before: Transform | None = None
 
     def __call__(self, pixels: PixelArray, index: int) -> PixelArray:
-        if self.before is not None:
-            pixels = self.before(pixels, index)
         kind = self.kinds[index]
         if not kind:
             return pixels
@@ -70,6 +66,5 @@ def corrupt_dataset(
         )
         for sample, kind in zip(dataset.samples, chosen, strict=True)
     )
-    return replace(
-        dataset, samples=samples, transform=CorruptPixels(chosen, severity, seed, dataset.transform)
-    )
+    pixels = CorruptPixels(chosen, severity, seed)
+    return replace(dataset, samples=samples, transforms=(*dataset.transforms, pixels))

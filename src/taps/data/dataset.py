@@ -52,7 +52,7 @@ class Dataset:
         template: The sentence a class name is put into for zero-shot classification.
         skipped: Files that were left out because they are no images, or hidden.
         skipped_kinds: The same by kind, where the layout was read from a folder or a zip.
-        transform: Applied to the pixels of each sample after decoding, for example a corruption.
+        transforms: Applied to the pixels of each sample after decoding, one after the other: corruptions.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Dataset:
     template: str = DEFAULT_TEMPLATE
     skipped: int = 0
     skipped_kinds: Mapping[str, int] = field(default_factory=dict)
-    transform: Transform | None = None
+    transforms: tuple[Transform, ...] = ()
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -78,8 +78,8 @@ class Dataset:
         return ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.skipped_kinds.items()) if count)
 
     def read(self, index: int) -> bytes:
-        """The file of one sample as it lies there, or a PNG of its changed pixels under a transform."""
-        if self.transform is None:
+        """The file of one sample as it lies there, or a PNG of its pixels where these are changed."""
+        if not self.transforms:
             return self.source.read(self.samples[index].key)
         from PIL import Image
 
@@ -93,14 +93,16 @@ class Dataset:
 
         key = self.samples[index].key
         pixels = load_image(self.source.read(key), name=key)
-        # A negative index must not name another random generator than the positive one.
-        return pixels if self.transform is None else self.transform(pixels, index % len(self))
+        for transform in self.transforms:
+            # A negative index must not name another random generator than the positive one.
+            pixels = transform(pixels, index % len(self))
+        return pixels
 
     def take(self, indices: Sequence[int]) -> Dataset:
         """The same data set with only these samples, in this order."""
         order = [int(i) % len(self) for i in indices]
-        transform = None if self.transform is None else _Reindexed(self.transform, tuple(order))
-        return replace(self, samples=tuple(self.samples[i] for i in order), transform=transform)
+        transforms = tuple(_Reindexed(transform, tuple(order)) for transform in self.transforms)
+        return replace(self, samples=tuple(self.samples[i] for i in order), transforms=transforms)
 
     def relabelled(self, classes: tuple[str, ...], new_label: Mapping[int, int]) -> Dataset:
         """The same samples with another class list; each label is looked up in `new_label`."""

@@ -75,5 +75,4 @@ def allow(*roles: str, everywhere: bool = False) -> Caller:
             raise ForbiddenError(f"This needs a token with the role {needed} for {place}.")
         return token
 
-    check.taps_rule = (roles, everywhere)  # type: ignore[attr-defined]
     return check
