@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -64,6 +65,15 @@ def test_the_dockerfile_is_made_of_known_instructions() -> None:
     assert f":{port}/healthz" in code
     assert command[command.index("--port") + 1] == port
     assert command[command.index("--store") + 1] == given["VOLUME"]
+
+
+def test_the_health_check_tells_a_service_from_none(url: str) -> None:
+    _, flag, code = json.loads(dict(instructions())["HEALTHCHECK"].partition("CMD ")[2])
+    here = code.replace("http://127.0.0.1:8000", url)
+    assert here != code
+    for looked, healthy in ((here, True), (here.replace("/healthz", "/nowhere"), False)):
+        done = subprocess.run([sys.executable, flag, looked], capture_output=True)
+        assert (done.returncode == 0) == healthy, done.stderr
 
 
 def test_what_the_image_installs_is_there() -> None:
