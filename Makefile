@@ -32,9 +32,8 @@ parity: $(STAMP)
 chaos: $(STAMP)
 	$(BIN)/python -m pytest -m slow tests/chaos
 
-# Installs Ray, and runs evaluations and statistics on a cluster of two cores.
+# Evaluations, statistics and services on a real Ray cluster of several nodes on this machine; some are in `make test`.
 ray: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[ray]"
 	$(BIN)/python -m pytest tests/cluster
 
 # Installs the real Label Studio into a folder of its own, and drives it end to end on loopback.

@@ -26,7 +26,7 @@ from taps.training.options import StatsCluster, StatsOptions
 from taps.training.stats import collect_stats
 from taps.types import PixelArray
 
-ray = pytest.importorskip("ray", reason="needs the extra ray; `make ray` installs it")
+ray = pytest.importorskip("ray", reason="needs the extra ray")
 
 httpx = pytest.importorskip("httpx", reason="needs the extra serve")
 
@@ -188,6 +188,7 @@ def told(places: Any, store: Path, clip: Clip, lose: Callable[[], None]) -> list
     return said
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_elsewhere_when_its_machine_is_lost(
     cluster: Any, tmp_path: Path, tiny: Clip
 ) -> None:
@@ -215,6 +216,7 @@ def actors_of(cluster: Any) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_a_service_whose_actor_is_killed_goes_on_and_stops_with_everything_saved(
     cluster: Any, tmp_path: Path, tiny: Clip
 ) -> None:
