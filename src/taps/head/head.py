@@ -16,6 +16,7 @@ from taps.head.mixture import SMALLEST, Mixture
 from taps.head.neighbours import Look, Ring, vote
 from taps.head.outside import Outside
 from taps.head.readings import HeadSettings, Readings
+from taps.head.threads import one_thread
 
 Array = NDArray[np.float64]
 State = dict[str, Array]
@@ -132,6 +133,7 @@ class Head:
         """How much each reading is believed together with each share of a person [readings, shares]."""
         return self.mixture.weights(person).reshape(-1, len(self.settings.wrong))
 
+    @one_thread()
     def see(self, views: Array, logs: Array) -> Look:
         """Take note of an image of the stream.
 
@@ -181,11 +183,13 @@ class Head:
         shares: Array = trust / trust.sum()
         return shares
 
+    @one_thread()
     def predict(self, look: Look) -> Array:
         """Probability of each class for an image that was seen."""
         blended: Array = self.votes.weights() @ self._ballots(look, self.alike, self.usual)
         return blended
 
+    @one_thread()
     def reject(self, look: Look) -> float:
         """How likely an image that was seen shows none of the classes."""
         return self.outside.probability(look.features[0, -1].astype(np.float64))
@@ -217,6 +221,7 @@ class Head:
         )
         return self.learn_again(example)
 
+    @one_thread()
     def learn_again(self, example: LabelledExample) -> LabelledExample:
         """The same for an example as it once came, when another one was taken back."""
         look, label, person = example.look, example.label, example.person
@@ -248,6 +253,7 @@ class Head:
         self.gain, self.doubted = self.gain + gain, self.doubted + (doubt > DOUBT)
         return replace(example, gain=gain, doubt=doubt)
 
+    @one_thread()
     def leverage(self, look: Look) -> float:
         """How new an image is to the labels: 1 before any, near 0 where many like it were answered."""
         feature, ridge = look.features[0, 0].astype(np.float64), self.readings.ridge

@@ -15,6 +15,7 @@ from taps.clip import Clip
 from taps.head.lens import Lens
 from taps.head.logistic import softmax
 from taps.head.neighbours import Ring, vote
+from taps.head.threads import one_thread
 from taps.methods.base import BatchedMethod, Method, MethodOutput, Snapshot
 from taps.methods.ensemble import EnsembleSettings
 from taps.methods.ensemble import build as build_ensemble
@@ -81,7 +82,8 @@ class Neighbours(BatchedMethod):
         if not (np.isfinite(features).all() and np.isfinite(logs).all()):
             return output
         self.stream = self.stream + np.exp(logs)
-        look = self.ring.look(self.lens.see(features), logs[None])
+        with one_thread():
+            look = self.ring.look(self.lens.see(features), logs[None])
         odds = vote(np.exp(look.logs[1:, 0]), look.cosines, self.stream / self.stream.sum())
         told = torch.from_numpy(softmax(logs + self.vote * odds)).to(output.probs)
         entropy = float(-(told * torch.log(told.clamp_min(1e-12))).sum())
