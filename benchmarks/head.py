@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import statistics
 import time
 from collections.abc import Callable
@@ -94,9 +95,19 @@ def share_of_a_step(
         "with_ms": with_head,
         "share": with_head / without - 1,
         "label_ms": statistics.median(labels[-20:]),
+        "replay_ms": replay_ms(learners["+"]),
     }
     print(json.dumps(row), flush=True)
     return row
+
+
+def replay_ms(learner: Learner, times: int = 20) -> list[float]:
+    """Of the head's CUDA graphs, that which computes and that which remembers; none where it has none."""
+    head = learner.method.device_head if isinstance(learner.method, Headed) else None
+    if head is None:
+        return []
+    graphs = [graph for kind in (head.captured, head.keepers) for graph in list(kind.values())[:1]]
+    return [clock(lambda: [graph.replay() for _ in range(times)], head.device) / times for graph in graphs]  # noqa: B023
 
 
 def head_alone(classes: int, dim: int, between: Callable[[], object], images: int) -> dict[str, float]:
@@ -158,6 +169,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="of torch on a CPU")
     parser.add_argument("--file", type=Path, default=Path("head.json"))
     given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO)  # says why a head has no graphs
     device = torch.device(given.device)
     if given.threads:
         torch.set_num_threads(given.threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -14,7 +15,7 @@ from torch import Tensor
 import taps.adapt.step
 from taps.adapt.gradient import Point
 from taps.adapt.graphs import features, static_buffers
-from taps.adapt.graphs.capture import CudaCapture, GraphCapture, overwrite
+from taps.adapt.graphs.capture import CudaCapture, GraphCapture, no_collection, overwrite
 from taps.adapt.graphs.engine import Engine
 from taps.adapt.memory import ReplayItem
 from taps.adapt.step import Seen
@@ -439,3 +440,30 @@ def test_on_cuda_captured_features_are_the_eager_ones(dtype: torch.dtype) -> Non
         captured = features.frozen_features(classifier, views)
         assert far(captured, plain) < (1e-5 if dtype == torch.float32 else 2e-2)
     assert len(features._models[clip].captured) == 2
+
+
+def test_garbage_waits_until_a_capture_is_over() -> None:
+    with no_collection():
+        assert not gc.isenabled()
+        with no_collection():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_cuda_a_graph_that_becomes_garbage_spoils_no_capture() -> None:
+    """The second time it is done, which is captured, the work leaves a graph to the garbage collector."""
+    numbers, left = torch.ones(4, device="cuda"), []
+    capture = CudaCapture(numbers.device)
+    old: list[Any] = [None, capture.capture(lambda: numbers + 1)]
+
+    def work() -> Tensor:
+        cycle = [old.pop(0)]
+        cycle.append(cycle)
+        left.append(len([[] for _ in range(10_000)]))  # enough new objects for a collection
+        return numbers + len(left)
+
+    made = capture.capture(work)
+    made.replay()
+    assert made.result.tolist() == [3.0] * 4

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, is_dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -112,9 +113,24 @@ class CudaCapture:
         graph = torch.cuda.CUDAGraph()
         # Other threads (decoding, serving) may go on using the device meanwhile.
         mode = "thread_local"
-        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode=mode):
+        with (
+            no_collection(),
+            torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode=mode),
+        ):
             result = work()
         return graph, result
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Python collects no garbage inside: a graph among it, destroyed during a capture, would spoil that."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def overwrite(old: Any, new: Any) -> None:
