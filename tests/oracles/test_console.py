@@ -179,7 +179,6 @@ def wait_for(terminal: int, text: str) -> str:
         ("t", 0),
         ("sn", 3),
         ("\n", Answer(unknown=True)),
-        ("", None),  # end of input
         ("none", Answer(none=True)),
         ("not dog", Answer(no=(1,))),
         ("NOT 2", Answer(no=(2,))),
@@ -187,8 +186,11 @@ def wait_for(terminal: int, text: str) -> str:
         ("do\nwolf\n9\ndog", 1),  # two begin with "do"; no wolf; no ninth line
     ],
 )
-def test_console_understands(typed: str, answer: int | Answer | None) -> None:
-    assert Keyboard(typed).console.answer(question(5)) == answer
+def test_console_understands(typed: str, answer: int | Answer) -> None:
+    console = Keyboard(typed).console
+    assert console.answer(question(5)) == answer
+    later = [console.answer(question(id)) for id in (6, 7)]
+    assert later[-1] is None  # end of input
 
 
 def test_console_shows_path_and_predictions() -> None:
