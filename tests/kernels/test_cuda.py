@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from taps import Learner
 from taps.adapt import optimiser
 from taps.adapt.optimiser import adamw, fresh_moments
 from taps.clip import ops
 from taps.clip.layout import make_layout, token_rows
 from taps.clip.load import load_clip
+from taps.kernels import verify
+from taps.prompts import maple
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -200,6 +204,27 @@ def test_our_kernels_are_used() -> None:
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         assert ops.text_attention_kernel(3 * 512, 8, dtype) is not None
         assert ops.norm_kernel(768, dtype) is not None
+
+
+@pytest.mark.parametrize("engine", ["graph", "eager"])
+def test_a_stream_uses_them_all(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+    """They are tried where a stream first needs them, be it inside a capture's stream."""
+    find = (
+        ops.quick_gelu_kernels, ops.shared_quick_gelu_kernel, ops.linear_gelu_kernel, ops.norm_kernel,
+        ops.text_attention_kernel, ops.levels_kernel, ops.self_attention_kernel, ops.embed_kernel,
+    )  # fmt: skip
+    for each in find:
+        each.cache_clear()  # type: ignore[attr-defined]
+    monkeypatch.setattr(verify, "STATE", {})
+    clip = load_clip("ViT-B-16", pretrained="random", device="cuda", dtype=torch.bfloat16)
+    prompts = maple.initial(clip, torch.Generator().manual_seed(0))
+    names = [f"thing {number}" for number in range(1100)]
+    learner = Learner(clip, names, "taps", prompts=prompts, engine=engine)
+    learner.predict_many([np.full((40, 50, 3), grey, np.uint8) for grey in (50, 100)])
+    refused = {name: why for name, why in verify.STATE.items() if why != "used"}
+    hopper = torch.cuda.get_device_capability() >= (9, 0)
+    assert refused.keys() <= (set() if hopper else {"linear_gelu_kernel"}), refused
+    assert len(verify.STATE) >= len(find)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from taps.clip import ops
-from taps.kernels.verify import close, require_agreement, tried_once, within
+from taps.kernels import verify
+from taps.kernels.verify import NotMadeError, close, require_agreement, tried_once, within
 
 
 class Square(torch.autograd.Function):
@@ -75,6 +76,33 @@ def test_a_kernel_is_tried_once_for_each_size_and_replaced_where_it_fails(
     assert (
         caplog.text.count("Squares are torch's: its kernel cannot be used here (its results are off by") == 1
     )
+
+
+def test_a_refused_kernel_is_a_warning_and_one_for_another_device_is_not(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "STATE", {})
+
+    def looks(name: str, error: Exception | None) -> Callable[[], int | None]:
+        def look() -> int:
+            if error is not None:
+                raise error
+            return 1
+
+        look.__name__ = name
+        return tried_once("All is torch's")(look)
+
+    with caplog.at_level(logging.WARNING, "taps"):
+        assert looks("fine", None)() == 1
+        assert looks("elsewhere", NotMadeError("not for these sizes"))() is None
+        assert not caplog.text
+        assert looks("wrong", ValueError("no compiler"))() is None
+    assert "All is torch's: its kernel cannot be used here (no compiler)." in caplog.text
+    assert verify.STATE == {
+        "fine": "used",
+        "elsewhere": "NotMadeError: not for these sizes",
+        "wrong": "ValueError: no compiler",
+    }
 
 
 def test_quick_gelu_and_its_gradient_are_the_formula() -> None:

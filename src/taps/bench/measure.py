@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from taps.kernels.verify import STATE
 from taps.types import PixelArray
 
 
@@ -51,13 +52,14 @@ def wait(device: torch.device) -> None:
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """The device and versions that a measurement was made with."""
+    """The device and versions that a measurement was made with, and which of our kernels were used."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     return {
         "device": name,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "python": platform.python_version(),
+        **({"kernels": dict(STATE)} if device.type == "cuda" else {}),
     }
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from taps.clip.layout import TextLayout, make_layout
 from taps.kernels.many import way_back
-from taps.kernels.verify import draw, require_agreement, tried_once, within
+from taps.kernels.verify import NotMadeError, draw, require_agreement, tried_once, within
 
 
 class QuickGelu(torch.autograd.Function):
@@ -110,9 +110,9 @@ def linear_gelu_kernel(
     from taps.kernels.linear_gelu import COLUMNS, DEPTH, fused_linear_gelu
 
     if dtype not in (torch.bfloat16, torch.float16) or outer % COLUMNS or inner % DEPTH:
-        raise RuntimeError("it has not been made for these sizes")
+        raise NotMadeError("it has not been made for these sizes")
     if torch.cuda.get_device_capability() < (9, 0):
-        raise RuntimeError("it has been made for Hopper GPUs")
+        raise NotMadeError("it has been made for Hopper GPUs")
     shapes = (300, inner), (outer, inner), (outer,)
     inputs = [draw(*shape, dtype=dtype, seed=seed).detach() for seed, shape in enumerate(shapes)]
     require_agreement(fused_linear_gelu, plain_linear_gelu, inputs, within(0.02))
@@ -288,7 +288,7 @@ def self_attention_kernel(
     from taps.kernels.vision_attention import SIZES, TOKENS, vision_attention
 
     if tokens > TOKENS or width // (3 * heads) not in SIZES:
-        raise RuntimeError("it has not been made for these sizes")
+        raise NotMadeError("it has not been made for these sizes")
     inputs = [draw(2, tokens, width, dtype=dtype), heads]
     # Both round to half precision on the way.
     require_agreement(vision_attention, plain_self_attention, inputs, within(0.02))

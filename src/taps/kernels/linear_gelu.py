@@ -10,7 +10,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import libdevice
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 ROWS, COLUMNS, DEPTH = 128, 256, 64
@@ -25,12 +24,12 @@ def _place(tile, tall, wide, group: tl.constexpr):  # type: ignore[no-untyped-de
     return first + tile % height, tile % (group * wide) // height
 
 
-# One compilation for layers of all sizes.
-@triton.jit(do_not_specialize=["tall", "wide", "inner", "programs"])  # type: ignore[untyped-decorator, unused-ignore]
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _linear_gelu(  # type: ignore[no-untyped-def]
-    x, weight, bias, out, tall, wide, inner, programs,
+    x, weight, bias, out, total, wide, inner, programs,
     rows: tl.constexpr, columns: tl.constexpr, depth: tl.constexpr, group: tl.constexpr,
 ):  # fmt: skip
+    tall = tl.cdiv(total, rows)
     done = tl.program_id(0) - programs  # counted apart from the loop's own, which loads ahead
     for tile in tl.range(tl.program_id(0), tall * wide, programs, flatten=True):
         row, column = _place(tile, tall, wide, group)
@@ -43,8 +42,7 @@ def _linear_gelu(  # type: ignore[no-untyped-def]
         row, column = _place(done, tall, wide, group)
         added = tl.load(bias + column * columns + tl.arange(0, columns)).to(tl.float32)
         value = (made + added[None, :]).to(x.dtype).to(tl.float32)
-        # 1.702 · log2 e; the quick division is good to two of float32's last digits.
-        value = libdevice.fast_dividef(value, 1.0 + tl.exp2(-2.455466985 * value))
+        value = value / (1.0 + tl.exp2(-2.455466985 * value))  # 1.702 · log2 e
         out.store([row * rows, column * columns], value.to(x.dtype))
 
 
@@ -59,12 +57,14 @@ def fused_linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     outer, inner = weight.shape
     flat = x.reshape(-1, inner)
     out = torch.empty(len(flat), outer, dtype=x.dtype, device=x.device)
-    tall, wide = triton.cdiv(len(flat), ROWS), outer // COLUMNS
-    programs = min(tall * wide, torch.cuda.get_device_properties(x.device).multi_processor_count)
+    wide = outer // COLUMNS
+    programs = min(
+        triton.cdiv(len(flat), ROWS) * wide, torch.cuda.get_device_properties(x.device).multi_processor_count
+    )
     _linear_gelu[(programs,)](
         TensorDescriptor.from_tensor(flat, [ROWS, DEPTH]),
         TensorDescriptor.from_tensor(weight, [COLUMNS, DEPTH]),
-        bias, TensorDescriptor.from_tensor(out, [ROWS, COLUMNS]), tall, wide, inner // DEPTH, programs,
+        bias, TensorDescriptor.from_tensor(out, [ROWS, COLUMNS]), len(flat), wide, inner // DEPTH, programs,
         rows=ROWS, columns=COLUMNS, depth=DEPTH, group=4, num_warps=8, num_stages=3,
     )  # fmt: skip
     return out.view(*x.shape[:-1], outer)

@@ -16,13 +16,22 @@ Arguments = ParamSpec("Arguments")
 Agree = Callable[[Tensor, Tensor], bool]
 
 
+STATE: dict[str, str] = {}
+"""Of every kernel that was tried, by the name of what looks for it: "used", or why it is not."""
+
+
+class NotMadeError(RuntimeError):
+    """The kernel is not for this device or these sizes: nothing is wrong."""
+
+
 def tried_once(
     without: str,
 ) -> Callable[[Callable[Arguments, Kernel]], Callable[Arguments, Kernel | None]]:
     """Decorate a function that imports a kernel, tries it, and returns it or raises.
 
     The decorated function does so once for each set of arguments. It returns None where the kernel cannot be
-    imported, and with a warning in the log where it does not compile or gives wrong results.
+    imported or is not for these arguments, and with a warning in the log where it does not compile or gives
+    wrong results. `STATE` takes note.
 
     Args:
         without: What happens without the kernel, for the log.
@@ -31,15 +40,18 @@ def tried_once(
     def decorate(attempt: Callable[Arguments, Kernel]) -> Callable[Arguments, Kernel | None]:
         @functools.cache
         def find(*arguments: Arguments.args, **named: Arguments.kwargs) -> Kernel | None:
+            name = attempt.__name__
             try:
                 with torch.enable_grad():
-                    return attempt(*arguments, **named)
-            except ImportError as error:
-                log.info("%s: %s.", without, error)
-                return None
+                    found = attempt(*arguments, **named)
             except Exception as error:
-                log.warning("%s: its kernel cannot be used here (%s).", without, error)
+                expected = isinstance(error, ImportError | NotMadeError)
+                level = logging.INFO if expected else logging.WARNING
+                log.log(level, "%s: its kernel cannot be used here (%s).", without, error)
+                STATE[name] = f"{type(error).__name__}: {error}"
                 return None
+            STATE.setdefault(name, "used")
+            return found
 
         return cast("Callable[Arguments, Kernel | None]", find)
 
