@@ -35,6 +35,12 @@ def test_commands_say_the_arithmetic() -> None:
     said = CliRunner().invoke(app, ["eval", "--ms", "10", "--sets", "eurosat,dtd", "--gpus", "2"])
     assert "2 sets × 25 methods × 10 orders: 500 runs, 2,448,000 images" in said.output  # 8,100 + 1,692
     assert "7 hours of one GPU" in said.output
+    said = CliRunner().invoke(
+        app, ["stats", "--rate", "1000", "--images", "1200000", "--gpus", "4", "--parts", "100"]
+    )
+    assert "= 5.0 minutes" in said.output  # 1,200,000 / 4,000 = 300 s
+    assert "12.0 s" in said.output  # 12,000 images a part
+    assert "440 MB a second" in said.output  # 4,000 images of 110 kB
     said = CliRunner().invoke(app, ["cameras", "10000", "--ms", "10", "--load", "1"])
     fleet = plan_fleet(10_000, every=60, ms=10, load=1)
     assert fleet.gpus == 2  # 166.7 images a second, 100 on each

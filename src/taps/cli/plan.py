@@ -1,11 +1,12 @@
-"""`taps plan`: the arithmetic of large evaluations and of many cameras, from measured times."""
+"""`taps plan`: the arithmetic of large evaluations, source statistics and many cameras."""
 
 from __future__ import annotations
 
 import typer
 
 app = typer.Typer(
-    no_args_is_help=True, help="What an evaluation or a fleet of cameras takes, from milliseconds an image."
+    no_args_is_help=True,
+    help="What an evaluation, source statistics or many cameras take, from measured times.",
 )
 MS = typer.Option(
     ..., "--ms", min=0.001, help="Milliseconds an image, as `taps bench pool` or `taps bench step` measured."
@@ -42,6 +43,25 @@ def evaluation(
     print(f"{plan.images:,} × {ms:g} ms = {plan.gpu_hours:,.0f} hours of one GPU")
     days = plan.hours / 24
     print(f"{gpus} GPUs: {plan.hours:,.1f} hours ({days:,.1f} days), the longest run {plan.longest:.1f}")
+
+
+@app.command()
+def stats(
+    rate: float = typer.Option(
+        ..., min=0.001, help="Images a second of one GPU, as `taps stats` or benchmarks/packed.py measured."
+    ),
+    images: int = typer.Option(1_281_167, min=1, help="How many; ImageNet's training set unless given."),
+    gpus: int = typer.Option(8, min=1, help="How many GPUs."),
+    parts: int = typer.Option(256, min=1, help="Tasks the set is cut into (--parts)."),
+    kilobytes: float = typer.Option(110.0, min=0.001, help="Of an image's file."),
+) -> None:
+    """Source statistics of a large set, and how fast its files must come."""
+    from taps.cluster.plan import plan_stats
+
+    plan = plan_stats(images, rate=rate, gpus=gpus, parts=parts, kilobytes=kilobytes)
+    print(f"{images:,} images / ({gpus} GPUs × {rate:g} a second) = {plan.seconds / 60:,.1f} minutes")
+    print(f"in {parts} parts of {plan.part_seconds:,.1f} s: at the end GPUs wait for one at most")
+    print(f"{kilobytes:g} kB an image: {plan.megabytes_per_second:,.0f} MB a second from the shared disk")
 
 
 @app.command()

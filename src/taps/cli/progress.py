@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -120,9 +121,19 @@ class PassProgress(Bars):
     def __init__(self, total: int) -> None:
         super().__init__(TextColumn("images"), BarColumn(), MofNCompleteColumn())
         self.task = self.bar.add_task("", total=total)
+        self.seen: list[tuple[float, int]] = []  # when how many were done: the first time and the last
 
     def update(self, done: int, total: int) -> None:
         self.bar.update(self.task, completed=done)
+        self.seen = [*self.seen[:1], (time.perf_counter(), done)]
+
+    @property
+    def rate(self) -> float | None:
+        """Images a second since the first batch was done."""
+        if len(self.seen) < 2:
+            return None
+        (began, before), (ended, done) = self.seen
+        return (done - before) / (ended - began)
 
 
 class TrainingProgress(Bars):

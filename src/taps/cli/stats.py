@@ -71,7 +71,7 @@ def collect(
     prompts = trained_prompts(clip, options.prompts, family="maple")
     with PassProgress(len(images)) as bar:
         if cluster.ray is None:
-            return collect_stats(
+            found = collect_stats(
                 clip,
                 prompts,
                 images,
@@ -82,11 +82,13 @@ def collect(
                 resume=resume,
                 report=bar.update,
             )
-        from taps.cluster.stats import stats_on_ray
+        else:
+            from taps.cluster.stats import stats_on_ray
 
-        merged, rate = stats_on_ray(cluster, images, options, unfinished, bar.update)
-    print(f"{rate:.1f} images a second on the cluster, its start included.")
-    return merged
+            found = stats_on_ray(cluster, images, options, unfinished, bar.update)
+    if bar.rate is not None:
+        print(f"{bar.rate:,.0f} images a second.")
+    return found
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""What an evaluation or a fleet of cameras takes, from measured milliseconds an image."""
+"""What an evaluation, source statistics or a fleet of cameras take, from measured times."""
 
 from __future__ import annotations
 
@@ -53,6 +53,37 @@ def plan_evaluation(
     spread = gpu_hours / gpus
     hours = max(longest, spread + longest * (1 - 1 / (gpus * runs_per_gpu)))
     return EvaluationPlan(len(images) * methods * orders, total, gpu_hours, hours, longest)
+
+
+@dataclass(frozen=True)
+class StatsPlan:
+    """Source statistics on several GPUs.
+
+    Attributes:
+        seconds: With the work evenly spread; at most one part's time more.
+        part_seconds: Of one part on one GPU.
+        megabytes_per_second: That the GPUs read together.
+    """
+
+    seconds: float
+    part_seconds: float
+    megabytes_per_second: float
+
+
+def plan_stats(images: int, *, rate: float, gpus: int, parts: int, kilobytes: float) -> StatsPlan:
+    """One pass over a set, in parts.
+
+    Args:
+        images: Of the set.
+        rate: Images a second of one GPU.
+        gpus: How many.
+        parts: How many tasks.
+        kilobytes: Of an image's file.
+
+    >>> plan_stats(1_200_000, rate=500, gpus=8, parts=240, kilobytes=100)
+    StatsPlan(seconds=300.0, part_seconds=10.0, megabytes_per_second=400.0)
+    """
+    return StatsPlan(images / rate / gpus, images / parts / rate, rate * gpus * kilobytes / 1000)
 
 
 @dataclass(frozen=True)

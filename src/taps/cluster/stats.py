@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import pairwise
@@ -42,8 +41,8 @@ def stats_on_ray(
     options: StatsOptions,
     folder: Path,
     report: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[SourceStats, float]:
-    """Statistics of a whole set by Ray Data, part by part, and how many images a second went through.
+) -> SourceStats:
+    """Statistics of a whole set by Ray Data, part by part.
 
     Args:
         cluster: Where, and how many parts.
@@ -61,16 +60,15 @@ def stats_on_ray(
     _check_same(folder, made_with | {"data": images.name, "images": len(images)})
     files = {part: _file(folder, part) for part in split_evenly(len(images), cluster.parts)}
     left = [part for part, file in files.items() if not file.exists()]
-    done = start = sum(len(part) for part, file in files.items() if file.exists())
-    began = time.perf_counter()
+    done = len(images) - sum(map(len, left))
+    report(done, len(images))
     for part in _made_parts(left, images, options, folder, cluster) if left else ():
         done += len(part)
         report(done, len(images))
-    rate = (done - start) / (time.perf_counter() - began)
     merged = merge_stats([SourceStats.load(file) for file in files.values()])
     if merged.count < len(images):
         log.warning("%d images could not be read and were left out.", len(images) - merged.count)
-    return merged, rate
+    return merged
 
 
 def _file(folder: Path, part: range) -> Path:

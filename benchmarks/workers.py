@@ -1,0 +1,78 @@
+"""How much faster two workers of a Ray cluster on this machine are than one; they take turns.
+
+    PYTHONPATH=src python benchmarks/workers.py --data caltech101-test.zip --rounds 3 --json workers.json
+
+The runs are those of `taps eval --ray`. `seconds` is from the command to the last row, with the start of the
+workers; `working` from the first prediction to the last row, what long runs are made of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from ray.cluster_utils import Cluster
+
+from taps.cluster.runs import run_on_ray
+from taps.evaluate.evaluate import evaluate
+from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
+from taps.evaluate.options import Execution
+
+CORES = 2
+
+
+def timed(jobs: list[Job], address: str, workers: int) -> dict[str, float]:
+    """One evaluation by so many workers."""
+    out = Path(tempfile.mkdtemp())
+    said: list[float] = []
+    how = Execution(ray=address, cpus_per_run=CORES / workers, device="cpu")
+    began = time.perf_counter()
+
+    def watcher(left: Any) -> Any:
+        return lambda what, index, value: said.append(time.perf_counter()) if what != "start" else None
+
+    outcome = evaluate(jobs, out, how, watcher=watcher, run=run_on_ray)
+    assert not outcome.unfinished, outcome.unfinished
+    shutil.rmtree(out)
+    return {"workers": workers, "seconds": said[-1] - began, "working": said[-1] - said[0]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--method", default="zero_shot")
+    parser.add_argument("--runs", type=int, default=4)
+    parser.add_argument("--limit", type=int, default=300, help="Images of each run.")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    stream = StreamSpec(str(Path(asked.data).resolve()), name="data")
+    seeds = range(1, asked.runs + 1)
+    jobs = [Job(stream, ModelSpec("pocket"), asked.method, seed, limit=asked.limit) for seed in seeds]
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": CORES})
+    rows: list[dict[str, float]] = []
+    try:
+        for _ in range(asked.rounds):
+            for workers in (1, 2):
+                rows.append(timed(jobs, cluster.address, workers))
+                print({name: round(value, 1) for name, value in rows[-1].items()}, flush=True)
+    finally:
+        cluster.shutdown()
+    for name in ("seconds", "working"):
+        one, two = ([row[name] for row in rows if row["workers"] == count] for count in (1, 2))
+        ratios = [a / b for a, b in zip(one, two, strict=True)]
+        print(f"{name}: two workers are {statistics.median(ratios):.2f}× as fast, of {sorted(ratios)}")
+    if asked.json:
+        asked.json.write_text(json.dumps({**vars(asked), "json": None, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
