@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("taps.cli.compare", "Compare methods over data sets: a leaderboard with ranks and costs."),
     "report": ("taps.cli.report", "Tables, plots and comparisons from the results of an evaluation."),
     "ablate": ("taps.cli.ablate", "Repeat one of the paper's ablations."),
-    "plan": ("taps.cli.plan", "What large evaluations, statistics or many cameras take, from measured times."),
+    "plan": ("taps.cli.plan", "What evaluations, statistics or many cameras take, from measured times."),
     "bench": ("taps.cli.bench", "Measure speed and memory here, beside the published way."),
     "data": ("taps.cli.data", "List data sets and check a copy of one before hours are spent on it."),
     "simulate": ("taps.cli.simulate", "Simulate the paper's two propositions."),
