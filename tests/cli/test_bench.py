@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,12 @@ def test_scaling_varies_one_number_at_a_time_and_draws(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert [row["value"] for row in rows if row["over"] == "stream"] == list(range(1, 21))
     assert drawn.stat().st_size > 1000
+
+
+def test_a_drawing_that_cannot_be_made_is_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SettingsError, match=r"taps-vlm\[plot\]"):
+        runner.invoke(app, ["scaling", "--model", "no-such-model", "--plot", "x.png"], catch_exceptions=False)
 
 
 def test_what_cannot_be_measured_is_said() -> None:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from taps.cli import ablate, eval, report
 from taps.errors import DataError
+from tests.made_up import made_up_folder
 
 runner = CliRunner()
 
@@ -42,6 +43,12 @@ def test_tables_and_pictures(results: Path) -> None:
 def test_another_baseline_and_one_format(results: Path, tmp_path: Path) -> None:
     options = [str(results), "--baseline", "taps", "--format", "md", "--no-plots"]
     shown = runner.invoke(report.app, options, catch_exceptions=False)
+    assert "Difference to taps" in shown.output
+
+
+def test_without_zero_shot_the_first_method_is_the_baseline(tmp_path: Path) -> None:
+    made_up_folder(tmp_path, methods=("tda", "taps"), seeds=(1,), n=20)
+    shown = runner.invoke(report.app, [str(tmp_path), "--format", "md", "--no-plots"], catch_exceptions=False)
     assert "Difference to taps" in shown.output
 
 

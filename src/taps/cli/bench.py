@@ -288,7 +288,10 @@ def scaling(
 ) -> None:
     """Cost against classes, views, labelled images, image size; memory along a stream."""
     from taps.bench import scaling as bench_scaling
+    from taps.report.figure import pyplot
 
+    if plot is not None:
+        pyplot("no --plot")  # a missing library is said before anything is measured
     device, dtype = target.place()
     load = target.loader()
     rows: list[dict[str, Any]] = []

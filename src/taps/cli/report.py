@@ -13,7 +13,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 @app.command("report")
 def report(
     directory: Annotated[Path, typer.Argument(help="The --out of `taps eval`; it need not be finished.")],
-    baseline: Annotated[str, typer.Option(help="The method others are compared with.")] = "zero_shot",
+    baseline: Annotated[
+        str | None, typer.Option(help="The method others are compared with; zero_shot unless given.")
+    ] = None,
     measures: Annotated[
         str, typer.Option(help="Columns of the table of costs, separated by commas.")
     ] = "all",

@@ -10,7 +10,7 @@ from typing import Any
 from taps.errors import SettingsError
 from taps.evaluate.jobs import slug
 from taps.evaluate.measures import MEASURES, Measure, find_measures
-from taps.evaluate.results import BASELINE, Results, read_results
+from taps.evaluate.results import Results, read_results
 from taps.files import write_text
 from taps.report.charts import against_labels, asked_share, over_stream, reliability_of_all, trade_off
 from taps.report.document import charts, document
@@ -28,7 +28,7 @@ Pictures = dict[str, dict[str, list[str]]]
 def write_report(
     out: Path,
     *,
-    baseline: str = BASELINE,
+    baseline: str | None = None,
     formats: Sequence[str] = FORMATS,
     measures: Sequence[str] = ("all",),
     plots: bool = True,
@@ -37,7 +37,7 @@ def write_report(
 
     Args:
         out: Folder of an evaluation.
-        baseline: The method others are compared with.
+        baseline: The method others are compared with; zero-shot, or else the first, unless given.
         formats: Of "md", "tex" and "html".
         measures: Names from `taps.evaluate.measures`, or "all".
         plots: Whether pictures are drawn.
@@ -52,12 +52,13 @@ def write_report(
         )
     wanted = find_measures(measures)
     results = read_results(out, baseline=baseline)
-    pictures = draw(results, baseline) if plots else {}
+    against = baseline or results.methods[0]
+    pictures = draw(results, against) if plots else {}
     written = write_pictures(pictures, out) if "md" in formats else []
     makers: dict[str, Any] = {"md": as_markdown, "tex": as_latex, "html": as_html}
     for kind in formats:
         path = out / f"report.{kind}"
-        write_text(path, makers[kind](results, tables(results, baseline, wanted), pictures))
+        write_text(path, makers[kind](results, tables(results, against, wanted), pictures))
         written.append(path)
     return written
 
