@@ -26,7 +26,6 @@ from taps.adapt.batch import (
     Lanes,
     OneLane,
     Stepped,
-    in_halves,
     labelled_gradients,
     predict_each,
     see_each,
@@ -102,8 +101,8 @@ def parts_of(tuner: Tuner, views: Tensor, graphs: GraphCapture) -> dict[str, tup
         seen = int(layout.lengths.float().mean())
         return tower_work(images * rows, config.text_width, blocks, seen, back=back)
 
-    def score(encode: Any = None) -> Scored:
-        return score_views(classifier, start, views, settings, encode)
+    def score() -> Scored:
+        return score_views(classifier, start, views, settings)
 
     def confident() -> Tensor | None:
         return see_each(classifier, start, scored, settings).pull_back()
@@ -121,10 +120,6 @@ def parts_of(tuner: Tuner, views: Tensor, graphs: GraphCapture) -> dict[str, tup
     there, again = vision_work(kept), vision_work(kept, back=True)
     return {
         "score views": (score, vision_work(images * count)),
-        "score views, two streams": (
-            lambda: score(in_halves(classifier, graphs)),
-            vision_work(images * count),
-        ),
         "confident views": (confident, add(there, again)),
         "texts, way back": (back, text_work(back=True)),
         "update": (lambda: update_each(classifier, start, gradient, settings), {}),

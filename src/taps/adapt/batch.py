@@ -6,7 +6,7 @@ update, and prompts after it. Every image gets the numbers of a step of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -105,12 +105,11 @@ def take_steps(
         views: Of each image, pixels 0..255 [B, N, 3, S, S].
         labelled: The constant gradient of each image's labelled memory (`labelled_gradients`).
         settings: Learning rate, weights; there is no alignment.
-        lanes: Two halves of the views, the ways back through both towers, and then texts and view 0 are
-            launched beside each other.
+        lanes: The ways back through both towers, and then texts and view 0, are launched beside each other.
     """
     # What one lane made for the other keeps its name until they join: see `graphs.side_stream`.
     lanes = lanes or OneLane()
-    scored = score_views(classifier, start, views, settings, in_halves(classifier, lanes))  # 2–4
+    scored = score_views(classifier, start, views, settings)  # 2–4
     with lanes.side_stream():
         seen = see_each(classifier, start, scored, settings)
     lanes.join()
@@ -123,20 +122,6 @@ def take_steps(
     parameters, taken = update_each(classifier, start, gradient, settings)  # 7
     logits = predict_each(classifier, scored, parameters, lanes)  # 8
     return Stepped(logits, scored.entropy, taken, scored.chosen, scored.ensemble, scored.features)
-
-
-def in_halves(classifier: Classifier, lanes: Lanes) -> Callable[[Tensor, Tensor | None], Tensor]:
-    """`Classifier.image` as two halves: where one waits for memory, the other may compute."""
-
-    def encode(images: Tensor, vision: Tensor | None) -> Tensor:
-        half = len(images) // 2
-        with lanes.side_stream():
-            second = classifier.image(images[half:], vision)
-        first = classifier.image(images[:half], vision)
-        lanes.join()
-        return torch.cat([first, second])
-
-    return encode if not isinstance(lanes, OneLane) else classifier.image
 
 
 def labelled_gradients(memories: Sequence[Memory | None], start: Point) -> Gradient:

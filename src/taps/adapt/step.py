@@ -159,24 +159,10 @@ def take_step(
 
 
 @torch.no_grad()  # scoring needs no graph: only the confident views are differentiated
-def score_views(
-    classifier: Classifier,
-    start: Point,
-    views: Tensor,
-    settings: StepSettings,
-    encode: Callable[[Tensor, Tensor | None], Tensor] | None = None,
-) -> Scored:
-    """Steps 2–4: the views' logits, the confident ones, H_t; of one image, or of many [B, N, 3, S, S].
-
-    Args:
-        classifier: The frozen model and the classes.
-        start: The prompts.
-        views: Pixels 0..255.
-        settings: With the share of views that is kept.
-        encode: What gives images their features at prompts of the vision tower, if not `Classifier.image`.
-    """
+def score_views(classifier: Classifier, start: Point, views: Tensor, settings: StepSettings) -> Scored:
+    """Steps 2–4: the views' logits, the confident ones, H_t; of one image, or of many [B, N, 3, S, S]."""
     images = classifier.clip.preprocess(views.flatten(0, -4))  # 2
-    features = (encode or classifier.image)(images, start.tokens.vision).view(*views.shape[:-3], -1)
+    features = classifier.image(images, start.tokens.vision).view(*views.shape[:-3], -1)
     images = images.view(views.shape)
     logits = classifier.logits(features, start.text)
     chosen = select_confident(logits, settings.fraction)  # 3
