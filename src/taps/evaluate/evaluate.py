@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from taps.evaluate.copies import Copies
 from taps.evaluate.folder import UNFINISHED, collect, to_do
 from taps.evaluate.jobs import Job
 from taps.evaluate.options import Execution
@@ -52,6 +53,7 @@ def evaluate(
     if lengths is None:
         streams = list(dict.fromkeys(job.stream for job in jobs))
         lengths = {stream.name: len(dataset) for stream, dataset in open_streams(streams)}
+    copies = Copies(how.copy_to) if how.copy_to else None
     left = to_do(out, jobs, lengths, resume=how.resume)
     total = {
         job.stream.name: min(job.limit or lengths[job.stream.name], lengths[job.stream.name]) for job in jobs
@@ -63,6 +65,8 @@ def evaluate(
         def told(what: str, index: int, value: Any) -> None:
             nonlocal due
             watch(what, index, value)
+            if what == "done" and copies:
+                copies.put(out, left[index].folder(out))
             if what == "done" and time.monotonic() > due:  # the file is whole at any moment
                 began = time.monotonic()
                 collect(out)
@@ -78,4 +82,6 @@ def evaluate(
             for i, reason in sorted(why.items())
         ]
         write_json(out / UNFINISHED, {"runs": unfinished})
+        if copies:
+            copies.put(out, *(path for path in out.iterdir() if path.is_file() and path.suffix == ".json"))
     return Outcome(rows, unfinished)

@@ -71,6 +71,7 @@ class Execution:
         device: cpu or cuda.
         minutes: Save and stop after so long.
         resume: Go on with what is in the folder.
+        copy_to: Copy finished runs and results to any path of fsspec, too: s3://…, gs://…, hdfs://…
         ray: Run on a Ray cluster: auto (the one this machine belongs to), local (started here) or HOST:PORT;
             without a value the first, or else the second. Folder and data sets must be at the same paths on
             all its machines.
@@ -82,6 +83,7 @@ class Execution:
     device: str | None = None
     minutes: float | None = None
     resume: bool = False
+    copy_to: str | None = None
     ray: str | None = field(default=None, metadata={"metavar": "[ADDRESS]"})
     cpus_per_run: float = 1.0
     gpus_per_run: float = 0.0
