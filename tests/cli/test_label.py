@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,17 @@ from taps.stream.stream import make_stream
 SETTINGS: dict[str, Any] = {"rate": 0.4, "ask_by": "margin"}
 
 
-def images(service: Service, pictures: Path, classes: list[str] | None = None) -> Folder:
+def images(
+    service: Service,
+    pictures: Path,
+    classes: list[str] | None = None,
+    settings: dict[str, Any] = SETTINGS,
+) -> Folder:
     dataset = load_dataset(str(pictures))
     stream = make_stream(dataset, 0)
     made = Folder(service, "photos", dataset, stream.order, stream.path)
     names = classes or list(dataset.classes)
-    beginning = Beginning("photos", names, "zero_shot+", SETTINGS, 0, None, 0.0)
+    beginning = Beginning("photos", names, "zero_shot+", settings, 0, None, 0.0)
     made.begin(beginning, given=classes is not None)
     return made
 
@@ -86,6 +92,24 @@ def check(service: Service, made: Folder, folder: Path, clip: Clip) -> None:
     before = (folder / "predictions.csv").read_text()
     made.write(folder)  # what was said in the end stays
     assert (folder / "predictions.csv").read_text() == before
+
+
+def test_files_that_cannot_be_read_do_not_stop_the_others(pictures: Path, tiny: Clip, tmp_path: Path) -> None:
+    shutil.copytree(pictures, tmp_path / "photos")
+    (tmp_path / "photos/ant/gone.png").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "photos/bee/half.png").write_bytes((pictures / "bee/0.png").read_bytes()[:40])
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = images(service, tmp_path / "photos", settings={"rate": 0.01})
+        made.feed(lambda done: None)
+        assert sorted(made.broken) == ["ant/gone.png", "bee/half.png"]
+        first = made.name(0)
+        (tmp_path / "photos" / first).unlink()  # since then
+        made.write(tmp_path, lambda done: None)
+    rows = {
+        row["path"]: row for row in csv.DictReader((tmp_path / "predictions.csv").read_text().splitlines())
+    }
+    assert len(rows) == 24
+    assert rows[first]["label"] == rows[first]["predicted_first"]
 
 
 def test_a_method_that_never_asks_is_refused() -> None:

@@ -129,3 +129,4 @@ def test_the_demos_page_hides_what_the_images_are(tmp_path: Path) -> None:
     assert given
     assert all(re.fullmatch(r"image \d+", name) for name in given)
     assert len(table(tmp_path / "taps-demo" / "store" / "predictions.csv")) == 12
+    assert not (tmp_path / "taps-demo" / "report.html").exists()  # there is no report

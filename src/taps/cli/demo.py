@@ -21,13 +21,15 @@ def demo(
         str, typer.Option(help="pocket comes with the package; any other model works too.")
     ] = "pocket",
     methods: Annotated[str, typer.Option(help="Which methods to compare.")] = "view_ensemble,view_ensemble+",
-    limit: Annotated[int, typer.Option(min=1, help="Stop after so many images; there are 400.")] = IMAGES,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Stop after so many images; there are 400, for --serve 360.")
+    ] = IMAGES,
     views: Annotated[int, typer.Option(help="Views of each image; the paper has 64.")] = VIEWS,
     rate: Annotated[float, typer.Option(help="Share of images to ask about.")] = RATE,
     seed: Annotated[int, typer.Option(help="Order of the stream and all random choices.")] = 0,
     out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("taps-demo"),
     serve: Annotated[
-        bool, typer.Option("--serve", help="You are the expert: label the stream in the browser instead.")
+        bool, typer.Option("--serve", help="You are the expert: label bundled photos in the browser instead.")
     ] = False,
 ) -> None:
     """Stream bundled images through a method that asks and one that does not, and write a report to look at.
@@ -37,7 +39,8 @@ def demo(
     from taps.cli.options import parse_list
     from taps.clip import load_clip
 
-    _check_place(out)
+    if not serve:
+        _check_place(out)
     clip = load_clip(model)
     if serve:
         label_page(clip, out / "store", limit=limit, views=views, rate=rate, seed=seed)

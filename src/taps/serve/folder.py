@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from taps.data import Dataset
-from taps.errors import ImageError, SettingsError
+from taps.errors import DataError, ImageError, SettingsError
 from taps.files import write_text
 from taps.serve.export import as_csv
 from taps.serve.live import Live
@@ -87,7 +87,7 @@ class Folder:
             data = self.dataset.read(index)
             act = partial(Live.predict, data=data, name=name, who=WHO, key=f"{WHO}:{name}"[:200])
             self.service.send(self.stream, act).result()
-        except (ImageError, OSError) as error:
+        except (DataError, ImageError, OSError) as error:
             self.broken[name] = str(error)
 
     def write(self, folder: Path, progress: Callable[[int], None] | None = None) -> tuple[Path, Path]:
@@ -115,7 +115,11 @@ class Folder:
         return labels, predictions
 
     def _look_again(self, row: Row, index: int) -> None:
-        act = partial(Live.look_again, row=row, data=self.dataset.read(index))
+        try:
+            data = self.dataset.read(index)
+        except (DataError, OSError):  # the image is gone since: what was said of it stays
+            return
+        act = partial(Live.look_again, row=row, data=data)
         said = self.service.send(self.stream, act).result()
         self.final[row.name] = (said.label, float(said.probs[said.index]))
 
