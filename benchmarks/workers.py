@@ -74,7 +74,9 @@ def main() -> None:
         every = ", ".join(f"{ratio:.2f}" for ratio in ratios)
         print(f"{name}: two workers are {statistics.median(ratios):.2f}× as fast as one ({every})")
     if asked.json:
-        asked.json.write_text(json.dumps({**vars(asked), "json": None, "rows": rows}, indent=1) + "\n")
+        about = {"data": Path(asked.data).name, "method": asked.method, "runs": asked.runs}
+        about |= {"limit": asked.limit, "rounds": asked.rounds, "rows": rows}
+        asked.json.write_text(json.dumps(about, indent=1) + "\n")
 
 
 if __name__ == "__main__":

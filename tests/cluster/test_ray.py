@@ -16,7 +16,7 @@ import pytest
 
 from taps.clip import Clip, load_clip
 from taps.data import Dataset, load_dataset
-from taps.errors import StateError
+from taps.errors import DataError, StateError
 from taps.evaluate.evaluate import evaluate
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
 from taps.evaluate.options import Execution
@@ -33,7 +33,7 @@ httpx = pytest.importorskip("httpx", reason="needs the extra serve")
 from taps.cluster import connect  # noqa: E402
 from taps.cluster.places import RayPlaces  # noqa: E402
 from taps.cluster.runs import run_on_ray  # noqa: E402
-from taps.cluster.stats import stats_on_ray  # noqa: E402
+from taps.cluster.stats import PartMaker, stats_on_ray  # noqa: E402
 from taps.serve.records import OPEN  # noqa: E402
 from taps.serve.service import Service  # noqa: E402
 from taps.serve.store import Store  # noqa: E402
@@ -165,6 +165,34 @@ def test_parts_of_statistics_merge_to_those_of_the_whole(
         merge_stats([*loaded, loaded[0]])
     with pytest.raises(StateError, match="another batch"):
         stats_on_ray(cluster, images, replace(options, batch=5), parts)
+
+
+def test_a_damaged_shard_is_left_out_and_counted(
+    tmp_path: Path,
+    make_job: Callable[..., Job],
+    maple_prompts: Prompts,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def made_here(parts: Any, images: Any, options: Any, folder: Any, cluster: Any) -> Any:
+        make = PartMaker(images, options, folder, tmp_path)
+        for part in parts:
+            assert not make({"start": part.start, "stop": part.stop})["failed"]
+            yield part
+
+    monkeypatch.setattr("taps.cluster.stats._made_parts", made_here)
+    monkeypatch.setattr("ray.get", lambda value: value)
+    monkeypatch.chdir(tmp_path)
+    images = load_dataset(as_shards(make_job().stream.load(), tmp_path / "shards"))
+    maple_prompts.save_pretrained(tmp_path / "prompts")
+    options = StatsOptions("tiny", prompts=str(tmp_path / "prompts"), device="cpu")
+    first, second = (tmp_path / "shards" / f"{number}.tar" for number in range(2))
+    first.write_bytes(bytes(first.stat().st_size))
+    assert stats_on_ray(StatsCluster(parts=4), images, options, tmp_path / "half").count == 12
+    assert "12 images could not be read" in caplog.text
+    second.write_bytes(bytes(second.stat().st_size))
+    with pytest.raises(DataError, match="no readable image"):
+        stats_on_ray(StatsCluster(parts=4), images, options, tmp_path / "none")
 
 
 def told(places: Any, store: Path, clip: Clip, lose: Callable[[], None]) -> list[tuple[Any, ...]]:

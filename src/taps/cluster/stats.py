@@ -18,7 +18,7 @@ from taps.files import read_json, write_json
 from taps.prompts.choose import trained_prompts
 from taps.prompts.source import SourceStats, merge_stats
 from taps.training.options import StatsCluster, StatsOptions
-from taps.training.stats import collect_stats
+from taps.training.stats import NothingReadableError, collect_stats
 
 log = logging.getLogger("taps")
 
@@ -65,7 +65,10 @@ def stats_on_ray(
     for part in _made_parts(left, images, options, folder, cluster) if left else ():
         done += len(part)
         report(done, len(images))
-    merged = merge_stats([SourceStats.load(file) for file in files.values()])
+    made = [SourceStats.load(file) for file in files.values() if file.exists()]
+    if not made:
+        raise NothingReadableError(f"{images.name} has no readable image; statistics need some.")
+    merged = merge_stats(made)
     if merged.count < len(images):
         log.warning("%d images could not be read and were left out.", len(images) - merged.count)
     return merged
@@ -144,6 +147,8 @@ class PartMaker:
                 batch=self.options.batch,
             )
             found.save(_file(self.folder, part), None)
+        except NothingReadableError:
+            pass  # such as a shard that is damaged: its images are missing, and are counted in the end
         except TapsError as error:
             return row | {"failed": str(error)}
         return row | {"failed": ""}

@@ -24,6 +24,10 @@ log = logging.getLogger("taps")
 SAVE_EVERY_S = 60.0
 
 
+class NothingReadableError(DataError):
+    """Not one image of a set can be read."""
+
+
 def collect_stats(
     clip: Clip,
     prompts: Prompts | None,
@@ -65,7 +69,7 @@ def collect_stats(
             pass_.save(progress_file)
             saved = time.monotonic()
     if not pass_.whole.count:
-        raise DataError(f"{images.name} has no readable image; statistics need some.")
+        raise NothingReadableError(f"{images.name} has no readable image; statistics need some.")
     if pass_.unreadable:
         log.warning("%d images of %s could not be read and were left out.", pass_.unreadable, images.name)
     return pass_.result()
