@@ -19,7 +19,8 @@ from taps.evaluate.pooled import POOLED, pool
 
 
 def row(seed: int, dataset: str = "pets", method: str = "zero_shot", **measures: float) -> dict[str, Any]:
-    return {"dataset": dataset, "method": method, "seed": seed, "top1": 0.0, "measures": measures} | measures
+    about = {"dataset": dataset, "method": method, "seed": seed, "n": 10 * seed}
+    return about | {"top1": 0.0, "measures": measures} | measures
 
 
 def test_each_measure_says_what_it_is() -> None:
@@ -49,6 +50,15 @@ def test_runs_are_pooled_as_the_measure_says() -> None:
     assert pooled(MEASURES["ms_p50"], [*rows[:4], row(9, ms_p50=1000.0)]) == 3.0
     assert pooled(MEASURES["ece"], rows) is None
     assert pooled(MEASURES["top1"], [{"top1": 0.5, "seed": 1}]) == 0.5  # a row without `measures`
+
+
+def test_a_gain_is_over_the_orders_that_zero_shot_has_too() -> None:
+    rows = [row(1, top1=0.5), row(2, top1=0.7), row(2, method="taps", top1=0.75)]
+    rows += [row(3, method="taps", top1=0.1), row(1, "dtd", "taps", top1=0.2)]
+    found = {(cell.dataset, cell.method): cell for cell in pool(rows)}
+    assert found["pets", "taps"].gain == pytest.approx(0.05)
+    assert (found["pets", "taps"].images, found["pets", "taps"].seeds) == (30, 2)
+    assert found["pets", "zero_shot"].gain is found["dtd", "taps"].gain is None
 
 
 def test_mean_corruption_error_is_relative_to_zero_shot_kind_by_kind() -> None:

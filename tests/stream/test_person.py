@@ -150,7 +150,7 @@ def test_prefetched_images_change_nothing(tmp_path: Path, pictures: Path, tiny: 
         (tmp_path / str(ahead)).mkdir()
         session = sit_down(tmp_path / str(ahead), pictures, tiny, Person())
         with closing(session.record):
-            assert follow(session, ahead=ahead)
+            assert follow(session, prefetched=ahead)
         sessions.append(session)
     assert same_state(*(session.learner.state_dict() for session in sessions))
     assert sessions[0].tally.correct == sessions[1].tally.correct

@@ -242,7 +242,7 @@ def test_what_a_second_opening_finds(
 
 
 @pytest.mark.parametrize("stopped", ["before the checkpoint", "after it", "not at all"])
-def test_an_amended_row_and_its_checkpoint_come_together(
+def test_a_replaced_row_and_its_checkpoint_come_together(
     tmp_path: Path, tiny: Clip, monkeypatch: pytest.MonkeyPatch, stopped: str
 ) -> None:
     learner, tally = Learner(tiny, CLASSES, "zero_shot"), Tally(position=2)
@@ -251,7 +251,7 @@ def test_an_amended_row_and_its_checkpoint_come_together(
     record.row(1, "c\udcff\rd.png", prediction(), predicted="bee")  # bytes that are no text, a lone return
     record.checkpoint(learner, tally)
     before = (tmp_path / PREDICTIONS).read_bytes()
-    record.amend(0, "a\rb.png", prediction(), predicted="bee", label="bee", correct=True, top5=True)
+    record.replace_row(0, "a\rb.png", prediction(), predicted="bee", label="bee", correct=True, top5=True)
     kill = {"before the checkpoint": "Learner.save", "after it": "Record._take_the_place"}
     if stopped in kill:
         with monkeypatch.context() as patch:
@@ -290,7 +290,7 @@ def test_files_are_on_the_disk_when_a_checkpoint_speaks_of_them(
             for name in (PREDICTIONS, EVENTS):
                 status = (tmp_path / name).stat()
                 assert sizes[status.st_ino] == status.st_size > 0, name
-            record.amend(0, "0.png", prediction(), predicted="bee", label="cat")
+            record.replace_row(0, "0.png", prediction(), predicted="bee", label="cat")
             sizes.clear()
 
 

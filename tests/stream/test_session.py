@@ -101,8 +101,8 @@ class FakeRecord:
     def row(self, t: int, path: str, prediction: Prediction, **values: Any) -> None:
         self.told.append(("row", t, path, prediction.id, values))
 
-    def amend(self, t: int, path: str, prediction: Prediction, **values: Any) -> None:
-        self.told.append(("amend", t, path, prediction.id, values))
+    def replace_row(self, t: int, path: str, prediction: Prediction, **values: Any) -> None:
+        self.told.append(("replace_row", t, path, prediction.id, values))
 
     def checkpoint(self, learner: Any, tally: Tally) -> None:
         self.clock.now += 7
@@ -358,7 +358,7 @@ def test_the_five_likeliest_with_ties_in_the_order_of_the_classes() -> None:
 def test_images_decoded_ahead_come_in_order_and_broken_ones_in_their_place(clock: Clock, ahead: int) -> None:
     session = make_session(clock, [0, 1, BROKEN, 3, 4])
     session.tally.position = 1
-    assert follow(session, ahead=ahead)
+    assert follow(session, prefetched=ahead)
     assert [call[1] for call in told(session).of("commit")] == [1, 3, 4]
     assert session.tally.broken == 1
 
@@ -379,7 +379,7 @@ def test_images_are_decoded_ahead_by_one_thread(
     monkeypatch.setattr("taps.stream.loop.prefetch", fetch)
     session = make_session(clock, [0, 1, 2])
     with nullcontext() if not missing else pytest.raises(ValueError, match="zip"):
-        follow(session, ahead=4)
+        follow(session, prefetched=4)
     assert calls == [(range(3), {"threads": 1, "depth": 4})]
 
 
@@ -482,7 +482,7 @@ def test_a_corrected_answer_takes_the_place_of_the_first(
     tally = session.tally
     assert (tally.answered, tally.known, tally.correct, tally.hits) == (2, known, correct, hits)
     assert session.positions == {}
-    [(_, t, path, id, cells)] = told(session).of("amend")
+    [(_, t, path, id, cells)] = told(session).of("replace_row")
     assert (t, path, id) == told(session).of("row")[0][1:4]
     assert (cells["label"], cells["phase"]) == (CLASSES[after if labels[0] is None else labels[0]], 7)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from taps.data import Dataset
 from taps.data.dataset import Sample
 from taps.errors import DataError
-from taps.stream.record import PREDICTIONS, SPEC, read_events
+from taps.stream.record import SPEC, read_events, read_predictions
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,7 @@ def read_run(folder: str | Path) -> list[Judged]:
     folder = Path(folder)
     try:
         spec = json.loads((folder / SPEC).read_text(encoding="utf-8"))
-        with (folder / PREDICTIONS).open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = read_predictions(folder)
     except (OSError, ValueError) as error:
         raise DataError(f"{folder} is not the folder of a run ({error}).") from error
     images = Path(spec["options"]["folder"])

@@ -124,22 +124,22 @@ def show(console: Any, rows: list[dict[str, Any]], out: Path, measures: list[Mea
 def columns_of(rows: list[dict[str, Any]], measures: list[Measure]) -> dict[str, list[str]]:
     """The table's cells by the headings of its columns."""
     from taps.evaluate.pooled import pool
-    from taps.report.summary import by_method
+    from taps.evaluate.results import method_rank
 
-    counts = {(cell.dataset, cell.method): cell for cell in by_method(rows)}
-    pooled = {(cell.dataset, cell.method): cell.measures for cell in pool(rows)}
-    keys = [*counts, *(key for key in pooled if key not in counts)]
-    found = [counts.get(key) for key in keys]
+    # What is over all corruptions of ImageNet-C has no images of its own, and comes last.
+    found = sorted(pool(rows), key=lambda cell: (not cell.images, cell.dataset, method_rank(cell.method)))
     told = {
-        each.heading: [each.text(pooled[key][each.name]) if each.name in pooled[key] else "" for key in keys]
+        each.heading: [
+            each.text(value) if (value := cell.measures.get(each.name)) is not None else "" for cell in found
+        ]
         for each in measures
     }
-    gains = [f"{100 * cell.gain:+.2f}" if cell and cell.gain is not None else "" for cell in found]
+    gains = ["" if cell.gain is None else f"{100 * cell.gain:+.2f}" for cell in found]
     return {
-        "data set": [dataset for dataset, _ in keys],
-        "method": [method for _, method in keys],
-        "seeds": [str(cell.seeds) if cell else "" for cell in found],
-        "images": [f"{cell.images:,}" if cell else "" for cell in found],
+        "data set": [cell.dataset for cell in found],
+        "method": [cell.method for cell in found],
+        "seeds": [str(cell.seeds) for cell in found],
+        "images": [f"{cell.images:,}" if cell.images else "" for cell in found],
         **{heading: cells for heading, cells in {**told, "to zero-shot": gains}.items() if any(cells)},
     }
 

@@ -16,7 +16,7 @@ from taps.stream.options import RunOptions
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 RUNS = Path("runs")
-AHEAD = 2  # images decoded beforehand
+PREFETCHED = 2  # images decoded beforehand
 
 
 @app.command()
@@ -107,7 +107,7 @@ def stream_through(console: Any, session: Any) -> None:
         with StreamProgress(console, total, session.tally.position) as progress:
             if not is_repeatable(session.oracle):
                 session.oracle = Paused(session.oracle, progress.bar)
-            follow(session, progress=progress.update, ahead=AHEAD)
+            follow(session, progress=progress.update, prefetched=PREFETCHED)
     except KeyboardInterrupt:
         console.print(
             f"Stopped. {session.record.position:,} of {total:,} images and every answer are saved in {out}.\n"

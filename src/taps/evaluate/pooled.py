@@ -30,12 +30,16 @@ class Pooled:
         method: As tables call it.
         seeds: How many orders were pooled.
         measures: Name → number, as `taps.evaluate.measures` says how.
+        images: Predicted images of one order, at most.
+        gain: Difference of its top-1 to zero-shot's over the orders both have; None where there is none.
     """
 
     dataset: str
     method: str
     seeds: int
     measures: dict[str, float]
+    images: int = 0
+    gain: float | None = None
 
 
 def pool(rows: Sequence[Row]) -> list[Pooled]:
@@ -47,7 +51,11 @@ def pool(rows: Sequence[Row]) -> list[Pooled]:
     for (dataset, method), runs in groups.items():
         values = {name: pooled(measure, runs) for name, measure in MEASURES.items()}
         known = {name: value for name, value in values.items() if value is not None}
-        found.append(Pooled(dataset, method, len({row["seed"] for row in runs}), known))
+        base = {row["seed"]: row["top1"] for row in groups.get((dataset, BASELINE), ())}
+        gains = [row["top1"] - base[row["seed"]] for row in runs if row["seed"] in base]
+        gain = float(np.mean(gains)) if gains and method != BASELINE else None
+        seeds, images = len({row["seed"] for row in runs}), max(row["n"] for row in runs)
+        found.append(Pooled(dataset, method, seeds, known, images, gain))
     return found + _corrupted(rows)
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.methods.features import EMPTY, FeatureMethod, Seen, State, keep_surest
+from taps.methods.features import EMPTY, FeatureMethod, Seen, State, empty_memory, keep_surest
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import TextSettings, ViewSettings
@@ -41,11 +41,7 @@ class DmnWeak(FeatureMethod):
     settings: WeakSettings
 
     def start(self) -> State:
-        classes, dim = self.text.shape
-        return {
-            "memory": self.text.new_zeros(classes, self.settings.shots, dim),
-            "entropies": self.text.new_full((classes, self.settings.shots), EMPTY),
-        }
+        return empty_memory(self.text, self.settings.shots)
 
     def adapt(self, seen: Seen) -> Tensor:
         label = int(torch.softmax(seen.logits[seen.chosen], dim=-1).mean(dim=0).argmax())

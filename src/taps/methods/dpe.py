@@ -10,7 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taps.adapt.losses import mean_entropy
-from taps.methods.features import EMPTY, FeatureMethod, Seen, State, first_step, keep_surest, through_unit
+from taps.methods.features import (
+    EMPTY,
+    FeatureMethod,
+    Seen,
+    State,
+    empty_memory,
+    first_step,
+    keep_surest,
+    through_unit,
+)
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import ViewSettings
@@ -47,12 +56,10 @@ class Dpe(FeatureMethod):
     settings: DpeSettings
 
     def start(self) -> State:
-        classes, dim = self.text.shape
         return {
             "texts": self.text.clone(),  # the running mean of moved texts
             "moved": self.text.new_zeros(()),  # how many
-            "memory": self.text.new_zeros(classes, self.settings.shots, dim),
-            "entropies": self.text.new_full((classes, self.settings.shots), EMPTY),
+            **empty_memory(self.text, self.settings.shots),
         }
 
     def adapt(self, seen: Seen) -> Tensor:

@@ -137,6 +137,12 @@ class FeatureMethod(BatchedMethod):
         self.state = {name: snapshot.tensors[name].to(device, copy=True) for name in self.state}
 
 
+def empty_memory(text: Tensor, shots: int, name: str = "memory", entropies: str = "entropies") -> State:
+    """Room for so many images of each class: features [K, shots, d], entropies [K, shots]."""
+    classes, dim = text.shape
+    return {name: text.new_zeros(classes, shots, dim), entropies: text.new_full((classes, shots), EMPTY)}
+
+
 def keep_surest(
     features: Tensor, entropies: Tensor, label: int, entropy: float, feature: Tensor
 ) -> int | None:

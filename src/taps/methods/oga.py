@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from taps.methods.base import Snapshot
-from taps.methods.features import EMPTY, FeatureMethod, Seen, State, keep_surest
+from taps.methods.features import EMPTY, FeatureMethod, Seen, State, empty_memory, keep_surest
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import TextSettings
@@ -37,11 +37,7 @@ class Oga(FeatureMethod):
     fitted: tuple[Tensor, Tensor] | None = None  # follows from the memory, until that changes
 
     def start(self) -> State:
-        classes, dim = self.text.shape
-        return {
-            "memory": self.text.new_zeros(classes, self.settings.shots, dim),
-            "entropies": self.text.new_full((classes, self.settings.shots), EMPTY),
-        }
+        return empty_memory(self.text, self.settings.shots)
 
     def adapt(self, seen: Seen) -> Tensor:
         label = int(seen.logits[0].argmax())

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from taps.methods.features import EMPTY, FeatureMethod, Seen, State, keep_surest
+from taps.methods.features import EMPTY, FeatureMethod, Seen, State, empty_memory, keep_surest
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import TextSettings
@@ -51,15 +51,13 @@ class Tda(FeatureMethod):
     settings: TdaSettings
 
     def start(self) -> State:
-        classes, dim = self.text.shape
-        state = {}
-        for name in ("positive", "negative"):
-            shots = getattr(self.settings, f"{name}_shots")
-            state[name] = self.text.new_zeros(classes, shots, dim)
-            state[f"{name}_entropies"] = self.text.new_full((classes, shots), EMPTY)
-        # For each unsure image the classes it votes against.
-        shots = self.settings.negative_shots
-        return state | {"masks": self.text.new_zeros(classes, shots, classes)}
+        classes, shots = len(self.text), self.settings.negative_shots
+        return {
+            **empty_memory(self.text, self.settings.positive_shots, "positive", "positive_entropies"),
+            **empty_memory(self.text, shots, "negative", "negative_entropies"),
+            # For each unsure image the classes it votes against.
+            "masks": self.text.new_zeros(classes, shots, classes),
+        }
 
     def logits(self, features: Tensor) -> Tensor:
         if self.settings.scale is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import html
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from taps.report.rows import bars
 from taps.report.scores import interval, number, page_of, values_of
 from taps.report.table import Cell, Table, html_table
 from taps.report.tables import settings_table
-from taps.stream.record import PREDICTIONS
+from taps.stream.record import read_predictions
 
 MISTAKES = 12
 PAIRS = 15  # confusions listed
@@ -61,8 +60,8 @@ def closer_look(results: Results, dataset: str, method: str) -> list[str]:
 
 def read_rows(result: Result) -> list[Row]:
     """The predictions of images that are of some class, as many as every run has."""
-    with (result.folder / PREDICTIONS).open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        rows = [row | {"path": row.get("path") or row.get("key", "")} for row in csv.DictReader(file)]
+    read = read_predictions(result.folder)
+    rows = [row | {"path": row.get("path") or row.get("key", "")} for row in read]
     kept = set(result.run.keys)
     return [row for row in rows[: result.whole] if row["label"] and row["path"] in kept]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import html
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from taps.report.charts import questions_of
 from taps.report.document import charts, document
 from taps.report.gallery import Card, gallery, thumbnail
 from taps.report.table import Table, html_table
-from taps.stream.record import PREDICTIONS
+from taps.stream.record import read_predictions
 from taps.stream.stream import Stream
 
 PAGE = "report.html"
@@ -30,8 +29,7 @@ def write_page(folder: Path, stream: Stream, summary: dict[str, Any]) -> Path:
         stream: Its images, for the pictures.
         summary: What `summarise` made of it.
     """
-    with (folder / PREDICTIONS).open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_predictions(folder)
     unsure = sorted(rows, key=lambda row: float(row["probability"]))[:SHOWN]
     asked = [row for row in rows if row["asked"] == "1"]
     doubted = set(summary["learner"].get("head_look_again", []))

@@ -47,7 +47,7 @@ class Streamed:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Counted:
     """What an image counts as, by what is known of it.
 
     Attributes:
@@ -65,7 +65,7 @@ class Verdict:
         """Whether it was right; None where the class is not known."""
         return None if self.hit is None else self.final == self.label
 
-    def count(self, tally: Tally, sign: int = 1) -> None:
+    def add_to(self, tally: Tally, sign: int = 1) -> None:
         """Add it to the counts, or take it out of them."""
         tally.known += sign * (self.hit is not None)
         tally.correct += sign * bool(self.correct)
@@ -187,20 +187,20 @@ class Session:
         self.tally.answered -= held - self.learner.answered
         self.record.event("undone", id=query.id, t=t, answer=old)
         new = self.learn(query.id, answer)
-        self.verdict(t, prediction, old).count(self.tally, -1)
-        verdict = self.verdict(t, prediction, new)
-        verdict.count(self.tally)
-        cells = verdict.cells(self.learner.classes)
-        self.record.amend(t, query.source, prediction, **cells, phase=self.stream.phase(t))
+        self.counted(t, prediction, old).add_to(self.tally, -1)
+        counted = self.counted(t, prediction, new)
+        counted.add_to(self.tally)
+        cells = counted.cells(self.learner.classes)
+        self.record.replace_row(t, query.source, prediction, **cells, phase=self.stream.phase(t))
 
-    def verdict(self, t: int, prediction: Prediction, answer: int | None) -> Verdict:
+    def counted(self, t: int, prediction: Prediction, answer: int | None) -> Counted:
         """What an image counts as, with the answer that was given at once, if one was."""
         label = self.stream.label(t)
         label = answer if label is None else label
         # Where experts are asked first, their answer is the prediction.
         final = answer if answer is not None and self.learner.order == "ask_first" else prediction.index
         known = label is not None and label != OUTSIDE
-        return Verdict(final, label, label in (final, *most_likely(prediction)) if known else None)
+        return Counted(final, label, label in (final, *most_likely(prediction)) if known else None)
 
     def take_late_answers(self) -> int:
         """Learn from answers to earlier questions that have arrived meanwhile; how many."""
@@ -225,7 +225,7 @@ def follow(
     *,
     stop: Callable[[], bool] = lambda: False,
     progress: Callable[[Streamed, Tally], None] = lambda streamed, tally: None,
-    ahead: int = 0,
+    prefetched: int = 0,
 ) -> bool:
     """Go through the stream from where the tally stands.
 
@@ -236,14 +236,14 @@ def follow(
         session: What to run.
         stop: Asked before every image; the run is saved and left when it says so.
         progress: Told after every image.
-        ahead: Images to decode beforehand; 0 to decode each in its turn, where times are to be measured.
+        prefetched: Images to decode beforehand; 0 to decode each in its turn, where times are to be measured.
 
     Returns:
         Whether the end of the stream was reached.
     """
     learner, record, tally, stream = session.learner, session.record, session.tally, session.stream
     with session.interrupt as interrupt:
-        for t, decode in _images(stream, tally.position, ahead):
+        for t, decode in _images(stream, tally.position, prefetched):
             if stop() or interrupt.wanted:
                 break
             began = time.perf_counter()
@@ -265,14 +265,14 @@ def follow(
     return tally.position >= len(stream)
 
 
-def _images(stream: Stream, begin: int, ahead: int) -> Iterator[tuple[int, Callable[[], PixelArray]]]:
+def _images(stream: Stream, begin: int, prefetched: int) -> Iterator[tuple[int, Callable[[], PixelArray]]]:
     """Each place with a function that gives its pixels."""
     places = range(begin, len(stream))
-    if not ahead:
+    if not prefetched:
         for t in places:
             yield t, lambda t=t: stream.image(t)  # type: ignore[misc]
         return
-    futures: Iterator[Future[PixelArray]] = prefetch(places, stream.image, threads=1, depth=ahead)
+    futures: Iterator[Future[PixelArray]] = prefetch(places, stream.image, threads=1, depth=prefetched)
     for t, future in zip(places, futures, strict=True):
         yield t, future.result
 
@@ -290,10 +290,10 @@ def _one_image(session: Session, t: int, decode: Callable[[], PixelArray]) -> St
         record.event("broken", t=t, path=path, error=str(error))
         return Streamed(t, path)
     answer = session.ask(t, prediction) if prediction.ask else None
-    verdict = session.verdict(t, prediction, answer)
-    verdict.count(tally)
-    record.row(t, path, prediction, **verdict.cells(learner.classes), phase=stream.phase(t))
-    return Streamed(t, path, pixels, prediction, verdict.label, answer, verdict.correct)
+    counted = session.counted(t, prediction, answer)
+    counted.add_to(tally)
+    record.row(t, path, prediction, **counted.cells(learner.classes), phase=stream.phase(t))
+    return Streamed(t, path, pixels, prediction, counted.label, answer, counted.correct)
 
 
 def most_likely(prediction: Prediction) -> list[int]:

@@ -76,7 +76,7 @@ class Record:
 
     def __init__(self, folder: Path, pace: Pace = Pace()) -> None:
         self.folder, self.pace = folder, pace
-        self.amended: dict[str, Sequence[Any]] = {}  # rows to be changed, by the image's place
+        self.replaced: dict[str, Sequence[Any]] = {}  # rows to be changed, by the image's place
         self._found = self._read_checkpoint()
         (folder / ANEW).unlink(missing_ok=True)  # stopped before a checkpoint knew of it
         self.saved = None if self._found is None else self._found.extra
@@ -150,13 +150,13 @@ class Record:
             **({"question": prediction.question} if prediction.ask else {}),
         )
 
-    def row(self, t: int, path: str, prediction: Prediction, **verdict: Any) -> None:
+    def row(self, t: int, path: str, prediction: Prediction, **known: Any) -> None:
         """Append a prediction to the CSV; the arguments are those of `row_of`."""
-        self.predictions.write(_line(row_of(t, path, prediction, **verdict)))
+        self.predictions.write(_line(row_of(t, path, prediction, **known)))
 
-    def amend(self, t: int, path: str, prediction: Prediction, **verdict: Any) -> None:
+    def replace_row(self, t: int, path: str, prediction: Prediction, **known: Any) -> None:
         """Put another row in the place of one that is written; the file is changed at the next checkpoint."""
-        self.amended[str(t)] = row_of(t, path, prediction, **verdict)
+        self.replaced[str(t)] = row_of(t, path, prediction, **known)
 
     def checkpoint_if_due(self, learner: Learner, tally: Tally) -> None:
         """Save when enough images and enough time have passed since the last time."""
@@ -175,7 +175,7 @@ class Record:
         tally.peak_mem_mb = max(tally.peak_mem_mb, run_memory_mb(learner.clip.device))
         for file in (self.predictions, self.events):  # no file is shorter than the checkpoint says
             file.flush(sync=True)
-        if self.amended:
+        if self.replaced:
             self._write_anew()
         saved = {"tally": asdict(tally), **self.marks}
         learner.save(self.folder / STATE, saved)
@@ -190,15 +190,15 @@ class Record:
         self._counts_memory = True
 
     def _write_anew(self) -> None:
-        """Write the amended predictions beside the old ones, which stay until a checkpoint knows of them."""
+        """Write the changed predictions beside the old ones, which stay until a checkpoint knows of them."""
         self.predictions.flush()
         text = self.predictions.path.read_bytes().decode("utf-8", "surrogateescape")
         self.predictions.close()
         self.predictions = AppendFile(self.folder / ANEW)
         for row in csv.reader(io.StringIO(text, newline="")):
-            self.predictions.write(_line(self.amended.get(row[0], row)))
+            self.predictions.write(_line(self.replaced.get(row[0], row)))
         self.predictions.flush(sync=True)
-        self.amended.clear()
+        self.replaced.clear()
 
     def _take_the_place(self) -> None:
         """Give predictions that were written anew the name of the old ones."""
@@ -213,7 +213,7 @@ class Record:
         shutil.rmtree(self.folder / STATE, ignore_errors=True)
 
     def close(self) -> None:
-        if self.amended:  # a run without checkpoints
+        if self.replaced:  # a run without checkpoints
             self._write_anew()
             self._take_the_place()
         self.predictions.close()
@@ -265,6 +265,12 @@ def row_of(
         int(truth == OUTSIDE),
         phase,
     )
+
+
+def read_predictions(folder: Path) -> list[dict[str, str]]:
+    """The rows of a run's `predictions.csv`, cells by the names of their columns."""
+    with (folder / PREDICTIONS).open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def read_events(folder: Path) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import fields
@@ -25,7 +24,7 @@ from taps.stream.lock import locked
 from taps.stream.loop import Session
 from taps.stream.options import RunOptions
 from taps.stream.peak import begin_run, peak_rss_mb
-from taps.stream.record import PREDICTIONS, SPEC, Record
+from taps.stream.record import PREDICTIONS, SPEC, Record, read_predictions
 from taps.stream.resume import SUMMARY, check_identity, identity
 from taps.stream.stream import make_stream
 from taps.stream.tally import Tally
@@ -124,8 +123,7 @@ def _expert(kind: str, learner: Learner, dataset: Dataset) -> Callable[[Oracle],
 
 def summarise(learner: Learner, tally: Tally, folder: Path) -> dict[str, Any]:
     """What `summary.json` holds. Times are read back from the predictions, so a resumed run counts whole."""
-    with (folder / PREDICTIONS).open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        seconds = [float(row["seconds"]) for row in csv.DictReader(file)]
+    seconds = [float(row["seconds"]) for row in read_predictions(folder)]
     times = 1000 * np.array(seconds or [0.0])
     plain = {
         item.name: value

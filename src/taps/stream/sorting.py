@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import shutil
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from taps.data.dataset import Dataset
 from taps.data.sources import FolderSource
 from taps.errors import DataError
-from taps.stream.record import PREDICTIONS
+from taps.stream.record import read_predictions
 
 UNSURE = "not-sure"
 
@@ -62,8 +61,7 @@ def sort_run(folder: Path, dataset: Dataset, into: Path, *, sure: float, link: b
         sure: The least probability of an image that is put with its class.
         link: Links instead of copies.
     """
-    with (folder / PREDICTIONS).open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["predicted"]]
+    rows = [row for row in read_predictions(folder) if row["predicted"]]
     for row in rows:
         answered = row["asked"] == "1" and row["label"]
         label, probability = (
