@@ -438,7 +438,8 @@ class Learner:
         if self.policy:
             counts["skipped_entropies"] = self.policy.skipped
             counts["questions"] = dict(self.questions.counts)
-            counts["spent"] = round(self.policy.asked, 3)  # of the budget: a yes or no is less than one
+            counts["spent"] = round(self.policy.asked, 3)  # of the budget: a yes or no is less than one,
+            counts["is_it_share"] = round(self.questions.share("is_it"), 3)  # this much of one
             counts["seconds"] = round(self.questions.spent, 1)
         found = counts | self.method.summary()
         return found | {"notes": self._notes() + found.get("notes", [])}

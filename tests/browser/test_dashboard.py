@@ -59,6 +59,25 @@ def test_what_another_rule_asks_by_is_drawn_with_its_threshold(site: Site, page:
     assert spread(heights) == pytest.approx(spread([min(row.score, usual) for row in rows]), abs=0.01)
 
 
+def test_a_yes_or_no_takes_part_of_the_budget(site: Site, page: Any) -> None:
+    settings = {"rate": 0.6, "questions": "is_it", "which_seconds": 10.0, "is_it_seconds": 5.0}
+    site.create(method="zero_shot+", settings=settings)
+    site.feed(range(12))
+    page.goto(f"{site.url}/streams/pets")
+    page.wait_for_selector("#budget svg")
+    asked = [row.state == "open" for row in site.service.store.predictions(site.service.stream("pets").id)]
+    assert sum(asked[1:]) > 2
+    put, allowed = (
+        page.evaluate(
+            "name => { const points = document.querySelector(`#budget polyline.${name}`).points; "
+            "return points[0].y - points[points.length - 1].y; }",
+            name,
+        )
+        for name in ("line", "limit")
+    )
+    assert put / allowed == pytest.approx(0.5 * sum(asked[1:]) / (0.6 * 11), abs=0.01)
+
+
 def spread(values: list[float]) -> list[float]:
     """From 0, the lowest, to 1, the highest."""
     return [(value - min(values)) / (max(values) - min(values)) for value in values]

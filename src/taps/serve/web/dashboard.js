@@ -111,12 +111,14 @@ function score(all) {
 function budget(all) {
   if (!stats.asking) return [nothing("This method never asks.")];
   if (all.length < 2) return [nothing("Two images are needed to draw this.")];
-  let asked = stats.asked - all.filter((row) => row.asked).length;
-  const put = all.map((row) => [row.id, (asked += row.asked ? 1 : 0)]);
+  const { spent, is_it_share } = stats.learner;
+  const costs = all.map(({ asked, question }) => (asked ? (question === "is_it" ? is_it_share : 1) : 0));
+  let sum = Math.max(0, spent - costs.reduce((a, b) => a + b));
+  const put = all.map(({ id }, index) => [id, (sum += costs[index])]);
   const allowed = all.map(({ id }) => [id, stats.asking.budget ?? stats.asking.rate * (id + 1)]);
-  const most = Math.max(asked, allowed.at(-1)[1], 1);
+  const most = Math.max(sum, allowed.at(-1)[1], 1);
   const made = frame(
-    `${plural(asked, "question")} for ${plural(stats.seen, "image")}; the budget allows ${count(allowed.at(-1)[1])}`,
+    `${plural(stats.asked, "question")} for ${plural(stats.seen, "image")}; the budget allows ${count(allowed.at(-1)[1])}`,
     { range: [all[0].id, all.at(-1).id], label: "image" },
     { range: [0, most], format: (value) => (Number.isInteger(value) ? count(value) : "") },
   );
