@@ -7,13 +7,13 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 
 from taps.adapt.graphs.capture import CudaCapture
 from taps.adapt.graphs.captured import ContinualStep, EpisodicStep
-from taps.clip.ops import plain_self_attention, self_attention_kernel
+from taps.clip.ops import linear_gelu_kernel, plain_self_attention, quick_gelu, self_attention_kernel
 from taps.methods.tuner import Tuner
 
 
@@ -65,6 +65,19 @@ def attention_times(batch: int, tokens: int, heads: int, size: int, repeats: int
         except RuntimeError as error:  # a backend that this device or build has not got
             rows[name] = str(error)[:200]
     return rows
+
+
+def hidden_times(rows: int, width: int, repeats: int = 10) -> dict[str, float | None]:
+    """Milliseconds of a hidden layer in bfloat16: the product alone, QuickGELU behind it, and both in one."""
+    x = torch.randn(rows, width, device="cuda", dtype=torch.bfloat16)
+    layer = nn.Linear(width, 4 * width, device="cuda", dtype=torch.bfloat16).requires_grad_(False)
+    fused = linear_gelu_kernel(4 * width, width, x.dtype)
+    ways: dict[str, Callable[[], object] | None] = {
+        "product": lambda: layer(x),
+        "apart": lambda: quick_gelu(layer(x)),
+        "fused": None if fused is None else lambda: fused(x, layer.weight, layer.bias),
+    }
+    return {name: None if way is None else _captured_time(way, repeats) for name, way in ways.items()}
 
 
 def _captured_time(work: Callable[[], object], repeats: int, calls: int = 10) -> float:
