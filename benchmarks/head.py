@@ -5,9 +5,9 @@
 
 Views are made before the clock starts. The head has seen a full ring of made-up images and learned so many
 answers that the oldest are let go (`later`), or has seen few images and makes its metric (`first`). On a CPU
-the head's time is also taken alone, and with a product of torch's between images: if numpy's threads and
-torch's fought for cores, either would take longer than alone, and processor time would be more than wall
-time. Needs neither the command line's packages nor weights.
+the head's time is also taken alone, and with a product of torch's between images, each with one thread for
+numpy's products, as the head has it, and with as many as numpy takes: these fight with torch's for the cores.
+Needs neither the command line's packages nor weights.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ import logging
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -28,6 +30,7 @@ from taps.bench.measure import class_names, clock, machine, photo
 from taps.bench.step import keep_busy, views_of
 from taps.clip import Clip
 from taps.clip.load import load_clip
+from taps.head import threads
 from taps.head.head import Head
 from taps.learner import Learner
 from taps.methods.base import MethodOutput
@@ -144,14 +147,21 @@ def head_alone(classes: int, dim: int, between: Callable[[], object], images: in
 
 
 def beside_torch(classes: int, dim: int, images: int) -> list[dict[str, Any]]:
-    """The head's time alone, and with products of torch's threads between images; theirs alone."""
+    """The head's time alone, and with products of torch's threads between images; theirs alone.
+
+    The same again with as many threads for numpy's products as numpy takes, twice in turns.
+    """
     numbers, rows = torch.randn(600, 600), []
     alone = statistics.median(clock(lambda: numbers @ numbers, numbers.device) for _ in range(100))
     ways: dict[str, Callable[[], object]] = {"alone": lambda: None, "beside torch": lambda: numbers @ numbers}
-    for way, between in ways.items():
-        found = head_alone(classes, dim, between, images)
-        rows.append({"way": way, "classes": classes, **found, "torch_alone_ms": alone})
-        print(json.dumps(rows[-1]), flush=True)
+    for one_thread in (True, False) * 2:
+        limit = nullcontext() if one_thread else patch.object(threads, "openblas", lambda: None)
+        for way, between in ways.items():
+            with limit:
+                found = head_alone(classes, dim, between, images)
+            told = {"way": way, "one_thread": one_thread, "classes": classes}
+            rows.append({**told, **found, "torch_alone_ms": alone})
+            print(json.dumps(rows[-1]), flush=True)
     return rows
 
 
