@@ -314,7 +314,8 @@ def test_a_step_that_cannot_be_captured_runs_eagerly(caplog: pytest.LogCaptureFi
     assert caplog.text.count("without CUDA graphs") == 1
 
 
-def test_a_step_that_fails_on_two_streams_is_captured_on_one() -> None:
+@pytest.mark.parametrize("images", [1, 2])
+def test_a_step_that_fails_on_two_streams_is_captured_on_one(images: int) -> None:
     class Wide(RerunCapture):
         streams = 2
 
@@ -332,9 +333,11 @@ def test_a_step_that_fails_on_two_streams_is_captured_on_one() -> None:
     plain, wide = (Tuner(clip, CLASSES, prompts, TuneSettings()) for _ in range(2))
     graphs = Wide()
     wide.engine = Engine("graph", torch.device("cpu"), episodic=True, graphs=graphs)
-    views = random_pixels(clip, 8, seed=0)
-    assert far(wide.predict(views).probs, plain.predict(views).probs) < 1e-5
+    views = [random_pixels(clip, 8, seed=seed) for seed in range(images)]
+    for each, ahead in zip(views, wide.look_ahead([wide] * images, views), strict=True):
+        assert far(wide.predict(each, ahead).probs, plain.predict(each).probs) < 1e-5
     assert graphs.streams == 1
+    assert graphs.captured
 
 
 def test_the_graph_engine_needs_a_gpu() -> None:
