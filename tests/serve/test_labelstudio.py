@@ -165,6 +165,20 @@ def test_images_come_from_there_and_nowhere_else(http: TestClient, studio: Label
         other.fetch("http://127.0.0.1:8/1.png", Limits())
 
 
+@pytest.mark.parametrize("token", ["secret", "a.long.one"])
+def test_a_label_studio_that_does_not_answer(
+    http: TestClient, studio: LabelStudio, token: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The request goes on without the image, and the log says which annotation was not learnt."""
+    http.post(f"{L}/setup", json=SETUP)
+    studio.url, studio.token = "http://127.0.0.1:9", token
+    assert predict(http, task(1), task(2, "http://[1.png")) == [{"result": [], "score": 0.0}] * 2
+    assert http.post(f"{L}/webhook", json=annotated(1, "ship")).status_code == 202
+    assert "Annotation 9 was not learnt: " in caplog.text
+    with pytest.raises(UnusableError, match=r"could not be (fetched|asked)"):
+        studio.fetch("/data/upload/3/1.png", Limits())
+
+
 def test_a_personal_access_token_is_exchanged(studio: LabelStudio) -> None:
     studio.token = "a.long.one"
     for _ in range(2):

@@ -57,8 +57,11 @@ class LabelStudio:
         """The image of a task. Redirects are not followed: they could lead anywhere."""
         import httpx
 
-        target = urljoin(self.url.rstrip("/") + "/", address)
-        home, there = urlsplit(self.url), urlsplit(target)
+        try:
+            target = urljoin(self.url.rstrip("/") + "/", address)
+            home, there = urlsplit(self.url), urlsplit(target)
+        except ValueError as error:
+            raise UnusableError(f"{address!r} is no address of an image: {error}.") from None
         at_home = (home.scheme, home.netloc) == (there.scheme, there.netloc)
         if not at_home and not (there.scheme in ("http", "https") and there.netloc in self.hosts):
             allowed = ", ".join((home.netloc, *self.hosts))
@@ -66,19 +69,12 @@ class LabelStudio:
                 f"Images come from {allowed} alone, not from {there.netloc!r}; --image-hosts allows others."
             )
         headers = {"Authorization": self._authorization()} if at_home and self.token else {}
-        data = bytearray()
-        with httpx.stream("GET", target, headers=headers, timeout=30) as response:
-            if response.status_code != 200:
-                raise UnusableError(
-                    f"{there.path} could not be fetched: status {response.status_code}"
-                    + (HINT if at_home and response.status_code in (401, 403) else ".")
-                )
-            for part in response.iter_bytes():
-                data += part
-                if len(data) > limits.body:
-                    raise UnusableError(f"{there.path} is over {limits.body:,} bytes.")
-        check_image(bytes(data), limits)
-        return bytes(data)
+        try:
+            data = _download(target, headers, limits.body, HINT if at_home else ".")
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise UnusableError(f"{there.path} could not be fetched: {error}.") from error
+        check_image(data, limits)
+        return data
 
     def _authorization(self) -> str:
         """What goes with a request: a legacy token itself; what a personal one, a JWT, is exchanged for."""
@@ -89,7 +85,10 @@ class LabelStudio:
             import httpx
 
             address = urljoin(self.url.rstrip("/") + "/", "api/token/refresh/")
-            answer = httpx.post(address, json={"refresh": self.token}, timeout=30)
+            try:
+                answer = httpx.post(address, json={"refresh": self.token}, timeout=30)
+            except httpx.HTTPError as error:
+                raise UnusableError(f"Label Studio could not be asked for a token: {error}.") from error
             if answer.status_code != 200:
                 raise UnusableError(f"Label Studio does not take the access token{HINT}")
             token = str(answer.json()["access"])
@@ -147,6 +146,22 @@ class LabelStudio:
         called = f"task {task['id']}"
         act = partial(Live.predict, data=data, name=called, who=WHO, key=f"{WHO}:{task['id']}{more}")
         return service.send(name, act).result()
+
+
+def _download(target: str, headers: dict[str, str], most: int, hint: str) -> bytes:
+    """What is there, up to so many bytes; the hint is given where it is refused."""
+    import httpx
+
+    data, path = bytearray(), urlsplit(target).path
+    with httpx.stream("GET", target, headers=headers, timeout=30) as response:
+        if response.status_code != 200:
+            end = hint if response.status_code in (401, 403) else "."
+            raise UnusableError(f"{path} could not be fetched: status {response.status_code}{end}")
+        for part in response.iter_bytes():
+            data += part
+            if len(data) > most:
+                raise UnusableError(f"{path} is over {most:,} bytes.")
+    return bytes(data)
 
 
 def stream_of(project: object) -> str:
