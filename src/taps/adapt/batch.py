@@ -71,7 +71,7 @@ class Stepped:
         ]
 
 
-class Lanes(Protocol):
+class CudaStreams(Protocol):
     """Where work can be launched that does not depend on each other: a part of `GraphCapture`."""
 
     def side_stream(self) -> AbstractContextManager[object]: ...
@@ -79,7 +79,7 @@ class Lanes(Protocol):
     def join(self) -> None: ...
 
 
-class OneLane:
+class OneStream:
     """One thing after the other."""
 
     def side_stream(self) -> AbstractContextManager[object]:
@@ -95,7 +95,7 @@ def take_steps(
     views: Tensor,
     labelled: Gradient,
     settings: StepSettings,
-    lanes: Lanes | None = None,
+    streams: CudaStreams | None = None,
 ) -> Stepped:
     """Steps 2–8 for B images, each from the prompts at `start` and an optimiser without a past.
 
@@ -105,22 +105,22 @@ def take_steps(
         views: Of each image, pixels 0..255 [B, N, 3, S, S].
         labelled: The constant gradient of each image's labelled memory (`labelled_gradients`).
         settings: Learning rate, weights; there is no alignment.
-        lanes: The ways back through both towers, and then texts and view 0, are launched beside each other.
+        streams: The ways back through both towers, and then texts and view 0, are launched beside each other.
     """
-    # What one lane made for the other keeps its name until they join: see `graphs.side_stream`.
-    lanes = lanes or OneLane()
+    # What one stream made for the other keeps its name until they join: see `graphs.side_stream`.
+    streams = streams or OneStream()
     scored = score_views(classifier, start, views, settings)  # 2–4
-    with lanes.side_stream():
+    with streams.side_stream():
         seen = see_each(classifier, start, scored, settings)
-    lanes.join()
-    with lanes.side_stream():
+    streams.join()
+    with streams.side_stream():
         by_vision = seen.pull_back()
     at_once = views.is_cuda and isinstance(classifier.layout, TextLayout)
     by_text = start.pull_back_each(Gradient(seen.by_text, None), at_once=at_once).text
-    lanes.join()
+    streams.join()
     gradient = Gradient(by_text, by_vision) + labelled
     parameters, taken = update_each(classifier, start, gradient, settings)  # 7
-    logits = predict_each(classifier, scored, parameters, lanes)  # 8
+    logits = predict_each(classifier, scored, parameters, streams)  # 8
     return Stepped(logits, scored.entropy, taken, scored.chosen, scored.ensemble, scored.features)
 
 
@@ -173,7 +173,9 @@ def update_each(
 
 
 @torch.no_grad()
-def predict_each(classifier: Classifier, scored: Scored, parameters: Parameters, lanes: Lanes) -> Tensor:
+def predict_each(
+    classifier: Classifier, scored: Scored, parameters: Parameters, streams: CudaStreams
+) -> Tensor:
     """Logits of each image's view 0 at its own prompts [B, K]."""
 
     def tokens(mine: Parameters) -> dict[str, Tensor]:
@@ -182,8 +184,8 @@ def predict_each(classifier: Classifier, scored: Scored, parameters: Parameters,
     made = {name: value.transpose(0, 1) for name, value in torch.vmap(tokens)(parameters).items()}
     features = scored.features[:, 0]
     if "vision" in made:
-        with lanes.side_stream():
+        with streams.side_stream():
             features = classifier.image(scored.images[:, 0], made["vision"])
     texts = classifier.text(made["text"])
-    lanes.join()
+    streams.join()
     return classifier.logits(features[:, None], texts)[:, 0]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 import sys
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from taps.cli.options import with_options
 from taps.serve.options import Limits, ServeOptions
+
+if TYPE_CHECKING:
+    from taps.clip import Clip
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -25,10 +28,9 @@ def serve(options: ServeOptions, limits: Limits) -> None:
     import torch
 
     from taps.clip import load_clip
-    from taps.cluster.connect import connected, find_ray
+    from taps.cluster.connect import find_ray
     from taps.serve import logs
     from taps.serve.labelstudio import LabelStudio
-    from taps.serve.processes import Processes
     from taps.serve.run import make_server
     from taps.serve.service import Service
     from taps.serve.store import Store
@@ -42,19 +44,8 @@ def serve(options: ServeOptions, limits: Limits) -> None:
     if options.processes != 0 and options.ray is None:
         torch.set_num_threads(1)  # each process computes on one core, and one with threads must not fork
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
-    processes = 0 if options.ray else options.processes_on(clip.device.type)
     with ExitStack() as stack:
-        places: Any = stack.enter_context(Processes(clip, processes)) if processes else None
-        if options.ray is not None:
-            from taps.cluster.places import RayPlaces
-            from taps.evaluate.jobs import ModelSpec
-
-            ray, model = (
-                stack.enter_context(connected(options.ray)),
-                ModelSpec(options.model, options.pretrained),
-            )
-            given: dict[str, Any] = {"gpus": options.gpus_per_process, "device": options.device}
-            places = stack.enter_context(RayPlaces(ray, model, options.processes, **given))
+        places = places_for(options, clip, stack)
         # Uvicorn stops by itself at SIGTERM and then sends it once more: by then there are learners to save.
         signal.signal(signal.SIGTERM, lambda *_: None)  # after Ray, which would exit
         sys.setswitchinterval(0.001)  # an answer does not wait 5 ms for another that is being made
@@ -68,6 +59,23 @@ def serve(options: ServeOptions, limits: Limits) -> None:
             studio=studio,
             ready=_say,
         ).run()
+
+
+def places_for(options: ServeOptions, clip: Clip, stack: ExitStack) -> Any:
+    """Where learners live: on a cluster, in processes of this machine, or (None) in this process."""
+    if options.ray is None:
+        from taps.serve.processes import Processes
+
+        processes = options.processes_on(clip.device.type)
+        return stack.enter_context(Processes(clip, processes)) if processes else None
+    from taps.cluster.connect import connected
+    from taps.cluster.places import RayPlaces
+    from taps.evaluate.jobs import ModelSpec
+
+    ray = stack.enter_context(connected(options.ray))
+    model = ModelSpec(options.model, options.pretrained)
+    given: dict[str, Any] = {"gpus": options.gpus_per_process, "device": options.device}
+    return stack.enter_context(RayPlaces(ray, model, options.processes, **given))
 
 
 def _say(url: str) -> None:
