@@ -149,7 +149,7 @@ class Nursery:
                 way.shutdown(socket.SHUT_WR)
         for watcher in watched.values():
             watcher.join()
-        self._bury()
+        self._reap()
 
     def _fork(self, kind: bytes) -> socket.socket:
         """Have the elder nursery that lives fork a process; our end of the way to it."""
@@ -175,13 +175,13 @@ class Nursery:
         del self._watched[way]
         way.close()
         if not self._closed:
-            self._bury()
+            self._reap()
             log.error("A process that starts those that compute ended; another takes its place.")
             with suppress(LostError):
                 self._watch(self._fork(NURSE))
 
-    def _bury(self) -> None:
-        """The first is the service's own child; later ones are not, and are buried by the kernel."""
+    def _reap(self) -> None:
+        """The first is the service's own child; later ones are not, and are reaped by the kernel."""
         with suppress(ChildProcessError):
             os.waitpid(self._first, 0 if self._closed else os.WNOHANG)
 
@@ -200,7 +200,7 @@ def _nurse(wishes: socket.socket, clip: Clip) -> NoReturn:
     """Fork for each descriptor that is sent, until the service has closed its end."""
     gc.collect()
     gc.freeze()  # so that collecting garbage touches, and thereby copies, none of the shared pages
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the dead
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps those that end
     me = os.getpid()
     while (wish := socket.recv_fds(wishes, 1, 1))[0]:
         kind, (handle,) = wish[:2]
@@ -215,7 +215,7 @@ def _nurse(wishes: socket.socket, clip: Clip) -> NoReturn:
         os.close(handle)
     signal.setitimer(signal.ITIMER_REAL, LAST_WORDS)
     with suppress(ChildProcessError):
-        os.wait()  # where nobody is told of the dead it returns when all are
+        os.wait()  # with SIGCHLD ignored it returns when all have ended
     os._exit(0)
 
 
