@@ -90,7 +90,8 @@ class Crew:
     def halt(self) -> None:
         """Let every run save where it stands."""
         self.ray.get(self.board.halt.remote())
-        self.ray.wait(list(self.running), num_returns=len(self.running), timeout=30.0)
+        if self.running:
+            self.ray.wait(list(self.running), num_returns=len(self.running), timeout=30.0)
 
     def room(self) -> int:
         """How many actors there may be: machines that join the cluster are used, too.
