@@ -141,3 +141,18 @@ def test_parquet_of_texts_and_bytes_and_what_is_missing(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(DataError, match=r"taps-vlm\[parquet\]"):
         load_dataset(tmp_path / "pets.parquet")
+
+
+def test_a_damaged_group_of_rows_is_told_for_its_images_alone(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "pets.parquet"
+    table = pyarrow.table({"image": [png(i) for i in range(8)], "label": ["cat", "dog"] * 4})
+    parquet.write_table(table, path, row_group_size=4, use_dictionary=False)
+    start = parquet.ParquetFile(path).metadata.row_group(1).column(0).data_page_offset
+    held = bytearray(path.read_bytes())
+    held[start : start + 40] = bytes(byte ^ 0xFF for byte in held[start : start + 40])
+    path.write_bytes(held)
+    data = load_dataset(path)
+    assert data.read(0) == png(0)
+    with pytest.raises(DataError, match=r"pets\.parquet cannot be read as Parquet .*fetch it again"):
+        data.image(4)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -56,7 +57,9 @@ class ParquetSource:
     def _group(self, name: str, group: int) -> Any:
         with self._lock:
             if (name, group) not in self._last:
-                column = _open(self.paths[name]).read_row_group(group, columns=[self.column])[0]
+                opened = _open(self.paths[name])
+                with _reading(self.paths[name]):
+                    column = opened.read_row_group(group, columns=[self.column])[0]
                 self._last.clear()
                 self._last[name, group] = column
             return self._last[name, group]
@@ -75,7 +78,7 @@ def load_parquet(
     image = _column(schema.names, IMAGE_COLUMNS, path)
     label = _column(schema.names, LABEL_COLUMNS, path)
     texts = {
-        file: ["" if cell in (None, -1) else str(cell) for cell in parquet.read([label])[0].to_pylist()]
+        file: ["" if cell in (None, -1) else str(cell) for cell in _labels(parquet, label, path)]
         for file, parquet in opened.items()
     }
     given = class_list(classes, path) or _names_inside(schema, label)
@@ -89,16 +92,31 @@ def load_parquet(
     return Dataset(name, names, tuple(samples), ParquetSource({f.name: f for f in files}, image, starts))
 
 
+def _labels(parquet: Any, column: str, path: Path) -> list[Any]:
+    with _reading(path):
+        found: list[Any] = parquet.read([column])[0].to_pylist()
+    return found
+
+
 def _open(path: Path) -> Any:
     try:
-        import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise DataError(f"{path} needs pyarrow: pip install 'taps-vlm[parquet]'.") from None
-    try:
+    with _reading(path):
         return pyarrow.parquet.ParquetFile(path)
-    except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"{path} cannot be read as Parquet ({error}): fetch it again.") from error
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """A file that is damaged, wherever that shows, is told in a sentence."""
+    from pyarrow import ArrowException
+
+    try:
+        yield
+    except (OSError, ArrowException) as error:
+        why = str(error).strip().split("\n")[0]
+        raise DataError(f"{path} cannot be read as Parquet ({why}): fetch it again.") from error
 
 
 def _column(there: Sequence[str], known: Sequence[str], path: Path) -> str:
