@@ -94,6 +94,13 @@ def test_a_run_leaves_a_page_and_sorted_images(folder, tmp_path, here):
     assert page.count("<img") >= sum(row["asked"] == "1" for row in rows)
 
 
+def test_few_images_and_no_question_are_explained(folder, here):
+    few = ["--model", "tiny", "--method", "zero_shot+", "--rate", "0.05", "--limit", "5"]
+    code, out, _ = here("run", folder, *few, "--out", "o")
+    assert code == 0
+    assert "No question was due: 5 images, --rate 0.05. A higher rate asks more." in out
+
+
 def said(run):
     """The predictions of a run, but for the time they took."""
     rows = csv.DictReader((run / "predictions.csv").read_text().splitlines())

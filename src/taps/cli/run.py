@@ -149,6 +149,11 @@ def show(console: Any, summary: dict[str, Any], out: Path) -> None:
         console.print(
             f"Asked which class: {which}; yes or no: {is_it}; about {learner['seconds']:.0f} seconds."
         )
+    rate = summary["settings"].get("rate")
+    if rate and not summary["asked"]:
+        console.print(
+            f"No question was due: {summary['n']} images, --rate {rate:g}. A higher rate asks more."
+        )
     for note in learner.get("notes", []):
         console.print(note, markup=False)
     console.print(f"Record: {out}; look at {out / 'report.html'}", markup=False, soft_wrap=True)
