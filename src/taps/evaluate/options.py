@@ -20,8 +20,8 @@ class Setup:
         source: Source statistics made by `taps stats`.
         root: Folder that holds the named data sets.
         seeds: One run each: order of the stream and everything random.
-        rate: Share of images to ask about.
-        buffer: How many labelled images are kept.
+        rate: Share of images to ask about; the method's own unless given.
+        buffer: How many labelled images are kept; the method's own number unless given.
         limit: Only the first so many images of each order.
         preset: Published settings: auto (each data set's own), or a name such as dtd.
         settings: Any other setting: name=value; methods without it ignore it.

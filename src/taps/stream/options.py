@@ -25,8 +25,8 @@ class RunOptions:
         prompts: hand, coop, maple, or a directory of trained prompts.
         source: Source statistics made by `taps stats`.
         oracle: Who answers: folder (its own labels), console (you), none.
-        rate: Share of images to ask about.
-        buffer: How many labelled images are kept.
+        rate: Share of images to ask about; the method's own unless given.
+        buffer: How many labelled images are kept; the method's own number unless given.
         seed: Every random choice follows from it.
         limit: Stop after so many images.
         shuffle: Shuffle the stream by the seed, or take it in order of names.
