@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from taps import files
 from taps.errors import DamagedError, StateError
@@ -61,6 +61,18 @@ def test_what_was_there_stays_when_writing_fails(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "text").read_text() == "old"
     with safe_open(path, framework="pt") as file:
         assert file.get_tensor("a").tolist() == [0]
+
+
+@pytest.mark.parametrize("dtype", list(files.DTYPES), ids=str)
+def test_tensors_of_any_kind_come_back_as_safetensors_reads_them(tmp_path: Path, dtype: torch.dtype) -> None:
+    value = torch.tensor([[0, 1, 2], [3, 1, 0]]).to(dtype)
+    given = {"b": value, "é": value.T, "one": value[0, 1], "none": value[:0], "byte": torch.ones(1).byte()}
+    write_tensors(tmp_path / "tensors", given)
+    read = load_file(tmp_path / "tensors")
+    assert read.keys() == given.keys()
+    for name, wanted in given.items():
+        assert (read[name].dtype, read[name].shape) == (wanted.dtype, wanted.shape)
+        assert torch.equal(read[name].double(), wanted.double())
 
 
 KILLED_WHILE_WRITING = """

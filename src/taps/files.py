@@ -11,13 +11,13 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from taps.errors import DamagedError, StateError
@@ -25,6 +25,21 @@ from taps.errors import DamagedError, StateError
 PART = ".part"  # a file that is being written
 CHECKSUM = "checksum"
 FORMAT = 2
+DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""What safetensors calls each kind of number."""
 _BLANK = "0" * 64
 _FIELD = re.compile(rb'"checksum": ?"([0-9a-f]{64})"')
 _CHUNK = 1 << 20
@@ -68,15 +83,34 @@ def read_json(path: Path) -> dict[str, Any]:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], meta: dict[str, Any] | None = None) -> None:
     """A safetensors file; `meta` goes into its header, as JSON under "taps", beside the checksum.
 
-    `save_file` of safetensors would write under a name nobody knows, and a kill would leave that file behind.
+    `save_file` of safetensors writes under a name nobody knows, and a kill would leave that file behind.
     """
-    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    about = {CHECKSUM: _BLANK, "taps": json.dumps({"format": FORMAT, **(meta or {})})}
-    data = memoryview(save(plain, about))
-    start, end = _FIELD.search(data).span(1)  # type: ignore[union-attr]
+    # Wide numbers first, so that all of them are aligned.
+    order = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
+    pieces = [
+        value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data for _, value in order
+    ]
+    header = _tensor_header(order, {"format": FORMAT, **(meta or {})})
+    sha = hashlib.sha256(header)
+    for piece in pieces:
+        sha.update(piece)
     with _new_file(path) as part, part.open("wb") as file:
-        for piece in (data[:start], hashlib.sha256(data).hexdigest().encode(), data[end:]):
+        file.write(header.replace(_BLANK.encode(), sha.hexdigest().encode(), 1))
+        for piece in pieces:
             file.write(piece)
+
+
+def _tensor_header(tensors: Sequence[tuple[str, Tensor]], meta: dict[str, Any]) -> bytes:
+    """What a safetensors file begins with: its own length, and where each tensor lies behind it."""
+    index: dict[str, Any] = {"__metadata__": {CHECKSUM: _BLANK, "taps": json.dumps(meta)}}
+    end = 0
+    for name, value in tensors:
+        begin, end = end, end + value.nbytes
+        kind = DTYPES[value.dtype]
+        index[name] = {"dtype": kind, "shape": list(value.shape), "data_offsets": [begin, end]}
+    text = json.dumps(index).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
