@@ -94,6 +94,12 @@ def test_a_run_leaves_a_page_and_sorted_images(folder, tmp_path, here):
     assert page.count("<img") >= sum(row["asked"] == "1" for row in rows)
 
 
+def test_a_setting_that_is_refused_leaves_no_folder(folder, tmp_path, here):
+    for wrong in (["--set", "vews=3"], ["--rate", "3"]):
+        assert here("run", folder, *FAST, *wrong)[0] == 2
+    assert not (tmp_path / "runs").exists()
+
+
 def test_few_images_and_no_question_are_explained(folder, here):
     few = ["--model", "tiny", "--method", "zero_shot+", "--rate", "0.05", "--limit", "5"]
     code, out, _ = here("run", folder, *few, "--out", "o")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from typer.testing import CliRunner
 
-from taps.errors import SettingsError
-from taps.serve.run import allowed_hosts, check_exposure
+from taps.cli import token
+from taps.errors import SettingsError, StateError
+from taps.serve.run import allowed_hosts, check_exposure, check_port
 from taps.serve.service import Service
 from taps.serve.store import Store
 from taps.serve.tokens import Tokens
@@ -104,6 +108,23 @@ def test_a_wider_address_needs_a_token(tmp_path) -> None:
     assert allowed_hosts("0.0.0.0", []) == ()
     assert allowed_hosts("0.0.0.0", ["taps.example"])[0] == "taps.example"
     store.close()
+
+
+def test_a_port_that_is_taken_is_a_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(SettingsError, match=rf"127\.0\.0\.1:{port} cannot be used .*another --port"):
+            check_port("127.0.0.1", port)
+    check_port("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("words", [["list"], ["revoke", "24e7fb1cdd44"]])
+def test_a_mistyped_store_is_not_made(words: list[str], tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="There is no store in"):
+        CliRunner().invoke(
+            token.app, [words[0], str(tmp_path / "nowhere"), *words[1:]], catch_exceptions=False
+        )
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_roles_are_checked(tmp_path) -> None:

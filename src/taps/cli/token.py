@@ -51,7 +51,7 @@ def list_tokens(store: Place, files: Files = None) -> None:
     from rich.table import Table
 
     table = Table("id", "name", "roles", "stream", "made", "expires", "state")
-    with _tokens(store, files) as tokens:
+    with _tokens(store, files, there=True) as tokens:
         found = tokens.list()
     for token in found:
         if token.parent is None:
@@ -74,18 +74,18 @@ def revoke(
     store: Place, id: Annotated[str, typer.Argument(help="As `list` shows it.")], files: Files = None
 ) -> None:
     """End a token, and the browser sessions opened with it."""
-    with _tokens(store, files) as tokens:
+    with _tokens(store, files, there=True) as tokens:
         tokens.revoke(id)
     print(f"Token {id} counts no more.")
 
 
 @contextmanager
-def _tokens(store: str, files: Path | None) -> Iterator[Tokens]:
-    """The tokens of a store; the first ones may be made before a service is started."""
+def _tokens(store: str, files: Path | None, *, there: bool = False) -> Iterator[Tokens]:
+    """The tokens of a store. The first ones may be made before a service is started; others are `there`."""
     from taps.serve.store import Store
     from taps.serve.tokens import Tokens
 
-    with Store(store, files) as opened:
+    with (Store.existing if there else Store)(store, files) as opened:
         yield Tokens(opened.open())
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from taps.errors import StateError
 from taps.serve.run import make_server
 from taps.serve.service import Service
 
@@ -30,7 +31,7 @@ def serving(service: Service, **options: Any) -> Iterator[str]:
     try:
         url = found.get()
         if not url:
-            raise OSError("The port cannot be used; is another service there?")
+            raise StateError("The port cannot be used; is another service there?")
         yield url
     finally:
         server.should_exit = True

@@ -54,6 +54,18 @@ def allowed_hosts(host: str, named: list[str]) -> tuple[str, ...]:
     return (*LOOPBACK_NAMES, host) if is_loopback(host) else ()
 
 
+def check_port(host: str, port: int) -> None:
+    """Refuse an address that cannot be bound to; uvicorn would exit without a sentence."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(address)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise SettingsError(f"{host}:{port} cannot be used ({why}); choose another --port.") from error
+
+
 class Server(uvicorn.Server):
     """Uvicorn, which says when it is ready and ends the live connections when it is to stop."""
 
@@ -96,6 +108,7 @@ def make_server(
     """
     tokens = Tokens(service.store)
     check_exposure(host, tokens)
+    check_port(host, port)
     state = State(service, tokens, limits or Limits(), allowed_hosts(host, hosts or []), studio=studio)
     config = uvicorn.Config(
         make_app(state),

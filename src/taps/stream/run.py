@@ -17,7 +17,7 @@ from taps.errors import DataError, SettingsError
 from taps.files import write_json
 from taps.learner import Learner
 from taps.methods.plugins import named_plugins
-from taps.methods.registry import find_method
+from taps.methods.registry import find_method, method_settings
 from taps.oracles import Console, Oracle
 from taps.prompts.classifier import check_classes
 from taps.stream.lock import locked
@@ -41,6 +41,7 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
     """
     dataset, names = images_of(options)
     stream = make_stream(dataset, options.seed, shuffle=options.shuffle, limit=options.limit)
+    method_settings(options.method, settings_of(options))  # refused before a folder is made
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
     _make_folder(out)
     with locked(out):
@@ -63,11 +64,16 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
 
 
 def make_learner(options: RunOptions, clip: Clip, names: Sequence[str]) -> Learner:
-    """A fresh learner. Options that its method has no setting for are left out; --set must be its own."""
+    """A fresh learner."""
+    return Learner(clip, names, options.method, seed=options.seed, **settings_of(options))
+
+
+def settings_of(options: RunOptions) -> dict[str, Any]:
+    """Of the learner. Options that its method has no setting for are left out; --set must be its own."""
     known = find_method(options.method).known
     shared = {name: getattr(options, name) for name in ("rate", "buffer", "prompts", "source")}
     taken = {name: value for name, value in shared.items() if value is not None and name in known}
-    return Learner(clip, names, options.method, seed=options.seed, **taken | options.settings)
+    return taken | options.settings
 
 
 def images_of(options: RunOptions, classes: Sequence[str] | None = None) -> tuple[Dataset, tuple[str, ...]]:
