@@ -87,9 +87,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], meta: dict[str, Any
     """
     # Wide numbers first, so that all of them are aligned.
     order = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
-    pieces = [
-        value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data for _, value in order
-    ]
+    pieces = [_bytes_of(value) for _, value in order]
     header = _tensor_header(order, {"format": FORMAT, **(meta or {})})
     sha = hashlib.sha256(header)
     for piece in pieces:
@@ -98,6 +96,14 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], meta: dict[str, Any
         file.write(header.replace(_BLANK.encode(), sha.hexdigest().encode(), 1))
         for piece in pieces:
             file.write(piece)
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    """A tensor's numbers as they are written, without a copy where it is on the CPU and contiguous."""
+    there = tensor.detach().cpu().contiguous()
+    flat = there.as_strided((there.numel(),), (1,))  # one number is contiguous whatever its stride
+    data: memoryview = flat.view(torch.uint8).numpy().data
+    return data
 
 
 def _tensor_header(tensors: Sequence[tuple[str, Tensor]], meta: dict[str, Any]) -> bytes:
