@@ -1,8 +1,8 @@
 """Learners in processes of their own, one for each core: their steps do not share an interpreter.
 
 A process that has threads must not fork, and the service has many. So one is forked before there are any: the
-nursery. It has the model, keeps no threads, and forks those that compute, also in the place of one that died;
-and a second nursery, which takes its place when it dies itself.
+fork server. It has the model, keeps no threads, and forks those that compute, also in the place of one that
+died; and a second fork server, which takes its place when it dies itself.
 The model's weights are in memory once: whoever is forked sees the same pages.
 """
 
@@ -33,8 +33,8 @@ log = logging.getLogger("taps.serve")
 
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux' prctl
 NICE = 5  # those that compute give way to the one that answers, which needs little and is waited for
-LAST_WORDS = 0.5  # seconds a nursery without a service waits for those that compute, before they die with it
-COMPUTE, NURSE = b"c", b"n"  # what a nursery is asked to fork
+GRACE = 0.5  # seconds a fork server without a service waits for those that compute, before they die with it
+COMPUTE, SERVE = b"c", b"s"  # what a fork server is asked to fork
 Reply = tuple[bool, Any]
 
 
@@ -48,15 +48,15 @@ class Processes:
 
     def __init__(self, clip: Clip, count: int) -> None:
         list_methods()  # read now, they are in memory once
-        self._nursery = Nursery(clip)
-        self.places = [Process(self._nursery) for _ in range(count)]
+        self._server = ForkServer(clip)
+        self.places = [Process(self._server) for _ in range(count)]
 
     def place_of(self, stream: int) -> Place:
         return self.places[stream % len(self.places)]
 
     @property
     def trouble(self) -> str | None:
-        return self._nursery.trouble
+        return self._server.trouble
 
     def __enter__(self) -> Processes:
         return self
@@ -65,14 +65,14 @@ class Processes:
         """End all of them; none is left when this returns."""
         for place in self.places:
             place.close()
-        self._nursery.close()
+        self._server.close()
 
 
 class Process:
     """A place that is one process. Calls wait there in line, so that it is never idle between two."""
 
-    def __init__(self, nursery: Nursery) -> None:
-        self._nursery = nursery
+    def __init__(self, server: ForkServer) -> None:
+        self._server = server
         self._lock = threading.Lock()
         self._pipe: Connection | None = None
         self._waiting: deque[Future[Any]] = deque()
@@ -94,7 +94,7 @@ class Process:
                 self._pipe.send_bytes(pickle.dumps(None))
 
     def _start(self) -> None:
-        pipe, waiting = self._nursery.fork(), deque[Future[Any]]()
+        pipe, waiting = self._server.fork(), deque[Future[Any]]()
         threading.Thread(target=self._read, args=(pipe, waiting), name="replies", daemon=True).start()
         self._pipe, self._waiting = pipe, waiting
 
@@ -117,10 +117,10 @@ class Process:
             log.error("A process that computes ended; its streams are made anew from what is on record.")
 
 
-class Nursery:
+class ForkServer:
     """Forks processes whenever one is wanted. This object is the service's side of it.
 
-    There are two nurseries. Where one dies the other takes its place, and forks a new second one.
+    There are two fork servers. Where one dies the other takes its place, and forks a new second one.
     """
 
     def __init__(self, clip: Clip) -> None:
@@ -132,10 +132,10 @@ class Nursery:
         if self._first == 0:
             ours.close()
             _settle(parent)
-            _nurse(theirs, clip)
+            _serve_forks(theirs, clip)
         theirs.close()
         self._watch(ours)
-        self._watch(self._fork(NURSE))
+        self._watch(self._fork(SERVE))
 
     def fork(self) -> Connection:
         """A new process that computes, and the way to it."""
@@ -152,7 +152,7 @@ class Nursery:
         self._reap()
 
     def _fork(self, kind: bytes) -> socket.socket:
-        """Have the elder nursery that lives fork a process; our end of the way to it."""
+        """Have the elder fork server that lives fork a process; our end of the way to it."""
         ours, theirs = socket.socketpair()
         with theirs:
             for way in list(self._watched):
@@ -164,12 +164,12 @@ class Nursery:
         raise LostError(self.trouble)
 
     def _watch(self, way: socket.socket) -> None:
-        thread = threading.Thread(target=self._replace, args=(way,), name="nursery", daemon=True)
+        thread = threading.Thread(target=self._replace, args=(way,), name="fork server", daemon=True)
         self._watched[way] = thread
         thread.start()
 
     def _replace(self, way: socket.socket) -> None:
-        """Wait until a nursery has ended; unless it was to end, have another made."""
+        """Wait until a fork server has ended; unless it was to end, have another made."""
         with suppress(OSError):
             way.recv(1)
         del self._watched[way]
@@ -178,7 +178,7 @@ class Nursery:
             self._reap()
             log.error("A process that starts those that compute ended; another takes its place.")
             with suppress(LostError):
-                self._watch(self._fork(NURSE))
+                self._watch(self._fork(SERVE))
 
     def _reap(self) -> None:
         """The first is the service's own child; later ones are not, and are reaped by the kernel."""
@@ -196,24 +196,24 @@ def _settle(parent: int) -> None:
         os._exit(0)
 
 
-def _nurse(wishes: socket.socket, clip: Clip) -> NoReturn:
+def _serve_forks(requests: socket.socket, clip: Clip) -> NoReturn:
     """Fork for each descriptor that is sent, until the service has closed its end."""
     gc.collect()
     gc.freeze()  # so that collecting garbage touches, and thereby copies, none of the shared pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps those that end
     me = os.getpid()
-    while (wish := socket.recv_fds(wishes, 1, 1))[0]:
-        kind, (handle,) = wish[:2]
+    while (request := socket.recv_fds(requests, 1, 1))[0]:
+        kind, (handle,) = request[:2]
         if os.fork() == 0:
-            wishes.close()
-            if kind == NURSE:
-                _nurse(socket.socket(fileno=handle), clip)
+            requests.close()
+            if kind == SERVE:
+                _serve_forks(socket.socket(fileno=handle), clip)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _settle(me)
             os.nice(NICE)
             _work(Connection(handle), Learners(clip))
         os.close(handle)
-    signal.setitimer(signal.ITIMER_REAL, LAST_WORDS)
+    signal.setitimer(signal.ITIMER_REAL, GRACE)
     with suppress(ChildProcessError):
         os.wait()  # with SIGCHLD ignored it returns when all have ended
     os._exit(0)
@@ -222,13 +222,13 @@ def _nurse(wishes: socket.socket, clip: Clip) -> NoReturn:
 def _work(pipe: Connection, learners: Learners) -> NoReturn:
     """Do what comes, one after the other, until told to end or the service is no more."""
     with suppress(EOFError, OSError):
-        while (wish := pipe.recv()) is not None:
-            pipe.send_bytes(reply(learners, *wish))
+        while (request := pipe.recv()) is not None:
+            pipe.send_bytes(reply(learners, *request))
     os._exit(0)
 
 
 def reply(learners: Learners, act: str, args: tuple[Any, ...]) -> bytes:
-    """Do what is wished for: whether it went well, and the result or the error, pickled."""
+    """Do what is requested: whether it went well, and the result or the error, pickled."""
     try:
         reply: Reply = (True, getattr(learners, act)(*args))
     except Exception as error:

@@ -166,7 +166,7 @@ class Question(BaseModel):
     until: float = Field(description="When the lease ends unless it is renewed, in seconds since 1970.")
 
 
-class Wish(Input):
+class LeaseRequest(Input):
     """How many questions somebody wants to hold."""
 
     holder: Annotated[str, Field(min_length=8, max_length=64, pattern=r"^[A-Za-z0-9-]+$")] = Field(

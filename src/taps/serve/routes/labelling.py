@@ -24,7 +24,7 @@ CONSIDERED = 1000  # open questions, the oldest first
 
 
 @router.post("/queries/lease", dependencies=[Depends(allow("label"))])
-async def lease(stream: str, body: s.Wish, request: Request) -> list[s.Question]:
+async def lease(stream: str, body: s.LeaseRequest, request: Request) -> list[s.Question]:
     """Hold some questions for a while: nobody else is given them. Call again to renew, or for more."""
     state = state_of(request)
     service, found = state.service, state.service.stream(stream)
