@@ -30,6 +30,12 @@ settings.register_profile(
 settings.load_profile("taps")
 
 
+def pytest_configure() -> None:
+    """Started in the background by a script, a process ignores Ctrl-C; tests that send it need it heard."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_itemcollected(item: Any) -> None:
     """Tell mutmut 3.8 a test's name where it looks for it."""
     item._nodeid = item.nodeid
