@@ -24,8 +24,8 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from taps.adapt.batch import (
-    Lanes,
-    OneLane,
+    CudaStreams,
+    OneStream,
     Stepped,
     labelled_gradients,
     predict_each,
@@ -115,8 +115,8 @@ def parts_of(tuner: Tuner, views: Tensor, graphs: GraphCapture) -> dict[str, tup
     def back() -> Gradient:
         return start.pull_back_each(Gradient(seen.by_text, None), at_once=True)
 
-    def step(lanes: Lanes) -> Stepped:
-        return take_steps(classifier, start, views, labelled, settings, lanes)
+    def step(streams: CudaStreams) -> Stepped:
+        return take_steps(classifier, start, views, labelled, settings, streams)
 
     there, again = vision_work(kept), vision_work(kept, back=True)
     return {
@@ -126,8 +126,8 @@ def parts_of(tuner: Tuner, views: Tensor, graphs: GraphCapture) -> dict[str, tup
         "update": (lambda: update_each(classifier, start, gradient, settings), {}),
         "texts again": (lambda: encode(classifier.text, text), fused(text_work(back=False))),
         "view 0 again": (lambda: encode(classifier.image, scored.images[:, 0], vision), vision_work(images)),
-        "predict": (lambda: predict_each(classifier, scored, parameters, OneLane()), {}),
-        "whole step, one stream": (lambda: step(OneLane()), {}),
+        "predict": (lambda: predict_each(classifier, scored, parameters, OneStream()), {}),
+        "whole step, one stream": (lambda: step(OneStream()), {}),
         "whole step, two streams": (lambda: step(graphs), {}),
     }
 
