@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+from threading import Thread
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -14,7 +16,9 @@ from PIL import Image
 from taps import Learner
 from taps.clip import Clip
 from taps.serve.leases import Leases
+from taps.serve.records import Row
 from taps.serve.service import Service
+from taps.serve.store import Store
 from tests.serve.conftest import ASKING, CLASSES, beginning, client_of, png
 from tests.serve.test_routes import S, ask, begin, send
 
@@ -39,6 +43,32 @@ def test_two_experts_never_hold_the_same_question(http: TestClient) -> None:
     assert lease(http, BERT, first=anne[1]) == bert  # another's is not given away
     assert lease(http, ANNE, 0) == []
     assert lease(http, BERT, first=anne[1]) == [anne[1], bert[0]]
+
+
+def test_a_question_answered_while_another_expert_takes_some_is_not_given_to_him(
+    http: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between reading the open questions and holding some, another answers and takes his next."""
+    begin(http)
+    waiting = ask(http, 2)
+    assert lease(http, BERT, 1) == waiting[:1]
+    read, others = Store.predictions, []
+
+    def answer_and_take() -> None:
+        http.post(f"{S}/queries/{waiting[0]}/label", json={"label": "cat"})
+        lease(http, BERT, 1)
+
+    def read_slowly(store: Store, *given: Any, **named: Any) -> list[Row]:
+        rows = read(store, *given, **named)
+        if not others:
+            others.append(Thread(target=answer_and_take))
+            others[0].start()
+            others[0].join(1.0)  # it may have to wait for this one
+        return rows
+
+    monkeypatch.setattr(Store, "predictions", read_slowly)
+    assert waiting[0] not in lease(http, ANNE, 2)
+    others[0].join()
 
 
 def test_a_lease_ends_and_the_question_is_free() -> None:

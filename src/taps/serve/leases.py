@@ -15,12 +15,16 @@ class Leases:
     Args:
         patience: Seconds until a lease that is not renewed ends.
         clock: Seconds since 1970.
+
+    Attributes:
+        lock: To be held from reading which questions are open until `take` is over: a list read before
+            another expert's answer would hand him who has it a question that is over.
     """
 
     def __init__(self, patience: float = PATIENCE, clock: Callable[[], float] = time.time) -> None:
         self.patience, self.clock = patience, clock
         self._held: dict[int, dict[int, tuple[str, float]]] = {}
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()
 
     def take(
         self, stream: int, holder: str, open: Sequence[int], count: int, first: int | None = None
@@ -39,7 +43,7 @@ class Leases:
         Returns:
             When each lease ends.
         """
-        with self._lock:
+        with self.lock:
             now = self.clock()
             before = self._held.get(stream, {})
             held = {id: before[id] for id in open if id in before and before[id][1] > now}

@@ -31,8 +31,10 @@ async def lease(stream: str, body: s.LeaseRequest, request: Request) -> list[s.Q
     summary = await asyncio.wrap_future(service.send(stream, lambda live: live.summary()))
 
     def hold() -> list[s.Question]:
-        rows = {row.id: row for row in service.store.predictions(found.id, states=[OPEN], limit=CONSIDERED)}
-        held = state.leases.take(found.id, body.holder, list(rows), body.count, body.first)
+        with state.leases.lock:
+            open = service.store.predictions(found.id, states=[OPEN], limit=CONSIDERED)
+            rows = {row.id: row for row in open}
+            held = state.leases.take(found.id, body.holder, list(rows), body.count, body.first)
         return [
             s.Question(
                 prediction=s.Prediction.of(rows[id]),
