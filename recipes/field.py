@@ -34,8 +34,8 @@ from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
 from taps.evaluate.measures import MEASURES
 from taps.evaluate.options import Execution
 from taps.evaluate.plan import make_jobs, open_streams
-from taps.evaluate.pooled import pool
-from taps.evaluate.results import BASELINE, Results, read_results
+from taps.evaluate.pooled import BASELINE, pool
+from taps.evaluate.results import Results, read_results
 from taps.files import write_json
 from taps.methods.registry import all_methods, find_method
 from taps.report.published import published_accuracy

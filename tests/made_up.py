@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from taps.evaluate.jobs import slug
 from taps.files import write_json
 from taps.stream.record import COLUMNS
 
@@ -32,7 +33,7 @@ def made_up_folder(
     for dataset in datasets:
         for method in methods:
             for seed in seeds:
-                folder = out / "runs" / dataset / method / str(seed)
+                folder = out / "runs" / slug(dataset) / slug(method) / str(seed)
                 folder.mkdir(parents=True)
                 _write_run(folder, dataset, method, seed, n, model, full, (label or {}).get(method, {}))
     return out

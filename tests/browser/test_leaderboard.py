@@ -19,7 +19,7 @@ SETS = ("pets", "dtd", "food", "cars", "sun", "birds")
 @pytest.fixture(scope="module")
 def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = made_up_folder(tmp_path_factory.mktemp("board"), methods=METHODS, datasets=SETS, n=60)
-    write_leaderboard(leaderboard([out], out), out)
+    write_leaderboard(leaderboard([out]), out)
     return out
 
 

@@ -60,6 +60,17 @@ def test_one_name_for_two_streams_is_refused(finished: Path, make_job: Callable[
         to_do(finished, [other], LENGTHS, resume=True)
 
 
+def test_streams_whose_folders_have_one_name_are_refused(
+    tmp_path: Path, make_job: Callable[..., Job]
+) -> None:
+    job = make_job("zero_shot")
+    one, other = (replace(job, stream=replace(job.stream, name=name)) for name in ("a/b", "a-b"))
+    lengths = {"a/b": 24, "a-b": 24}
+    evaluate([one], tmp_path, lengths=lengths)
+    with pytest.raises(DataError, match="knows a-b as"):
+        to_do(tmp_path, [other], lengths, resume=True)
+
+
 def test_a_longer_limit_goes_on(tmp_path: Path, make_job: Callable[..., Job]) -> None:
     evaluate([make_job("zero_shot", limit=5)], tmp_path, lengths=LENGTHS)
     longer = make_job("zero_shot", limit=9)

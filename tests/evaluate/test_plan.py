@@ -50,6 +50,18 @@ def test_bad_values_are_refused_before_anything_runs(values: dict[str, object]) 
         plan.make_jobs([STREAM], TINY, ["taps"], [1], values)
 
 
+@pytest.mark.parametrize("told", [{"limit": 0}, {"noise": 1.5}, {"delay": -1}])
+def test_runs_that_cannot_be_are_refused(told: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, match=f"--{next(iter(told))} is "):
+        plan.make_jobs([STREAM], TINY, ["taps"], [1], {}, **told)
+
+
+def test_two_methods_do_not_share_a_folder() -> None:
+    methods = [("views/8", "taps", {"views": 8}), ("views-8", "taps", {"views": 9})]
+    with pytest.raises(SettingsError, match="'views/8' and 'views-8'"):
+        plan.make_jobs([STREAM], TINY, methods, [1], {})
+
+
 def test_nothing_to_do_is_refused() -> None:
     with pytest.raises(SettingsError):
         plan.make_jobs([STREAM], TINY, ["taps"], [], {})

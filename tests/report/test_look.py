@@ -88,7 +88,7 @@ def test_the_most_confident_mistakes_come_with_their_images(looked: Any) -> None
 def test_a_data_set_that_is_gone_leaves_the_words(looked: Any) -> None:
     root, results = looked
     (root / "data").rename(root / "elsewhere")
-    for cached in (look.picture_of, look._dataset, look._places):
+    for cached in (look.picture_of, look._images):
         cached.cache_clear()
     write_looks(results, root / "out")
     page = (root / "out/runs/pictures/zero_shot/index.html").read_text()

@@ -58,7 +58,7 @@ def compare_command(
         jobs, lengths = plan_evaluation(setup, wanted_methods(setup, parse_list(method), baselines))
         outcome = carry_out(console, jobs, lengths, place, how)
         given = list(dict.fromkeys([place, *given]))
-    board = leaderboard(given, place, measure, baseline)
+    board = leaderboard(given, measure, baseline)
     written = write_leaderboard(board, place)
     print(board.markdown())
     print(summary(board))

@@ -55,11 +55,8 @@ def evaluate(
         lengths = {stream.name: len(dataset) for stream, dataset in open_streams(streams)}
     copies = Copies(how.copy_to) if how.copy_to else None
     left = to_do(out, jobs, lengths, resume=how.resume)
-    total = {
-        job.stream.name: min(job.limit or lengths[job.stream.name], lengths[job.stream.name]) for job in jobs
-    }
     with locked(out):
-        watch = watcher([(job, total[job.stream.name]) for job in left])
+        watch = watcher([(job, job.length(lengths)) for job in left])
         due = time.monotonic() + 2.0
 
         def told(what: str, index: int, value: Any) -> None:

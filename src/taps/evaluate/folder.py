@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from taps.errors import DamagedError, DataError, StateError
-from taps.evaluate.jobs import ROW, Job, StreamSpec
+from taps.evaluate.jobs import ROW, Job, StreamSpec, slug
 from taps.evaluate.pooled import write_pooled
 from taps.files import check_mark, read_json, write_json
 from taps.stream.record import SPEC
@@ -96,21 +96,21 @@ def to_do(out: Path, jobs: Sequence[Job], lengths: dict[str, int], *, resume: bo
         if folder in begun:
             _check_same(folder, begun[folder], job)
         row = read_row(folder)
-        wanted = min(job.limit or lengths[job.stream.name], lengths[job.stream.name])
-        if row is None or row["n"] + row["broken"] < wanted:
+        if row is None or row["n"] + row["broken"] < job.length(lengths):
             left.append(job)
     return left
 
 
 def _check_company(out: Path, spec: dict[str, Any], jobs: Sequence[Job]) -> None:
-    """Whatever stands in one table must share the model, and one name must mean one stream."""
+    """Whatever stands in one table must share the model, and one folder's name must mean one stream."""
     for job in jobs:
         if spec["model"] != asdict(job.model):
             raise DataError(
                 f"{out} was made with the model {spec['model']['name']}, now it is {job.model.name}; "
                 "choose another --out."
             )
-        if spec["stream"]["name"] == job.stream.name and StreamSpec(**spec["stream"]) != job.stream:
+        begun = StreamSpec(**spec["stream"])
+        if slug(begun.name) == slug(job.stream.name) and begun != job.stream:
             raise DataError(
                 f"{out} knows {job.stream.name} as {spec['stream']}, now it is another; choose another --out."
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -17,13 +17,13 @@ from taps.data import Dataset, corrupt_dataset, load_dataset
 from taps.data.attack import attack_dataset
 from taps.data.dataset import DEFAULT_TEMPLATE
 from taps.data.outside import parse_outside, with_outside
-from taps.errors import DataError, ImageError
+from taps.errors import DataError, ImageError, SettingsError
 from taps.evaluate.scores import read_run, score
 from taps.files import write_json
 from taps.learner import Learner
 from taps.oracles import Delayed, Noisy, Oracle
 from taps.stream.lock import locked
-from taps.stream.loop import Session, Streamed, follow
+from taps.stream.loop import Session, follow
 from taps.stream.peak import begin_run
 from taps.stream.record import SPEC, Pace, Record
 from taps.stream.resume import check_identity, identity
@@ -113,9 +113,21 @@ class Job:
     noise: float = 0.0
     delay: int = 0
 
+    def __post_init__(self) -> None:
+        ranges = (("limit", self.limit, 1, None), ("delay", self.delay, 0, None), ("noise", self.noise, 0, 1))
+        for name, value, least, most in ranges:
+            if value is not None and not least <= value <= (value if most is None else most):
+                said = f"{least} or more" if most is None else f"{least} to {most}"
+                raise SettingsError(f"--{name} is {value}; it must be {said}.")
+
     @property
     def title(self) -> str:
         return self.label or self.method
+
+    def length(self, lengths: Mapping[str, int]) -> int:
+        """Images of the run, by those of each stream."""
+        whole = lengths[self.stream.name]
+        return min(self.limit or whole, whole)
 
     def folder(self, out: Path) -> Path:
         """Where its files lie: runs/<dataset>/<method>/<seed>."""
@@ -195,11 +207,7 @@ def run_job(
         begin_run(clip.device)
         learner, tally = record.learner(clip) or fresh, record.tally()
         session = Session(learner, stream, record, tally, lambda truth: _expert(job, truth, dataset))
-
-        def told(streamed: Streamed, tally: Tally) -> None:
-            progress(tally)
-
-        if not follow(session, stop=stop, progress=told):
+        if not follow(session, stop=stop, progress=lambda streamed, tally: progress(tally)):
             return None
         plain = _zero_shot_ms(job.stream, job.model, device)
         row = score(read_run(folder), tally, learner.summary(), asked=learner.asked, zero_shot_ms=plain)

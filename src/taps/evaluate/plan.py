@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +97,17 @@ def open_streams(streams: Sequence[StreamSpec]) -> list[tuple[StreamSpec, Datase
         if stream.attack is not None:
             parse_attack(stream.attack)
         opened.append((replace(stream, name=stream.name or dataset.name + stream.suffix), dataset))
-    names = [slug(stream.name) for stream, _ in opened]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise SettingsError(f"Two data sets are called {twice[0]!r}; evaluate them into two folders.")
+    _refuse_equal("data sets", [stream.name for stream, _ in opened])
     return opened
+
+
+def _refuse_equal(what: str, names: Sequence[str]) -> None:
+    """Each has a folder of its own, in whose name "a/b" and "a-b" are the same."""
+    folders = [slug(name) for name in names]
+    twice = [name for name, folder in zip(names, folders, strict=True) if folders.count(folder) > 1]
+    if twice:
+        told = " and ".join(map(repr, dict.fromkeys(twice[:2])))
+        raise SettingsError(f"Two {what} are called {told}; evaluate them into two folders.")
 
 
 def published(method: str, stream: StreamSpec, name: str | None) -> dict[str, Any]:
@@ -181,25 +188,17 @@ def make_jobs(
     """
     if not methods or not seeds or not streams:
         raise SettingsError("An evaluation needs a data set, a method and a seed at least.")
-    for name, value, least, most in (
-        ("limit", limit, 1, None),
-        ("delay", delay, 0, None),
-        ("noise", noise, 0, 1),
-    ):
-        if value is not None and not least <= value <= (value if most is None else most):
-            raise SettingsError(f"--{name} is {value}; it must be {least}{' to 1' if most else ' or more'}.")
+    _refuse_equal("methods", [entry if isinstance(entry, str) else entry[0] for entry in methods])
     jobs = []
-    for seed in dict.fromkeys(seeds):
-        for stream in streams:
-            for entry in methods:
-                label, method, own = ("", entry, {}) if isinstance(entry, str) else entry
-                given = {
-                    "prompts": prompts_for(method, prompts),
-                    **published(method, stream, preset),
-                    # An option that was not given must not undo a preset.
-                    **{name: value for name, value in values.items() if value is not None},
-                    **own,
-                }
-                settings = settings_for(method, given)
-                jobs.append(Job(stream, model, method, seed, settings, label, limit, noise, delay))
+    for seed, stream, entry in product(dict.fromkeys(seeds), streams, methods):
+        label, method, own = ("", entry, {}) if isinstance(entry, str) else entry
+        given = {
+            "prompts": prompts_for(method, prompts),
+            **published(method, stream, preset),
+            # An option that was not given must not undo a preset.
+            **{name: value for name, value in values.items() if value is not None},
+            **own,
+        }
+        settings = settings_for(method, given)
+        jobs.append(Job(stream, model, method, seed, settings, label, limit, noise, delay))
     return jobs

@@ -13,15 +13,13 @@ import numpy as np
 
 from taps.errors import DamagedError, DataError, SettingsError
 from taps.evaluate.folder import UNFINISHED, check_files, read_row, read_spec, run_folders
-from taps.evaluate.metrics import calibration_error
+from taps.evaluate.jobs import slug
+from taps.evaluate.pooled import BASELINE
 from taps.evaluate.scores import Run, answers_at, measured, read_run
 from taps.evaluate.statistics import Paired, compare
 from taps.files import read_json
 
 log = logging.getLogger("taps")
-Read = tuple[Path, dict[str, Any], dict[str, Any], Run]
-Found = dict[tuple[str, str], list[Read]]
-BASELINE = "zero_shot"
 ORDER = (
     *("zero_shot", "source", "view_ensemble", "tpt", "tpt_skip", "coop", "coop+tpt"),
     *("cocoop", "cocoop+tpt", "proda", "maple", "maple+tpt", "promptalign", "taps"),
@@ -65,13 +63,13 @@ class Result:
         return float(self.run.asked.mean())
 
     @cached_property
-    def ece(self) -> float:
-        return calibration_error(self.run.probability, self.run.correct)
-
-    @cached_property
     def answers(self) -> list[int]:
         """Places in the stream whose labels were given."""
         return answers_at(self.folder)
+
+
+Found = dict[tuple[str, str], list[Result]]
+"""Runs by data set and method."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class Results:
     """
 
     out: Path
-    results: dict[tuple[str, str], list[Result]]
+    results: Found
     unfinished: list[dict[str, Any]]
     dropped: int = 0
 
@@ -101,6 +99,17 @@ class Results:
     @property
     def model(self) -> dict[str, Any]:
         found: dict[str, Any] = next(iter(self.results.values()))[0].spec["model"]
+        return found
+
+    @cached_property
+    def pages(self) -> dict[tuple[str, str], str]:
+        """Where the page about a method on a data set lies, below the page that links to it."""
+        found: dict[tuple[str, str], str] = {}
+        for dataset, method in self.results:
+            folder = f"runs/{slug(dataset)}/{slug(method)}"
+            while f"{folder}/index.html" in found.values():  # "a/b" and "a-b" have one name as folders
+                folder += "~"
+            found[dataset, method] = f"{folder}/index.html"
         return found
 
     def only(self, methods: Container[str], datasets: Container[str]) -> Results:
@@ -121,10 +130,8 @@ class Results:
 
     def stream(self, dataset: str) -> dict[str, Any]:
         """Where the images of a data set came from."""
-        found: dict[str, Any] = next(runs for (name, _), runs in self.results.items() if name == dataset)[
-            0
-        ].spec
-        stream: dict[str, Any] = found["stream"]
+        first = next(runs[0] for (name, _), runs in self.results.items() if name == dataset)
+        stream: dict[str, Any] = first.spec["stream"]
         return stream
 
     def of(self, dataset: str, method: str) -> list[Result]:
@@ -166,9 +173,9 @@ def read_results(out: Path | Sequence[Path], *, baseline: str | None = BASELINE)
         spec, row = read_spec(folder), read_row(folder)
         if row is not None:
             check_files(folder, row)
-            found.setdefault((row["dataset"], row["method"]), []).append(
-                (folder, spec, row, read_run(folder))
-            )
+            run = read_run(folder)
+            result = Result(folder, spec, row, run, len(run))
+            found.setdefault((row["dataset"], row["method"]), []).append(result)
     if not found:
         raise DataError(f"No run in {outs[0]} is finished; go on with `taps eval … --resume`.")
     _check_together(found)
@@ -176,13 +183,13 @@ def read_results(out: Path | Sequence[Path], *, baseline: str | None = BASELINE)
     if not any(method == baseline for _, method in found):
         methods = ", ".join(sorted({method for _, method in found}))
         raise SettingsError(f"There are no results of {baseline!r} to compare with; there are {methods}.")
-    have = {(*key, row["seed"]) for key, runs in found.items() for _, _, row, _ in runs}
+    have = {(*key, result.seed) for key, runs in found.items() for result in runs}
     alike = _of_common_seeds(found, baseline)
     least = _common_lengths(alike)
-    results: dict[tuple[str, str], list[Result]] = {}
-    for (dataset, method), runs in alike.items():
-        cut = [_cut(*read, least[dataset]) for read in runs]
-        results[dataset, method] = sorted(cut, key=lambda result: result.seed)
+    results = {
+        key: sorted((_cut(result, least[key[0]]) for result in runs), key=lambda result: result.seed)
+        for key, runs in alike.items()
+    }
     dropped = len(have) - sum(map(len, alike.values()))
     unfinished = [run for each in outs for run in _unfinished(each, have)]
     return Results(outs[0], results, unfinished, dropped)
@@ -190,20 +197,23 @@ def read_results(out: Path | Sequence[Path], *, baseline: str | None = BASELINE)
 
 def _check_together(found: Found) -> None:
     """Refuse runs of folders that cannot stand in one table."""
-    models = {tuple(spec["model"].values()): folder for runs in found.values() for folder, spec, *_ in runs}
+    models = {tuple(one.spec["model"].values()): one.folder for runs in found.values() for one in runs}
     if len(models) > 1:
         one, other = list(models.values())[:2]
         raise DataError(f"{one} and {other} were made with other models; compare folders of one model.")
     for (dataset, method), runs in found.items():
-        seeds = [row["seed"] for _, _, row, _ in runs]
+        seeds = [result.seed for result in runs]
         if len({*seeds}) < len(seeds):
             raise DataError(f"Two folders have {method} on {dataset} with the same seed; give one of them.")
 
 
-def _cut(folder: Path, spec: dict[str, Any], row: dict[str, Any], run: Run, n: int) -> Result:
-    first = run.first(n)
-    measures = row.get("measures", {}) | (measured(first) if n < len(run) or "measures" not in row else {})
-    return Result(folder, spec, {**row, "measures": measures}, first.inside, len(run))
+def _cut(result: Result, n: int) -> Result:
+    """The same as if it had stopped after `n` images, with measures of these."""
+    row, first = result.row, result.run.first(n)
+    measures = row.get("measures", {})
+    if n < result.whole or "measures" not in row:
+        measures = measures | measured(first)
+    return replace(result, row={**row, "measures": measures}, run=first.inside)
 
 
 def _of_common_seeds(found: Found, baseline: str) -> Found:
@@ -213,10 +223,10 @@ def _of_common_seeds(found: Found, baseline: str) -> Found:
     """
     common: dict[str, set[int]] = {}
     for dataset, method in sorted(found, key=lambda key: key[1] != baseline):
-        seeds = {row["seed"] for _, _, row, _ in found[dataset, method]}
+        seeds = {result.seed for result in found[dataset, method]}
         common[dataset] = (common.get(dataset, seeds) & seeds) or common[dataset]
-    kept = {key: [one for one in runs if one[2]["seed"] in common[key[0]]] for key, runs in found.items()}
-    return {key: runs for key, runs in kept.items() if {one[2]["seed"] for one in runs} == common[key[0]]}
+    kept = {key: [one for one in runs if one.seed in common[key[0]]] for key, runs in found.items()}
+    return {key: runs for key, runs in kept.items() if {one.seed for one in runs} == common[key[0]]}
 
 
 def _unfinished(out: Path, have: set[tuple[str, str, int]]) -> list[dict[str, Any]]:
@@ -235,8 +245,7 @@ def _common_lengths(found: Found) -> dict[str, int]:
     """For each data set the number of predictions that every run on it has."""
     least: dict[str, int] = {}
     for (dataset, _), runs in found.items():
-        for *_, run in runs:
-            least[dataset] = min(least.get(dataset, len(run)), len(run))
+        least[dataset] = min(least.get(dataset, runs[0].whole), *(result.whole for result in runs))
     return least
 
 

@@ -19,7 +19,7 @@ from taps.report.look import write_looks
 from taps.report.ranks import LEVEL
 from taps.report.rows import dotplot
 from taps.report.scores import known_measures, overview_table, score_table
-from taps.report.table import Table, csv_table, html_table, latex
+from taps.report.table import csv_table, html_table, latex
 from taps.report.tables import corruption_table, settings_table
 
 NAME = "leaderboard"
@@ -53,7 +53,7 @@ def compare(
     names = (dataset,) if isinstance(dataset, str) else tuple(dataset)
     jobs, lengths = plan_evaluation(Setup(names, **setup), methods)
     evaluate(jobs, Path(out), how, lengths=lengths)
-    board = leaderboard([Path(out)], Path(out), measure)
+    board = leaderboard([Path(out)], measure)
     write_leaderboard(board, Path(out))
     return board
 
@@ -66,7 +66,7 @@ def write_leaderboard(board: Leaderboard, out: Path) -> list[Path]:
     """
     write_looks(board.results, out)
     paths = {kind: out / f"{NAME}.{kind}" for kind in ("html", "tex", "csv", "json")}
-    write_text(paths["html"], document(_title(board), _page(board, out)))
+    write_text(paths["html"], document(_title(board), _page(board)))
     needs = f"% {_title(board)}; needs \\usepackage{{booktabs}}, and graphicx for wide tables"
     measures = [each for each in known_measures(board.results) if not each.of]
     tables = [board.table, overview_table(board.results, measures)]
@@ -80,15 +80,13 @@ def _title(board: Leaderboard) -> str:
     return f"Leaderboard: {board.measure.title} with {board.results.model['name']}"
 
 
-def _page(board: Leaderboard, out: Path) -> list[str]:
+def _page(board: Leaderboard) -> list[str]:
     results, measure = board.results, board.measure
     measures = known_measures(results)
-    others = [each for each in measures if each != measure]
-    lower = MEASURES["ece"]
     costs = [
         trade_off(results, MEASURES["ms_p50"], measure, title=f"{measure.title} against time"),
         trade_off(results, MEASURES["rate"], measure, title=f"{measure.title} against labels asked"),
-        trade_off(results, lower, measure, title=f"{measure.title} against calibration error"),
+        trade_off(results, MEASURES["ece"], measure, title=f"{measure.title} against calibration error"),
     ]
     return [
         f"<h1>{html.escape(_title(board))}</h1>",
@@ -107,15 +105,16 @@ def _page(board: Leaderboard, out: Path) -> list[str]:
         "<h2>Every measure</h2>",
         html_table(overview_table(results, measures), sortable=True),
         html_table(corrupted) if (corrupted := corruption_table(results)).rows else "",
-        *(_folded(score_table(results, each, board.baseline, at=out, beside=False), each) for each in others),
+        *(_folded(board, each) for each in measures if each != measure),
         "<h2>Settings</h2>",
         html_table(settings_table(results)),
     ]
 
 
-def _folded(table: Table, measure: Measure) -> str:
-    summary = f"{measure.heading} by data set"
-    return f"<details><summary>{html.escape(summary)}</summary>{html_table(table, sortable=True)}</details>"
+def _folded(board: Leaderboard, measure: Measure) -> str:
+    table = score_table(board.results, measure, board.baseline, linked=True, beside=False)
+    heading = html.escape(f"{measure.heading} by data set")
+    return f"<details><summary>{heading}</summary>{html_table(table, sortable=True)}</details>"
 
 
 def _ranks(board: Leaderboard) -> list[str]:

@@ -38,14 +38,11 @@ class Leaderboard:
         return markdown(self.table)
 
 
-def leaderboard(
-    folders: Sequence[Path], out: Path, measure: str = "top1", baseline: str | None = None
-) -> Leaderboard:
+def leaderboard(folders: Sequence[Path], measure: str = "top1", baseline: str | None = None) -> Leaderboard:
     """The leaderboard of what is finished in folders of evaluations.
 
     Args:
         folders: Made by `taps eval` or `taps compare`, with one model.
-        out: Where its page will lie, for its links.
         measure: What methods are ordered by.
         baseline: The method that differences are to; zero-shot, or else the first, unless given.
     """
@@ -59,7 +56,7 @@ def leaderboard(
     _check_alike(results)
     against = baseline or results.methods[0]
     ranking = _ranking(results, chosen, against)
-    table = with_ranks(score_table(results, chosen, against, at=out, beside=False), ranking, chosen)
+    table = with_ranks(score_table(results, chosen, against, linked=True, beside=False), ranking, chosen)
     return Leaderboard(results, chosen, against, ranking, table)
 
 

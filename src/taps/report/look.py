@@ -18,7 +18,7 @@ from taps.report.charts import over_stream_of, questions_of, reliability_of
 from taps.report.document import charts, document
 from taps.report.gallery import Card, gallery, thumbnail
 from taps.report.rows import bars
-from taps.report.scores import interval, number, page_of, values_of
+from taps.report.scores import interval, number, values_of
 from taps.report.table import Cell, Table, html_table
 from taps.report.tables import settings_table
 from taps.stream.record import read_predictions
@@ -32,10 +32,10 @@ Row = dict[str, str]
 
 def write_looks(results: Results, out: Path) -> None:
     """Write the page of every method on every data set, below the folder of the page that links to them."""
-    for (dataset, method), runs in results.results.items():
+    for (dataset, method), address in results.pages.items():
         title = f"{method} on {dataset}"
         heading = f"<h1>{html.escape(title)}</h1>"
-        page = page_of(runs, out)
+        page = out / address
         page.parent.mkdir(parents=True, exist_ok=True)
         write_text(page, document(title, [heading, *closer_look(results, dataset, method)]))
 
@@ -102,17 +102,13 @@ def class_table(rows: Sequence[Row]) -> Table:
     )
 
 
-def confusions(rows: Sequence[Row]) -> Counter[tuple[str, str]]:
-    """How often a class was taken for another."""
-    return Counter((row["label"], row["predicted"]) for row in rows if row["correct"] == "0")
-
-
 def confusion_table(rows: Sequence[Row]) -> Table:
     """The most frequent confusions."""
     seen = Counter(row["label"] for row in rows)
+    wrong = Counter((row["label"], row["predicted"]) for row in rows if row["correct"] == "0")
     made = [
         (label, predicted, Cell(f"{count:,}", value=count), f"{100 * count / seen[label]:.0f}")
-        for (label, predicted), count in confusions(rows).most_common(PAIRS)
+        for (label, predicted), count in wrong.most_common(PAIRS)
     ]
     return Table(
         "Most frequent confusions", ("class", "taken for", "times", "% of the class"), tuple(made), left=2
@@ -162,20 +158,16 @@ def _mistakes(rows: Sequence[Row], result: Result) -> list[Card]:
 def picture_of(stream: StreamSpec, path: str) -> str:
     """An image as a small picture; "" where the data set is not there any more."""
     try:
-        dataset = _dataset(stream)
-        return thumbnail(dataset.image(_places(stream)[path]))
+        dataset, places = _images(stream)
+        return thumbnail(dataset.image(places[path]))
     except (TapsError, OSError, KeyError):
         return ""
 
 
 @lru_cache(maxsize=2)
-def _dataset(stream: StreamSpec) -> Dataset:
-    return stream.load()
-
-
-@lru_cache(maxsize=2)
-def _places(stream: StreamSpec) -> dict[str, int]:
-    return {sample.key: index for index, sample in enumerate(_dataset(stream).samples)}
+def _images(stream: StreamSpec) -> tuple[Dataset, dict[str, int]]:
+    dataset = stream.load()
+    return dataset, {sample.key: index for index, sample in enumerate(dataset.samples)}
 
 
 def _buffer(result: Result) -> str:

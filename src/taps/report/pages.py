@@ -65,7 +65,7 @@ def write_report(
 
 def tables(results: Results, baseline: str, measures: Sequence[Measure]) -> list[Table]:
     found = [
-        score_table(results, MEASURES["top1"], baseline, at=results.out),
+        score_table(results, MEASURES["top1"], baseline, linked=True),
         difference_table(results, baseline),
         detail_table(results, measures),
         corruption_table(results),

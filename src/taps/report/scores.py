@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
 
 from taps.evaluate.measures import MEASURES, Measure, mean, pooled
-from taps.evaluate.results import BASELINE, Result, Results
+from taps.evaluate.pooled import BASELINE
+from taps.evaluate.results import Result, Results
 from taps.evaluate.statistics import t_interval
 from taps.report.published import is_papers_model, published, published_accuracy
 from taps.report.ranks import Ranking
@@ -59,18 +59,12 @@ def number(measure: Measure, value: float | None, half: float | None = None, lin
     return Cell(text, value=scale * value, half=None if half is None else scale * half, link=link)
 
 
-def page_of(runs: Sequence[Result], at: Path) -> Path:
-    """Where the page about a method's runs on a data set lies: below the page that links to it."""
-    dataset, method, _ = runs[0].folder.parts[-3:]
-    return at / "runs" / dataset / method / "index.html"
-
-
 def score_table(
     results: Results,
     measure: Measure = TOP1,
     baseline: str = BASELINE,
     *,
-    at: Path | None = None,
+    linked: bool = False,
     beside: bool = True,
 ) -> Table:
     """A measure by method and data set, the mean over data sets and its difference to the baseline.
@@ -79,7 +73,7 @@ def score_table(
         results: Of an evaluation.
         measure: Which.
         baseline: The method that the last column but one is a difference to.
-        at: Folder of the page the table is for: its cells link to the pages about their runs.
+        linked: Whether its cells link to the pages about their runs.
         beside: Whether the paper's numbers stand beside ours where they can.
     """
     datasets, several = results.datasets, len(results.datasets) > 1
@@ -87,7 +81,7 @@ def score_table(
     printed: set[int] = set()
     notes = [_length_note(results)]
     for method in results.methods:
-        cells = [_score_cell(results.of(dataset, method), measure, at) for dataset in datasets]
+        cells = [_score_cell(results, dataset, method, measure, linked) for dataset in datasets]
         over_sets = [number(measure, mean_over_sets(results, method, measure))] if several else []
         rows.append(
             (method, *cells, *over_sets, _gain(results, method, baseline, measure), _rate(results, method))
@@ -148,12 +142,12 @@ def with_ranks(table: Table, ranking: Ranking | None, measure: Measure) -> Table
     return replace(table, columns=moved(table.columns, "rank"), rows=tuple(rows))
 
 
-def _score_cell(runs: Sequence[Result], measure: Measure, at: Path | None) -> str:
-    values = values_of(runs, measure)
+def _score_cell(results: Results, dataset: str, method: str, measure: Measure, linked: bool) -> str:
+    values = values_of(results.of(dataset, method), measure)
     if not values:
         return "–"
     half = interval(values)[1] if measure.pool is mean else None
-    link = "" if at is None else quote(page_of(runs, at).relative_to(at).as_posix())
+    link = quote(results.pages[dataset, method]) if linked else ""
     return number(measure, measure.pool(values), half, link)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from taps.errors import SettingsError
 from taps.evaluate.measures import MEASURES, Measure, find_measures
-from taps.evaluate.pooled import pool
-from taps.evaluate.results import BASELINE, Result, Results, mean_of
+from taps.evaluate.pooled import BASELINE, pool
+from taps.evaluate.results import Result, Results, mean_of
 from taps.methods.registry import settings as default_settings
 from taps.report.scores import ENOUGH, known_measures, number, score
 from taps.report.table import Table
@@ -107,7 +107,8 @@ def never_filled(results: Results) -> list[str]:
 
 def corruption_table(results: Results) -> Table:
     """Mean corruption error of each method on each set that was seen through all of ImageNet-C."""
-    found = {(each.dataset, each.method): each.measures for each in pool(_rows(results))}
+    finished = [run.row for runs in results.results.values() for run in runs]
+    found = {(each.dataset, each.method): each.measures for each in pool(finished)}
     mce = {key: measures["mce"] for key, measures in found.items() if "mce" in measures}
     sets = list(dict.fromkeys(dataset for dataset, _ in mce))
     measure = MEASURES["mce"]
@@ -117,10 +118,6 @@ def corruption_table(results: Results) -> Table:
     return Table(
         f"{measure.heading} (mean corruption error)", ("method", *sets), tuple(rows), (measure.said,)
     )
-
-
-def _rows(results: Results) -> list[dict[str, Any]]:
-    return [run.row for runs in results.results.values() for run in runs]
 
 
 def settings_table(results: Results) -> Table:
