@@ -15,7 +15,9 @@ from torch import Tensor
 from taps.clip import Clip, load_clip
 from taps.errors import DamagedError, StateError
 from taps.files import FORMAT, check_tensors, read_json, read_tensors, write_json, write_tensors, writing
+from taps.methods.base import without_prefix
 from taps.prompts import Prompts
+from taps.prompts.base import prompts_for
 from taps.prompts.source import SourceStats
 
 log = logging.getLogger("taps")
@@ -194,10 +196,7 @@ def _read(directory: Path, name: str, check: Callable[[dict[str, Any]], None]) -
 def with_prompts(settings: dict[str, Any], state: dict[str, Any], clip: Clip) -> dict[str, Any]:
     """Settings with the prompts that a state began with: it goes on even where their directory is gone."""
     settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
-    values, tensors, prefix = state["values"]["state"], state["tensors"], "method.anchor."
-    anchor = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    values, anchor = state["values"]["state"], without_prefix("method.anchor.", state["tensors"])
     if anchor:
-        settings["prompts"] = Prompts(
-            values["kind"], anchor, values["suffix"], clip.config.name, clip.fingerprint, record={}
-        )
+        settings["prompts"] = prompts_for(clip, values["kind"], anchor, values["suffix"])
     return settings

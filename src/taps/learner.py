@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,31 +17,23 @@ from torch import Tensor
 from taps import checkpoint
 from taps.active.decision import Decision, Policy
 from taps.active.policy import make_policy
-from taps.active.question import IS_IT_SECONDS, Questions, which_seconds
+from taps.active.question import Questions, which_seconds
 from taps.adapt.ledger import Ledger
 from taps.clip import Clip
-from taps.errors import ClassNameError, QueryError, SettingsError, StateError
+from taps.errors import QueryError, SettingsError, StateError
 from taps.images.decode import load_image
 from taps.images.views import make_views, sample_generator
-from taps.methods.base import Method, MethodOutput, Snapshot
+from taps.methods.base import Method, MethodOutput, Snapshot, with_prefix, without_prefix
 from taps.methods.registry import find_method, method_settings
 from taps.methods.settings import Asking
 from taps.methods.together import look_together
 from taps.methods.typed import AnySettings
-from taps.prompts.classifier import check_classes, readable
+from taps.prompts.classes import add_classes, check_classes, class_index, whole_number
 from taps.types import Answer, FloatArray, PixelArray, Prediction
 
 ENOUGH = 100  # images before it is said that the rate is missed
 PARTS = ("from_saved", "ledger", "method", "policy")  # not offered by tab completion
 POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget")
-
-
-def whole_number(value: object) -> int | None:
-    """A plain int of any kind of whole number (numpy's too); None for everything else."""
-    try:
-        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
 
 
 def check_seed(seed: int) -> int:
@@ -383,15 +374,7 @@ class Learner:
         Args:
             names: One name, or several.
         """
-        new = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Sequence) else ()
-        if not new or not all(isinstance(name, str) for name in new):
-            raise ClassNameError(f"{names!r} names no class to add; give a text, or a list of them.")
-        known = {readable(name).casefold() for name in self.classes}
-        for name in new:
-            if readable(name.strip()).casefold() in known:
-                raise ClassNameError(f"There is a class named {name!r} already; nothing needs to be added.")
-        check_classes((self.classes[0], *new))  # of the classes so far, two may share a name
-        classes = check_classes((*self.classes, *new), allow_duplicates=True)
+        classes = add_classes(self.classes, names)
         method = find_method(self.method_name).build(self.clip, classes, self.settings, self.seed)
         method.grow(self.method)
         policy = self._make_policy(len(classes))
@@ -403,24 +386,7 @@ class Learner:
 
     def class_index(self, label: str | int) -> int:
         """Index of a class given by name or index."""
-        if isinstance(label, str):
-            if self.classes.count(label) > 1:
-                raise ClassNameError(f"Two classes are named {label!r}; answer by index.")
-            if label in self.classes:
-                return self.classes.index(label)
-            folded = [name.casefold().replace("_", " ") for name in self.classes]
-            if label.casefold().replace("_", " ") in folded:
-                return folded.index(label.casefold().replace("_", " "))
-            raise ClassNameError(
-                f"{label!r} is none of the {len(self.classes)} classes, such as {self.classes[0]!r}; "
-                f"if it is a new one, add it with `add_class({label!r})`."
-            )
-        index = whole_number(label)
-        if index is None or not 0 <= index < len(self.classes):
-            raise ClassNameError(
-                f"The label {label!r} is neither a class name nor a number from 0 to {len(self.classes) - 1}."
-            )
-        return index
+        return class_index(self.classes, label)
 
     def summary(self) -> dict[str, Any]:
         """Counts so far, as plain values."""
@@ -466,8 +432,7 @@ class Learner:
     def state_dict(self) -> dict[str, Any]:
         """The whole state: `tensors` by name, and `values` that JSON can hold."""
         snapshot = self.method.snapshot()
-        tensors = {f"method.{name}": tensor for name, tensor in snapshot.tensors.items()}
-        tensors |= self.ledger.tensors()
+        tensors = with_prefix("method.", snapshot.tensors) | self.ledger.tensors()
         values = {
             "method": self.method_name,
             "classes": list(self.classes),
@@ -506,11 +471,9 @@ class Learner:
                     "make the learner with `Learner.load`."
                 )
         ledger = self.ledger.restored(values, tensors, self.clip.device)
-        under = "method."
-        own = {name.removeprefix(under): value for name, value in tensors.items() if name.startswith(under)}
         before = self.method.snapshot()
         try:
-            self.method.restore(Snapshot(own, values["state"]))
+            self.method.restore(Snapshot(without_prefix("method.", tensors), values["state"]))
             if self.policy and values["policy"] is not None:
                 self.policy.load_state_dict(values["policy"])
         except Exception:
@@ -588,10 +551,9 @@ class Learner:
 
     def _make_questions(self, classes: int) -> Questions:
         given = self.settings
-        which = getattr(given, "which_seconds", None) or which_seconds(classes)
-        seconds = {"which": which, "is_it": getattr(given, "is_it_seconds", IS_IT_SECONDS)}
-        total, kinds = getattr(given, "budget_seconds", None), getattr(given, "questions", "which")
-        return Questions(kinds or ("both" if total else "which"), seconds, total)
+        which = given.which_seconds or which_seconds(classes)
+        kinds = given.questions or ("both" if given.budget_seconds else "which")
+        return Questions(kinds, {"which": which, "is_it": given.is_it_seconds}, given.budget_seconds)
 
     def _known_id(self, given: object) -> int:
         """The id of an image seen; a plain number, whatever kind was given."""

@@ -13,6 +13,7 @@ from taps import Learner
 from taps.clip import Clip
 from taps.head.lens import Lens
 from taps.images.views import make_views, sample_generator
+from taps.prompts import coop
 
 CLASSES = ["cat", "dog", "car", "tree"]
 VIEWS = {"views": 6, "fraction": 0.34}
@@ -25,7 +26,7 @@ def images():
 
 def test_it_is_the_vote_of_the_sixteen_nearest(tiny: Clip, images):
     learner = Learner(tiny, CLASSES, "neighbours", seed=5, vote=0.7, **VIEWS)
-    text = learner.method.inner.text
+    text = learner.method.text
     lens, units, said = Lens(tiny.config.embed_dim, several=True), [], []
     for i, image in enumerate(images):
         views = make_views(image, views=6, size=tiny.config.image_size, generator=sample_generator(5, i))
@@ -61,3 +62,11 @@ def test_it_goes_on_where_it_was_saved_and_takes_in_new_classes(tiny: Clip, imag
     assert probs.shape == (5,)
     assert np.isfinite(probs).all()
     assert not one.predict_one(images[26]).ask
+
+
+def test_the_prompts_it_was_given_are_saved_with_it(tiny: Clip, images, tmp_path: Path):
+    one = Learner(tiny, CLASSES, "neighbours", prompts=coop.initial(tiny, words="sketch of"), **VIEWS)
+    one.predict_one(images[0])
+    one.save(tmp_path)
+    again = Learner.load(tmp_path, tiny).predict_one(images[1])
+    np.testing.assert_array_equal(again.probs, one.predict_one(images[1]).probs)

@@ -22,7 +22,7 @@ from taps.clip import Clip
 from taps.clip.layout import token_rows
 from taps.clip.model import Block, VisionTower
 from taps.prompts import Prompts
-from taps.prompts.classifier import class_texts
+from taps.prompts.classes import class_texts
 
 
 @dataclass(frozen=True)

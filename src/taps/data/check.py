@@ -8,7 +8,6 @@ from pathlib import Path
 
 from taps.data.load import load_dataset
 from taps.data.named import survey_set
-from taps.data.names import shown
 from taps.data.registry import NamedSet, find_set, named_sets
 from taps.data.survey import Finding, Survey
 from taps.errors import DataError, ImageError
@@ -46,8 +45,7 @@ def check_dataset(name: str, root: str | Path) -> Check:
     if named is None:
         raise DataError(f"There is no set called {name!r}: the names are {', '.join(named_sets())}.")
     survey = survey_set(named, Path(root).expanduser())
-    _check_counts(named, survey)
-    _check_sizes(named, survey)
+    _check_images(named, survey)
     order = {"error": 0, "wrong": 1, "note": 2}
     findings = tuple(sorted(survey.findings, key=lambda finding: order[finding.level]))
     return Check(named.name, survey.root, len(survey.classes), len(survey.samples), named.images, findings)
@@ -63,18 +61,16 @@ def check_folder(path: str | Path) -> Check:
             dataset.image(index)
         except (ImageError, DataError) as error:
             broken.append(str(error))
-    if broken:
-        survey.say("error", f"Images that cannot be read: {shown(broken, 3)}.", len(broken))
+    survey.say_which("error", "Images that cannot be read", broken, most=3)
     few = [name for label, name in enumerate(dataset.classes) if dataset.labels.count(label) < 2]
-    if few:
-        survey.say("note", f"Classes with fewer than two images: {shown(few)}.", len(few))
+    survey.say_which("note", "Classes with fewer than two images", few)
     if dataset.left_out:
         survey.say("note", f"Files that are no images, left out: {dataset.left_out}.", dataset.skipped)
     images = len(dataset) - len(broken)
     return Check(dataset.name, Path(path), len(dataset.classes), images, len(dataset), tuple(survey.findings))
 
 
-def _check_counts(named: NamedSet, survey: Survey) -> None:
+def _check_images(named: NamedSet, survey: Survey) -> None:
     if survey.root is None:
         return
     if len(survey.samples) != named.images:
@@ -84,15 +80,9 @@ def _check_counts(named: NamedSet, survey: Survey) -> None:
             abs(len(survey.samples) - named.images),
         )
     filled = {sample.label for sample in survey.samples}
-    if survey.samples and len(filled) < len(survey.classes):
+    if survey.samples:
         bare = [name for label, name in enumerate(survey.classes) if label not in filled]
-        survey.say("wrong", f"{named.name}: classes without a test image: {shown(bare)}.", len(bare))
-
-
-def _check_sizes(named: NamedSet, survey: Survey) -> None:
-    """A file of no bytes is what an interrupted copy leaves behind."""
-    if survey.root is None:
-        return
+        survey.say_which("wrong", f"{named.name}: classes without a test image", bare)
+    # What an interrupted copy leaves behind.
     empty = [s.key for s in survey.samples if os.path.getsize(survey.root / s.key) == 0]
-    if empty:
-        survey.say("wrong", f"{named.name}: files of no bytes: {shown(empty, 3)}.", len(empty))
+    survey.say_which("wrong", f"{named.name}: files of no bytes", empty, most=3)

@@ -1,13 +1,15 @@
 """Corruptions of our own: what cameras, transmission and artists do to images.
 
-Each is a pure function of pixels, severity (1 to 5) and a random generator, written for images of any size;
-lengths such as a blur's radius grow with the short side, so that a small copy of a picture is hurt as much.
+Each is a pure function of pixels, a strength and a random generator; `graded` gives it the strengths of the
+severities 1 to 5. Images are of any size: lengths such as a blur's radius grow with the short side, so that a
+small copy of a picture is hurt as much.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,29 +19,33 @@ from taps.types import PixelArray
 
 Rng = np.random.Generator
 Corruption = Callable[[PixelArray, int, Rng], PixelArray]
+"""An image, a severity from 1 to 5 and a generator → the image corrupted."""
+S = TypeVar("S")
 
 
-def gaussian_noise(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def graded(function: Callable[[PixelArray, S, Rng], PixelArray], *strengths: S) -> Corruption:
+    """A corruption by severity, from one by strength and the strength of each severity."""
+    return lambda image, severity, rng: function(image, strengths[severity - 1], rng)
+
+
+def gaussian_noise(image: PixelArray, spread: float, rng: Rng) -> PixelArray:
     """Noise of a sensor in little light."""
-    spread = (0.06, 0.10, 0.15, 0.21, 0.30)[severity - 1] * 255
-    return clipped(image + rng.normal(0.0, spread, image.shape))
+    return clipped(image + rng.normal(0.0, spread * 255, image.shape))
 
 
-def shot_noise(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def shot_noise(image: PixelArray, photons: float, rng: Rng) -> PixelArray:
     """Noise of counted photons: the fewer arrive, the rougher."""
-    photons = (80.0, 35.0, 16.0, 8.0, 4.0)[severity - 1]
     return clipped(rng.poisson(image / 255.0 * photons) / photons * 255.0)
 
 
-def gaussian_blur(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def gaussian_blur(image: PixelArray, radius: float, rng: Rng) -> PixelArray:
     """Out of focus."""
-    radius = (0.006, 0.010, 0.016, 0.023, 0.032)[severity - 1] * short_side(image)
-    return np.asarray(Image.fromarray(image).filter(ImageFilter.GaussianBlur(radius)))
+    return np.asarray(Image.fromarray(image).filter(ImageFilter.GaussianBlur(radius * short_side(image))))
 
 
-def motion_blur(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def motion_blur(image: PixelArray, share: float, rng: Rng) -> PixelArray:
     """The camera moves during the exposure, in a random direction."""
-    length = max(2, round((0.04, 0.07, 0.10, 0.14, 0.19)[severity - 1] * short_side(image)))
+    length = max(2, round(share * short_side(image)))
     angle = rng.uniform(0.0, np.pi)
     steps = np.linspace(-length / 2, length / 2, length + 1)
     margin = length // 2 + 1
@@ -52,36 +58,35 @@ def motion_blur(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
     return clipped(total / len(steps))
 
 
-def contrast(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def contrast(image: PixelArray, keep: float, rng: Rng) -> PixelArray:
     """Fog, or a faded print: everything moves towards the mean."""
-    keep = (0.55, 0.42, 0.30, 0.20, 0.12)[severity - 1]
     mean = image.mean(axis=(0, 1), keepdims=True)
     return clipped(mean + (image - mean) * keep)
 
 
-def brightness(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def brightness(image: PixelArray, added: float, rng: Rng) -> PixelArray:
     """Overexposure."""
-    return clipped(image + (0.12, 0.22, 0.32, 0.42, 0.52)[severity - 1] * 255.0)
+    return clipped(image + added * 255.0)
 
 
-def jpeg(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def jpeg(image: PixelArray, quality: int, rng: Rng) -> PixelArray:
     """Compressed too far."""
     buffer = io.BytesIO()
-    Image.fromarray(image).save(buffer, format="JPEG", quality=(25, 16, 10, 6, 3)[severity - 1])
+    Image.fromarray(image).save(buffer, format="JPEG", quality=quality)
     return np.asarray(Image.open(buffer).convert("RGB"))
 
 
-def pixelate(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def pixelate(image: PixelArray, share: float, rng: Rng) -> PixelArray:
     """Shown much larger than it was stored."""
     height, width = image.shape[:2]
-    blocks = max(2, round(short_side(image) * (0.5, 0.38, 0.28, 0.20, 0.14)[severity - 1]))
+    blocks = max(2, round(short_side(image) * share))
     scale = min(1.0, blocks / short_side(image))
     small = (max(1, round(width * scale)), max(1, round(height * scale)))
     picture = Image.fromarray(image).resize(small, Image.Resampling.BOX)
     return np.asarray(picture.resize((width, height), Image.Resampling.NEAREST))
 
 
-def sketch(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def sketch(image: PixelArray, strength: float, rng: Rng) -> PixelArray:
     """A pencil drawing: grey divided by its own blur leaves lines on white; heavier means fainter."""
     grey = grey_of(image)
     radius = 0.025 * short_side(image) + 0.5
@@ -89,20 +94,16 @@ def sketch(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
     dodge = np.minimum(1.0, (grey + 8.0) / (blurred + 8.0))
     edges = np.minimum(1.0, edges_of(grey) / 300.0)
     lines = np.minimum(dodge, 1.0 - 0.8 * edges)
-    strength = (2.2, 1.8, 1.4, 1.0, 0.7)[severity - 1]
-    paper = 255.0 * lines**strength
-    return clipped(np.repeat(paper[..., None], 3, axis=2))
+    return clipped(np.repeat(255.0 * lines[..., None] ** strength, 3, axis=2))
 
 
-def cartoon(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def cartoon(image: PixelArray, strength: tuple[int, int, int], rng: Rng) -> PixelArray:
     """Flat areas of few colours with dark outlines."""
-    size = 3 if severity < 3 else 5
-    smooth = (
-        Image.fromarray(image).filter(ImageFilter.MedianFilter(size)).filter(ImageFilter.MedianFilter(size))
-    )
-    colours = (24, 16, 12, 8, 5)[severity - 1]
+    size, colours, edge = strength
+    median = ImageFilter.MedianFilter(size)
+    smooth = Image.fromarray(image).filter(median).filter(median)
     flat = smooth.quantize(colours, dither=Image.Dither.NONE).convert("RGB")
-    outline = edges_of(grey_of(np.asarray(smooth))) > (150, 130, 110, 95, 80)[severity - 1]
+    outline = edges_of(grey_of(np.asarray(smooth))) > edge
     return np.where(outline[..., None], np.uint8(20), np.asarray(flat))
 
 
@@ -118,21 +119,18 @@ def greyscale(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
 
 
 FILTERS: dict[str, Corruption] = {
-    function.__name__: function
-    for function in (
-        gaussian_noise,
-        shot_noise,
-        gaussian_blur,
-        motion_blur,
-        contrast,
-        brightness,
-        jpeg,
-        pixelate,
-        sketch,
-        cartoon,
-        invert,
-        greyscale,
-    )
+    "gaussian_noise": graded(gaussian_noise, 0.06, 0.10, 0.15, 0.21, 0.30),
+    "shot_noise": graded(shot_noise, 80.0, 35.0, 16.0, 8.0, 4.0),
+    "gaussian_blur": graded(gaussian_blur, 0.006, 0.010, 0.016, 0.023, 0.032),
+    "motion_blur": graded(motion_blur, 0.04, 0.07, 0.10, 0.14, 0.19),
+    "contrast": graded(contrast, 0.55, 0.42, 0.30, 0.20, 0.12),
+    "brightness": graded(brightness, 0.12, 0.22, 0.32, 0.42, 0.52),
+    "jpeg": graded(jpeg, 25, 16, 10, 6, 3),
+    "pixelate": graded(pixelate, 0.5, 0.38, 0.28, 0.20, 0.14),
+    "sketch": graded(sketch, 2.2, 1.8, 1.4, 1.0, 0.7),
+    "cartoon": graded(cartoon, (3, 24, 150), (3, 16, 130), (5, 12, 110), (5, 8, 95), (5, 5, 80)),
+    "invert": invert,
+    "greyscale": greyscale,
 }
 """Each by its name. `mix` draws from these."""
 

@@ -8,42 +8,39 @@ of swapping the two one after the other; fog and frost get their clouds from lay
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from taps.data.filters import Corruption, Rng, clipped, grey_of, short_side
+from taps.data.filters import (
+    Corruption,
+    Rng,
+    clipped,
+    contrast,
+    gaussian_noise,
+    graded,
+    grey_of,
+    jpeg,
+    short_side,
+    shot_noise,
+)
 from taps.types import PixelArray
 
 Floats = NDArray[np.float64]
+Strength = tuple[float, ...]
 SIDE = 224  # of the benchmark's images
 
 
-def gaussian_noise(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
-    """Noise of a sensor in little light."""
-    spread = (0.08, 0.12, 0.18, 0.26, 0.38)[severity - 1]
-    return clipped(image + 255 * rng.normal(0.0, spread, image.shape))
-
-
-def shot_noise(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
-    """Noise of counted photons."""
-    photons = (60.0, 25.0, 12.0, 5.0, 3.0)[severity - 1]
-    return clipped(255 * rng.poisson(image / 255 * photons) / photons)
-
-
-def impulse_noise(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def impulse_noise(image: PixelArray, share: float, rng: Rng) -> PixelArray:
     """Values that fail: some are black, as many white."""
-    share = (0.03, 0.06, 0.09, 0.17, 0.27)[severity - 1]
     drawn = rng.random(image.shape)
     salted = np.where(drawn < share, np.uint8(255), image)
     return np.where(drawn < share / 2, np.uint8(0), salted)
 
 
-def defocus_blur(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def defocus_blur(image: PixelArray, strength: Strength, rng: Rng) -> PixelArray:
     """Out of focus: every point becomes a disc."""
-    radius, soft = ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5))[severity - 1]
+    radius, soft = strength
     scale = short_side(image) / SIDE
     reach = int(np.ceil(radius * scale + 3 * soft * scale))
     distance = np.hypot(*np.mgrid[-reach : reach + 1, -reach : reach + 1])
@@ -51,14 +48,14 @@ def defocus_blur(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
     return clipped(_convolved(image, _smoothed(disc, soft * scale)))
 
 
-def glass_blur(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def glass_blur(image: PixelArray, strength: Strength, rng: Rng) -> PixelArray:
     """Behind frosted glass: blurred, pixels taken from neighbours, and blurred again."""
-    sigma, reach, rounds = ((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[severity - 1]
+    sigma, reach, rounds = strength
     scale = short_side(image) / SIDE
     now = _smoothed(image, sigma * scale)
     far = max(1, round(reach * scale))
     rows, columns = np.mgrid[: image.shape[0], : image.shape[1]]
-    for _ in range(rounds):
+    for _ in range(int(rounds)):
         down, across = rng.integers(-far, far + 1, (2, *image.shape[:2]))
         now = now[
             np.clip(rows + down, 0, image.shape[0] - 1), np.clip(columns + across, 0, image.shape[1] - 1)
@@ -66,29 +63,23 @@ def glass_blur(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
     return clipped(_smoothed(now, sigma * scale))
 
 
-def motion_blur(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def motion_blur(image: PixelArray, strength: Strength, rng: Rng) -> PixelArray:
     """The camera moves during the exposure."""
-    radius, sigma = ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15))[severity - 1]
+    radius, sigma = strength
     return clipped(_moved(image, radius, sigma, rng.uniform(-45, 45), short_side(image) / SIDE))
 
 
-def zoom_blur(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def zoom_blur(image: PixelArray, strength: Strength, rng: Rng) -> PixelArray:
     """The camera moves towards the scene: the mean of ever closer crops, and the image once more."""
-    end, step = ((0.11, 0.01), (0.16, 0.01), (0.21, 0.02), (0.26, 0.02), (0.31, 0.03))[severity - 1]
+    end, step = strength
     zooms = 1 + np.arange(0, end - 1e-9, step)
     total = image.astype(np.float64) + sum(_zoomed(image, zoom) for zoom in zooms)
     return clipped(total / (len(zooms) + 1))
 
 
-def snow(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def snow(image: PixelArray, strength: Strength, rng: Rng) -> PixelArray:
     """Flakes blown across a whitened scene, from both sides."""
-    mean, spread, zoom, least, radius, sigma, keep = (
-        (0.1, 0.3, 3.0, 0.5, 10, 4, 0.8),
-        (0.2, 0.3, 2.0, 0.5, 12, 4, 0.7),
-        (0.55, 0.3, 4.0, 0.9, 12, 8, 0.7),
-        (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
-        (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
-    )[severity - 1]
+    mean, spread, zoom, least, radius, sigma, keep = strength
     scale = short_side(image) / SIDE
     flakes = _zoomed(rng.normal(mean, spread, image.shape[:2]), max(1.0, zoom * scale))
     flakes = np.clip(np.where(flakes < least, 0.0, flakes), 0.0, 1.0)
@@ -99,85 +90,87 @@ def snow(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
     return clipped(255 * (scene + blown + blown[::-1, ::-1]))
 
 
-def frost(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def frost(image: PixelArray, strength: Strength, rng: Rng) -> PixelArray:
     """Ice on the window. Its veins are the ridges of smooth noise, not photographs as in the benchmark."""
-    keep, ice = ((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))[severity - 1]
+    keep, ice = strength
     ridges = 1 - np.abs(2 * _clouds(image.shape[0], image.shape[1], 1.7, rng) - 1)
     grain = _clouds(image.shape[0], image.shape[1], 1.2, rng)
     crystals = (0.75 * ridges**3 + 0.25 * grain)[..., None] * np.array([0.88, 0.95, 1.0])
     return clipped(keep * image + ice * 255 * crystals)
 
 
-def fog(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def fog(image: PixelArray, strength: Strength, rng: Rng) -> PixelArray:
     """Clouds before the scene."""
-    thick, decay = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))[severity - 1]
+    thick, decay = strength
     pixels = image / 255
     brightest = max(float(pixels.max()), 1 / 255)
     hazy = pixels + thick * _clouds(image.shape[0], image.shape[1], decay, rng)[..., None]
     return clipped(255 * hazy * brightest / (brightest + thick))
 
 
-def brightness(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def brightness(image: PixelArray, added: float, rng: Rng) -> PixelArray:
     """Overexposure: the value of every colour (the V of HSV) grows, its hue and saturation stay."""
-    added = (0.1, 0.2, 0.3, 0.4, 0.5)[severity - 1]
     value = image.max(axis=2, keepdims=True) / 255
     colour = np.where(value > 0, image / np.maximum(255 * value, 1), 1.0)
     return clipped(255 * colour * np.minimum(value + added, 1.0))
 
 
-def contrast(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
-    """Everything moves towards the mean colour."""
-    keep = (0.4, 0.3, 0.2, 0.1, 0.05)[severity - 1]
-    mean = image.mean(axis=(0, 1), keepdims=True)
-    return clipped(mean + (image - mean) * keep)
-
-
-def elastic_transform(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def elastic_transform(image: PixelArray, strength: Strength, rng: Rng) -> PixelArray:
     """The image on a rubber sheet: a random affine map, then smooth waves (long ones first, then short)."""
-    strength, smooth, affine = (
-        (2.0, 0.7, 0.1),
-        (2.0, 0.08, 0.2),
-        (0.05, 0.01, 0.02),
-        (0.07, 0.01, 0.02),
-        (0.12, 0.01, 0.02),
-    )[severity - 1]
+    wave, smooth, affine = strength
     side = short_side(image) * 244 / SIDE  # the benchmark's constants are multiples of 244
     height, width = image.shape[:2]
     centre, third = np.array([height, width]) / 2, short_side(image) / 3
     corners = centre + third * np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]])
     moved = corners + rng.uniform(-affine * side, affine * side, corners.shape)
-    waves = [
-        strength * side * _smoothed(rng.uniform(-1, 1, (height, width)), smooth * side) for _ in range(2)
-    ]
+    waves = [wave * side * _smoothed(rng.uniform(-1, 1, (height, width)), smooth * side) for _ in range(2)]
     matrix = np.linalg.lstsq(np.c_[moved, np.ones(3)], corners, rcond=None)[0]
     places = np.stack([*np.mgrid[:height, :width], np.ones((height, width))], axis=-1) @ matrix
     return clipped(_sampled(image, places[..., 0] + waves[0], places[..., 1] + waves[1]))
 
 
-def pixelate(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
+def pixelate(image: PixelArray, share: float, rng: Rng) -> PixelArray:
     """Shown much larger than it was stored."""
-    scale = (0.6, 0.5, 0.4, 0.3, 0.25)[severity - 1] * min(1.0, SIDE / short_side(image))
+    scale = share * min(1.0, SIDE / short_side(image))
     height, width = image.shape[:2]
     small = max(1, int(width * scale)), max(1, int(height * scale))
     picture = Image.fromarray(image).resize(small, Image.Resampling.BOX)
     return np.asarray(picture.resize((width, height), Image.Resampling.BOX))
 
 
-def jpeg_compression(image: PixelArray, severity: int, rng: Rng) -> PixelArray:
-    """Compressed too far."""
-    buffer = io.BytesIO()
-    Image.fromarray(image).save(buffer, format="JPEG", quality=(25, 18, 15, 10, 7)[severity - 1])
-    return np.asarray(Image.open(buffer).convert("RGB"))
-
-
 IMAGENET_C: dict[str, Corruption] = {
-    f"imagenet-c/{function.__name__}": function
-    for function in (
-        *(gaussian_noise, shot_noise, impulse_noise),
-        *(defocus_blur, glass_blur, motion_blur, zoom_blur),
-        *(snow, frost, fog, brightness),
-        *(contrast, elastic_transform, pixelate, jpeg_compression),
-    )
+    f"imagenet-c/{name}": corruption
+    for name, corruption in {
+        "gaussian_noise": graded(gaussian_noise, 0.08, 0.12, 0.18, 0.26, 0.38),
+        "shot_noise": graded(shot_noise, 60.0, 25.0, 12.0, 5.0, 3.0),
+        "impulse_noise": graded(impulse_noise, 0.03, 0.06, 0.09, 0.17, 0.27),
+        "defocus_blur": graded(defocus_blur, (3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
+        "glass_blur": graded(glass_blur, (0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
+        "motion_blur": graded(motion_blur, (10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
+        "zoom_blur": graded(zoom_blur, (0.11, 0.01), (0.16, 0.01), (0.21, 0.02), (0.26, 0.02), (0.31, 0.03)),
+        "snow": graded(
+            snow,
+            (0.1, 0.3, 3.0, 0.5, 10, 4, 0.8),
+            (0.2, 0.3, 2.0, 0.5, 12, 4, 0.7),
+            (0.55, 0.3, 4.0, 0.9, 12, 8, 0.7),
+            (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
+            (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
+        ),
+        "frost": graded(frost, (1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
+        "fog": graded(fog, (1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4)),
+        "brightness": graded(brightness, 0.1, 0.2, 0.3, 0.4, 0.5),
+        "contrast": graded(contrast, 0.4, 0.3, 0.2, 0.1, 0.05),
+        "elastic_transform": graded(
+            elastic_transform,
+            (2.0, 0.7, 0.1),
+            (2.0, 0.08, 0.2),
+            (0.05, 0.01, 0.02),
+            (0.07, 0.01, 0.02),
+            (0.12, 0.01, 0.02),
+        ),
+        "pixelate": graded(pixelate, 0.6, 0.5, 0.4, 0.3, 0.25),
+        "jpeg_compression": graded(jpeg, 25, 18, 15, 10, 7),
+    }.items()
 }
 """The fifteen, in the order of the benchmark: noise, blur, weather, digital."""
 

@@ -23,13 +23,9 @@ def survey_folders(named: NamedSet, roots: list[Path], survey: Survey) -> None:
     labels = _label_folders(named, listing, survey)
     counts = Counter(parts[0] for parts in listing.images if len(parts) > 1)
     empty = [name for name in labels if not counts[name]]
-    if empty:
-        survey.say("wrong", f"{named.name}: class folders without images: {shown(empty)}.", len(empty))
-    label_of = (
-        _number_wnids(named, labels, survey)
-        if named.kind == "wnids"
-        else _number_folders(named, labels, survey)
-    )
+    survey.say_which("wrong", f"{named.name}: class folders without images", empty)
+    number = _number_wnids if named.kind == "wnids" else _number_folders
+    label_of = number(named, labels, survey)
     survey.samples = [
         Sample("/".join(parts), label_of[parts[0]])
         for parts in listing.images
@@ -37,14 +33,9 @@ def survey_folders(named: NamedSet, roots: list[Path], survey: Survey) -> None:
     ]
     if named.kind == "numbers":
         survey.samples.sort(key=lambda sample: (sample.label, sample.key))
-    uneven = [name for name in labels if named.per_class and counts[name] not in (0, named.per_class)]
-    if uneven:
-        survey.say(
-            "wrong",
-            f"{named.name}: classes that have not {named.per_class} images: "
-            f"{shown([f'{name} ({counts[name]})' for name in uneven])}.",
-            len(uneven),
-        )
+    each = named.per_class
+    uneven = [f"{name} ({counts[name]})" for name in labels if each and counts[name] not in (0, each)]
+    survey.say_which("wrong", f"{named.name}: classes that have not {each} images", uneven)
 
 
 def _label_folders(named: NamedSet, listing: Listing, survey: Survey) -> list[str]:
@@ -63,10 +54,11 @@ def _label_folders(named: NamedSet, listing: Listing, survey: Survey) -> list[st
     if strange:
         # A WordNet id that is not ImageNet's speaks of another set; anything else can be passed over.
         fatal = not labels or any(WNID.fullmatch(name) for name in strange)
+        expected = "the numbers 0 to 999" if named.kind == "numbers" else "ImageNet's WordNet ids"
         survey.say(
             "error" if fatal else "wrong",
             f"{named.name}: {len(strange):,} folders are no classes of it: {shown(strange)}; "
-            f"{_expected(named)}.",
+            f"expected are {expected}.",
             len(strange),
         )
     return labels
@@ -76,14 +68,6 @@ def _is_label(named: NamedSet, name: str) -> bool:
     if named.kind == "numbers":
         return name.isascii() and name.isdigit()
     return bool(WNID.fullmatch(name)) and name in imagenet_names()
-
-
-def _expected(named: NamedSet) -> str:
-    return (
-        "expected are the numbers 0 to 999"
-        if named.kind == "numbers"
-        else "expected are ImageNet's WordNet ids"
-    )
 
 
 def _number_wnids(named: NamedSet, wnids: list[str], survey: Survey) -> dict[str, int]:
@@ -107,19 +91,17 @@ def _number_folders(named: NamedSet, folders: list[str], survey: Survey) -> dict
     label_of = {name: int(name) for name in folders}
     values = Counter(label_of.values())
     twice = [str(value) for value, count in values.items() if count > 1]
-    if twice:
-        survey.say("error", f"{named.name}: folders that are the same number: {shown(twice)}.", len(twice))
+    survey.say_which("error", f"{named.name}: folders that are the same number", twice)
     if 0 not in values and 1000 in values:
         survey.say(
             "error",
             f"{named.name}: folders count from 1 to 1000, so every label is one too high; rename them.",
         )
-    elif values and max(values) > 999:
+    else:
         high = [str(value) for value in sorted(values) if value > 999]
-        survey.say("error", f"{named.name}: folders above 999: {shown(high)}.", len(high))
+        survey.say_which("error", f"{named.name}: folders above 999", high)
     absent = [str(value) for value in range(1000) if value not in values]
-    if absent:
-        survey.say("wrong", f"{named.name}: folders that are missing: {shown(absent)}.", len(absent))
+    survey.say_which("wrong", f"{named.name}: folders that are missing", absent)
     padded = [name for name in folders if name != str(int(name))]
     if padded:
         survey.say(

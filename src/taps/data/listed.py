@@ -54,16 +54,10 @@ def survey_entries(named: NamedSet, entries: list[Entry], roots: list[Path], sur
     survey.classes = classes
     inside = _rightly_labelled(named, entries, classes, survey)
     twice = [path for path, count in Counter(entry.path for entry in entries).items() if count > 1]
-    if twice:
-        survey.say("wrong", f"{named.name}: images listed more than once: {shown(twice)}.", len(twice))
+    survey.say_which("wrong", f"{named.name}: images listed more than once", twice)
     missing = [entry.path for entry in entries if not (survey.root / entry.path).is_file()]
-    if missing:
-        survey.say(
-            "error",
-            f"{named.name}: {len(missing):,} of {len(entries):,} images are not in {survey.root}: "
-            f"{shown(missing, 3)}.",
-            len(missing),
-        )
+    share = f"{len(missing):,} of {len(entries):,}"
+    survey.say_which("error", f"{named.name}: {share} images are not in {survey.root}", missing, most=3)
     absent = set(missing)
     survey.samples = [Sample(entry.path, entry.label) for entry in inside if entry.path not in absent]
     if named.class_folders:
@@ -109,10 +103,5 @@ def _note_extra_folders(named: NamedSet, entries: list[Entry], survey: Survey) -
     assert survey.root is not None
     used = {entry.path.split("/")[0] for entry in entries} | set(named.ignored)
     with os.scandir(survey.root) as items:
-        extra = sorted(
-            i.name for i in items if i.is_dir() and not i.name.startswith(".") and i.name not in used
-        )
-    if extra:
-        survey.say(
-            "note", f"{named.name}: folders that no row of the split uses: {shown(extra)}.", len(extra)
-        )
+        extra = {item.name for item in items if item.is_dir() and not item.name.startswith(".")} - used
+    survey.say_which("note", f"{named.name}: folders that no row of the split uses", sorted(extra))

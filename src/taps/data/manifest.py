@@ -44,10 +44,7 @@ def load_manifest(path: Path, name: str, classes: Sequence[str] | str | Path | N
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a CSV or JSONL file as dicts; a `DataError` with the line where one is damaged."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"The manifest {path} cannot be read: {error}.") from error
+    text = names.read_text(path, "The manifest ")
     if path.suffix.lower() == ".csv":
         reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
         try:

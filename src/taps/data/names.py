@@ -53,14 +53,18 @@ def wnid_names(wnids: Sequence[str]) -> list[str]:
     return [table[wnid] for wnid in wnids]
 
 
+def read_text(path: Path, what: str = "") -> str:
+    """The text of a file, whatever its byte order mark; `what` says what it is where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{what}{path} cannot be read: {error}.") from error
+
+
 def read_names(classes: Sequence[str] | str | Path) -> tuple[str, ...]:
     """A list of class names, from a sequence or a text file with one name a line (and # comments)."""
     if isinstance(classes, (str, Path)):
-        path = Path(classes)
-        try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"The list of class names {path} cannot be read: {error}.") from error
+        lines = read_text(Path(classes), "The list of class names ").splitlines()
         names = [name for line in lines if (name := line.strip()) and not name.startswith("#")]
     else:
         names = list(classes)

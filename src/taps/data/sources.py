@@ -6,7 +6,7 @@ import os
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -58,20 +58,19 @@ class FolderSource:
 
     def listing(self) -> Listing:
         """Everything below the folder. Links to folders are followed, each real folder once."""
-        images, folders, kinds = [], [], Counter[str]()
+        return list_members(self._names())
+
+    def _names(self) -> Iterator[str]:
+        """As an archive would have them: folders with a slash at the end, hidden ones left out."""
         seen: set[str] = set()
         for where, below, files in os.walk(self.base, followlinks=True):
             real = os.path.realpath(where)
             below[:] = [] if real in seen else [name for name in below if not is_hidden(name)]
-            if real in seen:
-                continue
-            seen.add(real)
-            parts = Path(where).relative_to(self.base).parts
-            folders += [(*parts, name) for name in below]
-            found = [name for name in files if is_image(name)]
-            images += [(*parts, name) for name in found]
-            kinds.update(kind_of(name) for name in files if not is_image(name))
-        return Listing(tuple(sorted(images)), tuple(sorted(folders)), kinds)
+            if real not in seen:
+                seen.add(real)
+                above = "".join(f"{part}/" for part in Path(where).relative_to(self.base).parts)
+                yield from (above + name for name in files)
+                yield from (f"{above}{name}/" for name in below)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from taps.data.names import read_text
 from taps.errors import DataError
 
 
@@ -101,8 +102,4 @@ def capital_split(name: str) -> str:
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a text file that are not empty."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}.") from error
-    return [line.strip() for line in lines if line.strip()]
+    return [line.strip() for line in read_text(path).splitlines() if line.strip()]

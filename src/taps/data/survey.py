@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from taps.data.dataset import Sample
+from taps.data.names import shown
 
 
 @dataclass(frozen=True)
@@ -45,3 +47,8 @@ class Survey:
     def say(self, level: str, text: str, count: int = 1) -> None:
         """Add a finding."""
         self.findings.append(Finding(level, text, count))
+
+    def say_which(self, level: str, text: str, which: Sequence[str], most: int = 5) -> None:
+        """Add a finding about some files, rows or folders, and name the first of them; none, no finding."""
+        if which:
+            self.say(level, f"{text}: {shown(which, most)}.", len(which))

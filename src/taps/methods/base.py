@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from taps.adapt.memory import ReplayItem
 from taps.errors import QueryError, SettingsError
+from taps.prompts import Prompts
 from taps.prompts.classifier import Classifier
 from taps.types import Answer
 
@@ -48,6 +49,25 @@ class Snapshot:
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
+
+
+def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors under longer names.
+
+    >>> list(with_prefix("head.", {"mean": None}))
+    ['head.mean']
+    """
+    return {prefix + name: value for name, value in tensors.items()}
+
+
+def without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those whose names begin with the prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def prompts_snapshot(prompts: Prompts, parameters: Mapping[str, Tensor]) -> Snapshot:
+    """What a state says of the prompts it began with; `taps.checkpoint` makes them again of it."""
+    return Snapshot(with_prefix("anchor.", parameters), {"kind": prompts.kind, "suffix": prompts.suffix})
 
 
 @dataclass(frozen=True)

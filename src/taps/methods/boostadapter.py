@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -12,7 +11,7 @@ from taps.methods.features import EMPTY, Seen, keep_surest
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import ViewSettings
-from taps.methods.tda import Tda, TdaSettings, closeness
+from taps.methods.tda import Tda, TdaSettings
 
 
 @dataclass(frozen=True)
@@ -39,5 +38,4 @@ class BoostAdapter(Tda):
         for view in seen.chosen.tolist():
             logits = seen.logits[view]
             keep_surest(features, entropies, int(logits.argmax()), self.entropy(logits), seen.features[view])
-        close = closeness(features, entropies, seen.feature, self.settings.positive_sharpness)
-        return self.settings.positive_weight * torch.sum(close, dim=1)
+        return self.count_votes(features, entropies, seen.feature)

@@ -13,7 +13,7 @@ from taps.adapt.gradient import point_at
 from taps.adapt.optimiser import fresh_moments
 from taps.adapt.step import StepSettings, take_step
 from taps.clip import Clip
-from taps.methods.base import Method, MethodOutput, Snapshot
+from taps.methods.base import Method, MethodOutput, Snapshot, prompts_snapshot
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import ViewSettings
@@ -67,13 +67,8 @@ class CocoopTpt(Method):
         self.restore(old.snapshot())
 
     def snapshot(self) -> Snapshot:
-        tensors = {f"anchor.{name}": value for name, value in self.parameters.items()}
-        values = {
-            "kind": self.prompts.kind,
-            "suffix": self.prompts.suffix,
-            "skipped_updates": self.skipped_updates,
-        }
-        return Snapshot(tensors, values)
+        begun = prompts_snapshot(self.prompts, self.parameters)
+        return Snapshot(begun.tensors, begun.values | self.summary())
 
     def restore(self, snapshot: Snapshot) -> None:
         self.skipped_updates = snapshot.values["skipped_updates"]

@@ -17,7 +17,7 @@ from taps.adapt.losses import mean_entropy
 from taps.adapt.optimiser import adamw, fresh_moments
 from taps.clip import Clip
 from taps.errors import PromptsError
-from taps.methods.base import Snapshot
+from taps.methods.base import Snapshot, prompts_snapshot
 from taps.methods.features import FeatureMethod, Seen
 from taps.methods.ranges import setting
 from taps.methods.settings import ViewSettings
@@ -47,6 +47,7 @@ class ContextTuner(FeatureMethod):
     """A context that takes a few steps for each image and is then forgotten."""
 
     settings: ContextSettings
+    prompts: Prompts
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: ContextSettings, seed: int) -> None:
         self.settings = settings
@@ -95,9 +96,8 @@ class ContextTuner(FeatureMethod):
         return {"skipped_updates": self.skipped_updates}
 
     def snapshot(self) -> Snapshot:
-        tensors = {f"anchor.{name}": value for name, value in self.anchor.parameters.items()}
-        identity = {"kind": self.prompts.kind, "suffix": self.prompts.suffix}
-        return Snapshot(tensors | self.state, identity | {"skipped_updates": self.skipped_updates})
+        begun = prompts_snapshot(self.prompts, self.anchor.parameters)
+        return Snapshot(begun.tensors | self.state, begun.values | self.summary())
 
     def restore(self, snapshot: Snapshot) -> None:
         super().restore(snapshot)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.methods.features import EMPTY, FeatureMethod, Seen, State, empty_memory, keep_surest
+from taps.methods.features import EMPTY, FeatureMethod, Seen, State, closeness, empty_memory, keep_surest
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import TextSettings, ViewSettings
@@ -48,15 +48,12 @@ class DmnWeak(FeatureMethod):
         keep_surest(self.state["memory"], self.state["entropies"], label, seen.entropy, seen.feature)
         used = (self.state["entropies"] < EMPTY).any(dim=0).nonzero().max() + 1
         memory = self.state["memory"][:, :used]  # an empty place adds nothing
-        recall = self.closeness(memory, seen.feature)
-        own = self.closeness(self.text, seen.feature)[:, None] * self.text
+        sharpness = self.settings.sharpness
+        recall = closeness(memory, seen.feature, sharpness)
+        own = closeness(self.text, seen.feature, sharpness)[:, None] * self.text
         read = F.normalize((recall[:, None] @ memory)[:, 0] + own, dim=-1)
         recalled = torch.softmax(self.classifier.logits(seen.features[:1], read)[0], dim=-1)
         return torch.log(seen.probs + self.settings.weight * recalled)
-
-    def closeness(self, keys: Tensor, feature: Tensor) -> Tensor:
-        """exp(−sharpness · (1 − cos)) of an image to each key."""
-        return torch.exp(self.settings.sharpness * (keys @ feature - 1))
 
 
 @method("dmn", DmnSettings)

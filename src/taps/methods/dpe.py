@@ -11,10 +11,11 @@ from torch import Tensor
 
 from taps.adapt.losses import mean_entropy
 from taps.methods.features import (
-    EMPTY,
     FeatureMethod,
     Seen,
     State,
+    class_means,
+    closeness,
     empty_memory,
     first_step,
     keep_surest,
@@ -69,7 +70,8 @@ class Dpe(FeatureMethod):
         keep_surest(
             self.state["memory"], self.state["entropies"], int(logits.mean(dim=0).argmax()), entropy, mean
         )
-        means, held = self.means()
+        means, counts = class_means(self.state)
+        held = counts > 0
         gradients = self.gradients(texts, means, held, mean)
         steps, self.updated = first_step(gradients, self.settings.lr, EPS)
         moved = F.normalize(self.state["texts"] - steps[0], dim=-1)
@@ -115,9 +117,4 @@ class Dpe(FeatureMethod):
         return logits + self.settings.weight * self.votes(means, held, feature)
 
     def votes(self, means: Tensor, held: Tensor, feature: Tensor) -> Tensor:
-        return torch.exp(self.settings.sharpness * (means @ feature - 1)) * held
-
-    def means(self) -> tuple[Tensor, Tensor]:
-        """The mean of each class's cached images [K, d], and which classes have any [K]."""
-        counts = (self.state["entropies"] < EMPTY).sum(dim=1)
-        return self.state["memory"].sum(dim=1) / counts.clamp_min(1)[:, None], counts > 0
+        return closeness(means, feature, self.settings.sharpness) * held

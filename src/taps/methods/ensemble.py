@@ -11,7 +11,7 @@ from torch import Tensor
 
 from taps.adapt.losses import mean_entropy, mean_log_probs, select_confident
 from taps.clip import Clip
-from taps.methods.frozen import Frozen, Rule
+from taps.methods.frozen import Frozen
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import ViewSettings
@@ -73,19 +73,19 @@ def confident_vote(logits: Tensor, *, fraction: float, ties: str = "views") -> t
     return (votes + more) / (len(kept) + 1), mean_entropy(kept)
 
 
+def given_prompts(clip: Clip, settings: EnsembleSettings) -> Prompts | None:
+    return None if settings.prompts is None else choose_prompts(clip, settings.prompts, default="hand")
+
+
 @method("view_ensemble", EnsembleSettings, prompts="optional", baseline=3)
 def build(clip: Clip, classes: tuple[str, ...], settings: EnsembleSettings, seed: int) -> Frozen:
     """Mean probability of the confident views; no gradient."""
-    return _read(clip, classes, settings, partial(confident_mean, fraction=settings.fraction))
+    rule = partial(confident_mean, fraction=settings.fraction)
+    return Frozen(clip, classes, rule, template=settings.template, prompts=given_prompts(clip, settings))
 
 
 @method("zero", ZeroSettings, prompts="optional")
 def build_vote(clip: Clip, classes: tuple[str, ...], settings: ZeroSettings, seed: int) -> Frozen:
     """The vote of the confident views; no gradient."""
     rule = partial(confident_vote, fraction=settings.fraction, ties=settings.ties)
-    return _read(clip, classes, settings, rule)
-
-
-def _read(clip: Clip, classes: tuple[str, ...], settings: EnsembleSettings, rule: Rule) -> Frozen:
-    prompts = None if settings.prompts is None else choose_prompts(clip, settings.prompts, default="hand")
-    return Frozen(clip, classes, rule, template=settings.template, prompts=prompts)
+    return Frozen(clip, classes, rule, template=settings.template, prompts=given_prompts(clip, settings))

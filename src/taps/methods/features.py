@@ -14,12 +14,15 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from taps.adapt.batch import batch_size
+from taps.adapt.graphs.features import frozen_features
 from taps.adapt.losses import mean_entropy, mean_log_probs, select_confident
 from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
 from taps.methods.base import BatchedMethod, Footing, Method, MethodOutput, Snapshot
 from taps.methods.settings import TextSettings, ViewSettings
-from taps.methods.together import features_key, features_together
+from taps.prompts import Prompts
+from taps.prompts.classifier import Classifier
 from taps.prompts.classify import text_classifier
 
 State = dict[str, Tensor]
@@ -53,7 +56,40 @@ class Seen:
         return torch.softmax(self.logits[0], dim=-1)
 
 
-class FeatureMethod(BatchedMethod):
+class EncodingMethod(BatchedMethod):
+    """A method that is given the features of an image's views; those of many images are made at once.
+
+    Attributes:
+        classifier: The frozen model and the classes.
+        prompts: Learned prompts, or None.
+        vision: Their tokens in the vision tower, where they have some.
+    """
+
+    classifier: Classifier
+    prompts: Prompts | None = None
+    vision: Tensor | None = None
+
+    def batch_key(self) -> Hashable:
+        """Features depend on the model and the vision tokens alone, not on the classes."""
+        prompts = None if self.vision is None or self.prompts is None else self.prompts.fingerprint
+        return "features", id(self.classifier.clip), prompts
+
+    @torch.no_grad()
+    def look_ahead(self, methods: Sequence[Method], views: Sequence[Tensor]) -> list[Tensor]:
+        """Normalised features of the views of several images [n, d], each as if it were alone."""
+        joined = torch.cat(list(views))
+        if len(views) in (1, batch_size(len(views[0]), joined.device.type)):
+            features = frozen_features(self.classifier, joined, self.vision)
+        else:  # what is left over: captured work is of few shapes
+            features = self.classifier.image(self.classifier.clip.preprocess(joined), self.vision)
+        return list(torch.split(features, [len(each) for each in views]))
+
+    def encode(self, views: Tensor, ahead: Tensor | None) -> Tensor:
+        """Features of the views, which may have been made with those of others [n, d]."""
+        return self.look_ahead([self], [views])[0] if ahead is None else ahead
+
+
+class FeatureMethod(EncodingMethod):
     """A subclass says how the state starts (`start`) and what one image does (`adapt`).
 
     Args:
@@ -85,16 +121,9 @@ class FeatureMethod(BatchedMethod):
         """What is kept of an image in case its label comes."""
         return ReplayItem(None, None, seen.feature.clone()) if self.asks else None
 
-    def batch_key(self) -> Hashable:
-        return features_key(self.classifier)
-
-    def look_ahead(self, methods: Sequence[Method], views: Sequence[Tensor]) -> list[Tensor]:
-        return features_together(self.classifier, None, views)
-
     @torch.no_grad()
     def predict(self, views: Tensor, ahead: Tensor | None = None) -> MethodOutput:
-        (features,) = self.look_ahead([self], [views]) if ahead is None else (ahead,)
-        seen = self.see(features)
+        seen = self.see(self.encode(views, ahead))
         if not bool(torch.isfinite(seen.logits).all()):  # nothing is learned from an image without numbers
             return MethodOutput(seen.probs, float("nan"))
         item = self.item(seen)
@@ -163,6 +192,17 @@ def keep_surest(
         return None
     features[label, slot], entropies[label, slot] = feature, entropy
     return slot
+
+
+def closeness(keys: Tensor, feature: Tensor, sharpness: float) -> Tensor:
+    """exp(−sharpness · (1 − cos)) of an image to each key [...]."""
+    return torch.exp(sharpness * (keys @ feature - 1))
+
+
+def class_means(state: State) -> tuple[Tensor, Tensor]:
+    """The mean of the images in each class's memory [K, d], and how many there are [K]."""
+    counts = (state["entropies"] < EMPTY).sum(dim=1)
+    return state["memory"].sum(dim=1) / counts.clamp_min(1)[:, None], counts
 
 
 def first_step(gradients: Sequence[Tensor], lr: float, eps: float = 1e-8) -> tuple[list[Tensor], bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,10 +14,10 @@ from torch import Tensor
 from taps.adapt.losses import mean_entropy
 from taps.clip import Clip
 from taps.errors import SettingsError
-from taps.methods.base import BatchedMethod, Footing, Method, MethodOutput, Snapshot
+from taps.methods.base import Footing, MethodOutput, Snapshot, prompts_snapshot
+from taps.methods.features import EncodingMethod
 from taps.methods.registry import method
 from taps.methods.settings import TextSettings
-from taps.methods.together import features_key, features_together
 from taps.prompts import Prompts
 from taps.prompts.base import Parameters
 from taps.prompts.choose import choose_prompts, trained_prompts
@@ -38,7 +38,7 @@ class FrozenSettings(TextSettings):
     prompts: str | Path | Prompts | None = None
 
 
-class Frozen(BatchedMethod):
+class Frozen(EncodingMethod):
     """A model that never changes.
 
     Args:
@@ -67,22 +67,13 @@ class Frozen(BatchedMethod):
             self.classifier = prompt_classifier(clip, classes, prompts)
             self.parameters = placed(prompts, self.classifier)
         self.text: Tensor | None = None
-        self.vision: Tensor | None = None
         if prompts is None or prompts.kind != "cocoop":
             with torch.no_grad():
                 self.text, self.vision = class_features(self.classifier, self.parameters)
 
-    def batch_key(self) -> Hashable:
-        """Features depend on the model and the vision tokens alone, not on the classes."""
-        return features_key(self.classifier, self.prompts if self.vision is not None else None)
-
-    def look_ahead(self, methods: Sequence[Method], views: Sequence[Tensor]) -> list[Tensor]:
-        return features_together(self.classifier, self.vision, views)
-
     @torch.no_grad()
     def predict(self, views: Tensor, ahead: Tensor | None = None) -> MethodOutput:
-        (features,) = self.look_ahead([self], [views]) if ahead is None else (ahead,)
-        text = self.text
+        features, text = self.encode(views, ahead), self.text
         if text is None:  # the context follows the image, whatever its views show
             text, _ = class_features(self.classifier, self.parameters, features[0])
         probs, entropy = self.rule(self.classifier.logits(features, text))
@@ -104,10 +95,7 @@ class Frozen(BatchedMethod):
         """Nothing was learned, so nothing is to be taken over."""
 
     def snapshot(self) -> Snapshot:
-        if self.prompts is None:
-            return Snapshot()
-        tensors = {f"anchor.{name}": value for name, value in self.parameters.items()}
-        return Snapshot(tensors, {"kind": self.prompts.kind, "suffix": self.prompts.suffix})
+        return Snapshot() if self.prompts is None else prompts_snapshot(self.prompts, self.parameters)
 
 
 def view_zero(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -16,9 +16,9 @@ from taps.head.lens import Lens
 from taps.head.logistic import softmax
 from taps.head.neighbours import Ring, vote
 from taps.head.threads import one_thread
-from taps.methods.base import BatchedMethod, Method, MethodOutput, Snapshot
-from taps.methods.ensemble import EnsembleSettings
-from taps.methods.ensemble import build as build_ensemble
+from taps.methods.base import MethodOutput, Snapshot
+from taps.methods.ensemble import EnsembleSettings, confident_mean, given_prompts
+from taps.methods.frozen import Frozen
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 
@@ -45,7 +45,7 @@ def usual_vote(classes: int) -> float:
 
 
 @method("neighbours", NeighbourSettings, prompts="optional")
-class Neighbours(BatchedMethod):
+class Neighbours(Frozen):
     """The confident views' mean, and what the images most like this one are believed to show; no gradient.
 
     The 16 nearest of the last 1,000 images are compared by the mean of their views, from the centre of the
@@ -59,23 +59,16 @@ class Neighbours(BatchedMethod):
     """
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: NeighbourSettings, seed: int) -> None:
-        self.settings = settings
-        self.inner = build_ensemble(clip, classes, settings, seed)
-        text = self.inner.text
-        assert text is not None
-        self.lens = Lens(text.shape[1], several=True)
-        self.ring = Ring((2, text.shape[1]), (1, len(classes)))
+        rule, prompts = partial(confident_mean, fraction=settings.fraction), given_prompts(clip, settings)
+        super().__init__(clip, classes, rule, template=settings.template, prompts=prompts)
+        dim = clip.config.embed_dim
+        self.lens = Lens(dim, several=True)
+        self.ring = Ring((2, dim), (1, len(classes)))
         self.stream = np.zeros(len(classes))
         self.vote = usual_vote(len(classes)) if settings.vote is None else settings.vote
 
-    def batch_key(self) -> Hashable:
-        return self.inner.batch_key()
-
-    def look_ahead(self, methods: Sequence[Method], views: Sequence[Tensor]) -> list[Tensor]:
-        return self.inner.look_ahead(methods, views)
-
     def predict(self, views: Tensor, ahead: Tensor | None = None) -> MethodOutput:
-        output = self.inner.predict(views, ahead)
+        output = super().predict(views, ahead)
         assert output.features is not None
         features = output.features.double().cpu().numpy()
         logs = torch.log(output.probs.clamp_min(1e-12)).double().cpu().numpy()
@@ -87,14 +80,16 @@ class Neighbours(BatchedMethod):
         odds = vote(np.exp(look.logs[1:, 0]), look.cosines, self.stream / self.stream.sum())
         told = torch.from_numpy(softmax(logs + self.vote * odds)).to(output.probs)
         entropy = float(-(told * torch.log(told.clamp_min(1e-12))).sum())
-        return MethodOutput(told, entropy, feature=output.feature)
+        return replace(output, probs=told, entropy=entropy)
 
     def grow(self, old: Self) -> None:
         self.restore(old.snapshot())
 
     def snapshot(self) -> Snapshot:
         arrays = {**self.lens.arrays(), **self.ring.arrays(), "stream": self.stream}
-        return Snapshot({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
+        begun = super().snapshot()
+        own = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        return Snapshot(begun.tensors | own, begun.values)
 
     def restore(self, snapshot: Snapshot) -> None:
         arrays: dict[str, Any] = {name: value.cpu().numpy() for name, value in snapshot.tensors.items()}

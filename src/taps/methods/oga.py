@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from taps.methods.base import Snapshot
-from taps.methods.features import EMPTY, FeatureMethod, Seen, State, empty_memory, keep_surest
+from taps.methods.features import EMPTY, FeatureMethod, Seen, State, class_means, empty_memory, keep_surest
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import TextSettings
@@ -56,12 +56,10 @@ class Oga(FeatureMethod):
 
     def gaussians(self) -> tuple[Tensor, Tensor]:
         """Λμ_k [K, d] and ½ μ_kᵀΛμ_k [K]: μ_k is a class's text until it has two images, Λ is shared."""
-        memory, held = self.state["memory"], self.state["entropies"] < EMPTY
-        counts = held.sum(dim=1)
-        own = memory.sum(dim=1) / counts.clamp_min(1)[:, None]
+        own, counts = class_means(self.state)
         means = torch.where(counts[:, None] >= 2, own, self.text)
         dim = self.text.shape[1]
-        apart = (memory - means[:, None])[held]
+        apart = (self.state["memory"] - means[:, None])[self.state["entropies"] < EMPTY]
         apart = apart - apart.mean(dim=0)
         scatter = apart.T @ apart
         spread = float(scatter.trace()) / max(1, len(apart) - 1)

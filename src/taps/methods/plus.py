@@ -29,7 +29,7 @@ from taps.head.neighbours import Look
 from taps.head.notes import notes_on
 from taps.head.readings import HeadSettings
 from taps.methods import ensemble, taps, zero_shot  # noqa: F401  (they register what heads are put on)
-from taps.methods.base import BatchedMethod, Method, MethodOutput, Snapshot
+from taps.methods.base import BatchedMethod, Method, MethodOutput, Snapshot, with_prefix, without_prefix
 from taps.methods.on_device import DeviceHead, Seen
 from taps.methods.ranges import setting
 from taps.methods.registry import find_method, method
@@ -286,18 +286,15 @@ class Headed(BatchedMethod):
         if self.device_head is not None:
             self.device_head.bring()
         arrays = self.head.arrays() | self.history.arrays()
-        tensors = {f"head.{name}": torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        own = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
         values = {"bases": list(self.bases), "chooser": self.chooser.values(), "people": list(self.people)}
-        return Snapshot(inner.tensors | tensors, inner.values | {"head": values})
+        return Snapshot(inner.tensors | with_prefix("head.", own), inner.values | {"head": values})
 
     def restore(self, snapshot: Snapshot) -> None:
-        own = {name: value for name, value in snapshot.tensors.items() if not name.startswith("head.")}
-        self.inner.restore(Snapshot(own, snapshot.values))
-        arrays = {
-            name.removeprefix("head."): value.cpu().numpy()
-            for name, value in snapshot.tensors.items()
-            if name.startswith("head.")
-        }
+        own = without_prefix("head.", snapshot.tensors)
+        inner = {name: value for name, value in snapshot.tensors.items() if not name.startswith("head.")}
+        self.inner.restore(Snapshot(inner, snapshot.values))
+        arrays = {name: value.cpu().numpy() for name, value in own.items()}
         self.head.restore(arrays)
         self.people = list(snapshot.values["head"]["people"])
         self.chooser.restore(snapshot.values["head"]["chooser"])

@@ -13,7 +13,7 @@ from taps.clip import Clip
 from taps.errors import SettingsError
 from taps.methods.base import Method
 from taps.methods.plugins import import_plugins
-from taps.methods.settings import Asking, Settings, make_settings
+from taps.methods.settings import Asking, Settings
 
 Build = Callable[[Clip, tuple[str, ...], Any, int], Method]
 B = TypeVar("B", bound=Build)
@@ -120,8 +120,15 @@ def find_method(name: str) -> Registered:
 
 
 def method_settings(name: str, values: Mapping[str, Any]) -> Settings:
-    """The settings of a method from keyword arguments."""
-    return make_settings(find_method(name).settings, values, method=name)
+    """The settings of a method from keyword arguments; unknown names and bad values are refused."""
+    found = find_method(name)
+    unknown = sorted(values.keys() - found.known)
+    if unknown:
+        raise SettingsError(
+            f"The method {name!r} has no setting {', '.join(unknown)}; its settings are "
+            f"{', '.join(sorted(found.known))}."
+        )
+    return found.settings(**values)
 
 
 def settings(name: str) -> dict[str, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, cast
 
 from taps.active.buffer import EVICTIONS
+from taps.active.question import IS_IT_SECONDS
 from taps.adapt.graphs import ENGINES
-from taps.errors import SettingsError
 from taps.images.views import BACKENDS
 from taps.methods.ranges import check_ranges, setting
 from taps.prompts import Prompts
@@ -20,15 +19,8 @@ from taps.prompts.source import SourceStats
 class Settings:
     """What the learner reads of every method's settings.
 
-    Here they are fixed; a method that leaves the choice to its user has a field of the same name.
-
-    Attributes:
-        views: How many views of an image it is given, view 0 included.
-        view_backend: "tensor" or "pillow".
-        augmix: Whether random views are also mixed with distorted copies of themselves.
-        order: "predict_first" (the tables' protocol) or "ask_first" (the expert's answer is the prediction).
-        undo: How many of the last answers can be taken back, where the method still remembers them.
-        recent: How many of the last images that nobody asked about can still be given a label.
+    Here they are fixed; a method that leaves the choice to its user has a field of the same name, as
+    `ViewSettings`, `Asking` and `taps.methods.plus.Plus` have, which say what each is for.
     """
 
     views = 1
@@ -37,6 +29,9 @@ class Settings:
     order = "predict_first"
     undo = 100
     recent = 100
+    questions = cast("str | None", "which")
+    is_it_seconds = IS_IT_SECONDS
+    which_seconds = budget_seconds = cast("float | None", None)
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -168,21 +163,6 @@ class AskSettings(Asking, TuneSettings):
     buffer: int = setting(150, at_least=0)
     eviction: str = setting("balanced", choices=EVICTIONS)
     chunk: int = setting(40, at_least=1)
-
-
-S = TypeVar("S", bound=Settings)
-
-
-def make_settings(kind: type[S], values: Mapping[str, Any], *, method: str) -> S:
-    """Settings of a method from keyword arguments; unknown names and bad values are refused."""
-    known = {field.name for field in fields(kind)}
-    unknown = sorted(values.keys() - known)
-    if unknown:
-        raise SettingsError(
-            f"The method {method!r} has no setting {', '.join(unknown)}; its settings are "
-            f"{', '.join(sorted(known))}."
-        )
-    return kind(**values)
 
 
 def reset_period(reset: str) -> int:

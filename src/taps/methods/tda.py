@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from taps.methods.features import EMPTY, FeatureMethod, Seen, State, empty_memory, keep_surest
+from taps.methods.features import EMPTY, FeatureMethod, Seen, State, closeness, empty_memory, keep_surest
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import TextSettings
@@ -81,22 +81,17 @@ class Tda(FeatureMethod):
         return keep_surest(self.state[name], self.state[f"{name}_entropies"], label, entropy, feature)
 
     def votes_for(self, seen: Seen) -> Tensor:
-        """weight · Σ_i exp(−sharpness · (1 − cos_i)) over the confident images of each class [K]."""
-        close = closeness(
-            self.state["positive"],
-            self.state["positive_entropies"],
-            seen.feature,
-            self.settings.positive_sharpness,
-        )
+        """Votes of the confident images for each class [K]."""
+        return self.count_votes(self.state["positive"], self.state["positive_entropies"], seen.feature)
+
+    def count_votes(self, features: Tensor, entropies: Tensor, feature: Tensor) -> Tensor:
+        """weight · Σ_i exp(−sharpness · (1 − cos_i)) over the images of each class; none in empty places."""
+        close = closeness(features, feature, self.settings.positive_sharpness) * (entropies < EMPTY)
         return self.settings.positive_weight * close.sum(dim=1)
 
     def votes_against(self, feature: Tensor) -> Tensor:
-        close = closeness(
-            self.state["negative"],
-            self.state["negative_entropies"],
-            feature,
-            self.settings.negative_sharpness,
-        )
+        held = self.state["negative_entropies"] < EMPTY
+        close = closeness(self.state["negative"], feature, self.settings.negative_sharpness) * held
         return self.settings.negative_weight * (close.flatten() @ self.state["masks"].flatten(0, 1))
 
     def summary(self) -> dict[str, Any]:
@@ -104,8 +99,3 @@ class Tda(FeatureMethod):
             f"cache_{name}": int((self.state[f"{name}_entropies"] < EMPTY).sum())
             for name in ("positive", "negative")
         }
-
-
-def closeness(features: Tensor, entropies: Tensor, feature: Tensor, sharpness: float) -> Tensor:
-    """exp(−sharpness · (1 − cos)) of an image to those of a memory [K, shots]; 0 where a place is empty."""
-    return torch.exp(sharpness * (features @ feature - 1)) * (entropies < EMPTY)

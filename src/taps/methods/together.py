@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 
-import torch
 from torch import Tensor
 
 from taps.adapt.batch import batch_size
-from taps.adapt.graphs.features import frozen_features
 from taps.methods.base import BatchedMethod, Method, MethodOutput
-from taps.prompts import Prompts
-from taps.prompts.classifier import Classifier
 
 
 def look_together(images: Iterable[tuple[Method, Tensor]]) -> list[Callable[[], MethodOutput]]:
@@ -45,19 +41,3 @@ def look_together(images: Iterable[tuple[Method, Tensor]]) -> list[Callable[[], 
         if len(group) > 1:  # one alone is predicted as ever
             flush(group)
     return predict
-
-
-def features_key(classifier: Classifier, prompts: Prompts | None = None) -> Hashable:
-    """Equal where features are: of one model, and of the same prompts where those reach its vision tower."""
-    return "features", id(classifier.clip), None if prompts is None else prompts.fingerprint
-
-
-@torch.no_grad()
-def features_together(classifier: Classifier, vision: Tensor | None, views: Sequence[Tensor]) -> list[Tensor]:
-    """Normalised features of the views of several images [n, d], each as if it were alone."""
-    joined = torch.cat(list(views))
-    if len(views) in (1, batch_size(len(views[0]), joined.device.type)):
-        features = frozen_features(classifier, joined, vision)
-    else:  # what is left over: captured work is of few shapes
-        features = classifier.image(classifier.clip.preprocess(joined), vision)
-    return list(torch.split(features, [len(each) for each in views]))

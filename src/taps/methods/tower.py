@@ -18,7 +18,7 @@ from taps.adapt.losses import mean_entropy, select_confident
 from taps.adapt.optimiser import Moments, adamw, fresh_moments
 from taps.clip import Clip
 from taps.errors import SettingsError
-from taps.methods.base import Method, MethodOutput, Snapshot
+from taps.methods.base import Method, MethodOutput, Snapshot, with_prefix, without_prefix
 from taps.methods.ranges import setting
 from taps.methods.settings import ViewSettings, reset_period, reset_setting
 from taps.prompts.base import Parameters
@@ -132,8 +132,8 @@ class TowerTuner(Method):
         values: dict[str, Any] = {"seen": self.seen, "skipped_updates": self.skipped_updates}
         if self.period == 1:  # nothing carries over
             return Snapshot({}, values)
-        parts = {"parameters": self.parameters, "first": self.moments.first, "second": self.moments.second}
-        tensors = {f"{part}.{name}": value for part, all in parts.items() for name, value in all.items()}
+        moments = with_prefix("first.", self.moments.first) | with_prefix("second.", self.moments.second)
+        tensors = with_prefix("parameters.", self.parameters) | moments
         return Snapshot(tensors, values | {"steps": self.moments.steps})
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -141,12 +141,10 @@ class TowerTuner(Method):
         self.seen, self.skipped_updates = values["seen"], values["skipped_updates"]
         if self.period == 1:
             return
-        device = self.classifier.clip.device
-        parameters, first, second = (
-            {name: snapshot.tensors[f"{part}.{name}"].to(device) for name in self.start}
-            for part in ("parameters", "first", "second")
-        )
-        self.parameters, self.moments = parameters, Moments(first, second, values["steps"])
+        tensors = {name: value.to(self.text.device) for name, value in snapshot.tensors.items()}
+        self.parameters = without_prefix("parameters.", tensors)
+        first, second = without_prefix("first.", tensors), without_prefix("second.", tensors)
+        self.moments = Moments(first, second, values["steps"])
 
 
 def norms(tower: nn.Module) -> Parameters:

@@ -21,7 +21,7 @@ from taps.adapt.step import StepResult, StepSettings
 from taps.clip import Clip
 from taps.errors import StateError
 from taps.methods.alignment import find_alignment
-from taps.methods.base import BatchedMethod, Footing, MethodOutput, Snapshot
+from taps.methods.base import BatchedMethod, Footing, MethodOutput, Snapshot, with_prefix, without_prefix
 from taps.methods.guard import Guard
 from taps.methods.settings import AskSettings, TuneSettings, reset_period
 from taps.prompts import Parameters, Prompts
@@ -231,11 +231,10 @@ class Tuner(BatchedMethod):
         }
 
     def snapshot(self) -> Snapshot:
-        tensors = {f"anchor.{name}": value for name, value in self.anchor.parameters.items()}
+        tensors = with_prefix("anchor.", self.anchor.parameters)
         if not self.episodic:
-            tensors |= {f"parameters.{name}": value for name, value in self.point.parameters.items()}
-            tensors |= {f"first.{name}": value for name, value in self.moments.first.items()}
-            tensors |= {f"second.{name}": value for name, value in self.moments.second.items()}
+            tensors |= with_prefix("parameters.", self.point.parameters)
+            tensors |= with_prefix("first.", self.moments.first) | with_prefix("second.", self.moments.second)
         values: dict[str, Any] = {
             "seen": self.seen,
             "skipped_updates": self.skipped_updates,
@@ -243,7 +242,7 @@ class Tuner(BatchedMethod):
             **self._identity(),
         }
         if self.memory is not None:
-            tensors |= {f"memory.{name}": value for name, value in self.memory.tensors()}
+            tensors |= with_prefix("memory.", dict(self.memory.tensors()))
             values["buffer"] = self.memory.buffer.state_dict()
         for name, part in (("gate", self.gate), ("guard", self.guard)):
             if part is not None:
@@ -253,17 +252,16 @@ class Tuner(BatchedMethod):
     def restore(self, snapshot: Snapshot) -> None:
         values, device = snapshot.values, self.classifier.clip.device
         tensors = {name: tensor.to(device) for name, tensor in snapshot.tensors.items()}
-        self._check_snapshot(values, _under("anchor.", tensors))
+        self._check_snapshot(values, without_prefix("anchor.", tensors))
         self.seen, self.skipped_updates = values["seen"], values["skipped_updates"]
         if not self.episodic:
-            moved = _under("parameters.", tensors)
+            moved = without_prefix("parameters.", tensors)
             at_anchor = _same(moved, self.anchor.parameters)
             self.point = self.anchor if at_anchor else point_at(self.classifier, moved)
-            self.moments = Moments(
-                _under("first.", tensors), _under("second.", tensors), values["optimiser_steps"]
-            )
+            first, second = without_prefix("first.", tensors), without_prefix("second.", tensors)
+            self.moments = Moments(first, second, values["optimiser_steps"])
         if self.memory is not None:
-            kept = _under("memory.", tensors)
+            kept = without_prefix("memory.", tensors)
             count = len({name.split(".")[1] for name in kept if name.startswith("entry.")})
             payloads = [replay_item_from(f"entry.{index}", kept) for index in range(count)]
             self.memory.buffer.load_state_dict(values["buffer"], payloads)
@@ -311,7 +309,3 @@ class Tuner(BatchedMethod):
 
 def _same(one: Parameters, other: Parameters) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

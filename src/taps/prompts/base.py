@@ -19,6 +19,7 @@ from taps.files import read_json, read_tensors, write_json, write_tensors, writi
 Parameters = dict[str, Tensor]
 KINDS = ("coop", "cocoop", "maple", "proda")
 CONFIG_FILE, TENSORS_FILE = "config.json", "prompts.safetensors"
+WORDS = "a photo of a"  # what a learned context starts from
 
 
 @dataclass(frozen=True)
@@ -94,11 +95,7 @@ class Prompts:
             ) from error
         if config.get("kind") not in KINDS:
             raise PromptsError(f"{path} holds prompts of an unknown kind; make them again with `taps train`.")
-        broken = [name for name, value in parameters.items() if not torch.isfinite(value).all()]
-        if broken:
-            raise PromptsError(
-                f"{path} holds values that are not finite in {', '.join(broken)}; make them again."
-            )
+        refuse_not_finite(parameters, f"{path} holds")
         texts = {name: config.get(name) for name in ("kind", "suffix", "base", "base_fingerprint")}
         absent = [name for name, value in texts.items() if not isinstance(value, str)]
         if absent:
@@ -107,6 +104,11 @@ class Prompts:
             )
         named = {name: str(value) for name, value in texts.items()}
         return cls(parameters=parameters, record=config.get("record", {}), **named)
+
+
+def prompts_for(clip: Clip, kind: str, parameters: Parameters, suffix: str, **record: Any) -> Prompts:
+    """Prompts that belong to a model."""
+    return Prompts(kind, parameters, suffix, clip.config.name, clip.fingerprint, record)
 
 
 def check_base(prompts: Prompts, clip: Clip) -> None:
@@ -121,8 +123,7 @@ def check_base(prompts: Prompts, clip: Clip) -> None:
 
 def check_shapes(prompts: Prompts, clip: Clip) -> None:
     """Refuse tensors that are missing, unknown, of another width, or not finite."""
-    family = importlib.import_module(f"taps.prompts.{prompts.kind}")
-    wanted = family.shapes(clip.config, prompts.parameters)
+    wanted = family_module(prompts.kind).shapes(clip.config, prompts.parameters)
     given = {name: tuple(value.shape) for name, value in prompts.parameters.items()}
     wrong = sorted(name for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name))
     if not wrong and 0 in given["context"]:
@@ -133,11 +134,20 @@ def check_shapes(prompts: Prompts, clip: Clip) -> None:
             f"{prompts.kind} prompts for {clip.config.name} have {name} of shape "
             f"{wanted.get(name, 'none')}, but these have {given.get(name, 'none')}; they are another model's."
         )
-    broken = [name for name, value in prompts.parameters.items() if not torch.isfinite(value).all()]
+    refuse_not_finite(prompts.parameters, "The prompts hold")
+
+
+def refuse_not_finite(parameters: Parameters, which_hold: str) -> None:
+    broken = [name for name, value in parameters.items() if not torch.isfinite(value).all()]
     if broken:
         raise PromptsError(
-            f"The prompts hold values that are not finite in {', '.join(broken)}; make them again."
+            f"{which_hold} values that are not finite in {', '.join(broken)}; make them again."
         )
+
+
+def family_module(kind: str) -> Any:
+    """The module of a family: `initial`, `tokens` and `shapes` of its prompts."""
+    return importlib.import_module(f"taps.prompts.{kind}")
 
 
 def prompt_tokens(kind: str, parameters: Parameters, feature: Tensor | None = None) -> PromptTokens:
@@ -148,8 +158,7 @@ def prompt_tokens(kind: str, parameters: Parameters, feature: Tensor | None = No
         parameters: Their tensors.
         feature: The image's normalised feature, for prompts that depend on the image (cocoop).
     """
-    family = importlib.import_module(f"taps.prompts.{kind}")
-    return family.tokens(parameters, feature)  # type: ignore[no-any-return]
+    return family_module(kind).tokens(parameters, feature)  # type: ignore[no-any-return]
 
 
 def word_vectors(clip: Clip, words: str) -> Tensor:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from taps.clip import Clip
 from taps.errors import PromptsError
-from taps.prompts import cocoop, coop, maple, proda
-from taps.prompts.base import KINDS, Prompts, check_base
+from taps.prompts import coop, maple
+from taps.prompts.base import KINDS, Prompts, check_base, family_module
 from taps.prompts.source import SourceStats
 
 log = logging.getLogger("taps")
@@ -97,10 +96,7 @@ def shipped_source(clip: Clip, prompts: Prompts) -> SourceStats | None:
 
 def untrained(clip: Clip, kind: str, generator: torch.Generator) -> Prompts:
     """Where the training of a family starts."""
-    if kind == "coop":
-        return coop.initial(clip)
-    family: Any = {"cocoop": cocoop, "maple": maple, "proda": proda}[kind]
-    return family.initial(clip, generator)  # type: ignore[no-any-return]
+    return family_module(kind).initial(clip, generator)  # type: ignore[no-any-return]
 
 
 def _untrained(clip: Clip, kind: str) -> Prompts:

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from taps.clip import Clip
 from taps.prompts.base import Parameters, Prompts, prompt_tokens
-from taps.prompts.classifier import Classifier, class_texts
+from taps.prompts.classes import class_texts
+from taps.prompts.classifier import Classifier
 from taps.prompts.proda import members
 
 

@@ -8,33 +8,25 @@ from torch import Tensor
 
 from taps.clip import Clip, ClipConfig
 from taps.errors import PromptsError
-from taps.prompts.base import Parameters, Prompts, PromptTokens, word_vectors
+from taps.prompts.base import WORDS, Parameters, Prompts, PromptTokens, prompts_for, word_vectors
 
 NARROWER = 16  # the net's middle layer is this many times narrower than the image feature
 
 
-def initial(
-    clip: Clip, generator: torch.Generator, words: str = "a photo of a", suffix: str = "{}."
-) -> Prompts:
+def initial(clip: Clip, generator: torch.Generator) -> Prompts:
     """The context that starts as hand-written words, and a net that starts by shifting nothing."""
     embed, width = clip.config.embed_dim, clip.config.text_width
     hidden = max(1, embed // NARROWER)
     bound = embed**-0.5  # the usual range of a linear layer
     uniform = torch.rand(hidden, embed + 1, generator=generator) * 2 * bound - bound
-    return Prompts(
-        kind="cocoop",
-        parameters={
-            "context": word_vectors(clip, words).cpu(),
-            "net.down.weight": uniform[:, :embed].contiguous(),
-            "net.down.bias": uniform[:, embed].contiguous(),
-            "net.up.weight": torch.zeros(width, hidden),
-            "net.up.bias": torch.zeros(width),
-        },
-        suffix=suffix,
-        base=clip.config.name,
-        base_fingerprint=clip.fingerprint,
-        record={"init": words},
-    )
+    parameters = {
+        "context": word_vectors(clip, WORDS).cpu(),
+        "net.down.weight": uniform[:, :embed].contiguous(),
+        "net.down.bias": uniform[:, embed].contiguous(),
+        "net.up.weight": torch.zeros(width, hidden),
+        "net.up.bias": torch.zeros(width),
+    }
+    return prompts_for(clip, "cocoop", parameters, "{}.", init=WORDS)
 
 
 def tokens(parameters: Parameters, feature: Tensor | None = None) -> PromptTokens:

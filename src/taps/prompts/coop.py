@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from taps.clip import Clip, ClipConfig
-from taps.prompts.base import Parameters, Prompts, PromptTokens, word_vectors
+from taps.prompts.base import WORDS, Parameters, Prompts, PromptTokens, prompts_for, word_vectors
 
 
-def initial(clip: Clip, words: str = "a photo of a", suffix: str = "{}.") -> Prompts:
+def initial(clip: Clip, generator: torch.Generator | None = None, words: str = WORDS) -> Prompts:
     """The context that starts as hand-written words: before any update it is exactly zero-shot CLIP."""
-    return Prompts(
-        kind="coop",
-        parameters={"context": word_vectors(clip, words)},
-        suffix=suffix,
-        base=clip.config.name,
-        base_fingerprint=clip.fingerprint,
-        record={"init": words},
-    )
+    return prompts_for(clip, "coop", {"context": word_vectors(clip, words)}, "{}.", init=words)
 
 
 def tokens(parameters: Parameters, feature: Tensor | None = None) -> PromptTokens:

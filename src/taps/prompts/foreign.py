@@ -13,11 +13,10 @@ from taps.clip import Clip
 from taps.clip.pickled import read_pickled
 from taps.clip.tokenizer import decode
 from taps.errors import PromptsError
-from taps.prompts.base import Parameters, Prompts, check_shapes
+from taps.prompts.base import WORDS, Parameters, Prompts, check_shapes, prompts_for
 
 # Not learned: the fixed words' vectors, and the frozen CLIP that MaPLe's code saves along.
 IGNORED = re.compile(r"token_(prefix|suffix)|logit_scale|(image_encoder|text_encoder)\..*")
-MAPLE_WORDS = ["a", "photo", "of", "a"]
 NEAR = 0.02  # how far a word's vector may lie from the model's own, as a share of its length: it was halved
 
 
@@ -46,14 +45,9 @@ def import_prompts(
         raise PromptsError(
             f"{path} holds unknown keys, {', '.join(sorted(state)[:6])}: it is no {kind} checkpoint."
         )
-    prompts = Prompts(
-        kind=kind,
-        parameters={name: value.float() for name, value in parameters.items()},
-        suffix=suffix or (maple_suffix(parameters, fixed, clip) if kind == "maple" else "{}."),
-        base=clip.config.name,
-        base_fingerprint=clip.fingerprint,
-        record={"imported": Path(path).name},
-    )
+    suffix = suffix or (maple_suffix(parameters, fixed, clip) if kind == "maple" else "{}.")
+    single = {name: value.float() for name, value in parameters.items()}
+    prompts = prompts_for(clip, kind, single, suffix, imported=Path(path).name)
     check_shapes(prompts, clip)
     return prompts
 
@@ -94,7 +88,7 @@ def maple_suffix(parameters: Parameters, fixed: Tensor | None, clip: Clip) -> st
         fixed: Vectors of all that followed the context, for each class [K, tokens, width].
         clip: The model.
     """
-    kept = MAPLE_WORDS[len(parameters["context"]) :]
+    kept = WORDS.split()[len(parameters["context"]) :]
     if fixed is not None and (words := shared_words(fixed, clip)) != kept:
         raise PromptsError(
             f"The checkpoint's texts begin with {' '.join(words)!r}, MaPLe's own with {' '.join(kept)!r}; "

@@ -7,7 +7,9 @@ from torch import Tensor
 
 from taps.clip import Clip, ClipConfig
 from taps.errors import PromptsError
-from taps.prompts.base import Parameters, Prompts, PromptTokens, word_vectors
+from taps.prompts.base import WORDS, Parameters, Prompts, PromptTokens, prompts_for, word_vectors
+
+TOKENS = 2  # learned ones in each tower
 
 
 def require_tokens(clip: Clip) -> None:
@@ -19,32 +21,24 @@ def require_tokens(clip: Clip) -> None:
         )
 
 
-def initial(
-    clip: Clip, generator: torch.Generator, *, words: str = "a photo of a", tokens: int = 2, depth: int = 3
-) -> Prompts:
+def initial(clip: Clip, generator: torch.Generator, *, depth: int = 3) -> Prompts:
     """Untrained MaPLe prompts: a start for training; to the image tower they are noise until trained.
 
-    The first `tokens` words become learned vectors, the other words stay before the class name.
+    The first two words become learned vectors, the other words stay before the class name.
     """
     require_tokens(clip)
     width, vision = clip.config.text_width, clip.config.vision_width
-    kept = " ".join(words.split()[tokens:])
+    words = WORDS.split()
+    learned, kept = " ".join(words[:TOKENS]), " ".join(words[TOKENS:])
     bound = width**-0.5  # the usual range of a linear layer
     uniform = torch.rand(depth, vision, width + 1, generator=generator) * 2 * bound - bound
-    deep = 0.02 * torch.randn(depth - 1, tokens, width, generator=generator)
-    return Prompts(
-        kind="maple",
-        parameters={
-            "context": word_vectors(clip, " ".join(words.split()[:tokens])).cpu(),
-            "deep": deep,
-            "coupling.weight": uniform[..., :width].contiguous(),
-            "coupling.bias": uniform[..., width].contiguous(),
-        },
-        suffix=f"{kept} {{}}.".strip(),
-        base=clip.config.name,
-        base_fingerprint=clip.fingerprint,
-        record={"init": words},
-    )
+    parameters = {
+        "context": word_vectors(clip, learned).cpu(),
+        "deep": 0.02 * torch.randn(depth - 1, TOKENS, width, generator=generator),
+        "coupling.weight": uniform[..., :width].contiguous(),
+        "coupling.bias": uniform[..., width].contiguous(),
+    }
+    return prompts_for(clip, "maple", parameters, f"{kept} {{}}.", init=WORDS)
 
 
 def tokens(parameters: Parameters, feature: Tensor | None = None) -> PromptTokens:

@@ -7,23 +7,14 @@ from torch import Tensor
 
 from taps.clip import Clip, ClipConfig
 from taps.errors import PromptsError
-from taps.prompts.base import Parameters, Prompts, PromptTokens, word_vectors
+from taps.prompts.base import WORDS, Parameters, Prompts, PromptTokens, prompts_for, word_vectors
 
 
-def initial(
-    clip: Clip, generator: torch.Generator, *, words: str = "a photo of a", bank: int = 8, suffix: str = "{}."
-) -> Prompts:
+def initial(clip: Clip, generator: torch.Generator, *, bank: int = 8) -> Prompts:
     """A bank around hand-written words; the scatter is what lets its members become different."""
-    context = word_vectors(clip, words).cpu()
+    context = word_vectors(clip, WORDS).cpu()
     scatter = context.std() * torch.randn(bank, *context.shape, generator=generator)
-    return Prompts(
-        kind="proda",
-        parameters={"context": context + scatter},
-        suffix=suffix,
-        base=clip.config.name,
-        base_fingerprint=clip.fingerprint,
-        record={"init": words, "bank": bank},
-    )
+    return prompts_for(clip, "proda", {"context": context + scatter}, "{}.", init=WORDS, bank=bank)
 
 
 def tokens(parameters: Parameters, feature: Tensor | None = None) -> PromptTokens:

@@ -19,7 +19,7 @@ from taps.learner import Learner
 from taps.methods.plugins import named_plugins
 from taps.methods.registry import find_method, method_settings
 from taps.oracles import Console, Oracle
-from taps.prompts.classifier import check_classes
+from taps.prompts.classes import check_classes
 from taps.stream.lock import locked
 from taps.stream.loop import Session
 from taps.stream.options import RunOptions

@@ -8,6 +8,7 @@ from typing import Any
 
 from taps.errors import StateError
 from taps.files import read_tensors, write_tensors
+from taps.methods.base import with_prefix
 from taps.prompts.base import Parameters
 
 
@@ -29,8 +30,7 @@ class TrainingState:
 
 
 def save_progress(path: Path, identity: dict[str, Any], state: TrainingState) -> None:
-    tensors = {f"parameters.{name}": value for name, value in state.parameters.items()}
-    tensors |= {f"velocity.{name}": value for name, value in state.velocity.items()}
+    tensors = with_prefix("parameters.", state.parameters) | with_prefix("velocity.", state.velocity)
     meta = {"identity": identity, "epoch": state.epoch, "history": state.history}
     write_tensors(path, tensors, meta)
 
