@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -12,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from taps.cluster import connect
-from taps.cluster.connect import check_reachable, connected
+from taps.cluster import probe
+from taps.cluster.connect import connected, find_ray
+from taps.cluster.probe import check_reachable
 from taps.errors import SettingsError
 from taps.evaluate.options import Execution
 
@@ -24,6 +27,14 @@ COMMANDS = [
     ["stats", "--data", "nowhere", "--out", "out"],
     ["serve"],
 ]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is no missing cluster; nor does the environment name one."""
+    monkeypatch.setattr(probe, "PATIENCE", 60.0)
+    for name in ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_USE_TLS"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
@@ -39,64 +50,122 @@ def test_without_the_extra_one_sentence_says_what_to_install(
     assert not os.listdir(tmp_path)
 
 
-def starting(said: list[Any], *, found: bool) -> SimpleNamespace:
-    """As good as the module `ray`, on a machine that belongs to a cluster or to none."""
+def starting(said: list[Any], *, head: str | None, part: bool = True) -> SimpleNamespace:
+    """As good as the module `ray`, on a machine that knows of this head; `part` of a cluster, or of none."""
+
+    def find(address: str) -> str | None:
+        if head is None:
+            raise ConnectionError("Could not find any running Ray instance.\nMore of it.")
+        return head
 
     def init(address: str, **given: object) -> None:
         said.append(address)
-        if address == "auto" and not found:
-            raise ConnectionError("Could not find any running Ray instance.\nMore of it.")
+        if address == "auto":
+            find(address)
 
-    return SimpleNamespace(init=init, shutdown=lambda: said.append("left"))
+    services = SimpleNamespace(canonicalize_bootstrap_address=find, find_gcs_addresses=lambda: part)
+    private = SimpleNamespace(services=services)
+    return SimpleNamespace(init=init, shutdown=lambda: said.append("left"), _private=private)
+
+
+@contextmanager
+def listening(*replies: bytes) -> Iterator[str]:
+    """The address of somebody who says the same to everybody."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):  # the end of the test
+                while True:
+                    with server.accept()[0] as line:
+                        line.recv(10_000)
+                        line.sendall(b"".join(replies))
+                        line.shutdown(socket.SHUT_WR)
+                        while line.recv(10_000):
+                            pass
+
+        Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def frame(kind: int, flags: int, body: bytes) -> bytes:
+    """Of HTTP/2."""
+    return len(body).to_bytes(3) + bytes([kind, flags]) + (kind != 4).to_bytes(4) + body
+
+
+# What Ray 2.60 says to the question for a cluster's id, without and with tokens; the last ones are others.
+HEAD = [
+    frame(4, 0, b""),
+    frame(1, 4, b"\x88"),
+    frame(0, 0, b"\0\0\0\0\x02\n\0"),
+    frame(1, 5, b"@\x0bgrpc-status\x010"),
+]
+LOCKED = [
+    frame(4, 0, b""),
+    frame(1, 5, b"\x88\0\x0bgrpc-status\x0216\0\x0cgrpc-message>InvalidAuthToken: missing"),
+]
+OTHER_GRPC = [frame(4, 0, b""), frame(1, 5, b"\x88\0\x0bgrpc-status\x0212")]
+WEB = [b"HTTP/1.1 400 Bad Request\r\n\r\n"]
 
 
 def test_without_a_cluster_one_sentence_says_how_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", starting([], found=False))
-    with pytest.raises(SettingsError, match="ray start --head") as caught, connected("auto"):
-        pass
+    monkeypatch.setitem(sys.modules, "ray", starting([], head=None))
+    with pytest.raises(SettingsError, match="ray start --head") as caught:
+        find_ray("auto")
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("found", "tried"), [(True, ["auto"]), (False, ["auto", "local"])])
-def test_a_bare_flag_joins_the_cluster_or_starts_one(
-    found: bool, tried: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[Any] = []
-    monkeypatch.setitem(sys.modules, "ray", starting(said, found=found))
-    with connected("default"):
-        pass
-    assert said == [*tried, "left"]
+def test_a_bare_flag_joins_the_cluster_or_starts_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening(*HEAD) as head:
+        for known, tried in ((head, ["auto"]), (None, ["auto", "local"])):
+            said: list[Any] = []
+            monkeypatch.setitem(sys.modules, "ray", starting(said, head=known))
+            with connected("default"):
+                pass
+            assert said == [*tried, "left"]
 
 
-def test_an_address_where_no_head_answers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect, "PATIENCE", 0.2)
+def test_where_no_head_answers_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # taken, but not listening
         address = f"127.0.0.1:{closed.getsockname()[1]}"
-        with pytest.raises(SettingsError, match="No Ray cluster answers"):
-            check_reachable(address)
+        monkeypatch.setitem(sys.modules, "ray", starting([], head=address))  # it was there once
+        for given in (address, "auto", "default"):
+            with pytest.raises(SettingsError, match=f"No Ray cluster answers at {address}"):
+                find_ray(given)
         monkeypatch.setenv("RAY_ADDRESS", address)  # what "auto" means then
-        monkeypatch.setitem(sys.modules, "ray", starting([], found=True))
-        with pytest.raises(SettingsError, match="No Ray cluster answers"), connected("auto"):
-            pass
+        monkeypatch.setitem(sys.modules, "ray", starting([], head=None))
+        with pytest.raises(SettingsError, match=f"No Ray cluster answers at {address}"):
+            find_ray("auto")
+        monkeypatch.setattr(probe, "PATIENCE", 0.2)
         closed.listen()  # and says nothing
-        with pytest.raises(SettingsError, match="No Ray cluster answers"):
+        with pytest.raises(SettingsError, match="timed out"):
             check_reachable(address)
-    for wrong in ("here", "host:many", ":"):
+    for wrong in ("here", "host:many", ":", "ray://host:10001"):
         with pytest.raises(SettingsError, match="HOST:PORT"):
             check_reachable(wrong)
 
 
-def test_another_service_is_not_taken_for_a_head() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as web:
+@pytest.mark.parametrize("said", [OTHER_GRPC, WEB, []], ids=["grpc", "web", "nothing"])
+def test_another_service_is_not_taken_for_a_head(said: list[bytes]) -> None:
+    with listening(*said) as address, pytest.raises(SettingsError, match="is not Ray"):
+        check_reachable(address)
 
-        def refuse() -> None:
-            with web.accept()[0] as line:
-                line.sendall(b"HTTP/1.1 400 Bad Request")
 
-        Thread(target=refuse).start()
-        with pytest.raises(SettingsError, match="is not Ray"):
-            check_reachable(f"127.0.0.1:{web.getsockname()[1]}")
+def test_a_cluster_with_a_token_needs_ray_to_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening(*LOCKED) as address:
+        monkeypatch.setitem(sys.modules, "ray", starting([], head=address))
+        with pytest.raises(SettingsError, match="RAY_AUTH_MODE=token"):
+            find_ray(address)
+        find_ray("auto")  # Ray found it itself
+        monkeypatch.setenv("RAY_AUTH_MODE", "token")
+        find_ray(address)
+
+
+def test_a_machine_that_is_no_part_of_the_cluster_is_told_to_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening(*HEAD) as address:
+        monkeypatch.setitem(sys.modules, "ray", starting([], head=None, part=False))
+        with pytest.raises(SettingsError, match=f"ray start --address {address}"):
+            find_ray(address)
 
 
 def test_nothing_to_do_needs_no_cluster(tmp_path: Path) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from taps.cluster.probe import check_reachable
 from taps.errors import SettingsError
 
-PATIENCE = 5.0  # seconds for a cluster's head to answer
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+    "RAY_NUM_REDIS_GET_RETRIES": "4",  # of a second each, where a head refuses this machine's token
+}
+"""Ray's own settings, read when it is imported; those of the environment come first."""
 DEFAULT = "default"
 """The address of a bare `--ray`: the cluster this machine belongs to, or else one started here."""
 PASSED_ON = ("TAPS_DATA", "TAPS_PLUGINS", "TAPS_WEIGHTS", "OMP_WAIT_POLICY", "PYTHONPATH")
@@ -30,7 +34,7 @@ def connected(address: str) -> Iterator[Any]:
     ray = find_ray(address)
     try:
         _join(ray, address)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    except Exception as error:  # Ray's are of many kinds
         reason = str(error).strip().split("\n")[0]
         raise SettingsError(
             f"No Ray cluster at {address!r} ({reason}); start one (`ray start --head`), or use --ray local."
@@ -48,15 +52,36 @@ def find_ray(address: str | None) -> Any:
     """
     if address is None:
         return None
-    os.environ |= {name: value for name, value in QUIET.items() if name not in os.environ}
+    os.environ |= {name: value for name, value in SETTINGS.items() if name not in os.environ}
     try:
         import ray
     except ImportError:
         raise SettingsError("--ray needs Ray: pip install 'taps-vlm[ray]'.") from None
-    named = os.environ.get("RAY_ADDRESS", "") if address in ("auto", DEFAULT) else address
-    if named not in ("", "auto", "local"):
-        check_reachable(named)
+    _check_cluster(ray, address)
     return ray
+
+
+def _check_cluster(ray: Any, address: str) -> None:
+    """Refuse a cluster that there is not, whose head does not answer, or that this machine is no part of."""
+    named = os.environ.get("RAY_ADDRESS", "") if address in ("auto", DEFAULT) else address
+    if named == "local":
+        return
+    services, search = ray._private.services, named in ("", "auto")
+    try:
+        head = services.canonicalize_bootstrap_address("auto") if search else named
+    except ConnectionError:
+        if address == DEFAULT:
+            return  # one will be started
+        raise SettingsError(
+            "This machine belongs to no Ray cluster; start one (`ray start --head`), or use --ray local."
+        ) from None
+    # Unless told to, Ray sends its token only to a cluster that it found itself.
+    check_reachable(head, token=search or os.environ.get("RAY_AUTH_MODE") == "token")
+    if not services.find_gcs_addresses():
+        raise SettingsError(
+            f"This machine is no part of the Ray cluster at {head}: use one that is, or let it join "
+            f"(`ray start --address {head}`)."
+        )
 
 
 def _join(ray: Any, address: str) -> None:
@@ -73,25 +98,3 @@ def _join(ray: Any, address: str) -> None:
         runtime_env={"env_vars": passed},
         **({"include_dashboard": False} if address == "local" else {}),
     )
-
-
-def check_reachable(address: str) -> None:
-    """Refuse an address at which no head answers; Ray itself would try for minutes, and then exit."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdecimal():
-        raise SettingsError(f"--ray {address!r} is neither auto nor local nor of the form HOST:PORT.")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE) as line:
-            line.settimeout(PATIENCE)
-            if os.environ.get("RAY_USE_TLS", "0") == "0" and not _greets(line):
-                raise OSError("what listens there is not Ray")
-    except (OSError, OverflowError) as error:
-        raise SettingsError(
-            f"No Ray cluster answers at {address} ({error}); check the address, or use --ray local."
-        ) from error
-
-
-def _greets(line: socket.socket) -> bool:
-    """Whether the other side begins as HTTP/2 does, which Ray speaks: with a frame of settings."""
-    line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
-    return line.recv(4)[3:] == b"\4"
