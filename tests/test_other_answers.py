@@ -76,6 +76,19 @@ def test_classes_it_is_not_of_add_up_until_one_is_left(tiny: Clip, picture: Pict
     assert ends[0] == ends[1]
 
 
+@pytest.mark.parametrize("first", [{"label": "cat"}, {"none": True}, {"no": ["ship", "tree"]}])
+def test_what_follows_from_the_first_answer_changes_nothing(
+    tiny: Clip, picture: Picture, first: dict[str, Any]
+) -> None:
+    learner = seen(tiny, picture)
+    learner.learn_one(1, **first)
+    before = learner.state_dict()
+    learner.learn_one(1, no="ship", expert="ann")
+    assert same_state(learner.state_dict(), before)
+    learner.learn_one(1, no="cat")
+    assert same_state(learner.state_dict(), before) == ("none" in first)
+
+
 def test_reject_is_nothing_until_somebody_says_none_of_these(tiny: Clip, picture: Picture) -> None:
     learner = seen(tiny, picture)
     learner.learn_one(0, "cat")

@@ -92,3 +92,22 @@ def test_counts_stay_consistent_whatever_happens(
     learner.save(tmp_path)
     said, again = learner.predict_one(picture(7)), Learner.load(tmp_path, tiny).predict_one(picture(7))
     assert bits(said) == bits(again)
+
+
+def test_a_label_for_a_skipped_question_taken_back_leaves_it_skipped(
+    tiny: Clip, picture: Picture, tmp_path: Path
+) -> None:
+    learner = Learner(tiny, CLASSES, "zero_shot+", policy="fixed", tau0=-99.0)
+    for number in range(3):
+        learner.predict_one(picture(number))
+    learner.skip(1)
+    before = learner.summary() | {"undone": 1, "notes": ["Answers that were taken back: 1."]}
+    learner.learn_one(1, "cat")
+    learner.save(tmp_path)
+    for each in (learner, Learner.load(tmp_path, tiny)):
+        each.undo(1)
+        assert each.summary() == before
+        assert each.pending == (0, 2)
+        each.undo(1)
+        assert each.pending == (0, 1, 2)
+        assert (each.skipped, each.given_back) == (0, 0)

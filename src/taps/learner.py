@@ -16,6 +16,7 @@ from torch import Tensor
 
 from taps import checkpoint
 from taps.active.decision import Decision, Policy
+from taps.active.pace import MOST_OWED
 from taps.active.policy import make_policy
 from taps.active.question import Questions, which_seconds
 from taps.adapt.ledger import Ledger
@@ -41,6 +42,13 @@ def check_seed(seed: int) -> int:
     if plain is None or plain < 0:
         raise SettingsError(f"The seed is {seed!r}; it must be a whole number from 0 on.")
     return plain
+
+
+def follows(answer: Answer, before: Answer) -> bool:
+    """Whether an answer says nothing beyond what was said of the same image before, whoever said it."""
+    if answer.no and (before.none or before.label is not None):
+        return before.label not in answer.no
+    return replace(answer, expert=before.expert) == before
 
 
 class Learner:
@@ -111,12 +119,12 @@ class Learner:
     @property
     def pending(self) -> tuple[int, ...]:
         """Ids of the questions that wait for an answer, the oldest first."""
-        return tuple(self.ledger.pending)
+        return tuple(sorted(self.ledger.pending))
 
     @property
     def recent(self) -> tuple[int, ...]:
         """Ids of the images that nobody asked about and `learn_one` takes a label for, the oldest first."""
-        return tuple(self.ledger.recent)
+        return tuple(sorted(self.ledger.recent))
 
     @property
     def answered_ids(self) -> tuple[int, ...]:
@@ -251,8 +259,8 @@ class Learner:
     ) -> None:
         """Take in an expert's answer: to a question, or about one of the last images nobody asked about.
 
-        A second answer for the same image, of another class, takes the place of the first, which is undone;
-        of the same class, it changes nothing; classes it is said not to be of add up. A label nobody asked
+        A second answer for the same image takes the place of the first, which is undone, unless it follows
+        from the first: then it changes nothing. Classes it is said not to be of add up. A label nobody asked
         for takes nothing from the budget.
 
         Args:
@@ -272,7 +280,7 @@ class Learner:
         several = tuple(no) if isinstance(no, Sequence) and not isinstance(no, str) else (no,)
         answer = self.resolved(Answer(label, several, none, expert=expert), before)
         if before is not None:
-            if replace(answer, expert=before.expert) == before:
+            if follows(answer, before):
                 return
             self.undo(id)
             refined = before.no and answer.label not in before.no and not answer.none
@@ -421,11 +429,13 @@ class Learner:
         if spent:
             notes.append(f"The {self.questions.total:g} seconds of the expert's time are spent.")
         if isinstance(self.settings, Asking) and self.policy and self.seen >= ENOUGH and not spent:
-            wanted, had = self.settings.rate, (self.policy.asked + self.given_back) / self.seen
-            if abs(had - wanted) > wanted / 2 and self.settings.budget in ("soft", "hard"):
+            wanted = self.settings.rate * self.seen
+            # A question that was given back may be put again or not: neither misses the rate.
+            had = min(self.questions.whole, max(self.policy.asked, wanted))
+            if abs(had - wanted) > max(wanted / 2, MOST_OWED) and self.settings.budget in ("soft", "hard"):
                 notes.append(
-                    f"{had:.1%} of the {self.seen} images were asked about, not {wanted:.1%}; "
-                    'policy="paced" keeps to the rate.'
+                    f"{had / self.seen:.1%} of the {self.seen} images were asked about, not "
+                    f'{self.settings.rate:.1%}; policy="paced" keeps to the rate.'
                 )
         return notes
 

@@ -111,6 +111,20 @@ def test_it_goes_on_where_it_was_saved(count):
     same(one, other)
 
 
+def test_memory_stays_constant_where_it_is_saved_and_loaded_all_the_time():
+    views, logs, labels = stream(150)
+    history = told(views[:0], logs[:0], labels[:0], undo=30)
+    for id in range(150):
+        history.learn(id, history.head.see(views[id], logs[id]), int(labels[id]))
+        history = copied(history)
+        assert len(history.examples) <= 30 + 2 * SPACING
+    assert [id for id in range(150) if history.remembers(id)] == list(range(120, 150))
+    history.forget(121)
+    never = told(views, logs, labels, silent=(121,), undo=30)
+    for name, array in never.head.state().items():
+        np.testing.assert_array_equal(history.head.state()[name], array, err_msg=name)
+
+
 def test_classes_added_later_are_learned_and_older_answers_can_still_be_taken_back():
     views, logs, labels = stream(40, classes=3)
     wider = np.log(np.concatenate([np.exp(logs) * 0.9, np.full((40, 2, 1), 0.1)], axis=2))

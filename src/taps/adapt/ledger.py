@@ -27,12 +27,14 @@ class Given:
     Attributes:
         answer: What was said, classes by index.
         item: What was kept of the image.
-        asked: Whether a question was put about it.
+        asked: Whether a question was waiting for it.
+        skipped: Where one was that nobody had an answer to: whether it was given back; else None.
     """
 
     answer: Answer
     item: ReplayItem
     asked: bool = True
+    skipped: bool | None = None
 
 
 class Ledger:
@@ -79,8 +81,7 @@ class Ledger:
         """Something was said about an image."""
         asked = id in self.pending
         item = self.pending.pop(id) if asked else self.recent.pop(id)
-        self.skipped.pop(id, None)
-        self.given[id] = Given(answer, item, asked)
+        self.given[id] = Given(answer, item, asked, self.skipped.pop(id, None))
         self.done[id] = None
         while len(self.done) > PENDING:
             self.done.popitem(last=False)
@@ -119,11 +120,13 @@ class Ledger:
         given = self.given.pop(id)
         self.done.pop(id, None)
         self.keep(id, given.item, given.asked)
+        if given.skipped is not None and id in self.recent:
+            self.skipped[id] = given.skipped
 
     def _why_not(self, id: int) -> str:
         if id in self.done:
             return f"Sample {id} was answered before; an answer is taken once."
-        others = f" and the last {self.most_recent} others" if self.most_recent else ""
+        others = f" and the last {self.most_recent} others (setting `recent`)" if self.most_recent else ""
         return (
             f"Sample {id} was not asked about (or waits no longer); "
             f"answer only predictions whose `ask` is true{others}."
@@ -148,7 +151,7 @@ class Ledger:
             "done": list(self.done),
             "skipped": [[id, back] for id, back in self.skipped.items()],
             "is_it": sorted(self.is_it),
-            "answers": [[id, plain(given.answer), given.asked] for id, given in self.given.items()],
+            "answers": [[id, plain(one.answer), one.asked, one.skipped] for id, one in self.given.items()],
         }
 
     def restored(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor], device: Any) -> Ledger:
@@ -161,9 +164,9 @@ class Ledger:
         other = Ledger(self.most_recent, self.undo)
         for part, items in (("pending", other.pending), ("recent", other.recent)):
             items.update((id, replay_item_from(f"{part}.{id}", kept)) for id in values[part])
-        for id, said, asked in values["answers"]:
+        for id, said, *asked in values["answers"]:
             answer = Answer(**{**said, "no": tuple(said["no"])})
-            other.given[id] = Given(answer, replay_item_from(f"answers.{id}", kept), asked)
+            other.given[id] = Given(answer, replay_item_from(f"answers.{id}", kept), *asked)
         other.skipped.update((id, back) for id, back in values["skipped"])
         other.is_it.update(values["is_it"])
         other.done.update((id, None) for id in values["done"])

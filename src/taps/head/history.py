@@ -20,7 +20,8 @@ class History:
 
     To take an answer back, the head goes to a state from before it, and the answers after that are judged
     and learned again, all but this one: to the bit what would be if it had never been given. States are
-    kept at every 25th answer or oftener, as far back as needed; they share what did not change.
+    kept at every 25th answer or oftener, as far back as needed; they share what did not change. Of a saved
+    history only the first state is there; the others are made again as they are needed.
 
     Args:
         head: Learns.
@@ -41,6 +42,7 @@ class History:
         """Learn the answer for an image."""
         self._mark(id)
         self.examples[id] = self.head.learn(look, label, no=no, person=person)
+        self._make_second()
         self._trim()
 
     def forget(self, id: int) -> None:
@@ -61,6 +63,20 @@ class History:
         since = len(ids) - ids.index(next(reversed(self.marks))) if self.marks else self.spacing
         if since >= self.spacing:
             self.marks[id] = self.head.state()
+
+    def _make_second(self) -> None:
+        """Where the second state is missing and could be the first, learn up to it again."""
+        ids, (first, *later) = list(self.examples), self.marks
+        if len(ids) - self.spacing < max(1, self.undo) or set(later) & set(ids[: self.spacing + 1]):
+            return
+        now = self.head.state()
+        self.head.go_to(self.marks[first])
+        for id in ids[: self.spacing]:
+            self.head.learn_again(self.examples[id])
+        self.marks[ids[self.spacing]] = self.head.state()
+        for mark in later:
+            self.marks.move_to_end(mark)
+        self.head.go_to(now)
 
     def _trim(self) -> None:
         """Forget what is older than the last state that lies `undo` answers back."""
