@@ -611,15 +611,15 @@ def test_a_rate_that_was_missed_by_more_than_half_is_spoken_of(
 
 
 def test_no_rate_is_called_missed_that_was_kept(tiny: Clip, picture: Picture) -> None:
-    """Too early to tell; nobody knows, so half is asked again; yes or no, which takes a part of a question."""
+    """Too early to tell; nobody knows, so half is asked again; yes or no, a part of a question each."""
     classes = [f"class {number}" for number in range(30)]
-    for given in ({"rate": 0.01}, {"rate": 0.05}, {"rate": 0.05, "questions": "is_it"}):
-        learner = Learner(tiny, classes, "zero_shot+", **given)  # type: ignore[arg-type]
+    for asking in ({"rate": 0.01}, {"rate": 0.05}, {"rate": 0.05, "questions": "is_it"}):
+        learner = Learner(tiny, classes, "zero_shot+", **asking)  # type: ignore[arg-type]
         for number in range(120):
             said = learner.predict_one(picture(number % 7))
             if said.ask:
                 learner.skip(said.id)
-        assert learner.summary()["notes"] == [], given
+        assert learner.summary()["notes"] == [], asking
 
 
 def test_tab_completion_offers_what_a_person_calls(tiny: Clip) -> None:

@@ -236,18 +236,6 @@ def test_fairness_is_the_share_of_pairs_that_differ(answers, seed):
     assert head.fairness() == pytest.approx(min(1.0, share / expected) ** 4)
 
 
-def test_a_label_of_no_importance_teaches_and_does_not_change_the_trust():
-    features, beliefs, _ = beliefs_and_features(1, 3, 4, seed=2)
-    head = Head(4, 3, bases=2)
-    before = head.mixture.weights(), head.votes.weights()
-    head.learn(head.see(features, beliefs[0]), 1, importance=0.0)
-    np.testing.assert_array_equal(head.mixture.weights(), before[0])
-    np.testing.assert_array_equal(head.votes.weights(), before[1])
-    assert head.labels == 1
-    assert head.readings.ridge.weights.any()
-    assert head.readings.logistic[0].coefficients.any()
-
-
 def test_without_labels_it_is_the_mixture_of_the_bases():
     features, beliefs, _ = beliefs_and_features(10, 4, 6, seed=7)
     head = Head(6, 4, bases=2)
@@ -302,7 +290,7 @@ def test_the_first_answer_is_judged_by_the_formulas(label, no, share):
     vote = share(prior @ rows) * (1 - WRONG.mean()) + WRONG.mean() * chance
     head = Head(3, 4, bases=1)
     example = head.learn(head.see(np.eye(3)[:1], np.log(probs)[None]), label, no=no, person=2)
-    assert (example.label, example.importance, example.no, example.person) == (label, 1.0, no, 2)
+    assert (example.label, example.no, example.person) == (label, no, 2)
     assert example.gain == head.gain == pytest.approx(np.log(mixed / bases), abs=1e-6)
     doubt = 1 - (weights * (1 - WRONG) * said[:, None]).sum() / mixed
     assert example.doubt == pytest.approx(doubt, abs=1e-6)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.errors import StateError
+from taps.head.logistic import softmax
 from taps.head.mixture import Mixture, losses_of
 
 Array = NDArray[np.float64]
@@ -48,21 +49,18 @@ class Crowd(Mixture):
                 said = -self.losses[other].reshape(-1, self.shares)
                 most = said.max(axis=1, keepdims=True)
                 logs = logs + np.repeat(most[:, 0] + np.log(np.exp(said - most).mean(axis=1)), self.shares)
-        raised = np.exp(logs - logs.max())
-        weights: Array = raised / raised.sum()
-        return weights
+        return softmax(logs)
 
-    def learn(self, given: Array, importance: float = 1.0, person: int = 0) -> None:
+    def learn(self, given: Array, person: int = 0) -> None:
         """Take in what each reading with each share said of an answer.
 
         Args:
             given: The probability each gave to it beforehand [R · S].
-            importance: ω, how much this answer stands for, at most 1.
             person: Who gave it.
         """
         new = max(0, person + 1 - len(self.losses))
         losses, answers = np.pad(self.losses, ((0, new), (0, 0))), np.pad(self.answers, (0, new))
-        losses[person] += losses_of(given, importance)
+        losses[person] += losses_of(given)
         answers[person] += 1
         self.losses, self.answers = losses, answers
 

@@ -33,7 +33,6 @@ class LabelledExample:
     Attributes:
         look: What was known of the image when it was predicted.
         label: Its class, or `NONE`; counts for nothing where `no` is given.
-        importance: How much it stood for in the trust.
         alike: How likely two images of the stream were of one class when it came (`Head.alike`).
         usual: What zero-shot said of the stream until then [K].
         gain: By how many nats the mixture predicted it better than the bases did.
@@ -44,7 +43,6 @@ class LabelledExample:
 
     look: Look
     label: int
-    importance: float
     alike: float
     usual: Array
     gain: float = 0.0
@@ -133,7 +131,6 @@ class Head:
         """How much each reading is believed together with each share of a person [readings, shares]."""
         return self.mixture.weights(person).reshape(-1, len(self.settings.wrong))
 
-    @one_thread()
     def see(self, views: Array, logs: Array) -> Look:
         """Take note of an image of the stream.
 
@@ -142,7 +139,8 @@ class Head:
             logs: Log-probabilities of the bases [B, K].
         """
         self.stream = self.stream + np.exp(logs[0])
-        return self.ring.look(self.lens.see(views), logs)
+        with one_thread():
+            return self.ring.look(self.lens.see(views), logs)
 
     @property
     def usual(self) -> Array:
@@ -183,16 +181,16 @@ class Head:
         shares: Array = trust / trust.sum()
         return shares
 
-    @one_thread()
     def predict(self, look: Look) -> Array:
         """Probability of each class for an image that was seen."""
-        blended: Array = self.votes.weights() @ self._ballots(look, self.alike, self.usual)
+        with one_thread():
+            blended: Array = self.votes.weights() @ self._ballots(look, self.alike, self.usual)
         return blended
 
-    @one_thread()
     def reject(self, look: Look) -> float:
         """How likely an image that was seen shows none of the classes."""
-        return self.outside.probability(look.features[0, -1].astype(np.float64))
+        with one_thread():
+            return self.outside.probability(look.features[0, -1].astype(np.float64))
 
     def _ballots(self, look: Look, alike: float, usual: Array) -> Array:
         """The readings' prediction without votes, then with each τ [1 + votes, K]."""
@@ -204,60 +202,64 @@ class Head:
         taus = np.array([0.0, *self.settings.votes])[:, None]
         return softmax(np.log(np.maximum(beliefs[0], 1e-12)) + taus * odds)
 
-    def learn(
-        self, look: Look, label: int, importance: float = 1.0, no: tuple[int, ...] = (), person: int = 0
-    ) -> LabelledExample:
+    def learn(self, look: Look, label: int, no: tuple[int, ...] = (), person: int = 0) -> LabelledExample:
         """Judge the experts by an answer, then learn it.
 
         Args:
             look: What `see` returned for its image.
             label: Its class, or `NONE` for an image outside all of them.
-            importance: How much it stands for in the trust, at most 1.
             no: Classes it is not of, where that is what was answered, instead of `label`.
             person: Who answered; 0 for people without a name.
         """
-        example = LabelledExample(
-            look, int(label), importance, self.alike, self.usual, no=tuple(no), person=person
-        )
+        example = LabelledExample(look, int(label), self.alike, self.usual, no=tuple(no), person=person)
         return self.learn_again(example)
 
-    @one_thread()
     def learn_again(self, example: LabelledExample) -> LabelledExample:
         """The same for an example as it once came, when another one was taken back."""
-        look, label, person = example.look, example.label, example.person
-        features, logs = look.features.astype(np.float64), look.logs.astype(np.float64)
+        features, logs = example.look.features[0].astype(np.float64), example.look.logs[0].astype(np.float64)
+        with one_thread():
+            if not example.no:
+                self.outside.learn(features[-1], example.label == NONE)
+            if example.label == NONE and not example.no:  # it says nothing about the classes
+                return example
+            example = self._judge(example, features, logs)
+            self.readings.learn(features, logs, example.label, example.no)
         if not example.no:
-            self.outside.learn(features[0, -1], label == NONE)
-        if label == NONE and not example.no:  # it says nothing about the classes
-            return example
-        everyone = range(len(self.readings.all))
-        fairness = self.fairness(example.alike)
-        said = example.likelihood(self.readings.probs(features[:1], logs[:1], fairness, everyone)[:, 0])
+            self.counts = self.counts + np.eye(len(self.counts))[example.label]
+        return example
+
+    def _judge(self, example: LabelledExample, features: Array, logs: Array) -> LabelledExample:
+        """Weigh the experts and the votes by what they said of an answer; what it was worth and its doubt.
+
+        Args:
+            example: The answer.
+            features: Of its image [F, d].
+            logs: Log-probabilities that the bases gave it [B, K].
+        """
+        everyone, fairness = range(len(self.readings.all)), self.fairness(example.alike)
+        said = example.likelihood(self.readings.probs(features[None], logs[None], fairness, everyone)[:, 0])
         wrong = np.array(self.settings.wrong)
-        chance = float(example.likelihood(np.full(logs.shape[2], 1 / logs.shape[2])))
+        chance = float(example.likelihood(np.full(logs.shape[1], 1 / logs.shape[1])))
         given = np.maximum(said[:, None] * (1 - wrong) + wrong * chance, SMALLEST)
-        weights, noise = self._weights(person), self.noise_of(person)
+        weights, noise = self._weights(example.person), self.noise_of(example.person)
         mixed = float((weights * given).sum())
-        alone = slice(None, self.readings.alone)
+        alone = slice(self.readings.alone)
         bases = float((weights[alone] * given[alone]).sum()) / float(weights[alone].sum())
         right = float((weights * (1 - wrong)).sum(axis=1) @ said)
-        ballots = (1 - noise) * example.likelihood(self._ballots(look, example.alike, example.usual))
-        ballots = ballots + noise * chance
+        ballots = example.likelihood(self._ballots(example.look, example.alike, example.usual))
+        ballots = (1 - noise) * ballots + noise * chance
         ballots[0] = mixed  # no votes: the first mixture itself, so that its promise is kept
-        self.votes.learn(ballots, example.importance)
-        self.mixture.learn(given.ravel(), example.importance, person)
-        self.readings.learn(features[0], logs[0], label, example.no)
+        self.votes.learn(ballots)
+        self.mixture.learn(given.ravel(), example.person)
         gain, doubt = float(np.log(mixed / bases)), max(0.0, 1.0 - right / mixed)
-        if not example.no:
-            self.counts = self.counts + np.eye(len(self.counts))[label]
         self.gain, self.doubted = self.gain + gain, self.doubted + (doubt > DOUBT)
         return replace(example, gain=gain, doubt=doubt)
 
-    @one_thread()
     def leverage(self, look: Look) -> float:
         """How new an image is to the labels: 1 before any, near 0 where many like it were answered."""
         feature, ridge = look.features[0, 0].astype(np.float64), self.readings.ridge
-        return ridge.penalty * ridge.leverage(feature) / max(float(feature @ feature), 1e-12)
+        with one_thread():
+            return ridge.penalty * ridge.leverage(feature) / max(float(feature @ feature), 1e-12)
 
     def summary(self) -> dict[str, Any]:
         """What the labels were worth, as plain values.

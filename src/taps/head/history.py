@@ -92,8 +92,7 @@ class History:
         if not self.examples:
             return {}
         plain = [
-            (id, one.label, one.importance, one.alike, one.gain, one.doubt, one.person)
-            for id, one in self.examples.items()
+            (id, one.label, one.alike, one.gain, one.doubt, one.person) for id, one in self.examples.items()
         ]
         arrays: dict[str, NDArray[Any]] = {"examples": np.array(plain)}
         for place, one in enumerate(self.examples.values()):
@@ -108,14 +107,13 @@ class History:
         self.examples, self.marks = OrderedDict(), OrderedDict()
         if "examples" not in arrays:
             return
-        for place, (id, label, importance, alike, gain, doubt, person) in enumerate(
-            arrays["examples"].tolist()
-        ):
+        for place, row in enumerate(arrays["examples"].tolist()):
+            id, label, *_, alike, gain, doubt, person = row  # a number more where an older version saved it
             look = Look.unpacked(arrays[f"example.{place}.look"], features, bases)
             usual = arrays[f"example.{place}.usual"]
             no = tuple(arrays[f"example.{place}.no"].tolist())
             self.examples[int(id)] = LabelledExample(
-                look, int(label), importance, alike, usual, gain, doubt, no, int(person)
+                look, int(label), alike, usual, gain, doubt, no, int(person)
             )
         self.marks[next(iter(self.examples))] = {
             name.removeprefix("mark."): value for name, value in arrays.items() if name.startswith("mark.")
