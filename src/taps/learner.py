@@ -44,13 +44,6 @@ def check_seed(seed: int) -> int:
     return plain
 
 
-def follows(answer: Answer, before: Answer) -> bool:
-    """Whether an answer says nothing beyond what was said of the same image before, whoever said it."""
-    if answer.no and (before.none or before.label is not None):
-        return before.label not in answer.no
-    return replace(answer, expert=before.expert) == before
-
-
 class Learner:
     """A classifier that keeps learning on the job.
 
@@ -280,7 +273,7 @@ class Learner:
         several = tuple(no) if isinstance(no, Sequence) and not isinstance(no, str) else (no,)
         answer = self.resolved(Answer(label, several, none, expert=expert), before)
         if before is not None:
-            if follows(answer, before):
+            if answer.follows_from(before):
                 return
             self.undo(id)
             refined = before.no and answer.label not in before.no and not answer.none

@@ -1,8 +1,8 @@
-"""The few values that travel between rooms: frozen dataclasses, no behaviour."""
+"""The few values that travel between rooms: frozen dataclasses, hardly any behaviour."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,16 @@ class Answer:
     none: bool = False
     unknown: bool = False
     expert: str = ""
+
+    def follows_from(self, before: Answer) -> bool:
+        """Whether it says nothing beyond what was said of the same image, classes by index in both.
+
+        >>> Answer(no=(1,)).follows_from(Answer(0)), Answer(no=(0,)).follows_from(Answer(0))
+        (True, False)
+        """
+        if self.no and (before.none or before.label is not None):
+            return before.label not in self.no
+        return replace(self, expert=before.expert) == before
 
 
 @dataclass(frozen=True)

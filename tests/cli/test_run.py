@@ -145,6 +145,12 @@ def test_console_oracle_asks_a_person(folder, tmp_path):
     assert (summary["asked"], summary["answered"]) == (2, 1)
 
 
+def test_an_expert_is_named_where_one_is_asked(folder, here):
+    code, _, err = here("run", folder, *FAST, "--expert", "ann", "--out", "o")
+    assert code == 2
+    assert "use it with --oracle console" in err
+
+
 def spoil(folder):
     """Files that cannot be read, of several kinds; how many."""
     (folder / "cat" / "lost.png").symlink_to(folder / "nowhere.png")
@@ -267,10 +273,11 @@ def test_answers_of_a_person_survive_a_kill_at_the_next_question(folder, tmp_pat
         time.sleep(0.01)
     process.kill()
     process.communicate()
-    done = taps("run", "--resume", "--out", "o", cwd=tmp_path, stdin="bird\ncat\nhorse\n")
+    done = taps("run", "--resume", "--out", "o", "--expert", "bob", cwd=tmp_path, stdin="bird\ncat\nhorse\n")
     assert done.returncode == 0, done.stderr
     events = [json.loads(line) for line in (tmp_path / "o/events.jsonl").read_text().splitlines()]
-    assert [event["label"] for event in events if event["event"] == "answered"] == ["dog", "bird", "cat"]
+    answers = [(event["label"], event.get("expert")) for event in events if event["event"] == "answered"]
+    assert answers == [("dog", None), ("bird", "bob"), ("cat", "bob")]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,19 +37,20 @@ def question(id: int = 0, **changes: float) -> Query:
 class Keyboard:
     """Somebody who types these lines one after the other."""
 
-    def __init__(self, typed: str, add_class: Callable[[str], None] | None = None) -> None:
+    def __init__(self, typed: str, add_class: Callable[[str], None] | None = None, **more: Any) -> None:
         self.out = io.StringIO()
         rich = RichConsole(file=self.out, width=100)
         lines = iter(typed.split("\n"))
 
         def read(prompt: str = "", **_: object) -> str:
+            self.out.write(prompt)
             try:
                 return next(lines)
             except StopIteration:
                 raise EOFError from None
 
         rich.input = read  # type: ignore[method-assign, assignment]
-        self.console = Console(CLASSES, rich, add_class=add_class)
+        self.console = Console(CLASSES, rich, add_class=add_class, **more)
 
     @property
     def said(self) -> str:
@@ -69,6 +71,8 @@ class Keyboard:
         ("n\ndog", 1, "No class can be added"),
         ("not dor", Answer(no=(2,)), "→ dormouse"),
         ("not do\nnone", Answer(none=True), "'do' could be dog, dormouse"),
+        ("not none\ndog", 1, "'not none' is no answer"),
+        ("not not dog\ndog", 1, "'not not dog' is no answer"),
     ],
 )
 def test_what_is_typed_and_what_is_echoed(typed: str, answer: int | Answer, said: str) -> None:
@@ -93,6 +97,23 @@ def test_a_name_in_full_is_not_echoed_and_wins_over_a_letter() -> None:
 )
 def test_yes_or_no(typed: str, answer: int | Answer) -> None:
     assert Keyboard(typed).console.answer(replace(question(), is_it=1)) == answer
+
+
+@pytest.mark.parametrize("typed", ["none", "not dog"])
+def test_where_labels_alone_are_learned_nothing_else_is_taken(typed: str) -> None:
+    keyboard = Keyboard(f"?\n{typed}\ndog", labels_only=True)
+    assert keyboard.console.answer(question()) == 1
+    assert "Which class is it? (number, name, ? for help)" in keyboard.said
+    assert "none of the classes" not in keyboard.said
+    assert "view_ensemble+" in keyboard.said
+
+
+def test_who_answers_is_named() -> None:
+    keyboard = Keyboard("dog\nu\nnone\nsnake", expert="ann")
+    assert keyboard.console.answer(question(0)) == Answer(1, expert="ann")
+    assert keyboard.console.answer(question(1)) == Answer(3, expert="ann")
+    assert [said for _, said in corrections(keyboard.console)] == [Answer(none=True, expert="ann")]
+    assert keyboard.console.answer(question(2)) is None  # nothing more is typed
 
 
 def test_quit_is_ctrl_c() -> None:

@@ -76,7 +76,7 @@ class FakeLearner:
         if id not in held:
             raise QueryError("it has left the memory")
         self.learned.remove((id, held[id]))
-        return CLASSES[held[id]]
+        return CLASSES[held[id]] if isinstance(held[id], int) else None
 
 
 class FakeRecord:
@@ -485,6 +485,37 @@ def test_a_corrected_answer_takes_the_place_of_the_first(
     [(_, t, path, id, cells)] = told(session).of("replace_row")
     assert (t, path, id) == told(session).of("row")[0][1:4]
     assert (cells["label"], cells["phase"]) == (CLASSES[after if labels[0] is None else labels[0]], 7)
+
+
+@pytest.mark.parametrize(
+    ("labels", "said", "known", "correct"),
+    [
+        ([None, None], Answer(no=(0,)), 2, False),  # the first image is taken for class 0
+        ([None, None], Answer(no=("bee", "ant")), 2, False),
+        ([None, None], Answer(no=(1,)), 1, None),
+        ([None, None], Answer(none=True), 1, None),
+        ([0, None], Answer(no=(0,)), 2, True),  # the folder knows
+    ],
+)
+def test_who_says_no_says_that_the_prediction_is_wrong(
+    clock: Clock, labels: list[int | None], said: Answer, known: int, correct: bool | None
+) -> None:
+    session = make_session(clock, labels, (0, 1), lambda truth: Person({0: said, 1: 1}))
+    follow(session)
+    assert (session.tally.known, session.tally.correct) == (known, 1 + bool(correct))
+    assert [call[-1]["correct"] for call in told(session).of("row")] == [correct, True]
+
+
+@pytest.mark.parametrize(("before", "after"), [(Answer(no=(0,)), 0), (0, Answer(no=(0,)))])
+def test_a_no_that_is_corrected_and_a_yes_that_becomes_one(
+    clock: Clock, before: int | Answer, after: int | Answer
+) -> None:
+    person = Changing({0: before, 1: 1}, {FIRST_ID: after})
+    session = make_session(clock, [None, None], (0, 1), lambda truth: person)
+    follow(session)
+    tally, right = session.tally, after == 0
+    assert (tally.known, tally.correct, tally.hits, tally.answered) == (2, 1 + right, 1 + right, 2)
+    assert told(session).of("replace_row")[0][-1]["correct"] == right
 
 
 def test_where_experts_are_asked_first_a_corrected_answer_is_right_too(clock: Clock) -> None:

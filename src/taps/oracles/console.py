@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,14 +21,16 @@ SHOWN = 5
 HELP = """\
   a number    the class of that number in the list above
   a name      a class, or the beginning of its name, if only one begins so
-  not …       what it is not: "not 1", "not dog"
-  none        none of the classes
-  nothing, s  you do not know: the question is skipped
+{others}  nothing, s  you do not know: the question is skipped
   u           undo: the question before this one is put again
   n           a new class: you are asked for its name; where it asks "Is it …?", no
   q           quit: everything is saved, and `taps run --resume` goes on
   ?           this help; classes called like one of these letters win over it"""
-PROMPT = "Which class is it? (number, name, not …, none, ? for help) "
+OTHERS = """\
+  not …       what it is not: "not 1", "not dog"
+  none        none of the classes
+"""
+PROMPT = "Which class is it? (number, name{others}, ? for help) "
 YES_OR_NO = "Is it {}? (y for yes, n for no, or another answer, ? for help) "
 
 
@@ -41,6 +44,8 @@ class Console:
         console: Where to write and read; the terminal unless given.
         picture: Gives the bytes of an image by its path; no pictures are shown without it.
         add_class: Makes room for a new class; there are none without it.
+        labels_only: Whether nothing but classes can be learned: no "not …", no "none".
+        expert: Who sits there; each answer is given in this name.
     """
 
     def __init__(
@@ -50,12 +55,15 @@ class Console:
         *,
         picture: Callable[[str], bytes] | None = None,
         add_class: Callable[[str], None] | None = None,
+        labels_only: bool = False,
+        expert: str = "",
     ) -> None:
         from rich.console import Console as RichConsole
 
         self.classes = tuple(classes)
         self.console = console or RichConsole(stderr=True)
         self.picture, self.add_class = picture, add_class
+        self.labels_only, self.expert = labels_only, expert
         self._before: Query | None = None
         self._corrections: list[tuple[Query, int | Answer]] = []
         self._way: str | None = None
@@ -75,11 +83,16 @@ class Console:
                 if again is None or again == "undo":
                     self._say("The answer before stays as it was.")
                 else:
-                    self._corrections.append((self._before, again))  # type: ignore[arg-type]
+                    self._corrections.append((self._before, self._signed(again)))  # type: ignore[arg-type]
                     self._before = None
             given = self._ask(query)
         self._before = query
-        return given  # type: ignore[return-value]
+        return None if given is None else self._signed(given)  # type: ignore[arg-type]
+
+    def _signed(self, given: int | Answer) -> int | Answer:
+        if not self.expert:
+            return given
+        return replace(given if isinstance(given, Answer) else Answer(given), expert=self.expert)
 
     def corrections(self) -> list[tuple[Query, int | Answer]]:
         """Answers to earlier questions that take the place of what was answered then; each is given once."""
@@ -89,7 +102,9 @@ class Console:
     def _ask(self, query: Query) -> int | Answer | str | None:
         """What was answered; "undo" where the question before is to be put again."""
         shown = self._show(query)
-        prompt = PROMPT if query.is_it is None else YES_OR_NO.format(self.classes[query.is_it])
+        prompt = PROMPT.format(others="" if self.labels_only else ", not …, none")
+        if query.is_it is not None:
+            prompt = YES_OR_NO.format(self.classes[query.is_it])
         while True:
             flush_typed()
             try:
@@ -108,7 +123,7 @@ class Console:
             if command == "u":
                 return "undo"
             if command == "?":
-                self._say(HELP)
+                self._say(HELP.format(others="" if self.labels_only else OTHERS))
                 continue
             found = self._new_class() if command == "n" else self._read(typed, shown)
             if found is not None:
@@ -145,16 +160,27 @@ class Console:
             if _folded(typed) != _folded(self.classes[found[0]]):
                 self._say(f"→ {self.classes[found[0]]}")
             return found[0]
-        if not found and _folded(typed) == "none":
-            return Answer(none=True)
         first, _, rest = typed.partition(" ")
-        if not found and first.casefold() == "not" and rest.strip():
-            out = self._read(rest.strip(), shown)
-            return Answer(no=(out,)) if isinstance(out, int) else None
+        if not found and (_folded(typed) == "none" or (first.casefold() == "not" and rest.strip())):
+            return self._other(typed, rest.strip(), shown)
         names = ", ".join(self.classes[index] for index in found[:SHOWN])
         several = f"could be {names}{', …' if len(found) > SHOWN else ''}; type more of the name."
         self._say(f"{typed!r} {several if found else f'is none of the {len(self.classes)} classes.'}")
         return None
+
+    def _other(self, typed: str, out: str, shown: Sequence[int]) -> Answer | None:
+        """The answer "none", or "not" and what it is not."""
+        if self.labels_only:
+            self._say(
+                "This method learns from labels alone; those with a head, as view_ensemble+, from more."
+            )
+            return None
+        if not out:
+            return Answer(none=True)
+        found = self._read(out, shown)
+        if isinstance(found, Answer):
+            self._say(f'{typed!r} is no answer; after "not" comes a class.')
+        return Answer(no=(found,)) if isinstance(found, int) else None
 
     def _new_class(self) -> int | None:
         if self.add_class is None:

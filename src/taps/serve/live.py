@@ -109,7 +109,7 @@ class Live:
     def label(
         self, id: int, label: Answer | str | int, who: str, key: str | None = None, *, unasked: bool = False
     ) -> Given:
-        """Take in an expert's answer. The same answer again changes nothing; another one corrects it.
+        """Take in an expert's answer. One that follows from the first changes nothing; another corrects it.
 
         Args:
             id: Of the prediction.
@@ -128,13 +128,13 @@ class Live:
             if not same:
                 raise ConflictError("This idempotency key was used for something else; use a new one.")
             return Given(row, changed=False)
-        now = {"answer": answer.label, "no": list(answer.no), "none": answer.none}
-        if row.state in LABELLED and now == {"answer": row.answer, "no": list(row.no), "none": row.none}:
+        if row.state in LABELLED and answer.follows_from(Answer(row.answer, tuple(row.no), row.none)):
             return Given(row, changed=False)
         if row.state == SKIPPED:
             raise ConflictError(f"Question {id} was skipped; undo that first.")
         self._step(lambda: learner.learn_one(id, answer))
         state = CORRECTED if row.state in UNASKED else ANSWERED
+        now = {"answer": answer.label, "no": list(answer.no), "none": answer.none}
         return self._end(row, "label", state, who, key=key, value=plain(answer), **now)
 
     def skip(self, id: int, who: str) -> Given:

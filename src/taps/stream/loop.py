@@ -54,20 +54,24 @@ class Counted:
         final: Index of the class it is taken for: predicted, or answered where experts are asked first.
         label: Index of its class, where the data set or an answer says; `OUTSIDE` for none; else None.
         hit: Whether the label is among the likeliest classes; None where it is not known.
+        denied: Whether all that is known is that it is not of the predicted class.
     """
 
     final: int
     label: int | None
     hit: bool | None
+    denied: bool = False
 
     @property
     def correct(self) -> bool | None:
-        """Whether it was right; None where the class is not known."""
-        return None if self.hit is None else self.final == self.label
+        """Whether it was right; None where that is not known."""
+        if self.hit is None:
+            return False if self.denied else None
+        return self.final == self.label
 
     def add_to(self, tally: Tally, sign: int = 1) -> None:
         """Add it to the counts, or take it out of them."""
-        tally.known += sign * (self.hit is not None)
+        tally.known += sign * (self.correct is not None)
         tally.correct += sign * bool(self.correct)
         tally.hits += sign * bool(self.hit)
 
@@ -98,6 +102,7 @@ class Session:
         wrap: Makes the expert from the one who knows the truth: spoilt, late, a person instead, or nobody.
         positions: Place in the stream of each image that is being asked about, by the learner's id.
         last_asked: Place of the last question; −1 before the first.
+        denied: Id of the last image where the answer was that it is not of the predicted class; or −1.
     """
 
     learner: Learner
@@ -107,6 +112,7 @@ class Session:
     wrap: Callable[[Oracle], Oracle | None] = lambda oracle: oracle
     positions: dict[int, int] = field(default_factory=dict)
     last_asked: int = -1
+    denied: int = -1
 
     def __post_init__(self) -> None:
         self.oracle = self.wrap(GroundTruth(lambda id: self._truth(self.positions[id])))
@@ -171,7 +177,14 @@ class Session:
         for earlier, instead in corrections(self.oracle):
             self.correct(earlier, instead)
         self.last_asked = t
-        return None if answer is None else self.learn(prediction.id, answer)
+        return None if answer is None else self._take(prediction, answer)
+
+    def _take(self, prediction: Prediction, answer: Reply) -> int | None:
+        """Learn an answer and take note of a no to the prediction; its index, where it names a class."""
+        index = self.learn(prediction.id, answer)
+        out = answer.no if isinstance(answer, Answer) else ()
+        self.denied = prediction.id if prediction.index in map(self.learner.class_index, out) else -1
+        return index
 
     def correct(self, query: Query, answer: Reply) -> None:
         """Put another answer in the place of that to the last question, in the counts and in the row too."""
@@ -186,8 +199,8 @@ class Session:
         old = None if before is None else self.learner.class_index(before)
         self.tally.answered -= held - self.learner.answered
         self.record.event("undone", id=query.id, t=t, answer=old)
-        new = self.learn(query.id, answer)
         self.counted(t, prediction, old).add_to(self.tally, -1)
+        new = self._take(prediction, answer)
         counted = self.counted(t, prediction, new)
         counted.add_to(self.tally)
         cells = counted.cells(self.learner.classes)
@@ -200,7 +213,8 @@ class Session:
         # Where experts are asked first, their answer is the prediction.
         final = answer if answer is not None and self.learner.order == "ask_first" else prediction.index
         known = label is not None and label != OUTSIDE
-        return Counted(final, label, label in (final, *most_likely(prediction)) if known else None)
+        hit = label in (final, *most_likely(prediction)) if known else None
+        return Counted(final, label, hit, denied=label is None and prediction.id == self.denied)
 
     def take_late_answers(self) -> int:
         """Learn from answers to earlier questions that have arrived meanwhile; how many."""

@@ -25,6 +25,7 @@ class RunOptions:
         prompts: hand, coop, maple, or a directory of trained prompts.
         source: Source statistics made by `taps stats`.
         oracle: Who answers: folder (its own labels), console (you), none.
+        expert: Your name at the console: how often each expert is wrong is learned by name.
         rate: Share of images to ask about; the method's own unless given.
         buffer: How many labelled images are kept; the method's own number unless given.
         seed: Every random choice follows from it.
@@ -42,6 +43,7 @@ class RunOptions:
     prompts: str | None = None
     source: str | None = None
     oracle: str = "folder"
+    expert: str | None = None
     rate: float | None = None
     buffer: int | None = None
     seed: int = 0

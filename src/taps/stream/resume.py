@@ -15,7 +15,7 @@ from taps.stream.options import RunOptions
 from taps.stream.record import EVENTS, SPEC
 from taps.stream.stream import Stream
 
-FREE = ("limit", "device")  # what a run may go on with otherwise than it began
+FREE = ("limit", "device", "expert")  # what a run may go on with otherwise than it began
 SUMMARY = "summary.json"
 
 

@@ -60,7 +60,7 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
             write_json(out / SPEC, spec)
             (out / SUMMARY).unlink(missing_ok=True)  # it tells of a finished run
             begin_run(clip.device)
-            yield Session(learner, stream, record, record.tally(), _expert(options.oracle, learner, dataset))
+            yield Session(learner, stream, record, record.tally(), _expert(options, learner, dataset))
 
 
 def make_learner(options: RunOptions, clip: Clip, names: Sequence[str]) -> Learner:
@@ -90,6 +90,8 @@ def images_of(options: RunOptions, classes: Sequence[str] | None = None) -> tupl
         raise DataError(
             f"{options.folder} has no class folders to answer from; use --oracle console or --oracle none."
         )
+    if options.expert and options.oracle != "console":
+        raise SettingsError("--expert says who answers at the console; use it with --oracle console.")
     return dataset, names
 
 
@@ -115,16 +117,20 @@ def _make_folder(out: Path) -> None:
         ) from error
 
 
-def _expert(kind: str, learner: Learner, dataset: Dataset) -> Callable[[Oracle], Oracle | None]:
+def _expert(options: RunOptions, learner: Learner, dataset: Dataset) -> Callable[[Oracle], Oracle | None]:
     """Who answers, made from the one who knows the labels of the folder."""
     experts: dict[str, Callable[[Oracle], Oracle | None]] = {
         "folder": lambda truth: truth,
         "console": lambda truth: Console(
-            learner.classes, picture=dataset.source.read, add_class=learner.add_class
+            learner.classes,
+            picture=dataset.source.read,
+            add_class=learner.add_class,
+            labels_only=not learner.method.takes_any_answer,
+            expert=options.expert or "",
         ),
         "none": lambda truth: None,
     }
-    return experts[kind]
+    return experts[options.oracle]
 
 
 def summarise(learner: Learner, tally: Tally, folder: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ class Tally:
     Attributes:
         position: Images of the stream dealt with, broken ones too.
         broken: Images that could not be read; they are not counted in the accuracy.
-        known: Predictions whose label is known.
+        known: Predictions that are known to be right or wrong.
         correct: Right ones of them.
         hits: Those whose class was among the five likeliest.
         asked: Questions put to the expert.
@@ -37,7 +37,7 @@ class Tally:
 
     @property
     def accuracy(self) -> float | None:
-        """Share of right predictions among those whose label is known."""
+        """Share of right predictions among those that are known to be right or wrong."""
         return self.correct / self.known if self.known else None
 
     @property
