@@ -46,6 +46,21 @@ def beginning(name: str = "pets", **changes: Any) -> Beginning:
     return Beginning(**values | changes)
 
 
+def once(real: Callable[..., Any], act: Callable[[], Any], *, before: bool = False) -> Callable[..., Any]:
+    """The same function; something happens right after (or before) it has run for the first time."""
+    left = [act]
+
+    def run(*given: Any, **named: Any) -> Any:
+        if before and left:
+            left.pop()()
+        found = real(*given, **named)
+        if left:
+            left.pop()()
+        return found
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def zygote() -> Iterator[Zygote]:
     """Starts services in processes of their own."""

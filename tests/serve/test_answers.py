@@ -23,6 +23,19 @@ EVERY = {"policy": "fixed", "tau0": 0.0, "recent": 8}
 HEADED = {"method": "zero_shot+", "settings": EVERY}
 
 
+def test_texts_a_database_does_not_hold(place: tuple[str, Path], open_service: Any) -> None:
+    """Refused, or left out of a file's name; the stream goes on."""
+    service = open_service(*place)
+    service.create(beginning(), "test")
+    http = next(client_of(service))
+    assert http.post(f"{S}/predict?name=a%00b", content=png(0)).status_code == 422
+    assert http.post(f"{S}/classes", json={"names": ["a\0b"]}).status_code == 422
+    assert http.post("/v1/tokens", json={"name": "a\0b", "roles": ["label"]}).status_code == 422
+    said = http.post(f"{S}/predict", files={"image": ("a\0b.png", png(0))}).json()
+    assert said["recorded"]
+    assert service.troubles() == []
+
+
 def send(http: TestClient, number: int) -> Any:
     return http.post(f"{S}/predict", content=png(number)).json()
 

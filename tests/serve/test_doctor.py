@@ -105,11 +105,14 @@ def test_orphans_are_good_to_know_and_swept(
     filled.store.blobs.put(b"nobody's")
     (filled.store.files / "images" / "ab").mkdir(exist_ok=True)
     (filled.store.files / "images" / "ab" / "x.part").write_bytes(b"half")
+    deleted = filled.store.snapshots(99).folder
+    deleted.mkdir()
     filled.stop()
     store = reopen()
     assert [finding.bad for finding in examine(store)] == [False, False]
     with Service(store, tiny):
         assert list(examine(store)) == []
+        assert not deleted.exists()
 
 
 def test_a_backup_of_a_running_service_is_a_store(filled: Service, tmp_path: Path, tiny: Clip) -> None:

@@ -6,8 +6,10 @@ import base64
 import json
 import threading
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -17,7 +19,8 @@ from taps.serve.errors import ForbiddenError, UnusableError
 from taps.serve.labelstudio import LabelStudio, read_config
 from taps.serve.options import Limits
 from taps.serve.service import Service
-from tests.serve.conftest import client_of, png
+from taps.serve.store import Store
+from tests.serve.conftest import client_of, once, png
 
 CONFIG = """<View>
   <Image name="image" value="$photo"/>
@@ -109,6 +112,14 @@ def annotated(
     }  # fmt: skip
 
 
+def told(http: TestClient, body: dict[str, object]) -> object:
+    """Send a webhook, and wait until what it says is done."""
+    answer = http.post(f"{L}/webhook", json=body)
+    assert answer.status_code == 202
+    http.app.state.taps.studio.in_order.submit(bool).result(60)  # type: ignore[attr-defined]
+    return answer.json()
+
+
 def test_a_project_is_predicted_and_teaches(http: TestClient, service: Service) -> None:
     assert http.get(f"{L}/health").json()["status"] == "UP"
     assert http.post(f"{L}/setup", json=SETUP).json() == {"model_version": "label-studio-3"}
@@ -116,13 +127,13 @@ def test_a_project_is_predicted_and_teaches(http: TestClient, service: Service) 
     assert first["result"][0]["from_name"] == "kind"
     assert first["result"][0]["value"]["choices"][0] in ("cat", "dog", "ship")
     assert 1 / 3 <= first["score"] <= 1
-    assert http.post(f"{L}/webhook", json=annotated(1, "ship")).status_code == 202
-    assert http.post(f"{L}/webhook", json=annotated(5, "dog")).status_code == 202  # never predicted before
+    told(http, annotated(1, "ship"))
+    told(http, annotated(5, "dog"))  # never predicted before
     answers = {
         row["name"]: row["answer"] for row in http.get("/v1/streams/label-studio-3/predictions").json()
     }
     assert answers == {"task 1": "ship", "task 2": None, "task 5": "dog"}
-    http.post(f"{L}/webhook", json=annotated(1, "cat", "ANNOTATION_UPDATED"))
+    told(http, annotated(1, "cat", "ANNOTATION_UPDATED"))
     assert http.get("/v1/streams/label-studio-3/predictions/0").json()["answer"] == "cat"
     assert service.owner("label-studio-3").live.keeper.learner().summary()["answered"] == 2
     (again,) = predict(http, task(2))
@@ -133,7 +144,7 @@ def test_a_project_is_predicted_and_teaches(http: TestClient, service: Service) 
 
 def test_a_deleted_annotation_is_forgotten(http: TestClient, service: Service) -> None:
     def send(body: dict[str, object]) -> str | None:
-        assert http.post(f"{L}/webhook", json=body).json() == {"status": "taken"}
+        assert told(http, body) == {"status": "taken"}
         return http.get("/v1/streams/label-studio-3/predictions/0").json()["answer"]
 
     deleted = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 9}], "project": SETUP_PROJECT}
@@ -148,6 +159,57 @@ def test_a_deleted_annotation_is_forgotten(http: TestClient, service: Service) -
     assert send(annotated(1, "cat", number=10)) == "cat"
     assert send(deleted) == "cat"  # another annotation has taken its place
     assert send(annotated(1, "cat", "ANNOTATION_UPDATED", number=10, skipped=True)) is None
+
+
+def test_two_requests_begin_a_project_at_the_same_moment(
+    http: TestClient, studio: LabelStudio, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each finds that the stream, and then the new class, is not there."""
+    more = CONFIG.replace("</Choices>", '<Choice value="bird"/></Choices>')
+    for config, name in ((CONFIG, "create"), (more, "send")):
+        other = partial(studio.stream, service, "3", config)
+        with monkeypatch.context() as patch:
+            real = getattr(Service, name)
+            patch.setattr(Service, name, once(real, other, before=name == "create"))
+            assert studio.stream(service, "3", config) == "label-studio-3"
+    summary = service.owner("label-studio-3").live.keeper.learner().classes
+    assert summary == ("cat", "dog", "ship", "bird")
+
+
+def test_webhooks_count_in_the_order_in_which_they_came(
+    http: TestClient, studio: LabelStudio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http.post(f"{L}/setup", json=SETUP)
+    first, second, fetch = threading.Event(), threading.Event(), LabelStudio.fetch
+
+    def slow_first(self: LabelStudio, *given: Any) -> bytes:
+        if first.is_set():
+            second.set()
+        first.set()
+        second.wait(1.0)  # which may have to wait for this one
+        return fetch(self, *given)
+
+    monkeypatch.setattr(LabelStudio, "fetch", slow_first)
+    sent = threading.Thread(target=http.post, args=(f"{L}/webhook",), kwargs={"json": annotated(1, "cat")})
+    sent.start()
+    assert first.wait(60)
+    told(http, annotated(1, "dog", "ANNOTATION_UPDATED"))
+    sent.join()
+    assert http.get("/v1/streams/label-studio-3/predictions/0").json()["answer"] == "dog"
+
+
+def test_an_annotation_replaced_while_it_is_deleted_stays(
+    http: TestClient, studio: LabelStudio, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http.post(f"{L}/setup", json=SETUP)
+    told(http, annotated(1, "cat"))
+    by_another = annotated(1, "dog", number=10)
+    learn = partial(
+        studio.learn, service, "label-studio-3", by_another["task"], by_another["annotation"], Limits()
+    )
+    monkeypatch.setattr(Store, "predictions", once(Store.predictions, learn))
+    assert studio.forget(service, "label-studio-3", 9) is None
+    assert http.get("/v1/streams/label-studio-3/predictions/0").json()["answer"] == "dog"
 
 
 def test_images_come_from_there_and_nowhere_else(http: TestClient, studio: LabelStudio) -> None:
@@ -173,7 +235,7 @@ def test_a_label_studio_that_does_not_answer(
     http.post(f"{L}/setup", json=SETUP)
     studio.url, studio.token = "http://127.0.0.1:9", token
     assert predict(http, task(1), task(2, "http://[1.png")) == [{"result": [], "score": 0.0}] * 2
-    assert http.post(f"{L}/webhook", json=annotated(1, "ship")).status_code == 202
+    told(http, annotated(1, "ship"))
     assert "Annotation 9 was not learnt: " in caplog.text
     with pytest.raises(UnusableError, match=r"could not be (fetched|asked)"):
         studio.fetch("/data/upload/3/1.png", Limits())

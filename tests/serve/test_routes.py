@@ -172,6 +172,8 @@ def test_events_are_told_in_order(http: TestClient) -> None:
     assert kinds == ["predict"] * (id + 1) + ["label"]
     later = http.get(f"{S}/events", params={"once": True}, headers={"Last-Event-ID": str(id + 1)}).text
     assert later.startswith(f"id: {id + 2}\nevent: label\n")
+    told = TestClient(http.app, base_url="http://127.0.0.1")  # raises what breaks a stream that has begun
+    assert told.get(f"{S}/events", params={"once": True}, headers={"Last-Event-ID": "9" * 20}).text == ""
 
 
 def test_health(http: TestClient) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fastapi.testclient import TestClient
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from taps.cli import token
 from taps.errors import SettingsError, StateError
+from taps.serve import limits
 from taps.serve.run import allowed_hosts, check_exposure, check_port
 from taps.serve.service import Service
 from taps.serve.store import Store
@@ -84,6 +86,20 @@ def test_signing_out(closed: tuple[TestClient, Tokens]) -> None:
     assert http.delete("/v1/session", headers={"X-CSRF-Token": csrf}).status_code == 204
     http.cookies.set("taps_session", session)
     assert http.get("/v1/streams").status_code == 401
+
+
+def test_sessions_share_the_rate_of_their_token_and_guesses_one(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    for http in client_of(service, limits.Limits(rate=2.0)):  # twice as many may come at once
+        _, secret = http.app.state.taps.tokens.create("expert", ("label",))
+        for _ in range(2):
+            assert http.post("/v1/session", headers=bearer(secret)).status_code == 201
+        mine = [http.get("/v1/session").status_code for _ in range(3)]
+        assert mine == [200, 200, 429]
+        guesses = [http.get("/v1/streams", headers=bearer("x")).status_code for _ in range(5)]
+        assert guesses == [401] * 4 + [429]
 
 
 def test_pages_of_other_sites_can_do_nothing(closed: tuple[TestClient, Tokens]) -> None:

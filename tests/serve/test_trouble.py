@@ -145,6 +145,21 @@ def test_postgresql_gone_and_back(
     assert served.digest() == digest(bare.learner)
 
 
+def test_an_archive_that_cannot_be_written(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    service.create(beginning(), "test")
+    http = next(client_of(service))
+    with monkeypatch.context() as patch:
+
+        def fail(*_: Any) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        patch.setattr("taps.serve.export.as_zip", fail)
+        refused = http.get("/v1/streams/pets/export?format=zip")
+    assert refused.status_code == 503
+    assert "No space left on device" in refused.json()["detail"]
+    assert not list(service.store.files.glob("export-*"))
+
+
 def test_tokens_count_while_the_database_is_gone(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.create(beginning(), "test")
     http = next(client_of(service))

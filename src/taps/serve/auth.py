@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
 from collections.abc import Awaitable, Callable
 
@@ -10,7 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from taps.serve.errors import ForbiddenError, SignInError
 from taps.serve.state import state_of
-from taps.serve.tokens import ANYBODY, Token, csrf_of
+from taps.serve.tokens import ANYBODY, Token, Tokens, csrf_of
 
 COOKIE = "taps_session"
 CSRF_HEADER = "X-CSRF-Token"
@@ -21,34 +22,59 @@ Caller = Callable[[Request], Awaitable[Token]]
 
 async def caller(request: Request) -> Token:
     """Who asks. While no token was ever made: anybody, from this machine."""
-    tokens = state_of(request).tokens
-    if tokens.stale:
-        await run_in_threadpool(tokens.refresh)
-    token = _find(request)
-    if token is None:
-        if tokens.any():
-            raise SignInError("A token is needed; send it as `Authorization: Bearer …`.")
-        token = ANYBODY
+    return await _caller(request, basic=False)
+
+
+async def _caller(request: Request, *, basic: bool) -> Token:
+    state = state_of(request)
+    try:
+        token = _find(request, await refreshed(state.tokens), basic)
+    except SignInError:
+        state.rates.take("unknown")  # all who guess, together
+        raise
     request.state.who = token.id
-    state_of(request).rates.take(token.id)
+    state.rates.take(token.parent or token.id)
     return token
 
 
-def _find(request: Request) -> Token | None:
-    tokens = state_of(request).tokens
+async def refreshed(tokens: Tokens) -> Tokens:
+    """The tokens, read again where that is due; no other request waits for it."""
+    if tokens.stale:
+        await run_in_threadpool(tokens.refresh)
+    return tokens
+
+
+async def still_counts(token: Token, tokens: Tokens) -> bool:
+    """Whether a token that was found before counts now; for what takes long."""
+    return (await refreshed(tokens)).counts(token)
+
+
+def _find(request: Request, tokens: Tokens, basic: bool) -> Token:
     scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+    if basic and scheme.lower() == "basic":
+        scheme, secret = "bearer", _password(secret)
     if scheme:
         if scheme.lower() != "bearer":
             raise SignInError("Only bearer tokens are known; send `Authorization: Bearer …`.")
         return _of_kind(tokens.check(secret.strip()), session=False)
     cookie = request.cookies.get(COOKIE)
     if cookie is None:
-        return None
+        if tokens.any():
+            raise SignInError("A token is needed; send it as `Authorization: Bearer …`.")
+        return ANYBODY
     token = _of_kind(tokens.check(cookie), session=True)
     given = request.headers.get(CSRF_HEADER, "")
     if request.method not in SAFE and not hmac.compare_digest(given.encode(), csrf_of(cookie).encode()):
         raise ForbiddenError(f"The header {CSRF_HEADER} of this session is missing or wrong.")
     return token
+
+
+def _password(sent: str) -> str:
+    """Of basic authentication."""
+    try:
+        return base64.b64decode(sent, validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def _of_kind(token: Token, *, session: bool) -> Token:
@@ -58,16 +84,17 @@ def _of_kind(token: Token, *, session: bool) -> Token:
     return token
 
 
-def allow(*roles: str, everywhere: bool = False) -> Caller:
+def allow(*roles: str, everywhere: bool = False, basic: bool = False) -> Caller:
     """A dependency: the caller, who must have one of these roles for the stream in the path.
 
     Args:
         *roles: Any of them will do; admin always does.
         everywhere: The token must be for all streams.
+        basic: It may also be the password of basic authentication.
     """
 
     async def check(request: Request) -> Token:
-        token = await caller(request)
+        token = await _caller(request, basic=basic)
         stream = None if everywhere else request.path_params.get("stream")
         if not any(token.may(role, stream) for role in roles):
             needed = " or ".join(dict.fromkeys((*roles, "admin")))

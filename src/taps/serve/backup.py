@@ -26,12 +26,14 @@ def backup(store: Store, place: Path) -> None:
     if place.exists() and any(place.iterdir()):
         raise StateError(f"{place} is not empty; give a folder of its own to every backup.")
     for _ in range(TRIES):
-        made = _copy(store, place)
-        bad = [finding.sentence for finding in examine(made) if finding.bad]
-        made.close()
+        try:
+            with _copy(store, place) as made:
+                bad = [finding.sentence for finding in examine(made) if finding.bad]
+        except OSError as error:  # a snapshot was replaced while it was copied, or the disk is full
+            bad = [f"{error}."]
         if not bad:
             return
-        shutil.rmtree(place)
+        shutil.rmtree(place, ignore_errors=True)
     raise StateError(f"The copy has flaws: {bad[0]} Run `taps doctor` on the original.")
 
 

@@ -38,7 +38,9 @@ class Blobs:
             self._held[name] += 1
         try:
             path = self.path(name)
-            if not self._whole(path, data):
+            if self._whole(path, data):
+                sync_folder(path.parent)  # whoever wrote it may not have come to that yet
+            else:
                 make_folder(path.parent)
                 write_durably(path, data)
         except BaseException:

@@ -32,7 +32,7 @@ class Client:
         timeout: Seconds for one answer.
         retries: How often a request is sent again after 429, 503 or a lost connection.
 
-    Predictions carry an idempotency key, so that sending one again is safe.
+    Predictions and answers carry an idempotency key, so that sending one again is safe.
     """
 
     def __init__(
@@ -106,7 +106,8 @@ class Client:
             none: Instead, that it is of none of the classes.
         """
         body = {"label": label, "no": list(no), "none": none}
-        return self._ask("POST", f"/v1/streams/{stream}/queries/{id}/label", json=body)
+        key = {"Idempotency-Key": uuid.uuid4().hex}
+        return self._ask("POST", f"/v1/streams/{stream}/queries/{id}/label", json=body, headers=key)
 
     def skip(self, stream: str, id: int) -> Any:
         return self._ask("POST", f"/v1/streams/{stream}/queries/{id}/skip")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Text, cast, func, select, text
@@ -60,7 +60,7 @@ def _database(store: Store) -> Iterator[Finding]:
 def _log(store: Store, stream: Stream) -> Iterator[Finding]:
     """Events without gaps, and one prediction for each predict event."""
     name, e, p = stream.name, t.events.c, t.predictions.c
-    with store.database.read() as connection:
+    with store.database.read_all() as connection:
         count, last = connection.execute(
             select(func.count(), func.max(e.seq)).where(e.stream == stream.id)
         ).one()
@@ -83,10 +83,18 @@ def _log(store: Store, stream: Stream) -> Iterator[Finding]:
 
 
 def _snapshots(store: Store, stream: Stream) -> Iterator[Finding]:
+    """Of snapshots and replay; looked at anew where a running service has saved another one meanwhile."""
+    seqs, findings = None, list[Finding]()
+    while seqs != (seqs := store.snapshots(stream.id).seqs()):
+        findings = list(_replay(store, stream, seqs))
+    yield from findings
+
+
+def _replay(store: Store, stream: Stream, seqs: Sequence[int]) -> Iterator[Finding]:
     """Snapshots that match their checksums, and all it takes to replay what came after."""
     snapshots, whole = store.snapshots(stream.id), 0
     last = store.last_seq(stream.id)
-    for seq in snapshots.seqs():
+    for seq in seqs:
         wrong = snapshots.check(seq)
         if wrong is None and seq > last:
             wrong = f"The snapshot {seq} of stream {stream.name!r} is newer than the log."
@@ -118,7 +126,8 @@ def _images(store: Store) -> Iterator[Finding]:
         try:
             store.blobs.read(image)
         except (StateError, GoneError) as error:
-            yield Finding(f"{error} It is still wanted: {store.blobs.path(image)}.")
+            if store.needs(image):  # a running service has not let it go since
+                yield Finding(f"{error} It is still wanted: {store.blobs.path(image)}.")
     extra = sum(name not in kept for name in store.blobs.names())
     if extra:
         yield Finding(f"{extra} images belong to no record; the next start removes them.", bad=False)

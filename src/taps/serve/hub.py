@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from taps.serve.records import Event, Row
 
@@ -15,10 +14,10 @@ CAPACITY = 1000  # news one listener may be behind; then it is cut off and catch
 
 
 class Listener:
-    """A queue of news for one connection, on its event loop."""
+    """A queue of a stream's news for one connection, on its event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
+    def __init__(self, stream: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.stream, self.loop = stream, loop
         self.news: asyncio.Queue[News | None] = asyncio.Queue(CAPACITY)
 
     def put(self, news: News | None) -> None:
@@ -32,38 +31,47 @@ class Listener:
 
 
 class Hub:
-    """Listeners by stream. Owners tell, connections listen."""
+    """Owners tell, connections listen. None is the last news: the stream has ended, or the service."""
 
     def __init__(self) -> None:
-        self._listeners: dict[int, set[Listener]] = defaultdict(set)
-        self._lock = threading.Lock()
+        self._listeners: set[Listener] = set()
+        self._ended: set[int] = set()
         self._closed = False
+        self._lock = threading.Lock()
 
     def tell(self, stream: int, event: Event, row: Row | None) -> None:
         """Called by owners' threads."""
         with self._lock:
-            listeners = list(self._listeners.get(stream, ()))
-        for listener in listeners:
-            listener.loop.call_soon_threadsafe(listener.put, (event, row))
+            self._hand((event, row), stream)
 
-    @contextmanager
-    def listen(self, stream: int) -> Iterator[Listener]:
-        """Called on an event loop."""
-        listener = Listener(asyncio.get_running_loop())
+    def end(self, stream: int) -> None:
+        """Let those go who listen to a stream that is no more."""
         with self._lock:
-            self._listeners[stream].add(listener)
-            if self._closed:
-                listener.put(None)
-        try:
-            yield listener
-        finally:
-            with self._lock:
-                self._listeners[stream].discard(listener)
+            self._ended.add(stream)
+            self._hand(None, stream)
 
     def close(self) -> None:
         """Let every listener go."""
         with self._lock:
             self._closed = True
-            listeners = [each for group in self._listeners.values() for each in group]
-        for listener in listeners:
-            listener.loop.call_soon_threadsafe(listener.put, None)
+            self._hand(None)
+
+    def _hand(self, news: News | None, stream: int | None = None) -> None:
+        for listener in self._listeners:
+            if stream in (None, listener.stream):
+                with suppress(RuntimeError):  # its loop has ended, and the connection with it
+                    listener.loop.call_soon_threadsafe(listener.put, news)
+
+    @contextmanager
+    def listen(self, stream: int) -> Iterator[Listener]:
+        """Called on an event loop."""
+        listener = Listener(stream, asyncio.get_running_loop())
+        with self._lock:
+            self._listeners.add(listener)
+            if self._closed or stream in self._ended:
+                listener.put(None)
+        try:
+            yield listener
+        finally:
+            with self._lock:
+                self._listeners.discard(listener)

@@ -84,7 +84,7 @@ class Keeper:
         try:
             found = self.snapshots.newest(self.store.last_seq(self.stream.id))
             self._tail = self.store.events(self.stream.id, min(self._older(), found or 0))
-            self.read_open()
+            self._read_open()
         except StoreDownError as error:
             if self._tail is None:
                 raise
@@ -100,14 +100,20 @@ class Keeper:
         seconds = round(time.monotonic() - began, 3)
         log.info("loaded", extra={"stream": self.stream.name, "replayed": self.replayed, "seconds": seconds})
 
-    def read_open(self) -> None:
-        """See in the store which questions are open."""
-        rows = self.store.predictions(self.stream.id, states=[OPEN])
-        self.open = {row.id: row.deadline for row in rows}
+    def wake(self) -> None:
+        """See which questions are open; make a learner ready that was not saved in peace."""
+        if self.unsaved():
+            self.learner()
+        else:
+            self._read_open()
 
     def unsaved(self) -> bool:
         """Whether the log goes on after the newest snapshot: the service was not stopped in peace."""
         return self.store.last_seq(self.stream.id) > max(self.snapshots.seqs(), default=0)
+
+    def _read_open(self) -> None:
+        rows = self.store.predictions(self.stream.id, states=[OPEN])
+        self.open = {row.id: row.deadline for row in rows}
 
     def _take(self, replayed: Replayed) -> None:
         self.seq, self.replayed = replayed.seq, replayed.count

@@ -6,6 +6,8 @@ import logging
 import re
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -45,12 +47,15 @@ class LabelStudio:
         url: Where it is.
         token: Its access token, personal or legacy; the one it sends with /setup unless given.
         hosts: Other hosts (with port) that images may come from; they get no token.
+        configs: Of its projects, by stream.
+        in_order: Does what webhooks say, in the order in which they came.
     """
 
     url: str
     token: str = ""
     hosts: tuple[str, ...] = ()
     configs: dict[str, Config] = field(default_factory=dict)
+    in_order: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "label-studio"))
     _lent: tuple[str, float] = ("", 0.0)
 
     def fetch(self, address: str, limits: Limits) -> bytes:
@@ -100,10 +105,15 @@ class LabelStudio:
         name = stream_of(project)
         self.configs[name] = found = read_config(config)
         if name not in service.owners:
-            service.create(Beginning(name, found.classes, METHOD, dict(SETTINGS), 0, None, 0.0), WHO)
-        known = service.send(name, lambda live: live.summary()["classes"]).result()
-        if new := [each for each in found.classes if each not in known]:
-            service.send(name, lambda live: live.add_classes(new, WHO)).result()
+            with suppress(ConflictError):  # another request was quicker
+                service.create(Beginning(name, found.classes, METHOD, dict(SETTINGS), 0, None, 0.0), WHO)
+
+        def grow(live: Live) -> None:
+            known = live.summary()["classes"]
+            if new := [each for each in found.classes if each not in known]:
+                live.add_classes(new, WHO)
+
+        service.send(name, grow).result()
         return name
 
     def predict(self, service: Service, name: str, task: dict[str, Any], limits: Limits) -> dict[str, Any]:
@@ -137,9 +147,15 @@ class LabelStudio:
 
     def forget(self, service: Service, name: str, annotation: object) -> Row | None:
         """Take back what an annotation taught, unless another one has taken its place."""
-        for row in service.store.predictions(service.stream(name).id, states=LABELLED):
-            if row.ended_by == who(annotation):
-                return service.send(name, partial(Live.undo, id=row.id, who=WHO)).result().row
+        taught, stream = who(annotation), service.stream(name).id
+
+        def undo(live: Live, id: int) -> Row | None:
+            still = live.store.prediction(stream, id).ended_by == taught
+            return live.undo(id, WHO).row if still else None
+
+        for row in service.store.predictions(stream, states=LABELLED):
+            if row.ended_by == taught:
+                return service.send(name, partial(undo, id=row.id)).result()
         return None
 
     def _see(self, service: Service, name: str, task: dict[str, Any], data: bytes, more: str = "") -> Outcome:

@@ -120,14 +120,15 @@ class Live:
         """
         learner, row = self.keeper.writable(), self._question(id, unasked=unasked)
         said = label if isinstance(label, Answer) else Answer(label)
+        if key is not None and (earlier := self._earlier(key)):
+            alone: Answer = self._step(lambda: learner.resolved(said))
+            same = (earlier.kind, earlier.prediction) == ("label", id)
+            if same and repeats(alone, answer_of(earlier.value)):
+                return Given(row, changed=False)
+            raise ConflictError("This idempotency key was used for something else; use a new one.")
         if said.no:  # what it is not of adds up
             said = replace(said, no=(*row.no, *said.no))
         answer: Answer = self._step(lambda: learner.resolved(said))
-        if key is not None and (earlier := self._earlier(key)):
-            same = (earlier.kind, earlier.prediction) == ("label", id) and answer_of(earlier.value) == answer
-            if not same:
-                raise ConflictError("This idempotency key was used for something else; use a new one.")
-            return Given(row, changed=False)
         if row.state in LABELLED and answer.follows_from(Answer(row.answer, tuple(row.no), row.none)):
             return Given(row, changed=False)
         if row.state == SKIPPED:
@@ -298,6 +299,16 @@ class Live:
         after = replace(row, **changes)
         self.keeper.record(event, after, **changes)
         return Given(after)
+
+
+def repeats(answer: Answer, earlier: Answer) -> bool:
+    """Whether an answer is the one on record, sent again: that one may say more where they added up.
+
+    >>> repeats(Answer(no=("cat",)), Answer(no=("cat", "dog"))), repeats(Answer("cat"), Answer("dog"))
+    (True, False)
+    """
+    part = bool(answer.no) and set(answer.no) <= set(earlier.no)
+    return answer.expert == earlier.expert and (part or answer.follows_from(earlier))
 
 
 def _finite(value: float) -> float | None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from taps.serve.errors import LostError, StoreDownError, TooManyError
@@ -18,6 +19,7 @@ Message = tuple[Future[Any], Callable[[Live], Any]]
 
 log = logging.getLogger("taps.serve")
 
+CLOSED = "The stream is being closed."
 IDLE = 600.0  # seconds without a message after which a learner is saved and let go
 
 
@@ -32,7 +34,7 @@ class Owner:
     def __init__(self, live: Live, capacity: int) -> None:
         self.live = live
         self._messages: queue.Queue[Message | None] = queue.Queue(capacity)
-        self._closed = threading.Event()
+        self._closed, self._lock = False, threading.Lock()
         self.thread = threading.Thread(target=self._run, name=f"owner-{live.stream.name}", daemon=True)
 
     def start(self) -> None:
@@ -44,27 +46,27 @@ class Owner:
 
     def send(self, act: Callable[[Live], T]) -> Future[T]:
         """Have something done to the stream; the future tells what came of it."""
-        if self._closed.is_set():
-            raise StoreDownError("The stream is being closed.", retry_after=5)
         future: Future[T] = Future()
-        try:
-            self._messages.put_nowait((future, act))
-        except queue.Full:
-            raise TooManyError(
-                "Too many requests wait for this stream; send fewer at a time.", retry_after=1
-            ) from None
+        with self._lock:  # nothing comes after the end: nobody would take it up
+            if self._closed:
+                raise StoreDownError(CLOSED, retry_after=5)
+            try:
+                self._messages.put_nowait((future, act))
+            except queue.Full:
+                raise TooManyError(
+                    "Too many requests wait for this stream; send fewer at a time.", retry_after=1
+                ) from None
         return future
 
     def stop(self) -> None:
         """Refuse what waits, finish what runs, then save the learner. `join` waits for it."""
-        self._closed.set()
-        while True:
-            try:
+        with self._lock:
+            self._closed = True
+        with suppress(queue.Empty):
+            while True:
                 message = self._messages.get_nowait()
-            except queue.Empty:
-                break
-            if message is not None and message[0].set_running_or_notify_cancel():
-                message[0].set_exception(StoreDownError("The stream is being closed.", retry_after=5))
+                if message is not None and message[0].set_running_or_notify_cancel():
+                    message[0].set_exception(StoreDownError(CLOSED, retry_after=5))
         self._messages.put(None)
 
     def join(self, timeout: float | None = None) -> bool:
@@ -73,6 +75,7 @@ class Owner:
 
     def _run(self) -> None:
         wait, last = 0.0, time.monotonic()
+        self._safely(self.live.keeper.wake)
         while True:
             try:
                 message = self._messages.get(timeout=max(wait, 0.001))
@@ -81,7 +84,7 @@ class Owner:
             if message is not None:
                 self._handle(*message)
                 last = time.monotonic()
-            elif self._closed.is_set() and self._messages.empty():
+            elif self._closed and self._messages.empty():
                 break
             wait = self._upkeep(idle=time.monotonic() - last)
         self._safely(self.live.keeper.rest)

@@ -22,7 +22,7 @@ def recover(store: Store) -> Iterator[str]:
     for stream in store.streams():
         yield from _stream(store, stream)
     yield from _images(store)
-    removed = store.blobs.sweep(store.needs)
+    removed = store.sweep()
     if removed:
         yield f"{removed} files that belong to no record were removed."
 

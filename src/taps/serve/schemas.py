@@ -12,7 +12,10 @@ from taps.serve.tokens import ANYBODY, Token
 from taps.types import Answer
 
 StreamName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
-ClassName = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
+NO_NUL = r"^[^\x00]*$"  # PostgreSQL holds none in a text
+ClassName = Annotated[
+    str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True, pattern=NO_NUL)
+]
 Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Asked = Literal["which", "is_it"]
 SCORE = "What the threshold is compared with: the entropy, or what the method asks by."
@@ -248,7 +251,7 @@ class Stats(BaseModel):
 
 
 class NewToken(Input):
-    name: Annotated[str, Field(min_length=1, max_length=100)]
+    name: Annotated[str, Field(min_length=1, max_length=100, pattern=NO_NUL)]
     roles: Annotated[list[Literal["predict", "label", "admin"]], Field(min_length=1, max_length=3)]
     stream: StreamName | None = None
     seconds: Annotated[float, Field(gt=0, le=1e9)] | None = None

@@ -61,6 +61,7 @@ class Service:
         self.owners: dict[str, Owner] = {}
         self.notices: dict[str, str] = {}  # by stream: what its page tells those who wait for a question
         self._lock = threading.Lock()
+        self._closed = False
         self._stack = ExitStack()
         self._probed: tuple[float, str | None] = (0.0, None)
 
@@ -73,6 +74,7 @@ class Service:
             for stream in self.store.streams():
                 self._own(stream)
         except BaseException:
+            self.store.close()
             self._stack.close()
             raise
         return self
@@ -83,7 +85,8 @@ class Service:
     def close(self) -> None:
         """Refuse what waits and what comes, let listeners go; what runs is finished."""
         self.hub.close()
-        for owner in self.owners.values():
+        self._closed = True
+        for owner in list(self.owners.values()):
             owner.stop()
 
     def stop(self, patience: float = 2.5) -> bool:
@@ -91,7 +94,7 @@ class Service:
         self.close()
         end = time.monotonic() + patience
         done = True
-        for owner in self.owners.values():
+        for owner in list(self.owners.values()):
             done &= owner.join(max(end - time.monotonic(), 0.01))
         self.helpers.shutdown(wait=done)
         self.store.close()
@@ -100,7 +103,7 @@ class Service:
 
     def _tidy(self) -> None:
         """Remove what a killed process left behind."""
-        self.store.blobs.sweep(self.store.needs)
+        self.store.sweep()
         for folder in self.store.files.glob(f"{EXPORT}*"):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -115,17 +118,13 @@ class Service:
                 "start the service with that one, or give another --store."
             )
 
-    def _own(self, stream: Stream) -> Owner:
+    def _own(self, stream: Stream) -> None:
         place = self.places.place_of(stream.id)
         keeper = Keeper(stream, self.store, place, lambda event, row: self.hub.tell(stream.id, event, row))
-        owner = Owner(Live(keeper, self.helpers), self.queue)
-        self.owners[stream.name] = owner
+        self.owners[stream.name] = owner = Owner(Live(keeper, self.helpers), self.queue)
         owner.start()
-        if keeper.unsaved():  # it was not stopped in peace: be ready before the first image comes
-            owner.send(lambda live: live.keeper.learner())
-        else:
-            keeper.read_open()
-        return owner
+        if self._closed:  # `close` may not have seen it
+            owner.stop()
 
     # Streams
 
@@ -152,9 +151,14 @@ class Service:
             self.store.probe()
             owner.stop()
             if not owner.join(10):
-                raise ConflictError("The stream is busy; try again.")
-            self.store.remove_stream(owner.live.stream, who)
+                raise ConflictError("The stream is busy, and takes nothing new; try again to delete it.")
+            try:
+                self.store.remove_stream(owner.live.stream, who)
+            except BaseException:
+                self._own(owner.live.stream)  # it goes on
+                raise
             del self.owners[name]
+            self.hub.end(owner.live.stream.id)
 
     def owner(self, name: str) -> Owner:
         owner = self.owners.get(name)

@@ -57,9 +57,11 @@ class Snapshots:
         self._prune()
 
     def _prune(self) -> None:
-        for seq in self.seqs()[:-KEPT]:
-            shutil.rmtree(self.place(seq), ignore_errors=True)
         for part in self.folder.glob(f"*{PART}"):
+            shutil.rmtree(part, ignore_errors=True)
+        for seq in self.seqs()[:-KEPT]:
+            part = self.folder / f"{seq:012d}{PART}"
+            os.replace(self.place(seq), part)  # whoever looks finds it whole or not at all
             shutil.rmtree(part, ignore_errors=True)
 
     def seqs(self) -> list[int]:

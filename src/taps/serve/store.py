@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from taps.serve import tables as t
 from taps.serve.blobs import Blobs
 from taps.serve.database import Database, database_url, is_url
 from taps.serve.disk import make_folder, write_durably
-from taps.serve.errors import ConflictError, NotFoundError
+from taps.serve.errors import ConflictError, NotFoundError, StoreDownError
 from taps.serve.records import ANSWERED, LABELLED, OPEN, Event, Row, Stream
 from taps.serve.snapshots import Snapshots
 
@@ -60,14 +62,14 @@ class Store:
     def open(self) -> Store:
         """Bring the tables to this version's form, and see that folder and database belong together."""
         self.database.migrate()
-        known = self.note(IDENTITY)
-        file = self.files / IDENTITY
+        known, file = self.note(IDENTITY), self.files / IDENTITY
+        if known is None and not file.is_file():
+            write_durably(file, uuid.uuid4().hex.encode())
         here = file.read_text().strip() if file.is_file() else None
-        if known is None:
-            known = here or uuid.uuid4().hex
-            self.set_note(IDENTITY, known)
-        if here is None:
-            write_durably(file, known.encode())
+        if known is None and here is not None:
+            self.set_note(IDENTITY, here)
+        elif here is None:
+            raise StateError(f"{self.files} is not the folder this database began with; give that one.")
         elif here != known:
             raise StateError(f"The folder {self.files} belongs to another database; give its own.")
         return self
@@ -132,9 +134,10 @@ class Store:
             connection.execute(delete(t.events).where(t.events.c.stream == stream.id))
             connection.execute(delete(t.streams).where(t.streams.c.id == stream.id))
             self.audit(connection, who, "delete stream", stream.name)
-        self.snapshots(stream.id).remove()
-        for image in images:
-            self.blobs.remove(image, self.needs)
+        with suppress(OSError, StoreDownError):  # files that are left are swept at the next start
+            self.snapshots(stream.id).remove()
+            for image in images:
+                self.blobs.remove(image, self.needs)
 
     def streams(self) -> list[Stream]:
         with self.database.read() as connection:
@@ -208,14 +211,14 @@ class Store:
         return Row(*row)
 
     def predictions(
-        self, stream: int, *, states: Sequence[str] = (), after: int = -1, limit: int | None = None,
-        newest: bool = False,
+        self, stream: int, *, states: Sequence[str] = (), ids: Sequence[int] = (), after: int = -1,
+        limit: int | None = None, newest: bool = False,
     ) -> list[Row]:  # fmt: skip
-        """Predictions by id, those of some states only where states are given."""
-        where = [t.predictions.c.stream == stream, t.predictions.c.id > after]
-        if states:
-            where.append(t.predictions.c.state.in_(states))
-        order = t.predictions.c.id.desc() if newest else t.predictions.c.id
+        """Predictions by id, those of some states or ids only where such are given."""
+        p = t.predictions.c
+        where = [p.stream == stream, p.id > after]
+        where += [column.in_(given) for column, given in ((p.state, states), (p.id, ids)) if given]
+        order = p.id.desc() if newest else p.id
         with self.database.read() as connection:
             rows = connection.execute(select(*_ROW).where(*where).order_by(order).limit(limit)).all()
         return [Row(*row) for row in rows]
@@ -269,6 +272,14 @@ class Store:
             if images:
                 connection.execute(update(t.predictions).where(*gone).values(kept=False))
         return sum(self.blobs.remove(image, self.needs) for image in images)
+
+    def sweep(self) -> int:
+        """Remove files that no record speaks of, and snapshots of no stream; how many files."""
+        known = {str(stream.id) for stream in self.streams()}
+        for folder in (self.files / "snapshots").iterdir():
+            if folder.name not in known:
+                shutil.rmtree(folder, ignore_errors=True)
+        return self.blobs.sweep(self.needs)
 
     # Who did what
 

@@ -72,7 +72,8 @@ class Tokens:
 
     def __init__(self, store: Store, fresh: float = FRESH) -> None:
         self.store, self.fresh = store, fresh
-        self._known: dict[str, Token] = {}
+        self._known: dict[str, Token] = {}  # by hash
+        self._revoked: set[str] = set()  # ids; a session whose token is among them is over, too
         self._read_at = -float("inf")
         self._lock = threading.Lock()
 
@@ -104,20 +105,17 @@ class Tokens:
                 insert(t.tokens).values({field.name: getattr(token, field.name) for field in fields(Token)})
             )
             self.store.audit(connection, who, "sign in" if parent else "create token", token.id)
-        self._read_at = -float("inf")
+        self._forget()
         return token, secret
 
     def revoke(self, id: str, who: str = "console") -> None:
         """End a token, and the sessions that were opened with it."""
         with self.store.database.write() as connection:
-            mine = (t.tokens.c.id == id) | (t.tokens.c.parent == id)
-            found = connection.execute(
-                update(t.tokens).where(mine, t.tokens.c.revoked.is_(None)).values(revoked=time.time())
-            )
-            if not found.rowcount:
+            mine = (t.tokens.c.id == id, t.tokens.c.revoked.is_(None))
+            if not connection.execute(update(t.tokens).where(*mine).values(revoked=time.time())).rowcount:
                 raise NotFoundError(f"There is no token {id!r} that counts.")
             self.store.audit(connection, who, "revoke token", id)
-        self._read_at = -float("inf")
+        self._forget()
 
     def list(self) -> list[Token]:
         with self.store.database.read() as connection:
@@ -132,11 +130,16 @@ class Tokens:
         """Whose secret this is; raises `SignInError` where it counts for nothing."""
         self.refresh()
         token = self._known.get(digest(secret))
-        if token is None or token.revoked is not None:
-            raise SignInError("This token is not known, or was revoked; ask for another.")
-        if token.expires is not None and token.expires <= time.time():
-            raise SignInError("This token has expired; ask for another.")
+        if token is None or not self.counts(token):
+            raise SignInError("This token is not known, was revoked or has expired; ask for another.")
         return token
+
+    def counts(self, token: Token) -> bool:
+        """Whether a token that was found once counts, by the tokens as they were last read."""
+        if token is ANYBODY:
+            return not self._known
+        over = token.expires is not None and token.expires <= time.time()
+        return not over and not {token.id, token.parent} & self._revoked
 
     @property
     def stale(self) -> bool:
@@ -147,9 +150,18 @@ class Tokens:
         if not self.stale:
             return
         with self._lock:
+            if not self.stale:  # another has read them meanwhile
+                return
             try:
-                self._known = {token.hash: token for token in self.list()}
+                found = self.list()
+                self._known = {token.hash: token for token in found}
+                self._revoked = {token.id for token in found if token.revoked is not None}
             except StoreDownError:
                 if self._read_at == -float("inf") and not self._known:
                     raise
             self._read_at = time.monotonic()
+
+    def _forget(self) -> None:
+        """What was read, or is being read now, counts no more: a token was made or revoked."""
+        with self._lock:
+            self._read_at = -float("inf")

@@ -6,7 +6,6 @@ import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
-from fastapi.concurrency import run_in_threadpool
 
 from taps.serve import schemas as s
 from taps.serve.auth import COOKIE, allow, caller
@@ -20,22 +19,14 @@ Admin = Annotated[Token, Depends(allow("admin", everywhere=True))]
 
 
 @router.post("/session", status_code=201)
-async def sign_in(
-    request: Request, response: Response, token: Annotated[Token, Depends(caller)]
-) -> s.Session:
+def sign_in(request: Request, response: Response, token: Annotated[Token, Depends(caller)]) -> s.Session:
     """Change a bearer token for a session cookie. Once it is there the page need not know the token."""
     if token is ANYBODY or token.parent is not None:
         raise UnusableError("A session is opened with a bearer token; make one with `taps token create`.")
     left = SESSION if token.expires is None else min(SESSION, token.expires - time.time())
-    made, secret = await run_in_threadpool(
-        lambda: state_of(request).tokens.create(
-            token.name,
-            tuple(token.roles.split(",")),
-            stream=token.stream,
-            seconds=left,
-            parent=token.id,
-            who=token.id,
-        )
+    roles = tuple(token.roles.split(","))
+    made, secret = state_of(request).tokens.create(
+        token.name, roles, stream=token.stream, seconds=left, parent=token.id, who=token.id
     )
     secure = request.url.scheme == "https"
     response.set_cookie(COOKIE, secret, max_age=int(left), httponly=True, samesite="strict", secure=secure)
@@ -49,38 +40,36 @@ async def show_session(request: Request, token: Annotated[Token, Depends(caller)
 
 
 @router.delete("/session", status_code=204)
-async def sign_out(request: Request, token: Annotated[Token, Depends(caller)]) -> Response:
+def sign_out(request: Request, token: Annotated[Token, Depends(caller)]) -> Response:
     """End the session."""
     if token.parent is None:
         raise UnusableError("There is no session to end.")
-    await run_in_threadpool(state_of(request).tokens.revoke, token.id, token.id)
+    state_of(request).tokens.revoke(token.id, token.id)
     response = Response(status_code=204)
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return response
 
 
 @router.get("/tokens")
-async def list_tokens(request: Request, token: Admin) -> list[s.TokenInfo]:
+def list_tokens(request: Request, token: Admin) -> list[s.TokenInfo]:
     """All tokens; not the secrets, which nobody knows."""
-    found = await run_in_threadpool(state_of(request).tokens.list)
+    found = state_of(request).tokens.list()
     return [s.TokenInfo(**_info(each)) for each in found if each.parent is None]
 
 
 @router.post("/tokens", status_code=201)
-async def create_token(body: s.NewToken, request: Request, token: Admin) -> s.MadeToken:
+def create_token(body: s.NewToken, request: Request, token: Admin) -> s.MadeToken:
     """Make a token; it is shown this once."""
-    made, secret = await run_in_threadpool(
-        lambda: state_of(request).tokens.create(
-            body.name, tuple(body.roles), stream=body.stream, seconds=body.seconds, who=token.id
-        )
+    made, secret = state_of(request).tokens.create(
+        body.name, tuple(body.roles), stream=body.stream, seconds=body.seconds, who=token.id
     )
     return s.MadeToken(**_info(made), token=secret)
 
 
 @router.delete("/tokens/{id}", status_code=204)
-async def revoke_token(id: str, request: Request, token: Admin) -> Response:
+def revoke_token(id: str, request: Request, token: Admin) -> Response:
     """End a token, and the sessions opened with it."""
-    await run_in_threadpool(state_of(request).tokens.revoke, id, token.id)
+    state_of(request).tokens.revoke(id, token.id)
     return Response(status_code=204)
 
 

@@ -12,70 +12,77 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from taps.serve import schemas as s
-from taps.serve.auth import allow
+from taps.serve.auth import allow, still_counts
 from taps.serve.records import Event, Row
-from taps.serve.service import Service
-from taps.serve.state import state_of
+from taps.serve.state import State, state_of
+from taps.serve.store import Store
+from taps.serve.tokens import Token
 
 router = APIRouter(prefix="/v1/streams/{stream}", tags=["events"])
 
 PAUSE = 15.0  # seconds after which a comment shows that the connection lives
 PAGE = 500
+LAST = 2**31 - 1  # the greatest number an event can have
 
 
 @router.get(
     "/events",
-    dependencies=[Depends(allow("label"))],
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}}},
 )
 async def stream_events(
     stream: str,
     request: Request,
+    token: Annotated[Token, Depends(allow("label"))],
     last_event_id: Annotated[str | None, Header(max_length=20)] = None,
-    after: Annotated[int | None, Query(ge=0, le=2**31 - 1, description="Begin after this event.")] = None,
+    after: Annotated[int | None, Query(ge=0, le=LAST, description="Begin after this event.")] = None,
     once: Annotated[bool, Query(description="End when all that is on record was sent.")] = False,
 ) -> StreamingResponse:
     """Events of a stream. A browser that was cut off goes on where it was (Last-Event-ID)."""
-    service = state_of(request).service
-    number = service.stream(stream).id
-    begin = int(last_event_id) if last_event_id and last_event_id.isdecimal() else after
+    state = state_of(request)
+    number = state.service.stream(stream).id
+    begin = min(int(last_event_id), LAST) if last_event_id and last_event_id.isdecimal() else after
     if begin is None:
-        begin = 0 if once else await run_in_threadpool(service.store.last_seq, number)
-    lines = follow(service, number, begin, once)
+        begin = 0 if once else await run_in_threadpool(state.service.store.last_seq, number)
     return StreamingResponse(
-        lines,
+        follow(state, token, number, begin, once),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
-async def follow(service: Service, stream: int, seen: int, once: bool) -> AsyncIterator[str]:
-    """The log after event `seen`, then what is told live; a listener that is cut off ends here."""
-    with service.hub.listen(stream) as listener:
-        while page := await run_in_threadpool(_page, service, stream, seen):
+async def follow(state: State, token: Token, stream: int, seen: int, once: bool) -> AsyncIterator[str]:
+    """The log after event `seen`, then what is told live, while the token counts and the stream is there."""
+    with state.service.hub.listen(stream) as listener:
+        while page := await run_in_threadpool(_page, state.service.store, stream, seen):
+            if not await still_counts(token, state.tokens):
+                return
             for event, row in page:
                 yield text_of(event, row)
                 seen = event.seq
         while not once:
+            quiet, news = False, None
             try:
                 news = await asyncio.wait_for(listener.news.get(), PAUSE)
             except TimeoutError:
-                yield ": \n\n"
-                continue
-            if news is None:
+                quiet = True
+            if not await still_counts(token, state.tokens):
                 return
-            if news[0].seq > seen:
+            if quiet:
+                yield ": \n\n"
+            elif news is None:
+                return
+            elif news[0].seq > seen:
                 seen = news[0].seq
                 yield text_of(*news)
 
 
-def _page(service: Service, stream: int, seen: int) -> list[tuple[Event, Row | None]]:
+def _page(store: Store, stream: int, seen: int) -> list[tuple[Event, Row | None]]:
     """The next events on record, each with its prediction as it is now."""
-    found = service.store.events(stream, seen, PAGE)
-    ids = {event.prediction for event in found if event.prediction is not None}
-    rows = {id: service.store.prediction(stream, id) for id in ids}
-    return [(event, None if event.prediction is None else rows[event.prediction]) for event in found]
+    found = store.events(stream, seen, PAGE)
+    ids = [event.prediction for event in found if event.prediction is not None]
+    rows = {row.id: row for row in store.predictions(stream, ids=ids)} if ids else {}
+    return [(event, rows.get(-1 if event.prediction is None else event.prediction)) for event in found]
 
 
 def text_of(event: Event, row: Row | None) -> str:

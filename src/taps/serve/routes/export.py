@@ -8,18 +8,21 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from taps.serve import export
 from taps.serve.auth import allow
+from taps.serve.errors import StoreDownError
+from taps.serve.records import Stream
 from taps.serve.service import EXPORT
 from taps.serve.state import state_of
+from taps.serve.store import Store
 
 router = APIRouter(prefix="/v1/streams/{stream}", tags=["export"])
 
 MEDIA = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson", "zip": "application/zip"}
 CHUNK = 1 << 16
+ARCHIVE = "export.zip"
 
 
 @router.get(
@@ -28,7 +31,7 @@ CHUNK = 1 << 16
     response_class=Response,
     responses={200: {"content": {kind.partition(";")[0]: {} for kind in MEDIA.values()}}},
 )
-async def export_stream(
+def export_stream(
     stream: str,
     request: Request,
     what: Annotated[Literal["predictions", "labels"], Query()] = "predictions",
@@ -41,17 +44,28 @@ async def export_stream(
     found, store = service.stream(stream), service.store
     headers = {"Content-Disposition": f'attachment; filename="{stream}-{what}.{format}"'}
     if format == "zip":
-        folder = tempfile.TemporaryDirectory(dir=store.files, prefix=EXPORT)
-        path = Path(folder.name) / "export.zip"
-        await run_in_threadpool(export.as_zip, store, found, path)
-        return StreamingResponse(_whole(path, folder), media_type=MEDIA[format], headers=headers)
+        return StreamingResponse(_whole(_archive(store, found)), media_type=MEDIA[format], headers=headers)
     make = export.as_csv if format == "csv" else export.as_jsonl
     return StreamingResponse(
         make(store, found, labels=what == "labels"), media_type=MEDIA[format], headers=headers
     )
 
 
-def _whole(path: Path, folder: tempfile.TemporaryDirectory[str]) -> Iterator[bytes]:
-    with folder, path.open("rb") as file:
+def _archive(store: Store, stream: Stream) -> tempfile.TemporaryDirectory[str]:
+    """A folder with the archive in it."""
+    try:
+        folder = tempfile.TemporaryDirectory(dir=store.files, prefix=EXPORT)
+        try:
+            export.as_zip(store, stream, Path(folder.name) / ARCHIVE)
+        except BaseException:
+            folder.cleanup()
+            raise
+    except OSError as error:
+        raise StoreDownError(f"The archive cannot be written now ({error}).", retry_after=1) from error
+    return folder
+
+
+def _whole(folder: tempfile.TemporaryDirectory[str]) -> Iterator[bytes]:
+    with folder, (Path(folder.name) / ARCHIVE).open("rb") as file:
         while chunk := file.read(CHUNK):
             yield chunk

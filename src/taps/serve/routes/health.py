@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from taps.serve.auth import allow
@@ -26,9 +25,9 @@ async def healthz() -> dict[str, str]:
     response_model=dict[str, Any],
     responses={503: {"description": "Not ready, and why.", "content": {"application/json": {}}}},
 )
-async def readyz(request: Request) -> Response:
+def readyz(request: Request) -> Response:
     """Whether everything that comes in can be put on record; if not, why not."""
-    troubles = await run_in_threadpool(state_of(request).service.troubles)
+    troubles = state_of(request).service.troubles()
     status = {"status": "troubled" if troubles else "ready", "troubles": troubles}
     return JSONResponse(status, status_code=503 if troubles else 200)
 
@@ -36,12 +35,8 @@ async def readyz(request: Request) -> Response:
 @router.get(
     "/metrics", dependencies=[Depends(allow(*ROLES, everywhere=True))], response_class=PlainTextResponse
 )
-async def metrics(request: Request) -> str:
+def metrics(request: Request) -> str:
     """Prometheus' text format."""
-    return await run_in_threadpool(_metrics, request)
-
-
-def _metrics(request: Request) -> str:
     state = state_of(request)
     owners = list(state.service.owners.items())
     named = [((("stream", name),), owner) for name, owner in owners]

@@ -14,7 +14,7 @@ from taps.images.decode import load_image
 from taps.serve import schemas as s
 from taps.serve.auth import allow
 from taps.serve.records import LABELLED, OPEN, Row
-from taps.serve.routes.queries import Expert, Id, Key, change
+from taps.serve.routes.queries import Expert, Id, Key, change, image_of
 from taps.serve.state import state_of
 from taps.serve.why import explain
 
@@ -27,18 +27,19 @@ CONSIDERED = 1000  # open questions, the oldest first
 async def lease(stream: str, body: s.LeaseRequest, request: Request) -> list[s.Question]:
     """Hold some questions for a while: nobody else is given them. Call again to renew, or for more."""
     state = state_of(request)
-    service, found = state.service, state.service.stream(stream)
-    summary = await asyncio.wrap_future(service.send(stream, lambda live: live.summary()))
+    owner, store = state.service.owner(stream), state.service.store
+    found = owner.live.stream
+    summary = await asyncio.wrap_future(owner.send(lambda live: live.summary()))
 
     def hold() -> list[s.Question]:
         with state.leases.lock:
-            open = service.store.predictions(found.id, states=[OPEN], limit=CONSIDERED)
+            open = store.predictions(found.id, states=[OPEN], limit=CONSIDERED)
             rows = {row.id: row for row in open}
             held = state.leases.take(found.id, body.holder, list(rows), body.count, body.first)
         return [
             s.Question(
                 prediction=s.Prediction.of(rows[id]),
-                why=explain(found, service.store, rows[id], summary),
+                why=explain(found, store, rows[id], summary),
                 until=until,
             )
             for id, until in held.items()
@@ -78,18 +79,11 @@ async def changes(
     response_class=Response,
     responses={200: {"content": {"image/jpeg": {}}}},
 )
-async def show_picture(
+def show_picture(
     stream: str, id: Id, request: Request, size: Annotated[int, Query(ge=32, le=2048)] = 1600
 ) -> Response:
     """The image as any browser can show it, no wider or higher than `size`, while it is kept."""
-    service = state_of(request).service
-    number = service.stream(stream).id
-
-    def draw() -> bytes:
-        data = service.store.blobs.read(service.store.prediction(number, id).image)
-        return smaller(data, size)
-
-    data = await run_in_threadpool(draw)
+    data = smaller(image_of(stream, id, request), size)
     return Response(data, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=86400"})
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, BackgroundTasks, Body, Depends, Request
+from fastapi import APIRouter, Body, Depends, Request
 from fastapi.concurrency import run_in_threadpool
 
 from taps.errors import TapsError
-from taps.serve.errors import ForbiddenError, NotFoundError, SignInError
+from taps.serve.auth import allow
+from taps.serve.errors import NotFoundError
 from taps.serve.labelstudio import LabelStudio, stream_of
 from taps.serve.state import State, state_of
 
@@ -21,27 +21,8 @@ log = logging.getLogger("taps.serve")
 TEACHING, DELETED = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED"), "ANNOTATIONS_DELETED"
 
 
-async def allowed(request: Request) -> None:
-    """An admin token for all streams: as bearer, or as the password of basic authentication."""
-    tokens = state_of(request).tokens
-    if not await run_in_threadpool(tokens.any):
-        return
-    scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() == "basic":
-        try:
-            secret = base64.b64decode(secret, validate=True).decode().partition(":")[2]
-        except ValueError:
-            secret = ""
-    elif scheme.lower() != "bearer":
-        raise SignInError("A token is needed, as bearer or as the password of basic authentication.")
-    token = await run_in_threadpool(tokens.check, secret.strip())
-    request.state.who = token.id
-    state_of(request).rates.take(token.id)
-    if token.parent is not None or not token.may("admin", None):
-        raise ForbiddenError("This needs a token with the role admin for every stream.")
-
-
-router = APIRouter(prefix="/label-studio", include_in_schema=False, dependencies=[Depends(allowed)])
+ALLOWED = allow("admin", everywhere=True, basic=True)  # Label Studio sends basic authentication
+router = APIRouter(prefix="/label-studio", include_in_schema=False, dependencies=[Depends(ALLOWED)])
 
 Sent = Annotated[dict[str, Any], Body()]
 
@@ -76,7 +57,7 @@ async def predict(body: Sent, request: Request) -> dict[str, Any]:
 
 
 @router.post("/webhook", status_code=202)
-async def webhook(body: Sent, request: Request, after: BackgroundTasks) -> dict[str, str]:
+async def webhook(body: Sent, request: Request) -> dict[str, str]:
     """An annotation that was made, changed or deleted: answered at once, learnt or forgotten afterwards."""
     state, studio = _studio(request)
     action, project = body.get("action"), body.get("project") or {}
@@ -88,13 +69,12 @@ async def webhook(body: Sent, request: Request, after: BackgroundTasks) -> dict[
         await run_in_threadpool(studio.stream, state.service, str(project.get("id")), config)
     if action == DELETED:
         for each in body.get("annotations") or []:
-            after.add_task(
-                _try, name, "forgotten", each, partial(studio.forget, state.service, name, each.get("id"))
-            )
+            forget = partial(studio.forget, state.service, name, each.get("id"))
+            studio.in_order.submit(_try, name, "forgotten", each, forget)
         return {"status": "taken"}
     task, annotation = body.get("task") or {}, body.get("annotation") or {}
     learn = partial(studio.learn, state.service, name, task, annotation, state.limits)
-    after.add_task(_try, name, "learnt", annotation, learn)
+    studio.in_order.submit(_try, name, "learnt", annotation, learn)
     return {"status": "taken"}
 
 

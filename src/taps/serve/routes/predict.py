@@ -42,7 +42,9 @@ async def predict(
     stream: str,
     request: Request,
     token: Annotated[Token, Depends(allow("predict"))],
-    name: Annotated[str | None, Query(max_length=500, description="What to call the image.")] = None,
+    name: Annotated[
+        str | None, Query(max_length=500, pattern=s.NO_NUL, description="What to call the image.")
+    ] = None,
     idempotency_key: Annotated[
         str | None,
         Header(min_length=1, max_length=200, description="A retry with the same key gets the same answer."),
@@ -50,8 +52,7 @@ async def predict(
 ) -> s.Answered:
     """Predict one image, sent as the body or as the field `image` of a form."""
     state = state_of(request)
-    service = state.service
-    number = service.stream(stream).id
+    owner = state.service.owner(stream)
     with state.uploads:
         data, called = await in_time(read_image(request))
         check_image(data, state.limits)
@@ -60,9 +61,9 @@ async def predict(
         def act(live: Live) -> Outcome:
             return live.predict(data, called, token.id, idempotency_key)
 
-        outcome = await asyncio.wrap_future(service.send(stream, act))
+        outcome = await asyncio.wrap_future(owner.send(act))
     if outcome.hold and outcome.row.state == OPEN:
-        row = await wait_for_expert(service, number, outcome)
+        row = await wait_for_expert(state.service, owner.live.stream.id, outcome)
         outcome = Outcome(row, repeated=outcome.repeated)
     return s.Answered.of(outcome)
 
@@ -89,7 +90,7 @@ async def read_image(request: Request) -> tuple[bytes, str]:
         field = form.get("image")
         if not isinstance(field, UploadFile):
             raise UnusableError("The form has no file in the field `image`.")
-        return await field.read(), field.filename or "image"
+        return await field.read(), (field.filename or "image").replace("\0", "")[:500]
 
 
 async def wait_for_expert(service: Service, stream: int, outcome: Outcome) -> Row:

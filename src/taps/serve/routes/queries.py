@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 
 from taps.serve import schemas as s
 from taps.serve.auth import allow
@@ -27,24 +26,17 @@ Key = Annotated[str | None, Header(min_length=1, max_length=200)]
 
 
 @router.get("/queries", dependencies=[Depends(allow("label"))])
-async def list_queries(
-    stream: str, request: Request, after: After = -1, limit: Limit = 100
-) -> list[s.Prediction]:
+def list_queries(stream: str, request: Request, after: After = -1, limit: Limit = 100) -> list[s.Prediction]:
     """The questions that wait for an answer, the oldest first."""
     service = state_of(request).service
-    number = service.stream(stream).id
-
-    def find() -> list[s.Prediction]:
-        rows = service.store.predictions(number, states=[OPEN], after=after, limit=limit)
-        return [s.Prediction.of(row) for row in rows]
-
-    return await run_in_threadpool(find)
+    rows = service.store.predictions(service.stream(stream).id, states=[OPEN], after=after, limit=limit)
+    return [s.Prediction.of(row) for row in rows]
 
 
 @router.get("/queries/{id}", dependencies=[Depends(allow("label"))])
-async def show_query(stream: str, id: Id, request: Request) -> s.Prediction:
+def show_query(stream: str, id: Id, request: Request) -> s.Prediction:
     """One question, open or not."""
-    found = await show_prediction(stream, id, request)
+    found = show_prediction(stream, id, request)
     if found.state == SILENT:
         raise NotFoundError(f"Nobody was asked about prediction {id}.")
     return found
@@ -73,7 +65,7 @@ async def undo(stream: str, id: Id, request: Request, token: Expert) -> s.Change
 
 
 @router.get("/predictions", dependencies=[Depends(allow("label"))])
-async def list_predictions(
+def list_predictions(
     stream: str,
     request: Request,
     after: After = -1,
@@ -82,23 +74,18 @@ async def list_predictions(
     labelled: Annotated[bool, Query(description="Those with a label alone.")] = False,
 ) -> list[s.Prediction]:
     """Predictions on record."""
-    service = state_of(request).service
-    number = service.stream(stream).id
-
-    def find() -> list[s.Prediction]:
-        rows = service.store.predictions(
-            number, states=LABELLED if labelled else (), after=after, limit=limit, newest=newest
-        )
-        return [s.Prediction.of(row) for row in rows]
-
-    return await run_in_threadpool(find)
+    service, states = state_of(request).service, LABELLED if labelled else ()
+    rows = service.store.predictions(
+        service.stream(stream).id, states=states, after=after, limit=limit, newest=newest
+    )
+    return [s.Prediction.of(row) for row in rows]
 
 
 @router.get("/predictions/{id}", dependencies=[Depends(allow("label"))])
-async def show_prediction(stream: str, id: Id, request: Request) -> s.Prediction:
+def show_prediction(stream: str, id: Id, request: Request) -> s.Prediction:
     """One prediction and what became of its question."""
     service = state_of(request).service
-    return s.Prediction.of(await run_in_threadpool(service.store.prediction, service.stream(stream).id, id))
+    return s.Prediction.of(service.store.prediction(service.stream(stream).id, id))
 
 
 @router.get(
@@ -107,13 +94,15 @@ async def show_prediction(stream: str, id: Id, request: Request) -> s.Prediction
     response_class=Response,
     responses={200: {"content": {"image/*": {}}}},
 )
-async def show_image(stream: str, id: Id, request: Request) -> Response:
+def show_image(stream: str, id: Id, request: Request) -> Response:
     """The image as it was sent, while it is kept."""
-    service = state_of(request).service
-    number = service.stream(stream).id
-    row = await run_in_threadpool(service.store.prediction, number, id)
-    data = await run_in_threadpool(service.store.blobs.read, row.image)
+    data = image_of(stream, id, request)
     return Response(data, media_type=media_type(data), headers={"Cache-Control": "private, max-age=3600"})
+
+
+def image_of(stream: str, id: int, request: Request) -> bytes:
+    service = state_of(request).service
+    return service.store.blobs.read(service.store.prediction(service.stream(stream).id, id).image)
 
 
 def media_type(data: bytes) -> str:

@@ -28,15 +28,14 @@ async def list_streams(request: Request, token: Annotated[Token, Depends(caller)
 
 
 @router.post("", status_code=201)
-async def create_stream(
+def create_stream(
     body: s.NewStream,
     request: Request,
     token: Annotated[Token, Depends(allow("admin", everywhere=True))],
 ) -> s.StreamInfo:
     """Begin a stream with its own classes, method, settings and learner."""
     beginning = Beginning(**body.model_dump())
-    made = await run_in_threadpool(state_of(request).service.create, beginning, token.id)
-    return s.StreamInfo.of(made)
+    return s.StreamInfo.of(state_of(request).service.create(beginning, token.id))
 
 
 @router.get("/{stream}", dependencies=[Depends(allow(*ROLES))])
@@ -46,11 +45,11 @@ async def show_stream(stream: str, request: Request) -> s.StreamInfo:
 
 
 @router.delete("/{stream}", status_code=204)
-async def delete_stream(
+def delete_stream(
     stream: str, request: Request, token: Annotated[Token, Depends(allow("admin"))]
 ) -> Response:
     """End a stream: its log, its learner and its images are removed."""
-    await run_in_threadpool(state_of(request).service.remove, stream, token.id)
+    state_of(request).service.remove(stream, token.id)
     return Response(status_code=204)
 
 
@@ -58,8 +57,9 @@ async def delete_stream(
 async def show_stats(stream: str, request: Request) -> s.Stats:
     """Counts so far, and what the learner says of itself."""
     service = state_of(request).service
-    learner = await asyncio.wrap_future(service.send(stream, lambda live: live.summary()))
-    counts = await run_in_threadpool(service.store.counts, service.stream(stream).id)
+    owner = service.owner(stream)
+    learner = await asyncio.wrap_future(owner.send(lambda live: live.summary()))
+    counts = await run_in_threadpool(service.store.counts, owner.live.stream.id)
     asked = sum(counts.get(state, 0) for state in (OPEN, ANSWERED, SKIPPED, EXPIRED))
     return s.Stats(
         stream=stream,
@@ -72,7 +72,7 @@ async def show_stats(stream: str, request: Request) -> s.Stats:
         corrected=counts.get(CORRECTED, 0),
         agreed=counts["agreed"],
         events=learner["seq"],
-        asking=asking(service.stream(stream)),
+        asking=asking(owner.live.stream),
         notice=service.notices.get(stream),
         learner=learner,
     )
