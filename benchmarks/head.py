@@ -34,7 +34,7 @@ from taps.head import threads
 from taps.head.head import Head
 from taps.learner import Learner
 from taps.methods.base import MethodOutput
-from taps.methods.plus import Headed
+from taps.methods.headed import Headed
 from taps.prompts import maple
 from taps.types import Answer
 

@@ -153,7 +153,7 @@ def run_stream(job: dict[str, Any], file: str, model: str) -> dict[str, Any]:
             answer = int(chance.integers(len(classes))) if wrong else int(labels[index])
             asked_of = int(probs.argmax())
             no = question == "is_it" and answer != asked_of
-            learner.method.hear(id, Answer(no=(asked_of,)) if no else Answer(answer), output.item)
+            learner.method.learn_answer(id, Answer(no=(asked_of,)) if no else Answer(answer), output.item)
     return {
         "images": len(right),
         "classes": len(classes),

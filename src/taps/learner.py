@@ -278,7 +278,7 @@ class Learner:
             self.undo(id)
             refined = before.no and answer.label not in before.no and not answer.none
             self.undone, self.corrected = self.undone - 1, self.corrected + (not refined)
-        self.method.hear(id, answer, self.ledger.item(id))
+        self.method.learn_answer(id, answer, self.ledger.item(id))
         self.ledger.answer(id, answer)
         self.answered += 1
         self.unasked += not self.ledger.given[id].asked

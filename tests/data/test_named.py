@@ -9,7 +9,7 @@ import pytest
 
 from taps.data import check_dataset, find_set, load_dataset, named_sets
 from taps.data.facts import imagenet_names
-from taps.data.registry import loose, official_classes
+from taps.data.registry import official_classes, spelling_key
 from taps.errors import DataError
 
 from .layouts import coop, folder_of, put
@@ -26,7 +26,7 @@ def test_facts_agree_with_each_other() -> None:
         assert classes is None or len(classes) == named.classes
         assert "{}" in named.template
         if classes is not None and named.classes < 1000:
-            assert len({loose(name) for name in classes}) == len(classes), "spellings must not collide"
+            assert len({spelling_key(name) for name in classes}) == len(classes), "spellings must not collide"
     assert list(imagenet_names()) == sorted(imagenet_names())
 
 

@@ -12,7 +12,7 @@ from taps.head import lens
 from taps.head.head import Head
 from taps.head.readings import HeadSettings
 from taps.learner import Learner
-from taps.methods import on_device, plus
+from taps.methods import headed, on_device
 from taps.methods.on_device import DeviceHead
 
 CPU = torch.device("cpu")
@@ -138,7 +138,7 @@ def test_a_method_with_a_head_on_the_device(monkeypatch, tmp_path, method):
     images = np.random.default_rng(0).integers(0, 256, size=(40, 40, 36, 3), dtype=np.uint8)
     settings = {"rate": 0.3, "ask_by": "random", **KINDS[method]}
     host = run(Learner(clip, CLASSES, method, **settings), images)
-    monkeypatch.setattr(plus, "DEVICES", ("cpu",))
+    monkeypatch.setattr(headed, "DEVICES", ("cpu",))
     learner = Learner(clip, CLASSES, method, **settings)
     assert learner.method.device_head is not None
     said = run(learner, images[:20])

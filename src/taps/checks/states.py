@@ -22,14 +22,14 @@ def state_tensors(state: dict[str, Any]) -> dict[str, torch.Tensor]:
 def same_state(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Whether two states hold the same bits."""
     mine, others = state_tensors(one), state_tensors(other)
-    values = (json.dumps(without_tensors(state), sort_keys=True, default=str) for state in (one, other))
-    return mine.keys() == others.keys() and same_tensors(mine, others) and next(values) == next(values)
-
-
-def same_tensors(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return all(
-        tensor.dtype == other[name].dtype and torch.equal(tensor.nan_to_num(), other[name].nan_to_num())
-        for name, tensor in one.items()
+    first, second = (json.dumps(without_tensors(each), sort_keys=True, default=str) for each in (one, other))
+    return (
+        first == second
+        and mine.keys() == others.keys()
+        and all(
+            tensor.dtype == others[name].dtype and torch.equal(tensor.nan_to_num(), others[name].nan_to_num())
+            for name, tensor in mine.items()
+        )
     )
 
 

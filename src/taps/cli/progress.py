@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from taps.oracles import Oracle, Reply
     from taps.stream.loop import Streamed
     from taps.stream.tally import Tally
-    from taps.training.train import Tick
+    from taps.training.train import EpochProgress
     from taps.types import Query
 
 
@@ -149,7 +149,7 @@ class TrainingProgress(Bars):
         self.epochs = epochs
         self.task = self.bar.add_task("", total=None, epoch=0, note="")
 
-    def update(self, tick: Tick) -> None:
+    def update(self, tick: EpochProgress) -> None:
         note = f"loss {tick.loss:.3f}  accuracy {tick.accuracy:.1%}  lr {tick.lr:.2g}"
         done, total = tick.epoch * tick.batches + tick.batch, self.epochs * tick.batches
         self.bar.update(self.task, completed=done, total=total, epoch=tick.epoch + 1, note=note)

@@ -10,7 +10,7 @@ from taps.data import splits
 from taps.data.dataset import Sample
 from taps.data.locate import find_file
 from taps.data.names import shown
-from taps.data.registry import NamedSet, loose, official_classes
+from taps.data.registry import NamedSet, official_classes, spelling_key
 from taps.data.splits import Entry
 from taps.data.survey import Survey
 from taps.errors import DataError
@@ -19,7 +19,8 @@ from taps.errors import DataError
 def read_entries(named: NamedSet, roots: list[Path], root: Path, split: str) -> list[Entry]:
     """The rows of the split, from CoOp's file or from an official list that says the same."""
     # Split files are looked for beside where the images should be, even when those are missing.
-    places = roots or [place for place in _set_folders(named, root) if place.is_dir()]
+    tops = [root / candidate.split("/")[0] for candidate in named.roots]
+    places = roots or [place for place in tops if place.is_dir()]
     if named.kind == "variants":
         file = find_file("variants.txt", places, root)
         if file is None:
@@ -34,16 +35,12 @@ def read_entries(named: NamedSet, roots: list[Path], root: Path, split: str) -> 
             file = find_file(prefix + list_name, places, root)
             if file is not None:
                 return reader(file.parents[list_name.count("/")])
-    folder = roots[0].parent if roots and "/" in named.roots[0] else root / named.roots[0].split("/")[0]
+    folder = roots[0].parent if roots and "/" in named.roots[0] else tops[0]
     hint = f" {named.differs}" if named.differs else ""
     raise DataError(
         f"{named.name}: {named.split_file} is missing; fetch it from the page on data sets in the CoOp "
         f"repository and put it into {folder}.{hint}"
     )
-
-
-def _set_folders(named: NamedSet, root: Path) -> list[Path]:
-    return [root / candidate.split("/")[0] for candidate in named.roots]
 
 
 def survey_entries(named: NamedSet, entries: list[Entry], roots: list[Path], survey: Survey) -> None:
@@ -68,7 +65,7 @@ def _rightly_labelled(
     named: NamedSet, entries: list[Entry], classes: tuple[str, ...], survey: Survey
 ) -> list[Entry]:
     """The rows whose label is one of the set's; which have another, or another name, is said."""
-    keys = [loose(name) for name in classes]
+    keys = [spelling_key(name) for name in classes]
     unused = [entry for entry in entries if entry.path.split("/")[0] in named.ignored]
     outside = [entry for entry in entries if not 0 <= entry.label < len(classes)]
     if unused:
@@ -87,7 +84,7 @@ def _rightly_labelled(
             len(outside),
         )
     inside = [entry for entry in entries if 0 <= entry.label < len(classes)]
-    renamed = [entry for entry in inside if loose(entry.name) != keys[entry.label]]
+    renamed = [entry for entry in inside if spelling_key(entry.name) != keys[entry.label]]
     if renamed:
         first = renamed[0]
         survey.say(

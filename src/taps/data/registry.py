@@ -123,12 +123,12 @@ RENAMED = {
 }
 
 
-def loose(name: str) -> str:
+def spelling_key(name: str) -> str:
     """What all spellings of a class name in split files have in common: its words, sorted.
 
-    >>> loose("2012 Tesla Model S") == loose("Tesla Model S 2012")
+    >>> spelling_key("2012 Tesla Model S") == spelling_key("Tesla Model S 2012")
     True
-    >>> loose("ApplyEyeMakeup") == loose("Apply_Eye_Makeup")
+    >>> spelling_key("ApplyEyeMakeup") == spelling_key("Apply_Eye_Makeup")
     True
     """
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+", name)

@@ -92,11 +92,11 @@ class Method:
     """One named system. A subclass says how it predicts, and where it learns or keeps a state, the rest.
 
     Attributes:
-        beside: Where it is set, told what is being computed of an image before the host waits for it, so that
-            more can be launched behind it; the entropy is not known by then.
+        on_launch: Where it is set, called with what is being computed of an image before the host waits for
+            it, so that more can be launched on the device; the entropy is not known by then.
     """
 
-    beside: Callable[[MethodOutput], None] | None = None
+    on_launch: Callable[[MethodOutput], None] | None = None
 
     @property
     def asks(self) -> bool:
@@ -115,7 +115,7 @@ class Method:
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
         """Take in the label of an image predicted before; `item` is what its output kept."""
 
-    def hear(self, id: int, answer: Answer, item: ReplayItem) -> None:
+    def learn_answer(self, id: int, answer: Answer, item: ReplayItem) -> None:
         """Take in an answer of any kind, classes by index; here, one that names the class."""
         assert isinstance(answer.label, int)
         self.learn(id, answer.label, item)

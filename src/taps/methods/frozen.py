@@ -78,8 +78,8 @@ class Frozen(EncodingMethod):
             text, _ = class_features(self.classifier, self.parameters, features[0])
         probs, entropy = self.rule(self.classifier.logits(features, text))
         output = MethodOutput(probs, float("nan"), feature=features[0], features=features)
-        if self.beside is not None:
-            self.beside(output)
+        if self.on_launch is not None:
+            self.on_launch(output)
         return replace(output, entropy=float(entropy))  # from here on the host waits for the device
 
     def footing(self) -> Footing:

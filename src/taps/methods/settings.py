@@ -20,13 +20,14 @@ class Settings:
     """What the learner reads of every method's settings.
 
     Here they are fixed; a method that leaves the choice to its user has a field of the same name, as
-    `ViewSettings`, `Asking` and `taps.methods.plus.Plus` have, which say what each is for.
+    `ViewSettings`, `TuneSettings`, `Asking` and `HeadedSettings` have, which say what each is for.
     """
 
     views = 1
     view_backend = "tensor"
     augmix = False
     order = "predict_first"
+    engine = "auto"
     undo = 100
     recent = 100
     questions = cast("str | None", "which")

@@ -131,8 +131,8 @@ class Tuner(BatchedMethod):
             ensemble=outcome.ensemble if self.episodic else None,  # elsewhere the prompts have moved
         )
         leaders = None if self.guard is None else self._leaders(outcome.logits, feature)
-        if self.beside is not None:
-            self.beside(output)
+        if self.on_launch is not None:
+            self.on_launch(output)
         # Everything is launched; from here on the host waits for the device.
         outcome.note()
         updated = bool(outcome.taken)
@@ -146,6 +146,7 @@ class Tuner(BatchedMethod):
     def _step(self, views: Tensor) -> StepResult:
         if self.period and self.seen % self.period == 0:
             self._start_afresh()  # 1
+        gate = self.gate
         return self.engine.step(
             self.classifier,
             self.point,
@@ -154,7 +155,7 @@ class Tuner(BatchedMethod):
             self.memory,
             self.step_settings,
             alignment=self.alignment,
-            update=None if self.gate is None else self._learns_from,
+            update=None if gate is None else lambda entropy: not gate.decide(float(entropy)).ask,
             anchor=self.anchor,
         )
 
@@ -176,16 +177,11 @@ class Tuner(BatchedMethod):
         self.restore(old.snapshot())
 
     def footing(self) -> Footing:
-        ensemble = ("view_ensemble",) if self.episodic else ()
-        return Footing(
-            self.classifier, self.anchor.text.detach(), ("zero_shot", *ensemble, "adapted"), self.episodic
-        )
+        bases = ("zero_shot", "view_ensemble", "adapted") if self.episodic else ("zero_shot", "adapted")
+        return Footing(self.classifier, self.anchor.text.detach(), bases, self.episodic)
 
     def _start_afresh(self) -> None:
         self.point, self.moments = self.anchor, self.fresh
-
-    def _learns_from(self, entropy: Tensor) -> bool:
-        return self.gate is None or not self.gate.decide(float(entropy)).ask
 
     @torch.no_grad()
     def _anchor_feature(self, views: Tensor, feature: Tensor) -> Tensor:
@@ -213,21 +209,16 @@ class Tuner(BatchedMethod):
     def summary(self) -> dict[str, Any]:
         counts: dict[str, Any] = {"skipped_updates": self.skipped_updates}
         if self.gate is not None:
-            counts |= {
-                "held_back": self.gate.asked,
-                "skipped_updates": self.skipped_updates - self.gate.asked,
-            }
+            counts = {"skipped_updates": self.skipped_updates - self.gate.asked, "held_back": self.gate.asked}
         if self.guard is not None:
             counts["collapses"] = self.guard.collapses
         if self.memory is None:
             return counts
-        by_class = {
-            self.classes[label]: count for label, count in sorted(self.memory.buffer.counts().items())
-        }
+        held = sorted(self.memory.buffer.counts().items())
         return counts | {
             "buffer_fill": len(self.memory.buffer),
             "buffer_full": self.memory.buffer.ever_full,
-            "buffer_classes": by_class,
+            "buffer_classes": {self.classes[label]: count for label, count in held},
         }
 
     def snapshot(self) -> Snapshot:
@@ -240,13 +231,11 @@ class Tuner(BatchedMethod):
             "skipped_updates": self.skipped_updates,
             "optimiser_steps": self.moments.steps,
             **self._identity(),
+            **{name: part.state_dict() for name, part in self._parts().items()},
         }
         if self.memory is not None:
             tensors |= with_prefix("memory.", dict(self.memory.tensors()))
             values["buffer"] = self.memory.buffer.state_dict()
-        for name, part in (("gate", self.gate), ("guard", self.guard)):
-            if part is not None:
-                values[name] = part.state_dict()
         return Snapshot(tensors, values)
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -266,9 +255,13 @@ class Tuner(BatchedMethod):
             payloads = [replay_item_from(f"entry.{index}", kept) for index in range(count)]
             self.memory.buffer.load_state_dict(values["buffer"], payloads)
             self.memory.total = Gradient(kept.get("total.text"), kept.get("total.vision"))
-        for name, part in (("gate", self.gate), ("guard", self.guard)):
-            if part is not None and name in values:
+        for name, part in self._parts().items():
+            if name in values:
                 part.load_state_dict(values[name])
+
+    def _parts(self) -> dict[str, Policy | Guard]:
+        named = {"gate": self.gate, "guard": self.guard}
+        return {name: part for name, part in named.items() if part is not None}
 
     def _check_snapshot(self, values: dict[str, Any], anchor: Parameters) -> None:
         """Refuse a state whose cached gradients or moments belong to other prompts or another loss."""

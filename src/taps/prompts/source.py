@@ -115,7 +115,10 @@ class SourceStats:
                 class_counts=torch.tensor(meta["class_counts"]),
                 model=meta["model"],
                 prompts=meta["prompts"],
-                **{name: _at_least_single(value) for name, value in tensors.items()},
+                **{
+                    name: value.to(torch.promote_types(value.dtype, torch.float32))
+                    for name, value in tensors.items()
+                },
             )
         except Exception as error:
             raise StateError(
@@ -129,10 +132,6 @@ def _stored(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
         return tensor
     fits = not tensor.numel() or float(tensor.abs().max()) <= torch.finfo(dtype).max
     return tensor.to(dtype if fits else torch.float32)
-
-
-def _at_least_single(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 class RunningMoments:

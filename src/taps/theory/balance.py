@@ -139,9 +139,7 @@ class _Buffers:
         of_class = self._labels == chosen.astype(np.int16)[:, None]
         slots: IntArray = np.where(of_class, self._keys, _NEVER).argmin(axis=1)
         tied = self._ranks == self._ranks[self._rows, chosen][:, None]
-        if np.count_nonzero(tied) > len(
-            tied
-        ):  # classes of equal size and mean: compare their samples together
+        if np.count_nonzero(tied) > len(tied):  # classes of equal size and mean: their samples together
             for row in np.flatnonzero(tied.sum(axis=1) > 1):
                 slots[row] = np.where(tied[row, self._labels[row]], self._keys[row], _NEVER).argmin()
         return slots
@@ -186,8 +184,8 @@ def draw_losses(rng: np.random.Generator, kind: str, labels: IntArray, classes: 
     return np.minimum(rng.exponential(size=labels.shape) * scale * LOSS_UNITS, _LARGEST_LOSS).astype(np.int64)
 
 
-def samples_until_bound_means_anything(rarest: float, capacity: int, failure: float = 0.05) -> int:
-    """Labelled samples B from which on the paper's bound on failing to reach balance is below `failure`.
+def samples_until_bound_means_anything(rarest: float, capacity: int) -> int:
+    """Labelled samples B from which on the paper's bound on failing to reach balance is below 5 %.
 
     The bound is v^(B−L) · Σ_{i≤L} C(B, i), with v = 1 − (probability of the rarest class): that is what v
     comes to when only that class is still short.
@@ -198,16 +196,14 @@ def samples_until_bound_means_anything(rarest: float, capacity: int, failure: fl
     """
 
     def log_bound(samples: int) -> float:
-        i = np.arange(capacity + 1)
-        choose = [
-            math.lgamma(samples + 1) - math.lgamma(k + 1) - math.lgamma(samples - k + 1) for k in i.tolist()
-        ]
+        whole = math.lgamma(samples + 1)
+        choose = [whole - math.lgamma(k + 1) - math.lgamma(samples - k + 1) for k in range(capacity + 1)]
         return (samples - capacity) * math.log1p(-rarest) + float(np.logaddexp.reduce(choose))
 
-    low, high = 2 * capacity, 4 * capacity
-    while log_bound(high) > math.log(failure):
+    low, high, failure = 2 * capacity, 4 * capacity, math.log(0.05)
+    while log_bound(high) > failure:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if log_bound(middle) > math.log(failure) else (low, middle)
+        low, high = (middle, high) if log_bound(middle) > failure else (low, middle)
     return high

@@ -88,7 +88,7 @@ def _measure(setting: BalanceSetting, rng: np.random.Generator, streams: int, le
     traces = _traces(setting, rng, streams, setting.capacity + length, tail=200)
     even_at = np.concatenate([first_time(trace.is_most_even) for trace in traces])
     reached = even_at >= 0
-    scale = setting.classes
+    scale, rarest = setting.classes, float(setting.shares.min())
     return {
         "classes": setting.classes,
         "buffer": setting.capacity,
@@ -104,7 +104,9 @@ def _measure(setting: BalanceSetting, rng: np.random.Generator, streams: int, le
         "rises_from_0_per_1000": _rises_per_1000(traces, from_zero=True),
         "f_highest_after": _highest_after([trace.imbalance / scale for trace in traces], traces),
         "class_excess_after": _highest_after([t.largest - t.capacity / t.classes for t in traces], traces),
-        "bound_needs": None if setting.missing else _bound(setting),
+        "bound_needs": None
+        if setting.missing
+        else samples_until_bound_means_anything(rarest, setting.capacity),
         "streams": streams,
     }
 
@@ -138,10 +140,6 @@ def _highest_after(values: list[NDArray[np.floating[Any]]], traces: list[Balance
     was_even = [np.maximum.accumulate(trace.is_most_even, axis=0) for trace in traces]
     highest = max(float(v[even].max(initial=-np.inf)) for v, even in zip(values, was_even, strict=True))
     return highest if np.isfinite(highest) else None
-
-
-def _bound(setting: BalanceSetting) -> int:
-    return samples_until_bound_means_anything(float(setting.shares.min()), setting.capacity)
 
 
 def measure_datasets(rng: np.random.Generator, streams: int, rate: float) -> list[Row]:

@@ -28,7 +28,7 @@ ENCODE = 64  # images per forward where no gradient is taken
 
 
 @dataclass(frozen=True)
-class Tick:
+class EpochProgress:
     """Where training stands after a batch; loss and accuracy are means over the epoch so far."""
 
     epoch: int
@@ -37,10 +37,6 @@ class Tick:
     loss: float
     accuracy: float
     lr: float
-
-
-def silent(tick: Tick) -> None:
-    """Report nothing."""
 
 
 def train_prompts(
@@ -53,7 +49,7 @@ def train_prompts(
     seed: int = 0,
     progress_file: Path | None = None,
     resume: bool = False,
-    report: Callable[[Tick], None] = silent,
+    report: Callable[[EpochProgress], None] = lambda progress: None,
 ) -> Prompts:
     """Train prompts of a family.
 
@@ -105,7 +101,7 @@ class Trainer:
         self.state = TrainingState(parameters, velocity, epoch=0, history=[])
         self._features: dict[int, Tensor] = {}
 
-    def run_epoch(self, report: Callable[[Tick], None]) -> None:
+    def run_epoch(self, report: Callable[[EpochProgress], None]) -> None:
         """Every image once, in an order of this epoch's own."""
         recipe, epoch = self.recipe, self.state.epoch
         lr = learning_rate(recipe, epoch)
@@ -122,7 +118,7 @@ class Trainer:
                     "train with a lower --lr."
                 )
             total, right, seen = total + loss * len(batch), right + correct, seen + len(batch)
-            report(Tick(epoch, number, len(batches), total / seen, right / seen, lr))
+            report(EpochProgress(epoch, number, len(batches), total / seen, right / seen, lr))
         mean = {"loss": round(total / seen, 6), "accuracy": round(right / seen, 6), "lr": lr}
         self.state = replace(self.state, epoch=epoch + 1, history=[*self.state.history, mean])
 

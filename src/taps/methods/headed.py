@@ -1,0 +1,305 @@
+"""A method with a head that learns from every answer in feature space.
+
+The method inside goes on as it always did. Beside its prediction stand those it had on the way, zero-shot and
+the confident views' mean, at no cost; the head learns from the labels on top of all of them and decides, by
+the labels alone, whom to believe (`taps.head`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from taps.active import SCORES, Chooser
+from taps.active.question import IS_IT_SECONDS, KINDS
+from taps.adapt.graphs.capture import CudaCapture
+from taps.adapt.memory import ReplayItem
+from taps.errors import QueryError
+from taps.head.head import DOUBT, NONE, Head, LabelledExample
+from taps.head.history import History
+from taps.head.neighbours import Look
+from taps.head.notes import notes_on
+from taps.head.readings import HeadSettings
+from taps.methods.base import BatchedMethod, Method, MethodOutput, Snapshot, with_prefix, without_prefix
+from taps.methods.on_device import DeviceHead, Seen
+from taps.methods.ranges import setting
+from taps.methods.settings import Asking
+from taps.types import Answer
+
+Array = NDArray[np.float64]
+DEVICES = ("cuda",)  # where the head predicts beside the model
+
+
+@dataclass(frozen=True)
+class HeadedSettings(Asking):
+    """What a head adds to a method's settings.
+
+    Attributes:
+        policy: "paced" (the highest scores, at an exact rate), or one of the policies of `taps`.
+        ask_by: Whom to ask about: "entropy" (H_t), "margin", "random", "leverage" (new to the labels),
+            "coverage" (classes with few labels) or "density" (narrow margin, and like many others).
+        explore: Share of the questions that are put at random, whatever `ask_by` says.
+        refit: How many of the last labels are refitted with every new one; older ones keep their say.
+        questions: What is asked: "which" class it is; "is_it", whether it is the likeliest one, yes or no; or
+            "both", whichever is expected to tell more a second. A question of less time takes less of the
+            rate and of the budget. None for "both" where `budget_seconds` is given, else "which".
+        is_it_seconds: Seconds that a yes or no takes.
+    """
+
+    policy: str = "paced"
+    ask_by: str = setting("density", choices=tuple(SCORES))
+    explore: float = setting(0.1, at_least=0, at_most=1)
+    refit: int = setting(128, at_least=1)
+    questions: str | None = setting(None, choices=(*KINDS, "both"))
+    is_it_seconds: float = setting(IS_IT_SECONDS, above=0)
+
+
+@dataclass(frozen=True)
+class HeadOutput:
+    """What the head says of an image.
+
+    Attributes:
+        probs: Probability of each class.
+        density: How typical it is: mean cosine to its neighbours.
+        reject: How likely it shows none of the classes.
+        packed: It and its neighbours, as `Look.packed` has them.
+    """
+
+    probs: Array
+    density: float
+    reject: float
+    packed: Tensor
+
+
+class Headed(BatchedMethod):
+    """A method with a label head.
+
+    Args:
+        inner: The method that is ridden on.
+        classes: Class names.
+        settings: Of the head, and the policy's name.
+        seed: For random choices.
+    """
+
+    asks = True
+    takes_any_answer = True
+
+    def __init__(self, inner: Method, classes: tuple[str, ...], settings: HeadedSettings, seed: int) -> None:
+        self.inner = inner
+        self.classes = classes
+        self.settings = settings
+        self.ground = inner.footing()
+        self.bases = self.ground.bases
+        dim = int(self.ground.text.shape[1])
+        grid = HeadSettings(refit=settings.refit)
+        self.head = Head(dim, len(classes), len(self.bases), self.ground.several, grid)
+        self.chooser = Chooser(settings.ask_by, seed, settings.explore * settings.rate)
+        self.history = History(self.head, settings.undo)
+        self.people = [""]  # who has answered; answers without a name are those of one person
+        self.device_head: DeviceHead | None = None
+        self.launched: Seen | None = None
+        if self.ground.text.device.type in DEVICES:
+            captures = self.ground.text.is_cuda and settings.engine != "eager"
+            graphs = CudaCapture(self.ground.text.device) if captures else None
+            self.device_head = DeviceHead(self.head, self.ground.text.device, graphs, self._read)
+            inner.on_launch = self._launch
+
+    @property
+    def examples(self) -> OrderedDict[int, LabelledExample]:
+        """The last answers by the id of their image."""
+        return self.history.examples
+
+    def batch_key(self) -> Hashable:
+        """A head learns nothing of an image that the method inside has to know."""
+        return self.inner.batch_key() if isinstance(self.inner, BatchedMethod) else None
+
+    def look_ahead(self, methods: Sequence[Method], views: Sequence[Tensor]) -> list[Any]:
+        assert isinstance(self.inner, BatchedMethod)
+        inner = [each.inner if isinstance(each, Headed) else each for each in methods]
+        return self.inner.look_ahead(inner, views)
+
+    def predict(self, views: Tensor, ahead: Any = None) -> MethodOutput:
+        if ahead is None:
+            return self.finish(self.inner.predict(views))
+        assert isinstance(self.inner, BatchedMethod)
+        return self.finish(self.inner.predict(views, ahead))
+
+    def finish(self, output: MethodOutput) -> MethodOutput:
+        """What the head makes of what the method inside says of an image."""
+        device_head = self.device_head
+        sight = self._on_host(output) if device_head is None else self._on_device(device_head, output)
+        if sight is None:
+            return replace(output, entropy=float("nan"), item=None)  # never asked about, never learned
+        score = self.chooser.score(
+            sight.probs,
+            output.entropy,
+            self.head.counts,
+            sight.density,
+            lambda: self.head.leverage(self._look(sight.packed)),
+        )
+        item = output.item or ReplayItem(pixels=None, views=None, feature=_kept(output.feature))
+        item = replace(item, beliefs=sight.packed)
+        told = torch.from_numpy(sight.probs).to(output.probs.dtype)
+        return replace(output, probs=told, item=item, score=score, reject=sight.reject)
+
+    def _on_host(self, output: MethodOutput) -> HeadOutput | None:
+        features, logs = self._read(*self._given(output))
+        flat = torch.cat([features.reshape(-1), logs.reshape(-1)]).double().cpu().numpy()  # in one go
+        if not np.isfinite(flat).all():
+            return None
+        seen = features.numel()
+        look = self.head.see(flat[:seen].reshape(features.shape), flat[seen:].reshape(logs.shape))
+        packed = torch.from_numpy(look.packed())
+        return HeadOutput(self.head.predict(look), look.density, self.head.reject(look), packed)
+
+    def _on_device(self, device_head: DeviceHead, output: MethodOutput) -> HeadOutput | None:
+        if self.launched is None:
+            self._launch(output)
+        seen, self.launched = self.launched, None
+        assert seen is not None
+        told, classes = seen.told.cpu().numpy(), len(self.classes)
+        if not np.isfinite(told).all():
+            return None
+        device_head.keep(seen)
+        reject = self.head.outside.probability(told[classes + 2 :])
+        return HeadOutput(told[:classes], float(told[classes]), reject, seen.look.clone())
+
+    def _launch(self, output: MethodOutput) -> None:
+        """Let the device compute what the head says, behind what the method inside says."""
+        assert self.device_head is not None
+        self.launched = self.device_head.see(*self._given(output))
+
+    def _given(self, output: MethodOutput) -> list[Tensor]:
+        """What `_read` reads of an output: the views' features [V, d], then what it says beside zero-shot."""
+        assert output.feature is not None
+        given = [output.feature[None] if output.features is None else output.features]
+        if "view_ensemble" in self.bases:
+            assert output.ensemble is not None
+            given.append(output.ensemble)
+        return given if len(self.bases) == len(given) else [*given, output.probs]
+
+    @torch.no_grad()
+    def _read(self, features: Tensor, *said: Tensor) -> tuple[Tensor, Tensor]:
+        """The views' features [V, d], and what each base says [B, K]."""
+        rows = [self._zero_shot(features[0]), *said]
+        if self.bases[-1] not in ("zero_shot", "view_ensemble"):  # the method's own: probabilities
+            rows[-1] = torch.log(rows[-1].clamp_min(1e-12)).to(rows[0])
+        return features, torch.stack(rows)
+
+    def _zero_shot(self, feature: Tensor) -> Tensor:
+        """Log-probabilities at the loaded prompts [K]."""
+        text = self.ground.text
+        return torch.log_softmax(self.ground.classifier.logits(feature[None].to(text), text)[0], dim=-1)
+
+    def learn_answer(self, id: int, answer: Answer, item: ReplayItem) -> None:
+        self.learn_head(id, answer, item)
+        if self.inner.asks and isinstance(answer.label, int):
+            self.inner.learn(id, answer.label, replace(item, beliefs=None))
+
+    def learn_head(self, id: int, answer: Answer, item: ReplayItem) -> None:
+        """What the head does of `learn_answer`."""
+        if answer.expert not in self.people:
+            self.people.append(answer.expert)
+        look = self._widened(self._look(_kept(item.beliefs)), item.feature)
+        if self.device_head is not None:
+            self.device_head.bring_stream()
+        label = answer.label if isinstance(answer.label, int) else NONE
+        no = tuple(index for index in answer.no if isinstance(index, int))
+        self.history.learn(id, look, label, no, self.people.index(answer.expert))
+        if self.device_head is not None:
+            self.device_head.learned()
+
+    def learn(self, id: int, label: int, item: ReplayItem) -> None:
+        self.learn_answer(id, Answer(label), item)
+
+    def _look(self, packed: Tensor) -> Look:
+        return Look.unpacked(packed.cpu().numpy(), self._shape, len(self.bases))
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        """How many features of an image the head works with, and of what length."""
+        return 1 + self.ground.several, int(self.ground.text.shape[1])
+
+    @torch.no_grad()
+    def _widened(self, look: Look, feature: Tensor) -> Look:
+        """What the bases said before some classes were added, as if these had been there.
+
+        Of a class that was not there, each base says what zero-shot says; among the others it is as it was.
+        """
+        new = len(self.classes) - look.logs.shape[2]
+        if not new:
+            return look
+        said = self._zero_shot(feature).float().cpu()
+        old, added = said[:-new].logsumexp(dim=0), said[-new:].expand(len(self.bases), new)
+        return look.widened(torch.cat([torch.from_numpy(look.logs[0]) + old, added], dim=1).numpy())
+
+    def remembers(self, id: int) -> bool:
+        return self.history.remembers(id)
+
+    def forget(self, id: int, label: int, item: ReplayItem) -> None:
+        """Take an answer back: the head is as if it had never been given.
+
+        The labels that came after it are judged and learned anew without it. The method inside forgets it
+        too, as far as it can.
+
+        Raises:
+            QueryError: The answer is none of the last `undo` ones.
+        """
+        if not self.remembers(id):
+            raise QueryError(
+                f"The answer for sample {id} is none of the last {self.settings.undo}; raise undo."
+            )
+        self.history.forget(id)
+        if self.device_head is not None:
+            self.device_head.learned()
+        if self.inner.asks and label != NONE:
+            self.inner.forget(id, label, replace(item, beliefs=None))
+
+    def grow(self, old: Self) -> None:
+        self.restore(old.snapshot())
+
+    def summary(self) -> dict[str, Any]:
+        if self.device_head is not None:
+            self.device_head.bring_stream()
+        found = self.inner.summary() | self.head.summary()
+        found["head_look_again"] = [id for id, example in self.examples.items() if example.doubt > DOUBT]
+        answers = self.head.mixture.answers
+        found["head_experts"] = {
+            name: {"answers": int(answers[person]), "noise": round(self.head.noise_of(person), 4)}
+            for person, name in enumerate(self.people)
+            if person < len(answers) and answers[person]
+        }
+        return found | {"notes": notes_on(found, self.head.counts, self.classes)}
+
+    def snapshot(self) -> Snapshot:
+        inner = self.inner.snapshot()
+        if self.device_head is not None:
+            self.device_head.bring()
+        arrays = self.head.arrays() | self.history.arrays()
+        own = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        values = {"bases": list(self.bases), "chooser": self.chooser.values(), "people": list(self.people)}
+        return Snapshot(inner.tensors | with_prefix("head.", own), inner.values | {"head": values})
+
+    def restore(self, snapshot: Snapshot) -> None:
+        own = without_prefix("head.", snapshot.tensors)
+        inner = {name: value for name, value in snapshot.tensors.items() if not name.startswith("head.")}
+        self.inner.restore(Snapshot(inner, snapshot.values))
+        arrays = {name: value.cpu().numpy() for name, value in own.items()}
+        self.head.restore(arrays)
+        self.people = list(snapshot.values["head"]["people"])
+        self.chooser.restore(snapshot.values["head"]["chooser"])
+        self.history.restore(arrays, self._shape, len(self.bases))
+        if self.device_head is not None:
+            self.device_head.load()
+
+
+def _kept(tensor: Tensor | None) -> Tensor:
+    assert tensor is not None
+    return tensor.detach().clone()
