@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from taps.errors import DamagedError, StateError
+from taps.errors import DamagedError, DataError, StateError
 
 PART = ".part"  # a file that is being written
 CHECKSUM = "checksum"
@@ -43,6 +43,17 @@ DTYPES = {
 _BLANK = "0" * 64
 _FIELD = re.compile(rb'"checksum": ?"([0-9a-f]{64})"')
 _CHUNK = 1 << 20
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and see that files can be written into it before any work is done for them."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise DataError(f"{path} cannot be written ({error.strerror}); choose another --out.") from error
 
 
 def write_text(path: Path, text: str) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import taps
 from taps.cli import main
@@ -22,6 +23,13 @@ def test_module_and_version(arguments):
     ).stdout
     assert (f"taps {taps.__version__}" in out) == (arguments == ["--version"])
     assert ("demo" in out) == (arguments == ["--help"])
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_the_help_of_every_command_looks_alike(name):
+    shown = CliRunner().invoke(main.app, [name, "--help"], prog_name="taps", catch_exceptions=False).output
+    assert shown.startswith(f"Usage: taps {name} ")
+    assert "--install-completion" not in shown
 
 
 def test_one_version_everywhere():

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from taps.cli import ablate, eval, report
+from taps.cli import eval, report
 from taps.errors import DataError
 from tests.made_up import made_up_folder
 
@@ -55,11 +55,3 @@ def test_without_zero_shot_the_first_method_is_the_baseline(tmp_path: Path) -> N
 def test_an_empty_folder_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no results"):
         runner.invoke(report.app, [str(tmp_path)], catch_exceptions=False)
-
-
-def test_ablate_is_a_neighbour() -> None:
-    """The three commands are registered under their names."""
-    from taps.cli.main import COMMANDS
-
-    for name, module in (("eval", eval), ("report", report), ("ablate", ablate)):
-        assert COMMANDS[name][0] == module.__name__

@@ -13,6 +13,5 @@ def test_the_table_by_class_counts_what_is_known() -> None:
         ROW | {"correct": "0", "probability": "0.7"},
         ROW,
         ROW | {"predicted": "dog"},
-        ROW | {"predicted": ""},
     ]
     assert by_class(rows).rows == (("cat", "3", "57%", "1", "1 of 2"), ("dog", "1", "50%", "0", ""))

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from taps.cli.options import with_options
+from taps.cli.options import new_app, with_options
 from taps.evaluate.options import Execution, Setup
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = new_app()
 
 
 @app.command("ablate")

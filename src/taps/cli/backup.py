@@ -7,14 +7,16 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+from taps.cli.options import StoreFiles, StorePlace, new_app
+
+app = new_app()
 
 
 @app.command()
 def backup(
-    store: Annotated[str, typer.Argument(help="The store: a folder, or postgresql://…")],
+    store: StorePlace,
     place: Annotated[Path, typer.Argument(help="A folder that is empty or does not exist.")],
-    files: Annotated[Path | None, typer.Option(help="Folder of images beside a PostgreSQL store.")] = None,
+    files: StoreFiles = None,
 ) -> None:
     """Copy a store while the service runs; the copy is a store of its own (`taps serve --store PLACE`)."""
     from taps.serve.backup import backup as copy

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taps.cli.options import with_options
+from taps.cli.options import new_app, with_options
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from taps.bench.step import StepTimings
     from taps.clip import Clip
 
-app = typer.Typer(no_args_is_help=True, help="Measure speed and memory on this machine.")
+app = new_app(no_args_is_help=True, help="Measure speed and memory on this machine.")
 
 Views = Annotated[int, typer.Option("--views", min=1, help="Views of an image.")]
 Method = Annotated[str, typer.Option(help="taps, zero_shot+, view_ensemble+ ...")]

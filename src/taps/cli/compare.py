@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from taps.cli.eval import Baselines, Methods, carry_out, tell_unfinished, wanted_methods
-from taps.cli.options import parse_list, with_options
+from taps.cli.options import new_app, parse_list, with_options
 from taps.evaluate.options import Execution, Setup
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = new_app()
 
 
 @app.command("compare")

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from rich.table import Column
+
+from taps.cli.options import new_app
+from taps.cli.tables import show_table
 
 if TYPE_CHECKING:
     from taps.data.check import Check
 
-app = typer.Typer(
+app = new_app(
     no_args_is_help=True, help="List data sets and check a copy of one before hours are spent on it."
 )
 
@@ -22,31 +26,19 @@ def list_sets(as_json: bool = typer.Option(False, "--json", help="Print JSON ins
     from taps.data.registry import named_sets
 
     if as_json:
-        rows = [
-            {
-                "id": s.id,
-                "name": s.name,
-                "classes": s.classes,
-                "images": s.images,
-                "layout": s.layout,
-                "template": s.template,
-            }
-            for s in named_sets().values()
-        ]
+        names = ("id", "name", "classes", "images", "layout", "template")
+        rows = [{name: getattr(each, name) for name in names} for each in named_sets().values()]
         print(json.dumps(rows, indent=2, ensure_ascii=False))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("name", no_wrap=True)
-    table.add_column("classes", justify="right")
-    table.add_column("images", justify="right")
-    table.add_column("layout below --root", overflow="fold")
-    table.add_column("template", overflow="fold")
-    for s in named_sets().values():
-        table.add_row(s.id, f"{s.classes:,}", f"{s.images:,}", s.layout, s.template)
-    Console().print(table)
+    columns = [
+        Column("name", no_wrap=True),
+        *(Column(name, justify="right") for name in ("classes", "images")),
+        *(Column(name, overflow="fold") for name in ("layout below --root", "template")),
+    ]
+    show_table(
+        columns,
+        [(s.id, f"{s.classes:,}", f"{s.images:,}", s.layout, s.template) for s in named_sets().values()],
+    )
 
 
 @app.command("check")
@@ -84,11 +76,7 @@ def check(
 def as_dict(result: Check) -> dict[str, object]:
     """A check for JSON."""
     return {
-        "name": result.name,
-        "ok": result.ok,
+        **{name: getattr(result, name) for name in ("name", "ok", "classes", "images", "expected")},
         "root": None if result.root is None else str(result.root),
-        "classes": result.classes,
-        "images": result.images,
-        "expected": result.expected,
         "findings": [{"level": f.level, "count": f.count, "text": f.text} for f in result.findings],
     }

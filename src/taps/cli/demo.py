@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+from taps.cli.options import new_app
+
+app = new_app()
 
 # Fewer views than the paper's 64, of which a larger share is kept: two cores are done within three minutes.
 # Of the 400 images some are left for trying out what the last answers changed.
@@ -38,26 +40,15 @@ def demo(
     """
     from taps.cli.options import parse_list
     from taps.clip import load_clip
+    from taps.files import make_folder
 
     if not serve:
-        _check_place(out)
+        make_folder(out)
     clip = load_clip(model)
     if serve:
         label_page(clip, out / "store", limit=limit, views=views, rate=rate, seed=seed)
     else:
         compare(clip, parse_list(methods), out, limit=limit, views=views, rate=rate, seed=seed)
-
-
-def _check_place(out: Path) -> None:
-    from taps.errors import DataError
-
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / REPORT).touch()
-    except OSError as error:
-        raise DataError(
-            f"The report cannot be written to {out} ({error.strerror}); choose another --out."
-        ) from error
 
 
 def compare(
@@ -138,12 +129,10 @@ def label_page(clip: Any, place: Path, *, limit: int, views: int, rate: float, s
 
 
 def _show(console: Any, traces: Any) -> None:
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table(title="Measured just now")
-    table.add_column("method")
-    for column in ("accuracy", "questions", "ms/image"):
-        table.add_column(column, justify="right")
+    numbers = (Column(name, justify="right") for name in ("accuracy", "questions", "ms/image"))
+    table = Table("method", *numbers, title="Measured just now")
     for trace in traces:
         table.add_row(trace.name, f"{trace.accuracy:.1%}", str(len(trace.asked)), f"{trace.ms:.0f}")
     console.print(table)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+from taps.cli.options import StoreFiles, StorePlace, new_app
+
+app = new_app()
 
 
 @app.command()
 def doctor(
-    store: Annotated[str, typer.Argument(help="The store: a folder, or postgresql://…")],
-    files: Annotated[Path | None, typer.Option(help="Folder of images beside a PostgreSQL store.")] = None,
+    store: StorePlace,
+    files: StoreFiles = None,
 ) -> None:
     """Check the tables, the logs, every snapshot and every image; say what is wrong and what to do.
 

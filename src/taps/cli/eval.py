@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Column
 
-from taps.cli.options import parse_list, with_options
+from taps.cli.options import new_app, parse_list, with_options
+from taps.cli.tables import show_table
 from taps.evaluate.measures import SHORT, Measure, find_measures
 from taps.evaluate.options import Execution, Setup
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = new_app()
 
 Methods = Annotated[
     str, typer.Option("--method", "--methods", help="Separated by commas; `taps methods` lists them.")
@@ -105,18 +107,15 @@ def show(console: Any, rows: list[dict[str, Any]], out: Path, measures: list[Mea
 
     Where the columns do not fit side by side, tables with some of them each follow one another.
     """
-    from rich.table import Table
-
     columns = columns_of(rows, measures)
     names = {heading: columns.pop(heading) for heading in ("data set", "method")}
     for part in side_by_side(columns, console.width - sum(map(_width, names.items()))):
         shown = names | {heading: columns[heading] for heading in part}
-        table = Table(box=None, pad_edge=False)
-        for heading in shown:
-            table.add_column("\n".join(heading.split()), justify="left" if heading in names else "right")
-        for cells in zip(*shown.values(), strict=True):
-            table.add_row(*cells)
-        console.print(table)
+        heads = [
+            Column("\n".join(heading.split()), justify="left" if heading in names else "right")
+            for heading in shown
+        ]
+        show_table(heads, zip(*shown.values(), strict=True), console=console)
         console.print()
     console.print(f"Results: {out}   (taps report {out})", markup=False)
 

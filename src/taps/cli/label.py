@@ -7,39 +7,44 @@ import threading
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from taps.cli.options import new_app, with_options
+from taps.stream.options import ImageOptions
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = new_app()
 
 METHOD, VIEWS, RATE = "view_ensemble+", 16, 0.1
 
 
+@dataclass(frozen=True)
+class LabelOptions(ImageOptions):
+    """What is labelled, and how.
+
+    Attributes:
+        rate: Share of images you are asked about.
+        method: Which system; it must be one that asks.
+        views: Views of each image; fewer are quicker.
+        seed: Order of the images and all random choices.
+        store: Where everything is kept; FOLDER.taps beside the folder unless given.
+        port: 0 for any that is free.
+        browser: Open the page in the browser.
+    """
+
+    rate: float = RATE
+    method: str = METHOD
+    views: int = VIEWS
+    seed: int = 0
+    store: Path | None = None
+    port: int = 0
+    browser: bool = True
+
+
 @app.command()
-def label(
-    folder: Annotated[str, typer.Argument(help="Folder (or zip) of images.")],
-    classes: Annotated[
-        str | None,
-        typer.Option(help="Names separated by commas, or a file with one a line; else the folders'."),
-    ] = None,
-    rate: Annotated[float, typer.Option(help="Share of images you are asked about.")] = RATE,
-    model: Annotated[str, typer.Option(help="pocket, ViT-B-16, a checkpoint's path, …")] = "pocket",
-    pretrained: Annotated[
-        str | None, typer.Option(help="Weights for an architecture: a file, openai, laion2b.")
-    ] = None,
-    method: Annotated[str, typer.Option(help="Which system; it must be one that asks.")] = METHOD,
-    views: Annotated[int, typer.Option(help="Views of each image; fewer are quicker.")] = VIEWS,
-    seed: Annotated[int, typer.Option(help="Order of the images and all random choices.")] = 0,
-    store: Annotated[
-        Path | None,
-        typer.Option(help="Where everything is kept; FOLDER.taps beside the folder unless given."),
-    ] = None,
-    port: Annotated[int, typer.Option(help="0 for any that is free.")] = 0,
-    browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
-) -> None:
+@with_options
+def label(options: LabelOptions) -> None:
     """Label a folder of images in the browser: you are asked about a few, the model does the rest.
 
     Writes labels.csv (yours) and predictions.csv (every image) into the store. Ctrl-C stops; the same command
@@ -48,22 +53,22 @@ def label(
     from taps.clip import load_clip
     from taps.serve.folder import Folder
     from taps.serve.service import Beginning, Service
-    from taps.stream.options import RunOptions
     from taps.stream.run import images_of
     from taps.stream.stream import make_stream
 
-    dataset, names = images_of(RunOptions(folder=folder, classes=classes, oracle="none"))
-    images, name = make_stream(dataset, seed), stream_name(Path(folder))
-    settings = asking_settings(method, rate, views)
-    clip = load_clip(model, pretrained=pretrained, device=device)
+    dataset, names = images_of(options)
+    folder, method = Path(options.folder), options.method
+    images, name = make_stream(dataset, options.seed), stream_name(folder)
+    settings = asking_settings(method, options.rate, options.views)
+    clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
 
     def begin(service: Service) -> Folder:
         made = Folder(service, name, dataset, images.order, images.path)
-        beginning = Beginning(name, list(names), method, settings, seed, deadline=None, hold=0.0)
-        made.begin(beginning, given=classes is not None)
+        beginning = Beginning(name, list(names), method, settings, options.seed, deadline=None, hold=0.0)
+        made.begin(beginning, given=options.classes is not None)
         return made
 
-    go(store or beside(Path(folder)), clip, begin, port=port, browser=browser)
+    go(options.store or beside(folder), clip, begin, port=options.port, browser=options.browser)
 
 
 def asking_settings(method: str, rate: float, views: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The command `taps`: one dict from command to the module that holds it, imported only when it is used."""
+"""The command `taps`: each of its commands is a module of this room, imported only when it is used."""
 
 from __future__ import annotations
 
@@ -11,35 +11,34 @@ import typer
 from typer.core import TyperGroup
 
 import taps
-from taps.cli.options import fill_bare
+from taps.cli.options import fill_bare, new_app
 from taps.errors import TapsError
 from taps.stream.threads import sleep_while_waiting
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    # name: (module with a typer `app`, one line for `taps --help`)
-    "demo": ("taps.cli.demo", "See it work, offline, in minutes: a bundled stream, and a report."),
-    "run": ("taps.cli.run", "Stream a folder of images: predict, ask an expert now and then, learn."),
-    "predict": ("taps.cli.predict", "Predict a folder of images into a CSV: no questions, in batches."),
-    "watch": ("taps.cli.watch", "Predict images as they come into a folder."),
-    "label": ("taps.cli.label", "Label a folder in the browser: you answer a few, the model does the rest."),
-    "serve": ("taps.cli.serve", "Serve predictions over HTTP, and learn from the experts' answers."),
-    "token": ("taps.cli.token", "Make, list and revoke the tokens of a service."),
-    "doctor": ("taps.cli.doctor", "Check a service's store, and say what is wrong with it."),
-    "recover": ("taps.cli.recover", "Make a damaged store usable again."),
-    "backup": ("taps.cli.backup", "Copy a store while the service runs."),
-    "models": ("taps.cli.models", "List the models that load, fetch one, or import a file of weights."),
-    "methods": ("taps.cli.methods", "List the methods with one line each, or the settings of one."),
-    "train": ("taps.cli.train", "Train prompts on a few images of each class."),
-    "stats": ("taps.cli.stats", "Source statistics for alignment: collect them, merge them."),
-    "prompts": ("taps.cli.prompts", "Look at trained prompts, or import public checkpoints."),
-    "eval": ("taps.cli.eval", "Measure methods on streams: predict first, label afterwards."),
-    "compare": ("taps.cli.compare", "Compare methods over data sets: a leaderboard with ranks and costs."),
-    "report": ("taps.cli.report", "Tables, plots and comparisons from the results of an evaluation."),
-    "ablate": ("taps.cli.ablate", "Repeat one of the paper's ablations."),
-    "plan": ("taps.cli.plan", "What evaluations, statistics or many cameras take, from measured times."),
-    "bench": ("taps.cli.bench", "Measure speed and memory here, beside the published way."),
-    "data": ("taps.cli.data", "List data sets and check a copy of one before hours are spent on it."),
-    "simulate": ("taps.cli.simulate", "Simulate the paper's two propositions."),
+COMMANDS = {  # name, and the module below taps.cli: one line for `taps --help`
+    "demo": "See it work, offline, in minutes: a bundled stream, and a report.",
+    "run": "Stream a folder of images: predict, ask an expert now and then, learn.",
+    "predict": "Predict a folder of images into a CSV: no questions, in batches.",
+    "watch": "Predict images as they come into a folder.",
+    "label": "Label a folder in the browser: you answer a few, the model does the rest.",
+    "serve": "Serve predictions over HTTP, and learn from the experts' answers.",
+    "token": "Make, list and revoke the tokens of a service.",
+    "doctor": "Check a service's store, and say what is wrong with it.",
+    "recover": "Make a damaged store usable again.",
+    "backup": "Copy a store while the service runs.",
+    "models": "List the models that load, fetch one, or import a file of weights.",
+    "methods": "List the methods with one line each, or the settings of one.",
+    "train": "Train prompts on a few images of each class.",
+    "stats": "Source statistics for alignment: collect them, merge them.",
+    "prompts": "Look at trained prompts, or import public checkpoints.",
+    "eval": "Measure methods on streams: predict first, label afterwards.",
+    "compare": "Compare methods over data sets: a leaderboard with ranks and costs.",
+    "report": "Tables, plots and comparisons from the results of an evaluation.",
+    "ablate": "Repeat one of the paper's ablations.",
+    "plan": "What evaluations, statistics or many cameras take, from measured times.",
+    "bench": "Measure speed and memory here, beside the published way.",
+    "data": "List data sets and check a copy of one before hours are spent on it.",
+    "simulate": "Simulate the paper's two propositions.",
 }
 
 REFUSALS = {
@@ -72,7 +71,7 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(COMMANDS[cmd_name][0])
+        module = importlib.import_module(f"taps.cli.{cmd_name}")
         command = typer.main.get_command(module.app)
         command.name = cmd_name
         if cmd_name in TAKE_PLUGINS:
@@ -81,16 +80,10 @@ class LazyGroup(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
 
-app = typer.Typer(
-    cls=LazyGroup,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+app = new_app(cls=LazyGroup, no_args_is_help=True)
 
 
 def show_version(wanted: bool) -> None:
@@ -118,19 +111,23 @@ def run() -> None:
     sleep_while_waiting()
     try:
         app()
-    except TapsError as error:
-        print(f"taps: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in SERVE:
-            raise
-        print(f"taps: This command needs {error.name}: pip install 'taps-vlm[serve]'.", file=sys.stderr)
-        raise SystemExit(2) from None
-    except OSError as error:
-        if error.errno not in REFUSALS:
-            raise
-        print(f"taps: {error.filename or 'A file'} cannot be {REFUSALS[error.errno]}.", file=sys.stderr)
-        raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("taps: stopped.", file=sys.stderr)
         raise SystemExit(130) from None
+    except Exception as error:
+        sentence = said(error)
+        if sentence is None:
+            raise
+        print(f"taps: {sentence}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def said(error: Exception) -> str | None:
+    """What to tell the user; None where it is no mistake of the user's."""
+    if isinstance(error, TapsError):
+        return str(error)
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in SERVE:
+        return f"This command needs {error.name}: pip install 'taps-vlm[serve]'."
+    if isinstance(error, OSError) and error.errno in REFUSALS:
+        return f"{error.filename or 'A file'} cannot be {REFUSALS[error.errno]}."
+    return None

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 
 import typer
+from rich.table import Column
 
-app = typer.Typer(add_completion=False)
+from taps.cli.options import new_app
+from taps.cli.tables import show_table
+
+app = new_app()
 
 
 @app.command()
@@ -32,12 +36,4 @@ def methods(
     if as_json:
         print(json.dumps(rows, indent=2, ensure_ascii=False))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for place, column in enumerate(columns):
-        table.add_column(column, no_wrap=place == 0, overflow="fold")
-    for cell in cells:
-        table.add_row(*cell)
-    Console().print(table)
+    show_table([Column(name, no_wrap=name == columns[0], overflow="fold") for name in columns], cells)

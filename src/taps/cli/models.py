@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import typer
+from rich.console import Console
+from rich.table import Column
 
-app = typer.Typer(
-    add_completion=False, help="List the models that load, fetch one, or import a file of weights."
-)
+from taps.cli.options import new_app
+from taps.cli.tables import show_table
+
+app = new_app(help="List the models that load, fetch one, or import a file of weights.")
 
 
 @app.callback(invoke_without_command=True)
@@ -32,17 +35,9 @@ def models(
         keys = ("name", "parameters", "image_size", "pretrained")
         print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=2))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for title in ("model", "parameters", "pixels", "pretrained"):
-        table.add_column(title, no_wrap=title != "pretrained", overflow="fold")
-    for row in rows:
-        table.add_row(*map(str, row))
-    console = Console()
-    console.print(table)
-    console.print(
+    names = ("model", "parameters", "pixels", "pretrained")
+    show_table([Column(name, no_wrap=name != "pretrained", overflow="fold") for name in names], rows)
+    Console().print(
         "\n`taps models show NAME` says where its weights are and how to bring them to a machine without a "
         "network.\n'pocket' comes with the package; a directory or file of weights is given by its path.",
         highlight=False,

@@ -16,6 +16,14 @@ import typer
 
 from taps.errors import SettingsError
 
+StorePlace = Annotated[str, typer.Argument(help="The store: a folder, or postgresql://…")]
+StoreFiles = Annotated[Path | None, typer.Option(help="Folder of images beside a PostgreSQL store.")]
+
+
+def new_app(**more: Any) -> typer.Typer:
+    """A command, or a group of them, with plain help and nothing that typer would add by itself."""
+    return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **more)
+
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take dataclasses of options: typer sees the fields of each in its place.

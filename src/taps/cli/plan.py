@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
-app = typer.Typer(
+from taps.cli.options import new_app, parse_list
+
+app = new_app(
     no_args_is_help=True,
     help="What an evaluation, source statistics or many cameras take, from measured times.",
 )
@@ -30,7 +32,7 @@ def evaluation(
     from taps.data.registry import find_set, named_sets
     from taps.errors import SettingsError
 
-    wanted = [name.strip() for name in sets.split(",") if name.strip()] or list(named_sets())
+    wanted = parse_list(sets) or tuple(named_sets())
     sizes = []
     for name in wanted:
         if (found := find_set(name)) is None:

@@ -6,51 +6,36 @@ import csv
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
 
-from taps.cli.options import with_options
+from taps.cli.options import new_app, with_options
 from taps.errors import DataError, SettingsError
+from taps.stream.options import ImageOptions, SortOptions
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = new_app()
 
 
 @dataclass(frozen=True)
-class PredictOptions:
+class PredictOptions(ImageOptions):
     """What to predict, with what, and where to put it.
 
     Attributes:
-        folder: Folder (or zip) of images, with or without one folder a class.
-        classes: Names separated by commas, or a file with one a line; else the folders' names.
-        model: pocket, ViT-B-16, a checkpoint's path, …
-        pretrained: Weights for an architecture: a file, openai, laion2b.
         learner: A saved learner, or the folder of a run: predict with what it has learned.
         template: The sentence a class name is put into.
         top: How many of the likeliest classes are written for each image.
         out: The CSV file; - for standard output.
-        sort_into: Also copy each image into a folder of its class below this one.
-        link: Link instead of copying.
-        sure: Images below this probability are sorted under not-sure/.
         batch: Images classified together.
-        device: cpu or cuda.
     """
 
-    folder: str = field(metadata={"argument": True})
-    classes: str | None = None
-    model: str = "pocket"
-    pretrained: str | None = None
     learner: str | None = None
     template: str = "a photo of a {}."
     top: int = 3
     out: str = "predictions.csv"
-    sort_into: str | None = None
-    link: bool = False
-    sure: float = 0.5
     batch: int = 16
-    device: str | None = None
 
     def __post_init__(self) -> None:
         if self.top < 1 or self.batch < 1:
@@ -61,6 +46,7 @@ class PredictOptions:
 @with_options
 def predict(
     options: PredictOptions,
+    sort: SortOptions,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Predict the class of every image and write a CSV; nobody is asked, and nothing is learned.
@@ -71,6 +57,7 @@ def predict(
     from rich.progress import track
 
     from taps.stream.predict import predict_all
+    from taps.stream.sorting import sort_image
 
     predictor, classes, dataset = prepare(options)
     paths = [sample.key for sample in dataset.samples]
@@ -82,7 +69,9 @@ def predict(
     with ExitStack() as stack:
         writer = open_csv(stack, options, classes)
         for guess in guesses:
-            label = write_guess(writer, guess, classes, dataset, options)
+            label = write_guess(writer, guess, classes, dataset, options.top)
+            if label is not None:
+                sort_image(dataset, guess.path, label, guess.probs[0], sort)
             broken += label is None
             counts[label or classes[0]] += label is not None
     if not quiet and options.out != "-":
@@ -98,15 +87,13 @@ def predict(
 
 def prepare(options: PredictOptions) -> tuple[Any, tuple[str, ...], Any]:
     """Who predicts, into which classes, and the images."""
-    from taps.stream.options import RunOptions
     from taps.stream.run import images_of
 
-    run = RunOptions(folder=options.folder, classes=options.classes, oracle="none")
     if options.learner is None:
-        dataset, names = images_of(run)
+        dataset, names = images_of(options)
         return *make_predictor(options, names), dataset
     predictor, classes = make_predictor(options, ())
-    return predictor, classes, images_of(run, classes)[0]
+    return predictor, classes, images_of(options, classes)[0]
 
 
 def make_predictor(options: PredictOptions, names: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
@@ -138,13 +125,11 @@ def open_csv(stack: ExitStack, options: PredictOptions, classes: tuple[str, ...]
     return writer
 
 
-def write_guess(
-    writer: Any, guess: Any, classes: tuple[str, ...], dataset: Any, options: PredictOptions
-) -> str | None:
-    """Write one row, and sort the image if that is wanted; its class, or None where it could not be read."""
-    from taps.stream.sorting import place_of, sort_image
+def write_guess(writer: Any, guess: Any, classes: tuple[str, ...], dataset: Any, top: int) -> str | None:
+    """Write one row; the image's class, or None where it could not be read."""
+    from taps.stream.sorting import place_of
 
-    top = min(options.top, len(classes))
+    top = min(top, len(classes))
     path = str(place_of(dataset, guess.path) or guess.path)
     if guess.error:
         writer.writerow([path, *[""] * (2 * top), guess.error])
@@ -152,7 +137,4 @@ def write_guess(
     pairs = zip(guess.best[:top], guess.probs[:top], strict=True)
     writer.writerow([path, *(cell for k, p in pairs for cell in (classes[k], f"{p:.6f}")), ""])
     label: str = classes[guess.best[0]]
-    if options.sort_into is not None:
-        into = Path(options.sort_into)
-        sort_image(dataset, guess.path, label, guess.probs[0], into, sure=options.sure, link=options.link)
     return label

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Look at trained prompts, or import public checkpoints.")
+from taps.cli.options import new_app
+
+app = new_app(no_args_is_help=True, help="Look at trained prompts, or import public checkpoints.")
 
 
 @app.command("show")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from taps.cli.options import StoreFiles, StorePlace, new_app
 
-import typer
-
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = new_app()
 
 
 @app.command()
 def recover(
-    store: Annotated[str, typer.Argument(help="The store: a folder, or postgresql://…")],
-    files: Annotated[Path | None, typer.Option(help="Folder of images beside a PostgreSQL store.")] = None,
+    store: StorePlace,
+    files: StoreFiles = None,
 ) -> None:
     """Set damaged snapshots aside and give up images that are lost, so that the service can go on.
 

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+from taps.cli.options import new_app
+
+app = new_app()
 
 
 @app.command("report")

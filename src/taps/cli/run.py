@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from taps.cli.options import with_options
-from taps.stream.options import RunOptions
+from taps.cli.options import new_app, with_options
+from taps.stream.options import RunOptions, SortOptions
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = new_app()
 RUNS = Path("runs")
 PREFETCHED = 2  # images decoded beforehand
 
@@ -31,14 +31,7 @@ def run(
         bool,
         typer.Option(help="Go on with a run that was stopped: that in --out, or the last one under runs/."),
     ] = False,
-    sort_into: Annotated[
-        Path | None,
-        typer.Option(help="When done, copy each image into a folder of its class below this one."),
-    ] = None,
-    link: Annotated[bool, typer.Option(help="Link instead of copying.")] = False,
-    sure: Annotated[
-        float, typer.Option(help="Images below this probability are sorted under not-sure/.")
-    ] = 0.5,
+    sort: SortOptions = SortOptions(),
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Stream images one at a time: predict, ask an expert now and then, learn.
@@ -66,8 +59,7 @@ def run(
         summary = summarise(session.learner, session.tally, out)
         write_json(out / SUMMARY, summary)
         write_page(out, session.stream, summary)
-        if sort_into is not None:
-            sort_run(out, session.stream.dataset, sort_into, sure=sure, link=link)
+        sort_run(out, session.stream.dataset, sort)
     if as_json:
         print(json.dumps(summary))
     else:
@@ -119,29 +111,20 @@ def stream_through(console: Any, session: Any) -> None:
 
 
 def show(console: Any, summary: dict[str, Any], out: Path) -> None:
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table(title=f"{summary['method']} on {summary['model']}, {summary['classes']} classes")
-    for column in (
-        "images",
-        "broken",
-        summary["accuracy_of"],
-        "asked",
-        "rate",
-        "ms/image (p50)",
-        "ms/image (p95)",
-    ):
-        table.add_column(column, justify="right")
-    accuracy = "unknown" if summary["top1"] is None else f"{summary['top1']:.1%}"
-    table.add_row(
-        str(summary["n"]),
-        str(summary["broken"]),
-        accuracy,
-        str(summary["asked"]),
-        f"{summary['rate']:.1%}",
-        f"{summary['ms_p50']:.1f}",
-        f"{summary['ms_p95']:.1f}",
-    )
+    cells = {
+        "images": str(summary["n"]),
+        "broken": str(summary["broken"]),
+        summary["accuracy_of"]: "unknown" if summary["top1"] is None else f"{summary['top1']:.1%}",
+        "asked": str(summary["asked"]),
+        "rate": f"{summary['rate']:.1%}",
+        "ms/image (p50)": f"{summary['ms_p50']:.1f}",
+        "ms/image (p95)": f"{summary['ms_p95']:.1f}",
+    }
+    title = f"{summary['method']} on {summary['model']}, {summary['classes']} classes"
+    table = Table(*(Column(name, justify="right") for name in cells), title=title)
+    table.add_row(*cells.values())
     console.print(table)
     learner = summary["learner"]
     if learner.get("questions", {}).get("is_it"):

@@ -7,15 +7,13 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from taps.cli.options import with_options
+from taps.cli.options import new_app, with_options
 from taps.serve.options import Limits, ServeOptions
 
 if TYPE_CHECKING:
     from taps.clip import Clip
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = new_app()
 
 
 @app.command()

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.console import Console
+from rich.table import Column
 
-from taps.errors import SettingsError
+from taps.cli.options import new_app
+from taps.cli.tables import show_table
 
 if TYPE_CHECKING:
     from taps.theory.study import Study
 
-app = typer.Typer()
+app = new_app()
 
 Columns = dict[str, tuple[str, str]]
 
@@ -147,17 +150,16 @@ def simulate(
 
     Thousands of streams at once, no model and no images; less than a minute with the defaults.
     """
+    from taps.files import make_folder
     from taps.report.figure import pyplot
-    from taps.theory import study as studies
     from taps.theory.figures import draw_figures
+    from taps.theory.study import study_all, study_balance, study_rate
 
     if out is not None:
-        _make_folder(out)
+        make_folder(out)
         if figures:
             pyplot("--no-figures")  # a missing library is said before anything is computed
-    run = {What.BALANCE: studies.study_balance, What.RATE: studies.study_rate, What.ALL: studies.study_all}[
-        what
-    ]
+    run = {What.BALANCE: study_balance, What.RATE: study_rate, What.ALL: study_all}[what]
     study = run(streams, length, seed, rate)
     written = []
     if out is not None:
@@ -168,13 +170,6 @@ def simulate(
         print(json.dumps(_as_dict(study), indent=2, ensure_ascii=False))
         return
     _print_tables(study, written)
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingsError(f"{out} cannot be written to ({error.strerror}); choose another --out.") from None
 
 
 def _as_dict(study: Study) -> dict[str, Any]:
@@ -196,9 +191,6 @@ def _write(study: Study, out: Path) -> list[Path]:
 
 
 def _print_tables(study: Study, written: list[Path]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     console = Console()
     tables = {**study.tables, **_by_policy(study.tables.get("shapes", []))}
     for name, title, columns in VIEWS:
@@ -207,13 +199,13 @@ def _print_tables(study: Study, written: list[Path]) -> None:
         rows = tables[name]
         columns = columns or {"entropies": ("entropies", "s"), **{p: (p, ".2%") for p in list(rows[0])[1:]}}
         shown = {column: look for column, look in columns.items() if column in rows[0]}
-        table = Table(box=None, pad_edge=False)
-        for heading, look in shown.values():
-            table.add_column(heading, justify="left" if look == "s" else "right", no_wrap=look == "s")
-        for row in rows:
-            table.add_row(*(_written(row[column], look) for column, (_, look) in shown.items()))
+        heads = [
+            Column(heading, justify="left" if look == "s" else "right", no_wrap=look == "s")
+            for heading, look in shown.values()
+        ]
+        cells = [[_written(row[column], look) for column, (_, look) in shown.items()] for row in rows]
         console.print(title, style="bold", highlight=False)
-        console.print(table)
+        show_table(heads, cells, console=console)
         console.print()
     for path in written:
         console.print(f"wrote {path}", highlight=False, soft_wrap=True)

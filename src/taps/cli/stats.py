@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taps.cli.options import with_options
+from taps.cli.options import new_app, with_options
 from taps.training.options import StatsCluster, StatsOptions
 
 if TYPE_CHECKING:
     from taps.data import Dataset
     from taps.prompts.source import SourceStats
 
-app = typer.Typer(invoke_without_command=True, add_completion=False)
+app = new_app(invoke_without_command=True)
 
 Precise = Annotated[bool, typer.Option("--precise", help="Keep full precision, for parts to be merged.")]
 Root = Annotated[Path | None, typer.Option(envvar="TAPS_DATA", help="Folder of the named data sets.")]

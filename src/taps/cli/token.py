@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from taps.cli.options import StoreFiles, StorePlace, new_app
+
 if TYPE_CHECKING:
     from taps.serve.tokens import Tokens
 
-app = typer.Typer(
-    add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True
-)
-
-Place = Annotated[str, typer.Argument(help="The store: a folder, or postgresql://…")]
-Files = Annotated[Path | None, typer.Option(help="Folder of images beside a PostgreSQL store.")]
+app = new_app(no_args_is_help=True)
 
 
 @app.callback()
@@ -29,12 +26,12 @@ def token() -> None:
 
 @app.command()
 def create(
-    store: Place,
+    store: StorePlace,
     role: Annotated[list[str], typer.Option(help="predict, label or admin. May be repeated.")],
     name: Annotated[str, typer.Option(help="What it is for.")] = "",
     stream: Annotated[str | None, typer.Option(help="The one stream it is for; else all.")] = None,
     days: Annotated[float | None, typer.Option(help="How long it is good for; else until revoked.")] = None,
-    files: Files = None,
+    files: StoreFiles = None,
 ) -> None:
     """Make a token and print it, this once. With the first one, everybody needs one."""
     seconds = None if days is None else days * 86400
@@ -45,7 +42,7 @@ def create(
 
 
 @app.command(name="list")
-def list_tokens(store: Place, files: Files = None) -> None:
+def list_tokens(store: StorePlace, files: StoreFiles = None) -> None:
     """Show the tokens, not their secrets."""
     from rich.console import Console
     from rich.table import Table
@@ -71,7 +68,9 @@ def list_tokens(store: Place, files: Files = None) -> None:
 
 @app.command()
 def revoke(
-    store: Place, id: Annotated[str, typer.Argument(help="As `list` shows it.")], files: Files = None
+    store: StorePlace,
+    id: Annotated[str, typer.Argument(help="As `list` shows it.")],
+    files: StoreFiles = None,
 ) -> None:
     """End a token, and the browser sessions opened with it."""
     with _tokens(store, files, there=True) as tokens:

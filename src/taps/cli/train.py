@@ -7,14 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from taps.cli.options import unfinished_beside, with_options
+from taps.cli.options import new_app, unfinished_beside, with_options
 
 if TYPE_CHECKING:
     from taps.prompts import Prompts
 
-app = typer.Typer(add_completion=False)
+app = new_app()
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,18 @@ from typing import Annotated
 
 import typer
 
-from taps.cli.options import with_options
+from taps.cli.options import new_app, with_options
 from taps.cli.predict import PredictOptions, make_predictor, open_csv, write_guess
+from taps.stream.options import SortOptions
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = new_app()
 
 
 @app.command()
 @with_options
 def watch(
     options: PredictOptions,
+    sort: SortOptions,
     every: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks at the folder.")] = 1.0,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many images.")] = None,
 ) -> None:
@@ -33,6 +35,7 @@ def watch(
     from taps.images import load_image
     from taps.stream.predict import predict_all
     from taps.stream.run import class_list
+    from taps.stream.sorting import sort_image
 
     folder = Path(options.folder)
     if not folder.is_dir():
@@ -45,7 +48,9 @@ def watch(
         writer = open_csv(stack, options, classes)
         for count, path in enumerate(new_images(folder, every), start=1):
             (guess,) = predict_all([path], lambda path: load_image(folder / path, name=path), predictor)
-            label = write_guess(writer, guess, classes, dataset, options)
+            label = write_guess(writer, guess, classes, dataset, options.top)
+            if label is not None:
+                sort_image(dataset, guess.path, label, guess.probs[0], sort)
             print(f"{path}  {guess.error if label is None else f'{label}  {guess.probs[0]:.1%}'}", flush=True)
             if limit is not None and count >= limit:
                 break

@@ -13,7 +13,7 @@ from typing import Any
 from taps.errors import DamagedError, DataError, StateError
 from taps.evaluate.jobs import ROW, Job, StreamSpec, slug
 from taps.evaluate.pooled import write_pooled
-from taps.files import check_mark, read_json, write_json
+from taps.files import check_mark, make_folder, read_json, write_json
 from taps.stream.record import SPEC
 
 log = logging.getLogger("taps")
@@ -75,12 +75,7 @@ def to_do(out: Path, jobs: Sequence[Job], lengths: dict[str, int], *, resume: bo
     """
     if re.match(r"[a-z0-9+]{2,}:/", str(out)):
         raise DataError(f"{out} is no folder: give one as --out, and this address as --copy-to.")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(
-            f"The folder {out} cannot be made ({error.strerror}); choose another --out."
-        ) from error
+    make_folder(out)
     begun = {folder: read_spec(folder) for folder in run_folders(out)}
     for spec in begun.values():
         _check_company(out, spec, jobs)

@@ -76,15 +76,14 @@ def over_stream(results: Results, dataset: str, baseline: str) -> list[str]:
     return _of_methods(lines, level, "images seen", "right so far, %", "Accuracy over the stream")
 
 
-def _running(runs: Sequence[Result]) -> list[tuple[Floats, Floats]]:
-    return [
-        _settled(np.arange(1.0, len(result.run) + 1), 100 * running(result.run.correct)) for result in runs
-    ]
-
-
-def _settled(xs: Floats, ys: Floats) -> tuple[Floats, Floats]:
-    start = min(SETTLED, len(xs)) - 1
-    return xs[start:], ys[start:]
+def _running(runs: Sequence[Result], column: str = "correct") -> list[tuple[Floats, Floats]]:
+    """The running mean of a column of each run in per cent, from where it has settled."""
+    found = []
+    for result in runs:
+        start = min(SETTLED, len(result.run)) - 1
+        ys = 100 * running(getattr(result.run, column))
+        found.append((np.arange(1.0, len(ys) + 1)[start:], ys[start:]))
+    return found
 
 
 def over_stream_of(runs: Sequence[Result]) -> str:
@@ -128,8 +127,7 @@ def asked_share(results: Results, dataset: str) -> list[str]:
     colour, lines, wanted = colours(results.methods), {}, set()
     for method in asking(results, dataset):
         runs = results.of(dataset, method)
-        curves = [_settled(np.arange(1.0, len(r.run) + 1), 100 * running(r.run.asked)) for r in runs]
-        lines[method] = _mean_line(curves, method, colour[method])
+        lines[method] = _mean_line(_running(runs, "asked"), method, colour[method])
         wanted |= {100 * float(run.spec["settings"].get("rate", 0.05)) for run in runs}
     if not lines:
         return []
@@ -153,10 +151,9 @@ def when_it_asked(
 
 def questions_of(rows: Sequence[Mapping[str, str]], title: str = "") -> str:
     """The same from the rows of `predictions.csv`; older ones have no score: the entropy decided."""
-    seen = [row for row in rows if row["entropy"]]
-    scores = [float(row.get("score") or row["entropy"]) for row in seen]
-    thresholds = [float(row["threshold"]) for row in seen]
-    return when_it_asked(scores, thresholds, [row["asked"] == "1" for row in seen], title)
+    scores = [float(row.get("score") or row["entropy"]) for row in rows]
+    thresholds = [float(row["threshold"]) for row in rows]
+    return when_it_asked(scores, thresholds, [row["asked"] == "1" for row in rows], title)
 
 
 def reliability_of(runs: Sequence[Result], title: str, *, small: bool = False) -> str:

@@ -33,8 +33,7 @@ def write_page(folder: Path, stream: Stream, summary: dict[str, Any]) -> Path:
     unsure = sorted(rows, key=lambda row: float(row["probability"]))[:SHOWN]
     asked = [row for row in rows if row["asked"] == "1"]
     doubted = set(summary["learner"].get("head_look_again", []))
-    seen = [row for row in rows if row["entropy"]]
-    again = [row for id, row in enumerate(seen) if id in doubted][:SHOWN]
+    again = [row for id, row in enumerate(rows) if id in doubted][:SHOWN]
     title = f"{summary['method']} on {stream.dataset.name}"
     parts = [
         f"<h1>{html.escape(title)}</h1>",
@@ -52,34 +51,23 @@ def write_page(folder: Path, stream: Stream, summary: dict[str, Any]) -> Path:
 
 
 def _counts(summary: dict[str, Any]) -> Table:
-    accuracy = "not known" if summary["top1"] is None else f"{summary['top1']:.1%}"
-    names = (
-        "model",
-        "images",
-        "could not be read",
-        summary["accuracy_of"],
-        "asked",
-        "answered",
-        "ms an image",
-    )
-    cells = (
-        str(summary["model"]),
-        f"{summary['n']:,}",
-        f"{summary['broken']:,}",
-        accuracy,
-        f"{summary['asked']:,} ({summary['rate']:.1%})",
-        f"{summary['answered']:,}",
-        f"{summary['ms_p50']:.0f}",
-    )
-    return Table("The run", names, (cells,))
+    cells = {
+        "model": str(summary["model"]),
+        "images": f"{summary['n']:,}",
+        "could not be read": f"{summary['broken']:,}",
+        summary["accuracy_of"]: "not known" if summary["top1"] is None else f"{summary['top1']:.1%}",
+        "asked": f"{summary['asked']:,} ({summary['rate']:.1%})",
+        "answered": f"{summary['answered']:,}",
+        "ms an image": f"{summary['ms_p50']:.0f}",
+    }
+    return Table("The run", tuple(cells), (tuple(cells.values()),))
 
 
 def by_class(rows: Iterable[Row]) -> Table:
     """How many images were given each class, how sure, and how many were right where that is known."""
     found: dict[str, list[Row]] = {}
     for row in rows:
-        if row["predicted"]:
-            found.setdefault(row["predicted"], []).append(row)
+        found.setdefault(row["predicted"], []).append(row)
     made = []
     for name, own in sorted(found.items(), key=lambda item: (-len(item[1]), item[0])):
         known = [row for row in own if row["correct"] != ""]

@@ -1,4 +1,4 @@
-"""What `taps run` is told. Nothing here imports torch: a mistyped option is told at once."""
+"""What commands over a folder of images are told. Nothing here imports torch: a mistake is told at once."""
 
 from __future__ import annotations
 
@@ -13,14 +13,44 @@ ORACLES = ("folder", "console", "none")
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """One run over a folder of images. Plain values only: they are stored with the run.
+class ImageOptions:
+    """Which images, which classes, and which model.
 
     Attributes:
         folder: Folder (or zip) of images, with or without one folder a class.
         classes: Names separated by commas, or a file with one a line; else the folders' names.
         model: pocket, ViT-B-16, a checkpoint's path, …
         pretrained: Weights for an architecture: a file, openai, laion2b.
+        device: cpu or cuda; a GPU is used if there is one.
+    """
+
+    folder: str = field(metadata={"argument": True})
+    classes: str | None = None
+    model: str = "pocket"
+    pretrained: str | None = None
+    device: str | None = None
+
+
+@dataclass(frozen=True)
+class SortOptions:
+    """Where images are sorted to by their classes.
+
+    Attributes:
+        sort_into: When done, copy each image into a folder of its class below this one.
+        link: Link instead of copying.
+        sure: Images below this probability are sorted under not-sure/.
+    """
+
+    sort_into: Path | None = None
+    link: bool = False
+    sure: float = 0.5
+
+
+@dataclass(frozen=True)
+class RunOptions(ImageOptions):
+    """One run over a folder of images. Plain values only: they are stored with the run.
+
+    Attributes:
         method: Which system; `taps methods` lists them, `taps` is the paper's.
         prompts: hand, coop, maple, or a directory of trained prompts.
         source: Source statistics made by `taps stats`.
@@ -32,13 +62,9 @@ class RunOptions:
         limit: Stop after so many images.
         shuffle: Shuffle the stream by the seed, or take it in order of names.
         settings: Any other setting of the method: name=value. May be repeated.
-        device: cpu or cuda.
     """
 
-    folder: str | None = field(default=None, metadata={"argument": True})
-    classes: str | None = None
-    model: str = "pocket"
-    pretrained: str | None = None
+    folder: str | None = field(default=None, metadata={"argument": True})  # type: ignore[assignment]
     method: str = "view_ensemble+"
     prompts: str | None = None
     source: str | None = None
@@ -50,7 +76,6 @@ class RunOptions:
     limit: int | None = None
     shuffle: bool = True
     settings: dict[str, Any] = field(default_factory=dict, metadata={"flags": ("--set",)})
-    device: str | None = None
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:

@@ -14,7 +14,7 @@ from taps.clip import Clip, load_clip
 from taps.data import Dataset, load_dataset
 from taps.data.names import read_names
 from taps.errors import DataError, SettingsError
-from taps.files import write_json
+from taps.files import make_folder, write_json
 from taps.learner import Learner
 from taps.methods.plugins import named_plugins
 from taps.methods.registry import find_method, method_settings
@@ -22,7 +22,7 @@ from taps.oracles import Console, Oracle
 from taps.prompts.classes import check_classes
 from taps.stream.lock import locked
 from taps.stream.loop import Session
-from taps.stream.options import RunOptions
+from taps.stream.options import ImageOptions, RunOptions
 from taps.stream.peak import begin_run, peak_rss_mb
 from taps.stream.record import PREDICTIONS, SPEC, Record, read_predictions
 from taps.stream.resume import SUMMARY, check_identity, identity
@@ -40,15 +40,14 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
         resume: Whether going on with what is there is wanted.
     """
     dataset, names = images_of(options)
+    _check_oracle(options, dataset)
     stream = make_stream(dataset, options.seed, shuffle=options.shuffle, limit=options.limit)
     method_settings(options.method, settings_of(options))  # refused before a folder is made
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
-    _make_folder(out)
+    make_folder(out)
     with locked(out):
         if not resume and any((out / name).exists() for name in (SPEC, PREDICTIONS)):
-            raise DataError(
-                f"{out} holds a run already; add --resume to go on with it, or choose another directory."
-            )
+            raise DataError(f"{out} holds a run already; add --resume to go on, or choose another --out.")
         spec = {"options": options.plain(), "plugins": named_plugins(), **identity(clip, stream)}
         check_identity(out, spec)
         with closing(Record(out)) as record:
@@ -76,26 +75,21 @@ def settings_of(options: RunOptions) -> dict[str, Any]:
     return taken | options.settings
 
 
-def images_of(options: RunOptions, classes: Sequence[str] | None = None) -> tuple[Dataset, tuple[str, ...]]:
+def images_of(options: ImageOptions, classes: Sequence[str] | None = None) -> tuple[Dataset, tuple[str, ...]]:
     """The images of a folder and the class names to sort them into: given here, or as the options say."""
     if options.folder is None:
         raise DataError("Which images? Give a folder or a zip of them.")
-    given = None if options.classes is None else class_list(options.classes)
-    given = given if classes is None else tuple(classes)
-    dataset = load_dataset(options.folder, classes=given)
-    names = given or dataset.classes
+    if classes is None and options.classes is not None:
+        classes = class_list(options.classes)
+    dataset = load_dataset(options.folder, classes=classes)
+    names = tuple(classes or dataset.classes)
     if not names:
         raise DataError(f"{options.folder} has no folders that name classes; give them with --classes.")
-    if options.oracle == "folder" and all(sample.label is None for sample in dataset.samples):
-        raise DataError(
-            f"{options.folder} has no class folders to answer from; use --oracle console or --oracle none."
-        )
-    if options.expert and options.oracle != "console":
-        raise SettingsError("--expert says who answers at the console; use it with --oracle console.")
     return dataset, names
 
 
 def class_list(classes: str) -> tuple[str, ...]:
+    """Class names as they are typed: separated by commas, or the file that has them."""
     if "," in classes:
         return check_classes([name.strip() for name in classes.split(",") if name.strip()])
     if not Path(classes).is_file():
@@ -105,16 +99,13 @@ def class_list(classes: str) -> tuple[str, ...]:
     return read_names(classes)
 
 
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        probe = out / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
+def _check_oracle(options: RunOptions, dataset: Dataset) -> None:
+    if options.oracle == "folder" and all(sample.label is None for sample in dataset.samples):
         raise DataError(
-            f"The output directory {out} cannot be written ({error.strerror}); choose another."
-        ) from error
+            f"{options.folder} has no class folders to answer from; use --oracle console or --oracle none."
+        )
+    if options.expert and options.oracle != "console":
+        raise SettingsError("--expert says who answers at the console; use it with --oracle console.")
 
 
 def _expert(options: RunOptions, learner: Learner, dataset: Dataset) -> Callable[[Oracle], Oracle | None]:
