@@ -105,10 +105,8 @@ class Place(Protocol):
 
 
 class Places(Protocol):
-    """Which streams live where; `trouble` says why nobody can live anywhere, None where all is well."""
+    """Which streams live where."""
 
-    @property
-    def trouble(self) -> str | None: ...
     def place_of(self, stream: int) -> Place: ...
 
 
@@ -119,8 +117,6 @@ class Threads:
         clip: The model they share.
         computing: How many at a time; the number of cores unless given.
     """
-
-    trouble = None
 
     def __init__(self, clip: Clip, computing: int | None = None) -> None:
         self.learners = Learners(clip)

@@ -54,10 +54,6 @@ class Processes:
     def place_of(self, stream: int) -> Place:
         return self.places[stream % len(self.places)]
 
-    @property
-    def trouble(self) -> str | None:
-        return self._server.trouble
-
     def __enter__(self) -> Processes:
         return self
 
@@ -120,48 +116,70 @@ class Process:
 class ForkServer:
     """Forks processes whenever one is wanted. This object is the service's side of it.
 
-    There are two fork servers. Where one dies the other takes its place, and forks a new second one.
+    There are two fork servers. Where one dies the other takes its place, and forks a new second one. Where
+    both die a new interpreter is started and given the model, whose weights are in memory twice then.
     """
 
     def __init__(self, clip: Clip) -> None:
-        self.trouble: str | None = None
-        self._closed = False
+        self._clip, self._closed = clip, False
+        self._lock = threading.RLock()
         self._watched: dict[socket.socket, threading.Thread] = {}  # the elder first
         parent, (ours, theirs) = os.getpid(), socket.socketpair()
-        self._first = os.fork()
-        if self._first == 0:
+        child = os.fork()
+        if child == 0:
             ours.close()
             _settle(parent)
             _serve_forks(theirs, clip)
         theirs.close()
+        self._children = [child]  # others are not the service's own, and are reaped by the kernel
         self._watch(ours)
-        self._watch(self._fork(SERVE))
+        self._watch(self._ask(SERVE))
 
     def fork(self) -> Connection:
         """A new process that computes, and the way to it."""
-        return Connection(self._fork(COMPUTE).detach())
+        return Connection(self._ask(COMPUTE).detach())
 
     def close(self) -> None:
         """Wait until both and all they forked have ended."""
-        self._closed, watched = True, dict(self._watched)
+        with self._lock:
+            self._closed, watched = True, dict(self._watched)
         for way in watched:
             with suppress(OSError):
                 way.shutdown(socket.SHUT_WR)
         for watcher in watched.values():
             watcher.join()
-        self._reap()
+        self._reap(0)
 
-    def _fork(self, kind: bytes) -> socket.socket:
+    def _ask(self, kind: bytes) -> socket.socket:
         """Have the elder fork server that lives fork a process; our end of the way to it."""
         ours, theirs = socket.socketpair()
-        with theirs:
+        with self._lock, theirs:
             for way in list(self._watched):
                 with suppress(OSError):
                     socket.send_fds(way, [kind], [theirs.fileno()])
                     return ours
+            with suppress(OSError):
+                socket.send_fds(self._begin_anew(), [kind], [theirs.fileno()])
+                return ours
         ours.close()
-        self.trouble = "No process can be started; the service must be started anew."
-        raise LostError(self.trouble)
+        raise LostError("No process can be started now; try again.", retry_after=1)
+
+    def _begin_anew(self) -> socket.socket:
+        """A fork server in an interpreter of its own: a process with threads, as this one, must not fork."""
+        ours, theirs = socket.socketpair()
+        words = [sys.executable, "-c", f"from {__name__} import begin_anew; begin_anew()"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        with theirs:
+            stdin = (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)
+            self._children.append(os.posix_spawn(words[0], words, environment, file_actions=[stdin]))
+        try:
+            with Connection(os.dup(ours.fileno())) as pipe:
+                pipe.send_bytes(pickle.dumps(self._clip))
+        except OSError:
+            ours.close()
+            raise
+        self._watch(ours)
+        return ours
 
     def _watch(self, way: socket.socket) -> None:
         thread = threading.Thread(target=self._replace, args=(way,), name="fork server", daemon=True)
@@ -172,24 +190,38 @@ class ForkServer:
         """Wait until a fork server has ended; unless it was to end, have another made."""
         with suppress(OSError):
             way.recv(1)
-        del self._watched[way]
-        way.close()
-        if not self._closed:
-            self._reap()
-            log.error("A process that starts those that compute ended; another takes its place.")
-            with suppress(LostError):
-                self._watch(self._fork(SERVE))
+        with self._lock, suppress(LostError):
+            del self._watched[way]
+            way.close()
+            if not self._closed:
+                self._reap(os.WNOHANG)
+                log.error("A process that starts those that compute ended; another takes its place.")
+                self._watch(self._ask(SERVE))
 
-    def _reap(self) -> None:
-        """The first is the service's own child; later ones are not, and are reaped by the kernel."""
-        with suppress(ChildProcessError):
-            os.waitpid(self._first, 0 if self._closed else os.WNOHANG)
+    def _reap(self, how: int) -> None:
+        for child in self._children:
+            with suppress(ChildProcessError):
+                os.waitpid(child, how)
+
+
+def begin_anew() -> NoReturn:
+    """A fork server that was not forked: the model comes to it first, then what it is to fork."""
+    with Connection(os.dup(0)) as pipe:
+        clip = pickle.loads(pipe.recv_bytes())
+    list_methods()
+    _ignore_signals()
+    _serve_forks(socket.socket(fileno=0), clip)
+
+
+def _ignore_signals() -> None:
+    """They are for the service, which then ends this process."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _settle(parent: int) -> None:
-    """Signals are for the service, which then ends this process; where it is killed, the kernel does."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    """End with the process that forked this one, however it ends."""
+    _ignore_signals()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:

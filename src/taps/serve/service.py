@@ -183,7 +183,7 @@ class Service:
             except (StoreDownError, OSError) as error:
                 said = str(error)
             self._probed = (time.monotonic(), said)
-        found = [each for each in (said, self.places.trouble) if each is not None]
+        found = [] if said is None else [said]
         for owner in list(self.owners.values()):
             trouble = owner.live.keeper.trouble
             if trouble is not None and trouble not in found:
