@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from taps.clip import Clip, load_clip
 from taps.data import Dataset, load_dataset
 from taps.errors import DataError, StateError
+from taps.evaluate.copies import working_folder
 from taps.evaluate.evaluate import evaluate
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
 from taps.evaluate.options import Execution
@@ -30,7 +32,7 @@ ray = pytest.importorskip("ray", reason="needs the extra ray")
 
 httpx = pytest.importorskip("httpx", reason="needs the extra serve")
 
-from taps.cluster import connect  # noqa: E402
+from taps.cluster import connect, probe  # noqa: E402
 from taps.cluster.places import RayPlaces  # noqa: E402
 from taps.cluster.runs import run_on_ray  # noqa: E402
 from taps.cluster.stats import PartMaker, stats_on_ray  # noqa: E402
@@ -50,9 +52,10 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
-    os.environ["RAY_ADDRESS"] = made.address
-    yield made
-    del os.environ["RAY_ADDRESS"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", made.address)
+        patch.setattr(probe, "PATIENCE", 60.0)
+        yield made
     made.shutdown()
 
 
@@ -123,6 +126,18 @@ def test_time_that_is_up_leaves_runs_for_later(
     outcome = evaluate([make_job("zero_shot")], tmp_path, how, run=run_on_ray)
     assert "time was up" in outcome.unfinished[0]["why"]
     assert evaluate([make_job("zero_shot")], tmp_path, Execution(resume=True)).unfinished == []
+
+
+def test_runs_on_a_cluster_work_from_and_to_an_address(tmp_path: Path, make_job: Callable[..., Job]) -> None:
+    jobs, there = [make_job("zero_shot")], tmp_path / "there"
+    with working_folder(f"file://{there}") as (folder, copies):
+        run = partial(run_on_ray, copies=copies)
+        rows = evaluate(jobs, folder, Execution(ray="auto"), run=run, copies=copies).rows
+    assert without_times(rows) == without_times(evaluate(jobs, tmp_path / "here").rows)
+    names = [
+        {path.name for path in (tmp_path / place).rglob("*") if path.is_file()} for place in ("here", "there")
+    ]
+    assert names[0] - {".lock"} == names[1]
 
 
 def as_shards(images: Dataset, folder: Path) -> Path:

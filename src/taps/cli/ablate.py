@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from taps.cli.eval import Out, carry_out, tell_unfinished
 from taps.cli.options import new_app, with_options
 from taps.evaluate.options import Execution, Setup
 
@@ -20,7 +20,7 @@ def ablate(
         str, typer.Argument(help="rate, alpha, buffer, selection, eviction, alignment, reset or policy.")
     ],
     setup: Setup,
-    out: Annotated[Path, typer.Option(help="Folder for the results.")],
+    out: Out,
     how: Execution,
     plots: Annotated[bool, typer.Option(help="Draw the figure.")] = True,
 ) -> None:
@@ -30,9 +30,9 @@ def ablate(
     """
     from rich.console import Console
 
-    from taps.cli.eval import carry_out, tell_unfinished
     from taps.cluster.connect import find_ray
     from taps.evaluate import plan
+    from taps.evaluate.copies import working_folder
     from taps.evaluate.jobs import ModelSpec
     from taps.evaluate.results import read_results
     from taps.files import write_text
@@ -44,13 +44,14 @@ def ablate(
     plan.check_values([ablations.METHOD], setup.values)
     jobs, lengths = plan.plan_evaluation(setup, ["zero_shot", *variants])
     console = Console()
-    outcome = carry_out(console, jobs, lengths, out, how)
-    results = read_results(out, baseline="zero_shot")
-    text = ablations.ablation_text(name, results)
-    if plots:
-        ablations.draw_ablation(name, results, out / f"{name}.svg")
-        text += f"\n![{name}]({name}.svg)\n"
-    write_text(out / f"{name}.md", text)
+    with working_folder(out) as (folder, copies):
+        outcome = carry_out(console, jobs, lengths, folder, how, copies)
+        results = read_results(folder, baseline="zero_shot")
+        text = ablations.ablation_text(name, results)
+        if plots:
+            ablations.draw_ablation(name, results, folder / f"{name}.svg")
+            text += f"\n![{name}]({name}.svg)\n"
+        write_text(folder / f"{name}.md", text)
     print(text)
-    print(out / f"{name}.md")
+    print(f"{out}/{name}.md")
     tell_unfinished(console, outcome)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
@@ -20,10 +20,10 @@ def compare_command(
     setup: Setup,
     how: Execution,
     folders: Annotated[
-        list[Path] | None, typer.Argument(help="Folders of `taps eval` or `taps compare` to take runs from.")
+        list[str] | None, typer.Argument(help="Folders of `taps eval` or `taps compare` to take runs from.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for runs and page; the first given one unless named.")
+        str | None, typer.Option(help="Folder for runs and page; the first given one unless named.")
     ] = None,
     method: Methods = "taps",
     baselines: Baselines = True,
@@ -44,6 +44,7 @@ def compare_command(
 
     from taps.cluster.connect import find_ray
     from taps.errors import SettingsError
+    from taps.evaluate.copies import working_folder
     from taps.evaluate.plan import plan_evaluation
     from taps.report.compare import write_leaderboard
     from taps.report.leaderboard import leaderboard, summary
@@ -54,15 +55,18 @@ def compare_command(
         raise SettingsError("Give folders of results, or --dataset and --out for new ones.")
     find_ray(how.ray)
     console, outcome = Console(), None
-    if setup.dataset:
-        jobs, lengths = plan_evaluation(setup, wanted_methods(setup, parse_list(method), baselines))
-        outcome = carry_out(console, jobs, lengths, place, how)
-        given = list(dict.fromkeys([place, *given]))
-    board = leaderboard(given, measure, baseline)
-    written = write_leaderboard(board, place)
+    with ExitStack() as stack:
+        opened = {name: stack.enter_context(working_folder(name)) for name in dict.fromkeys([place, *given])}
+        folder, copies = opened[place]
+        if setup.dataset:
+            jobs, lengths = plan_evaluation(setup, wanted_methods(setup, parse_list(method), baselines))
+            outcome = carry_out(console, jobs, lengths, folder, how, copies)
+            given = [place, *given]
+        board = leaderboard([opened[name][0] for name in dict.fromkeys(given)], measure, baseline)
+        written = [path.relative_to(folder) for path in write_leaderboard(board, folder)]
     print(board.markdown())
     print(summary(board))
     for path in written:
-        print(path)
+        print(f"{place}/{path}")
     if outcome is not None:
         tell_unfinished(console, outcome)

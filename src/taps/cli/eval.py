@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Column
@@ -15,11 +16,15 @@ from taps.cli.tables import show_table
 from taps.evaluate.measures import SHORT, Measure, find_measures
 from taps.evaluate.options import Execution, Setup
 
+if TYPE_CHECKING:
+    from taps.evaluate.copies import Copies
+
 app = new_app()
 
 Methods = Annotated[
     str, typer.Option("--method", "--methods", help="Separated by commas; `taps methods` lists them.")
 ]
+Out = Annotated[str, typer.Option(help="Folder for the results, or any address of fsspec: s3://bucket/name.")]
 Baselines = Annotated[bool, typer.Option(help="Add zero_shot, source and view_ensemble to the methods.")]
 
 
@@ -27,7 +32,7 @@ Baselines = Annotated[bool, typer.Option(help="Add zero_shot, source and view_en
 @with_options
 def evaluate_command(
     setup: Setup,
-    out: Annotated[Path, typer.Option(help="Folder for the results.")],
+    out: Out,
     how: Execution,
     method: Methods = "taps",
     baselines: Baselines = True,
@@ -45,13 +50,15 @@ def evaluate_command(
     from rich.console import Console
 
     from taps.cluster.connect import find_ray
+    from taps.evaluate.copies import working_folder
     from taps.evaluate.plan import plan_evaluation
 
     find_ray(how.ray)
     columns = find_measures(parse_list(measures))
     jobs, lengths = plan_evaluation(setup, wanted_methods(setup, parse_list(method), baselines))
     console = Console(stderr=as_json)
-    outcome = carry_out(console, jobs, lengths, out, how)
+    with working_folder(out) as (folder, copies):
+        outcome = carry_out(console, jobs, lengths, folder, how, copies)
     if as_json:
         print(json.dumps(outcome.rows))
     else:
@@ -70,21 +77,24 @@ def wanted_methods(setup: Setup, names: Sequence[str], baselines: bool) -> Seque
     return plan.with_baselines(names, prompts=trained)
 
 
-def carry_out(console: Any, jobs: Any, lengths: dict[str, int], out: Path, how: Execution) -> Any:
+def carry_out(
+    console: Any, jobs: Any, lengths: dict[str, int], out: Path, how: Execution, copies: Copies | None
+) -> Any:
     """Run an evaluation under progress bars; Ctrl-C says how to go on."""
     from taps.cli.progress import RunsProgress
     from taps.evaluate.evaluate import evaluate
 
-    given: dict[str, Any] = {}
+    given: dict[str, Any] = {"copies": copies}
     if how.ray is not None:
         from taps.cluster.runs import run_on_ray
 
-        given["run"] = run_on_ray
+        given["run"] = partial(run_on_ray, copies=copies)
     try:
         with RunsProgress(console) as progress:
             return evaluate(jobs, out, how, lengths=lengths, watcher=progress.watcher, **given)
     except KeyboardInterrupt:
-        console.print(f"Stopped; every run is saved in {out}. {GO_ON}", markup=False, soft_wrap=True)
+        place = copies.url if copies else out
+        console.print(f"Stopped; every run is saved in {place}. {GO_ON}", markup=False, soft_wrap=True)
         raise
 
 
@@ -102,7 +112,7 @@ def tell_unfinished(console: Any, outcome: Any) -> None:
         raise typer.Exit(1)
 
 
-def show(console: Any, rows: list[dict[str, Any]], out: Path, measures: list[Measure]) -> None:
+def show(console: Any, rows: list[dict[str, Any]], out: str, measures: list[Measure]) -> None:
     """One line a method and data set, pooled over seeds; measures that no run has are left out.
 
     Where the columns do not fit side by side, tables with some of them each follow one another.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +13,7 @@ app = new_app()
 
 @app.command("report")
 def report(
-    directory: Annotated[Path, typer.Argument(help="The --out of `taps eval`; it need not be finished.")],
+    directory: Annotated[str, typer.Argument(help="The --out of `taps eval`; it need not be finished.")],
     baseline: Annotated[
         str | None, typer.Option(help="The method others are compared with; zero_shot unless given.")
     ] = None,
@@ -32,18 +31,20 @@ def report(
     on each data set: classes, confusions, the most confident mistakes with their images.
     """
     from taps.cli.options import parse_list
+    from taps.evaluate.copies import working_folder
     from taps.report.pages import write_report
 
-    written = write_report(
-        directory,
-        baseline=baseline,
-        formats=parse_list(format),
-        measures=parse_list(measures),
-        plots=plots,
-    )
-    if not quiet and (directory / "report.md") in written:
-        text = (directory / "report.md").read_text(encoding="utf-8")
-        print(text.split("\n## ")[0])
+    with working_folder(directory) as (folder, _):
+        written = write_report(
+            folder,
+            baseline=baseline,
+            formats=parse_list(format),
+            measures=parse_list(measures),
+            plots=plots,
+        )
+        if not quiet and (folder / "report.md") in written:
+            text = (folder / "report.md").read_text(encoding="utf-8")
+            print(text.split("\n## ")[0])
     for path in written:
         if path.suffix != ".svg":
-            print(path)
+            print(f"{directory}/{path.relative_to(folder)}")

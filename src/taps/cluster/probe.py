@@ -12,7 +12,7 @@ from threading import Thread
 
 from taps.errors import SettingsError
 
-PATIENCE = 4.0  # seconds for name, connection and answer together
+PATIENCE = 5.0  # seconds for name, connection and answer together
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, SETTINGS, LAST_KIND = 0, 1, 4, 9  # kinds of HTTP/2's frames
 END_STREAM, END_HEADERS = 1, 4

@@ -6,10 +6,13 @@ import logging
 import os
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from taps.cluster.connect import connected
+from taps.errors import DataError
+from taps.evaluate.copies import Copies, attempt_there
 from taps.evaluate.jobs import Job, quiet_logs
 from taps.evaluate.options import Execution
 from taps.evaluate.pool import NOT_BEGUN, Watch, attempt, late, note
@@ -19,17 +22,20 @@ RETRIES = 3  # of a run whose worker is lost
 POLL = 0.25  # seconds between two looks at the cluster
 
 
-def run_on_ray(jobs: Sequence[Job], out: Path, how: Execution, watch: Watch) -> dict[int, str]:
+def run_on_ray(
+    jobs: Sequence[Job], out: Path, how: Execution, watch: Watch, copies: Copies | None = None
+) -> dict[int, str]:
     """Carry out many runs on a cluster; arguments and result are those of `taps.evaluate.pool.run_jobs`.
 
-    Every machine must see the folder and the data sets at the same paths. A run whose worker or machine is
+    Every machine must see data sets at the same paths, and the folder as well unless there are `copies`:
+    then runs are made in folders of their own, from and to the address. A run whose worker or machine is
     lost is begun again elsewhere and goes on from the last sample it committed.
     """
     assert how.ray is not None
     if not jobs:
         return {}
     with connected(how.ray) as ray:
-        crew = Crew(ray, jobs, out, how, watch)
+        crew = Crew(ray, jobs, out, how, watch, copies)
         try:
             return crew.work()
         except KeyboardInterrupt:
@@ -46,10 +52,20 @@ class Crew:
         out: Folder of the evaluation.
         how: What each actor takes of the cluster.
         watch: Told what happens.
+        copies: Of a folder that other machines do not see.
     """
 
-    def __init__(self, ray: Any, jobs: Sequence[Job], out: Path, how: Execution, watch: Watch) -> None:
-        self.ray, self.how, self.watch = ray, how, watch
+    def __init__(
+        self,
+        ray: Any,
+        jobs: Sequence[Job],
+        out: Path,
+        how: Execution,
+        watch: Watch,
+        copies: Copies | None = None,
+    ) -> None:
+        self.ray, self.jobs, self.out, self.how, self.watch = ray, jobs, out, how, watch
+        self.copies = copies
         self.deadline = how.deadline()
         self.board = ray.remote(num_cpus=0)(Board).remote()
         kind = ray.remote(Worker).options(
@@ -58,8 +74,8 @@ class Crew:
             max_restarts=-1,
             max_task_retries=RETRIES,
         )
-        self.make = kind.remote
-        self.given = out.resolve(), Path.cwd(), how.device, self.deadline, self.board
+        place = copies.url if copies else out.resolve()
+        self.make = partial(kind.remote, place, Path.cwd(), how.device, self.deadline, self.board)
         self.waiting = deque(enumerate(jobs))
         self.running: dict[Any, tuple[int, Any]] = {}
         self.begun: set[int] = set()
@@ -79,13 +95,26 @@ class Crew:
             self.tell_progress(done)
             for reference in done:
                 index, worker = self.running.pop(reference)
-                what, value = _result(self.ray, reference)
+                what, value = self.result(index, reference)
                 note(unfinished, index, what, value)
                 if what != "late":
                     self.begin(index)
                     self.watch(what, index, value)
                 self.give(worker)
         return unfinished
+
+    def result(self, index: int, reference: Any) -> tuple[str, Any]:
+        """What became of a run; its files are here then."""
+        try:
+            what, value = self.ray.get(reference)
+            if self.copies and what != "late":
+                self.copies.fetch(self.out, self.jobs[index].folder(self.out))
+            return what, value
+        except DataError as error:
+            return "failed", str(error)
+        except self.ray.exceptions.RayError as error:
+            reason = str(error).strip().split("\n")[0]
+            return "failed", f"its worker was lost {RETRIES + 1} times ({reason})"
 
     def halt(self) -> None:
         """Let every run save where it stands."""
@@ -105,7 +134,7 @@ class Crew:
         """The next run to an actor; one for which there is none makes room for others."""
         if self.waiting:
             index, job = self.waiting.popleft()
-            self.running[worker.run.remote(index, job, *self.given)] = index, worker
+            self.running[worker.run.remote(index, job)] = index, worker
         else:
             self.ray.kill(worker)
 
@@ -136,14 +165,6 @@ def places(nodes: Sequence[dict[str, Any]], how: Execution) -> int:
     return sum(int(min(ratios, default=1)) for ratios in each)
 
 
-def _result(ray: Any, reference: Any) -> tuple[str, Any]:
-    try:
-        return ray.get(reference)  # type: ignore[no-any-return]
-    except ray.exceptions.RayError as error:
-        reason = str(error).strip().split("\n")[0]
-        return "failed", f"its worker was lost {RETRIES + 1} times ({reason})"
-
-
 class Board:
     """Where runs say how far they are, and are told to stop."""
 
@@ -166,42 +187,41 @@ class Board:
 
 
 class Worker:
-    """An actor: runs one after the other on its share of a machine; the model stays loaded between them."""
+    """An actor: runs one after the other on its share of a machine; the model stays loaded between them.
 
-    def run(
-        self,
-        index: int,
-        job: Job,
-        out: Path,
-        here: Path,
-        device: str | None,
-        deadline: float | None,
-        board: Any,
-    ) -> tuple[str, Any]:
-        """What became of a run, and its row or the reason why it has none.
+    Args:
+        place: Of the evaluation: a folder, or an address of fsspec.
+        here: Where the command was typed: data sets may be given by relative paths.
+        device: cpu or cuda.
+        deadline: When runs are saved and left.
+        board: Told how far they are.
+    """
 
-        Args:
-            index: Of the run.
-            job: The run.
-            out: Folder of the evaluation.
-            here: Where the command was typed: data sets may be given by relative paths.
-            device: cpu or cuda.
-            deadline: When it is saved and left.
-            board: Told how far it is.
-        """
-        import ray
-
+    def __init__(
+        self, place: Path | str, here: Path, device: str | None, deadline: float | None, board: Any
+    ) -> None:
         quiet_logs()
         if here.is_dir():
             os.chdir(here)
-        answer, halted = board.tell.remote(index, 0), False
+        self.place, self.device, self.deadline, self.board = place, device, deadline, board
+
+    def run(self, index: int, job: Job) -> tuple[str, Any]:
+        """What became of a run, and its row or the reason why it has none."""
+        import ray
+
+        answer, halted = self.board.tell.remote(index, 0), False
 
         def tell(position: int) -> None:
             """Every quarter of a second; what the board said last time tells whether to stop."""
             nonlocal answer, halted
             halted = halted or ray.get(answer)
-            answer = board.tell.remote(index, position)
+            answer = self.board.tell.remote(index, position)
 
-        if late(deadline):
+        def stop() -> bool:
+            return halted or late(self.deadline)
+
+        if late(self.deadline):
             return "late", None
-        return attempt(job, out, device, lambda: halted or late(deadline), tell)
+        if isinstance(self.place, Path):
+            return attempt(job, self.place, self.device, stop, tell)
+        return attempt_there(job, self.place, self.device, stop, tell)

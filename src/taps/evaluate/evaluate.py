@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from taps.errors import DataError
 from taps.evaluate.copies import Copies
 from taps.evaluate.folder import UNFINISHED, collect, to_do
 from taps.evaluate.jobs import Job
@@ -16,6 +18,8 @@ from taps.evaluate.plan import open_streams
 from taps.evaluate.pool import Watch, run_jobs
 from taps.files import write_json
 from taps.stream.lock import locked
+
+log = logging.getLogger("taps")
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ def evaluate(
     lengths: dict[str, int] | None = None,
     watcher: Callable[[Sequence[tuple[Job, int]]], Watch] = lambda left: lambda what, index, value: None,
     run: Callable[[Sequence[Job], Path, Execution, Watch], dict[int, str]] = run_jobs,
+    copies: Copies | None = None,
 ) -> Outcome:
     """Run what is not finished yet, and write `results.json`.
 
@@ -49,11 +54,11 @@ def evaluate(
         lengths: Images of each stream by its name; counted where not given.
         watcher: Given the runs to come and the images of each, returns who is told what happens.
         run: Carries the runs out; `taps.cluster.runs.run_on_ray` does so on a cluster.
+        copies: Gets the files of every run that ends.
     """
     if lengths is None:
         streams = list(dict.fromkeys(job.stream for job in jobs))
         lengths = {stream.name: len(dataset) for stream, dataset in open_streams(streams)}
-    copies = Copies(how.copy_to) if how.copy_to else None
     left = to_do(out, jobs, lengths, resume=how.resume)
     with locked(out):
         watch = watcher([(job, job.length(lengths)) for job in left])
@@ -63,7 +68,7 @@ def evaluate(
             nonlocal due
             watch(what, index, value)
             if what == "done" and copies:
-                copies.put(out, left[index].folder(out))
+                _put(copies, out, left[index].folder(out))
             if what == "done" and time.monotonic() > due:  # the file is whole at any moment
                 began = time.monotonic()
                 collect(out)
@@ -79,6 +84,12 @@ def evaluate(
             for i, reason in sorted(why.items())
         ]
         write_json(out / UNFINISHED, {"runs": unfinished})
-        if copies:
-            copies.put(out, *(path for path in out.iterdir() if path.is_file() and path.suffix == ".json"))
     return Outcome(rows, unfinished)
+
+
+def _put(copies: Copies, out: Path, folder: Path) -> None:
+    """Nothing is lost where it fails: it is tried again with the next run, and in the end."""
+    try:
+        copies.put(out, folder)
+    except DataError as error:
+        log.warning("%s", error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -73,8 +72,6 @@ def to_do(out: Path, jobs: Sequence[Job], lengths: dict[str, int], *, resume: bo
         lengths: Images of each stream, by its name.
         resume: Whether going on with what is there is wanted.
     """
-    if re.match(r"[a-z0-9+]{2,}:/", str(out)):
-        raise DataError(f"{out} is no folder: give one as --out, and this address as --copy-to.")
     make_folder(out)
     begun = {folder: read_spec(folder) for folder in run_folders(out)}
     for spec in begun.values():

@@ -71,10 +71,9 @@ class Execution:
         device: cpu or cuda.
         minutes: Save and stop after so long.
         resume: Go on with what is in the folder.
-        copy_to: Copy finished runs and results to any path of fsspec, too: s3://…, gs://…, hdfs://…
         ray: Run on a Ray cluster: auto (the one this machine belongs to), local (started here) or HOST:PORT;
-            without a value the first, or else the second. Folder and data sets must be at the same paths on
-            all its machines.
+            without a value the first, or else the second. A folder as --out and data sets must be at the same
+            paths on all its machines.
         cpus_per_run: Cores that a run takes on the cluster.
         gpus_per_run: GPUs that a run takes on the cluster; 0.5 puts two runs on one.
     """
@@ -83,7 +82,6 @@ class Execution:
     device: str | None = None
     minutes: float | None = None
     resume: bool = False
-    copy_to: str | None = None
     ray: str | None = field(default=None, metadata={"metavar": "[ADDRESS]"})
     cpus_per_run: float = 1.0
     gpus_per_run: float = 0.0
