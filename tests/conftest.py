@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 from PIL import Image
 
 from taps import load_clip
@@ -21,12 +21,13 @@ from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
 from taps.prompts import Prompts, maple
 from taps.types import PixelArray
 
-# A shared machine may be slow at any moment: no test depends on time.
-settings.register_profile("taps", deadline=None)
-# For mutants: the same examples every time, and what kills one need not be made small.
-settings.register_profile(
-    "mutants", deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
-)
+# A shared machine may be slow at any moment: no test depends on time. And what passed once passes again: the
+# examples are the same every time. Others are tried with `--hypothesis-profile explore`.
+UNCHECKED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+settings.register_profile("taps", deadline=None, derandomize=True, suppress_health_check=UNCHECKED)
+settings.register_profile("explore", settings.get_profile("taps"), derandomize=False)
+# For mutants: what kills one need not be made small.
+settings.register_profile("mutants", settings.get_profile("taps"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile("taps")
 
 

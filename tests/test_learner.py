@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import taps
@@ -69,7 +69,7 @@ def unbroken(tiny: Clip, maple_prompts: Prompts, picture: Picture) -> Callable[[
 
 
 @pytest.mark.parametrize("name", list(STREAMS))
-@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4)
 @given(data=st.data())
 def test_a_stream_stopped_anywhere_goes_on_to_the_same_bits(
     tiny: Clip,
@@ -251,7 +251,7 @@ def test_a_label_nobody_asked_for_is_corrected_and_taken_back_like_any_other(
     assert ends[0] == ends[1]
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6)
 @given(stop=st.integers(0, 11), recent=st.integers(0, 5), data=st.data())
 def test_images_kept_for_a_label_are_the_last_ones_and_outlive_a_stop(
     tiny: Clip, picture: Picture, tmp_path: Path, stop: int, recent: int, data: st.DataObject

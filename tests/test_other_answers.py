@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taps import Learner
@@ -125,7 +125,7 @@ KINDS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("method", ["zero_shot+", "taps+"])
-@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5)
 @given(
     told=st.lists(st.tuples(st.integers(0, 5), st.sampled_from(KINDS)), max_size=10),
     gone=st.sets(st.integers(0, 5)),

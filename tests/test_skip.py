@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taps import Learner
@@ -49,7 +49,7 @@ def test_what_is_skipped_leaves_no_trace_in_the_model_and_may_still_be_labelled(
     assert learner.summary()["unasked"] == 1
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8)
 @given(acts=st.lists(st.sampled_from(["see", "see", "answer", "skip", "undo", "stop"]), max_size=40))
 def test_counts_stay_consistent_whatever_happens(
     tiny: Clip, picture: Picture, tmp_path: Path, acts: list[str]

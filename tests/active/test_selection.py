@@ -26,7 +26,7 @@ STREAMS = {
 }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from(sorted(STREAMS)),
     st.sampled_from([0.01, 0.05, 0.1, 0.5]),

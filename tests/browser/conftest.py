@@ -13,7 +13,7 @@ from taps.serve.service import Service
 from taps.serve.store import Store
 
 pytest.importorskip("playwright", reason="playwright is not installed")
-from tests.browser.site import Site, browsing, chromium
+from tests.browser.site import Site, browsing, chromium, visiting
 
 
 @pytest.fixture(scope="package")
@@ -28,19 +28,18 @@ def browser() -> Iterator[Any]:
 def site(tiny: Clip, tmp_path: Path) -> Iterator[Site]:
     made = Site(lambda: Service(Store(str(tmp_path / "store")), tiny))
     yield made
-    made.stop()
+    made.close()
 
 
 @pytest.fixture
 def page(browser: Any, site: Site) -> Iterator[Any]:
     """A page whose scripts must not fail, and whose policy must not be broken."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(60_000)
-    opened = context.new_page()
     wrong: list[str] = []
-    opened.on("pageerror", lambda error: wrong.append(str(error)))
-    opened.on("console", lambda said: wrong.append(said.text) if "Content Security" in said.text else None)
-    opened.on("dialog", lambda dialog: wrong.append(dialog.message))
-    yield opened
-    context.close()
+    with visiting(browser, viewport={"width": 1280, "height": 900}) as opened:
+        opened.on("pageerror", lambda error: wrong.append(str(error)))
+        opened.on(
+            "console", lambda said: wrong.append(said.text) if "Content Security" in said.text else None
+        )
+        opened.on("dialog", lambda dialog: wrong.append(dialog.message))
+        yield opened
     assert wrong == []

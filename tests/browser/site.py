@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from taps.serve.background import serving
 from taps.serve.service import Beginning, Service
 from tests.serve.conftest import png
+from tests.serve.patient import LONG
 
 FLAGS = [
     "--no-sandbox",
@@ -37,26 +39,41 @@ def chromium() -> str | None:
 def browsing() -> Iterator[Browser]:
     """A headless browser with a profile of its own, which is thrown away."""
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium(), args=FLAGS)
+        browser = driver.chromium.launch(executable_path=chromium(), args=FLAGS, timeout=1000 * LONG)
         yield browser
         browser.close()
+
+
+@contextmanager
+def visiting(browser: Browser, **options: Any) -> Iterator[Page]:
+    """A page of a visitor's own, who shares nothing with others and is in no hurry."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(1000 * LONG)
+    yield context.new_page()
+    context.close()
 
 
 class Site:
     """A service that can be stopped and started again under the same address, with the same store."""
 
     def __init__(self, make: Callable[[], Service]) -> None:
-        self.make, self.url = make, ""
+        self.make = make
+        self._place = socket.socket()  # bound all the time, so that nobody else is given the port
+        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._place.bind(("127.0.0.1", 0))
         self.start()
 
     def start(self) -> None:
-        port = int(self.url.rpartition(":")[2]) if self.url else 0
         self._stack = ExitStack()
         self.service = self._stack.enter_context(self.make())
-        self.url = self._stack.enter_context(serving(self.service, port=port))
+        self.url = self._stack.enter_context(serving(self.service, port=self._place.getsockname()[1]))
 
     def stop(self) -> None:
         self._stack.close()
+
+    def close(self) -> None:
+        self.stop()
+        self._place.close()
 
     def create(self, name: str = "pets", **changes: Any) -> None:
         values: dict[str, Any] = {"classes": CLASSES, "method": "taps", "settings": ALWAYS, "seed": 1}

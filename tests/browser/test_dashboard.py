@@ -37,8 +37,10 @@ def test_the_numbers_are_the_stores_and_live(site: Site, page: Any) -> None:
     assert sum(map(int, cells)) == 2
     assert page.locator("#memory rect").count() == len({row.answer for row in answered(site)})
     site.feed(range(10, 12))
-    page.wait_for_function("() => document.querySelector('#tiles dd').textContent === '12'")
-    assert page.locator("#score circle").count() == 12
+    page.wait_for_function(
+        "() => document.querySelector('#tiles dd').textContent === '12' "
+        "&& document.querySelectorAll('#score circle').length === 12"
+    )
     assert "image-11.png" in page.locator("#events li").first.inner_text()
 
 

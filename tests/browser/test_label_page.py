@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.browser.site import CLASSES, NEVER, Site, act_and_wait, settled, shown, violations
+from tests.browser.site import CLASSES, NEVER, Site, act_and_wait, settled, shown, violations, visiting
+from tests.serve.patient import LONG
 
 
 def test_thirty_questions_by_keyboard(site: Site, page: Any) -> None:
@@ -55,6 +57,30 @@ def test_an_answer_is_taken_back_by_keyboard(site: Site, page: Any) -> None:
     assert list(site.answers()) == [first]
 
 
+def test_an_answer_on_its_way_is_taken_back(site: Site, page: Any) -> None:
+    """Also before the page hears of events: what was sent is saved, and must be taken back there."""
+    site.create()
+    site.feed(range(4))
+    sent: list[Any] = []
+    page.route("**/events?*", lambda route: None)
+    for each in ("**/label", "**/changes?*"):
+        page.route(each, lambda route: sent.append(route))
+    page.goto(site.url)
+    first = shown(page)
+    act_and_wait(page, lambda: page.keyboard.press("1"))
+    while not sent:
+        page.wait_for_timeout(10)
+    page.keyboard.press("u")
+    with page.expect_response("**/label"):
+        sent[0].continue_()
+    page.wait_for_selector("text=Taken back")
+    with page.expect_response("**/changes?*"):
+        sent[1].continue_()
+    assert "Taken back" in page.inner_text("#last")  # what the answer changed is of no interest any more
+    assert shown(page) == first
+    assert site.answers() == {}
+
+
 def test_keys_can_be_turned_off(site: Site, page: Any) -> None:
     site.create()
     site.feed(range(2))
@@ -75,32 +101,34 @@ def test_keys_can_be_turned_off(site: Site, page: Any) -> None:
 def test_five_by_touch_on_a_phone(site: Site, browser: Any) -> None:
     site.create()
     site.feed(range(6))
-    phone = {"width": 360, "height": 740}
-    context = browser.new_context(viewport=phone, has_touch=True, is_mobile=True, device_scale_factor=2)
-    page = context.new_page()
-    page.goto(site.url)
-    expected = {}
-    for number in range(5):
-        name, button = shown(page), page.locator(".guess").nth(number % 3)
-        expected[name] = button.locator(".label").inner_text()
-        act_and_wait(page, button.tap)
-    settled(page)
-    assert site.answers() == expected
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    sizes = page.evaluate(
-        """[...document.querySelectorAll("button, select, input")].filter((each) => each.checkVisibility())
-        .map((each) => each.getBoundingClientRect()).map(({width, height}) => Math.min(width, height))"""
-    )
+    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+    with visiting(browser, **phone, device_scale_factor=2) as page:
+        page.goto(site.url)
+        expected = {}
+        for number in range(5):
+            name, button = shown(page), page.locator(".guess").nth(number % 3)
+            expected[name] = button.locator(".label").inner_text()
+            act_and_wait(page, button.tap)
+        settled(page)
+        assert site.answers() == expected
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        sizes = page.evaluate(
+            """[...document.querySelectorAll("button, select, input")]
+            .filter((each) => each.checkVisibility())
+            .map((each) => each.getBoundingClientRect()).map(({width, height}) => Math.min(width, height))"""
+        )
     assert sizes
     assert min(sizes) >= 44
-    context.close()
 
 
 def test_two_experts_never_see_the_same_question(site: Site, browser: Any) -> None:
     site.create()
     site.feed(range(12))
-    contexts = [browser.new_context() for _ in range(2)]
-    pages = [context.new_page() for context in contexts]
+    with visiting(browser) as anne, visiting(browser) as bert:
+        answer_side_by_side(site, [anne, bert])
+
+
+def answer_side_by_side(site: Site, pages: list[Any]) -> None:
     for page in pages:
         page.goto(site.url)
     seen: list[set[str]] = [set(), set()]
@@ -122,24 +150,23 @@ def test_two_experts_never_see_the_same_question(site: Site, browser: Any) -> No
         "() => !document.querySelector('#question').hidden "
         "|| document.body.textContent.includes('other experts')"
     )
-    for context in contexts:
-        context.close()
 
 
 def test_a_page_that_is_closed_gives_its_questions_back(site: Site, browser: Any) -> None:
     site.create()
     site.feed(range(2))
-    first, second = (browser.new_context() for _ in range(2))
-    page, other = first.new_page(), second.new_page()
-    page.goto(site.url)
-    shown(page)
-    other.goto(site.url)
-    other.wait_for_selector("text=Others are on it")
-    page.goto("about:blank")
-    site.feed(range(2, 3))  # news: the other page asks again
-    assert shown(other) == "image-0.png"
-    first.close()
-    second.close()
+    with visiting(browser) as page, visiting(browser) as other:
+        page.goto(site.url)
+        shown(page)
+        other.goto(site.url)
+        other.wait_for_selector("text=Others are on it")
+        page.goto("about:blank")
+        leases, end = f"{site.url}/v1/streams/pets/queries/lease", time.monotonic() + LONG
+        while len(other.request.post(leases, data={"holder": "somebody", "count": 2}).json()) < 2:
+            assert time.monotonic() < end, "they were not given back"
+        other.request.post(leases, data={"holder": "somebody", "count": 0})
+        site.feed(range(2, 3))  # news: the other page asks again
+        assert shown(other) == "image-0.png"
 
 
 def test_answers_survive_a_lost_connection(site: Site, page: Any) -> None:
@@ -148,7 +175,6 @@ def test_answers_survive_a_lost_connection(site: Site, page: Any) -> None:
     page.goto(site.url)
     first = shown(page)
     page.wait_for_selector("text=Live")
-    page.wait_for_timeout(500)
     site.stop()
     page.wait_for_selector("text=Connection lost")
     act_and_wait(page, lambda: page.keyboard.press("1"))

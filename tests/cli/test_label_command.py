@@ -44,7 +44,9 @@ class Started:
         )
         opened = self.until(lambda: (folder / "opened").is_file() and (folder / "opened").read_text())
         assert opened.strip() == self.page[0].removeprefix("Label at ")
-        self.http = httpx.Client(base_url=f"{self.page[1]}/v1/streams/{self.page[2]}", trust_env=False)
+        self.http = httpx.Client(
+            base_url=f"{self.page[1]}/v1/streams/{self.page[2]}", timeout=PATIENCE, trust_env=False
+        )
 
     @property
     def said(self) -> str:

@@ -41,6 +41,7 @@ from taps.serve.service import Service  # noqa: E402
 from taps.serve.store import Store  # noqa: E402
 from tests.data.layouts import tar_of  # noqa: E402
 from tests.serve.conftest import ASKING, CLASSES, beginning, png  # noqa: E402
+from tests.serve.patient import LONG  # noqa: E402
 
 TIMES = ("ms_", "_ms", "seconds", "overhead", "peak", "mb")
 pytestmark = pytest.mark.filterwarnings("default")  # Ray has warnings of its own
@@ -51,12 +52,14 @@ def cluster() -> Iterator[Any]:
     """One cluster for all tests: they connect to it and leave it, as users do."""
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_memory_monitor_refresh_ms", "0")  # it kills workers where others use the memory
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
         patch.setenv("RAY_ADDRESS", made.address)
         patch.setattr(probe, "PATIENCE", 60.0)
         yield made
-    made.shutdown()
+        made.shutdown()
 
 
 @dataclass(frozen=True)
@@ -275,22 +278,25 @@ def test_a_service_whose_actor_is_killed_goes_on_and_stops_with_everything_saved
         str(tmp_path),
     ]
     command += ["--processes", "1", "--ray", cluster.address]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+        httpx.Client(timeout=LONG, trust_env=False) as http,
+    ):
         try:
             assert process.stdout is not None
             url = process.stdout.readline().removeprefix("Serving at ").strip()
             body = {"name": "pets", "classes": CLASSES, "settings": ASKING}
-            httpx.post(f"{url}/v1/streams", json=body, timeout=120).raise_for_status()
+            http.post(f"{url}/v1/streams", json=body).raise_for_status()
             acknowledged = []
             for number in range(6):
                 if number == 3:
                     [pid] = actors_of(cluster)
                     os.kill(pid, signal.SIGKILL)
-                answer = httpx.post(f"{url}/v1/streams/pets/predict", content=png(number), timeout=120)
+                answer = http.post(f"{url}/v1/streams/pets/predict", content=png(number))
                 acknowledged.append(answer.raise_for_status().json()["id"])
         finally:
             process.terminate()
-        said = process.communicate(timeout=120)[1]
+        said = process.communicate(timeout=LONG)[1]
     assert process.returncode == 0, said
     assert said.count("An actor that computes was lost") == 1
     assert "Traceback" not in said

@@ -33,7 +33,7 @@ def scene(height: int = 40, width: int = 56) -> PixelArray:
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     height=st.integers(1, 33), width=st.integers(1, 33), severity=st.integers(1, 5), seed=st.integers(0, 9)
 )

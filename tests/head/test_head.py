@@ -117,7 +117,7 @@ def test_head_is_the_mixture_written_out():
     assert head.trust > 0.5
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.sampled_from([0.0, 0.3]), st.booleans(), st.integers(0, 1000))
 def test_the_answers_are_predicted_as_well_as_by_any_expert(noise, several, seed):
     """The stated bound, for every reading with every share of wrong answers and every weight of the votes."""
@@ -221,7 +221,7 @@ def test_answers_of_one_class_do_not_pull_every_image_to_it(always):
     assert head.fairness() < 0.01
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 3), max_size=30), st.integers(0, 100))
 def test_fairness_is_the_share_of_pairs_that_differ(answers, seed):
     rng = np.random.default_rng(seed)

@@ -38,7 +38,7 @@ def same(one: History, other: History) -> None:
         assert (one.examples[id].gain, one.examples[id].doubt) == (example.gain, example.doubt)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.integers(1, 70), st.integers(0, 1000))
 def test_an_answer_taken_back_was_never_given(count, seed):
     views, logs, labels = stream(count, seed=seed)

@@ -11,7 +11,7 @@ from taps.errors import SettingsError, StateError
 from taps.head.mixture import Mixture
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 6), st.integers(1, 40), st.integers(0, 10_000))
 def test_the_promised_regret_holds(experts, labels, seed):
     rng = np.random.default_rng(seed)

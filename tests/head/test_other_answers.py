@@ -19,7 +19,7 @@ from taps.head.readings import HeadSettings
 from tests.head.test_history import same, stream
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 12), st.integers(0, 10_000))
 def test_each_step_on_what_it_is_not_raises_the_likelihood_to_its_top(count, seed):
     """Steps never overshoot, and end where Σ ln(1 − p(no)) + Σ ln p(label) − λ/2‖W‖² has no slope."""
@@ -62,7 +62,7 @@ def test_of_two_classes_not_one_is_the_other():
     np.testing.assert_array_equal(fits[0].coefficients, fits[1].coefficients)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 3), st.integers(0, 12), st.integers(0, 10_000))
 def test_a_crowd_is_bayes_rule_over_every_choice_of_shares(people, answers, seed):
     rng = np.random.default_rng(seed)
@@ -203,7 +203,7 @@ def told(views, logs, labels, silent=()) -> History:
     return history
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.integers(1, 60), st.integers(0, 1000))
 def test_any_answer_taken_back_was_never_given_also_after_a_stop(count, seed):
     views, logs, labels = stream(count, seed=seed)

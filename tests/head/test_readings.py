@@ -26,7 +26,7 @@ def solved(xs: np.ndarray, targets: np.ndarray, penalty: float) -> np.ndarray:
     return np.linalg.solve(xs.T @ xs + penalty * np.eye(xs.shape[1]), xs.T @ targets)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 40), st.integers(1, 12), st.integers(1, 5), st.sampled_from([0.1, 1.0, 30.0]))
 def test_ridge_is_the_solution_of_the_normal_equations(count, dim, outputs, penalty):
     xs, targets = pairs(count, dim, outputs, seed=count)
@@ -118,7 +118,7 @@ def naive_steps(features, offsets, labels, penalty, classes, steps=2):
     return weights
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 25), st.integers(1, 8), st.integers(2, 5), st.integers(0, 1000))
 def test_two_steps_a_label_on_coefficients_are_two_steps_on_weights(count, dim, classes, seed):
     features, offsets, labels = labelled(count, dim, classes, seed)

@@ -56,8 +56,8 @@ def test_all_of_the_head_has_one_thread(monkeypatch, used):
 
 def test_the_last_one_to_leave_puts_it_back_also_after_an_error(used):
     get = openblas()[0]
-    entered = Barrier(2, timeout=10)
-    left = Barrier(2, timeout=10)
+    entered = Barrier(2, timeout=300)
+    left = Barrier(2, timeout=300)
 
     def stay() -> None:
         with one_thread():

@@ -380,7 +380,7 @@ def test_threads_leave_the_warning_filters_as_they_were() -> None:
     assert list(warnings.filters) == before
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from(["JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF"]),
     st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=8),

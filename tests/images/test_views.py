@@ -37,7 +37,7 @@ def views_of(image: np.ndarray, **settings: object) -> torch.Tensor:
 # ---- geometry ----
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(sides, sides, st.integers(0, 40), st.integers(0, 2**32))
 def test_crops_stay_inside_and_keep_their_shape(height: int, width: int, count: int, seed: int) -> None:
     boxes, flips = sample_crops(height, width, count, sample_generator(seed, 0))

@@ -23,7 +23,7 @@ from taps.serve.service import Beginning, Service
 from taps.serve.state import State
 from taps.serve.store import Store
 from taps.serve.tokens import Tokens
-from tests.serve import postgres
+from tests.serve import patient, postgres  # noqa: F401
 from tests.serve.zygote import Zygote
 
 CLASSES = ["cat", "dog", "ship"]

@@ -19,6 +19,7 @@ from taps.serve.replay import Replayed, apply
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve.conftest import ASKING, CLASSES, png
+from tests.serve.patient import LONG
 from tests.serve.streams import Served, digest
 from tests.serve.zygote import Zygote
 
@@ -44,7 +45,7 @@ class Client:
         self.errors: list[str] = []
 
     def run(self, end: float, at_least: int) -> None:
-        with httpx.Client(timeout=60, trust_env=False) as http:
+        with httpx.Client(timeout=LONG, trust_env=False) as http:
             while time.monotonic() < end or len(self.seconds) < at_least:
                 began = time.perf_counter()
                 said = http.post(f"{self.at}/predict", content=png(self.rng.randrange(DIFFERENT)))
@@ -75,7 +76,7 @@ def crowd(
     """Let them loose for so long; every stream is then compared with its log lived through alone."""
     pid, url = zygote.start(str(folder), folder)
     names = [f"s{number}" for number in range(streams)]
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=LONG, trust_env=False) as http:
         for number, name in enumerate(names):
             body = {"name": name, "classes": CLASSES, "settings": ASKING, "seed": number}
             assert http.post(f"{url}/v1/streams", json=body).status_code == 201

@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from taps.serve.bench import processes_of
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve.conftest import ASKING, CLASSES, beginning, png
+from tests.serve.patient import LONG
 from tests.serve.streams import Bare, Served, digest
 from tests.serve.zygote import Zygote
 
@@ -49,7 +51,7 @@ class Service9:
         self.part = part
         self.zygote, self.place, self.files, self.random = zygote, place, files, random.Random(seed)
         self.kills = 0
-        self.http = httpx.Client(timeout=30, trust_env=False)
+        self.http = httpx.Client(timeout=LONG, trust_env=False)
         self.pid, self.url = self.zygote.start(place, files)
 
     def kill_after(self, seconds: float) -> None:
@@ -57,8 +59,9 @@ class Service9:
         if self.part:
             above = self.zygote.process.pid  # takes in those whose parent died
             below = [each for each in processes_of(above) if each not in (above, self.pid)]
-            os.kill(self.random.choice(below), signal.SIGKILL)
-            self.kills += 1
+            with suppress(ProcessLookupError):  # one whose parent was killed before may just have ended
+                os.kill(self.random.choice(below), signal.SIGKILL)
+                self.kills += 1
             return
         self.zygote.kill(self.pid)
         self.kills += 1

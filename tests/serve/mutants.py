@@ -16,6 +16,7 @@ from PIL import Image
 
 from taps.serve.bench import memory_mb
 from tests.serve.conftest import CLASSES
+from tests.serve.patient import LONG
 from tests.serve.zygote import Zygote
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
@@ -69,7 +70,7 @@ def throw(zygote: Zygote, folder: Path, count: int) -> dict[str, Any]:
     pid, url = zygote.start(str(folder), folder)
     said: Counter[int] = Counter()
     memory = []
-    with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
+    with httpx.Client(base_url=url, timeout=LONG, trust_env=False) as http:
         body = {"name": "pets", "classes": CLASSES, "method": "zero_shot"}
         assert http.post("/v1/streams", json=body).status_code == 201
         for number, data in enumerate(mutants(count), 1):

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.serve.patient import LONG
+
 
 def programs() -> Path | None:
     """Where initdb and postgres are."""
@@ -51,12 +53,15 @@ class Server:
                     str(self.folder),
                     "-c",
                     "listen_addresses=",
+                    "-c",
+                    "fsync=off",  # the machine stays up; a disk under load would be waited for
                 ],
                 user=self.user,
                 stdout=log,
                 stderr=log,
             )
-        for _ in range(600):
+        end = time.monotonic() + LONG
+        while time.monotonic() < end:
             ready = subprocess.run(
                 [self.programs / "pg_isready", "-h", str(self.folder), "-U", "taps"], capture_output=True
             )

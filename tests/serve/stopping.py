@@ -17,6 +17,7 @@ from taps.serve.bench import processes_of
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve.conftest import ASKING, CLASSES, png
+from tests.serve.patient import LONG
 from tests.serve.zygote import Zygote
 
 SOON = 5.0
@@ -28,10 +29,11 @@ def stopped(zygote: Zygote, folder: Path, clip: Clip, *, clients: int) -> dict[s
     acknowledged: list[int] = []
     statuses: list[int] = []
     body = {"name": "pets", "classes": CLASSES, "settings": ASKING}
-    assert httpx.post(f"{url}/v1/streams", json=body, timeout=60).status_code == 201
+    made = httpx.post(f"{url}/v1/streams", json=body, timeout=LONG, trust_env=False)
+    assert made.status_code == 201
 
     def send(number: int) -> None:
-        with httpx.Client(timeout=60, trust_env=False) as http:
+        with httpx.Client(timeout=LONG, trust_env=False) as http:
             while True:
                 try:
                     answer = http.post(f"{url}/v1/streams/pets/predict", content=png(number))
@@ -49,7 +51,9 @@ def stopped(zygote: Zygote, folder: Path, clip: Clip, *, clients: int) -> dict[s
     began, above = time.monotonic(), zygote.process.pid
     assert len(processes_of(above)) > 4  # itself, the service, two that start those that compute, and these
     os.kill(pid, signal.SIGTERM)
-    while Path(f"/proc/{pid}").exists() or (processes_of(above) != [above] and time.monotonic() < began + 60):
+    while Path(f"/proc/{pid}").exists() or (
+        processes_of(above) != [above] and time.monotonic() < began + LONG
+    ):
         time.sleep(0.01)
     assert processes_of(above) == [above]
     seconds = time.monotonic() - began

@@ -10,6 +10,7 @@ import taps
 from taps.serve.client import ClientError
 from taps.serve.service import Service
 from tests.serve.conftest import ASKING, CLASSES, png
+from tests.serve.patient import LONG
 
 
 def test_a_stream_through_the_client(url: str, tmp_path) -> None:
@@ -40,8 +41,8 @@ def test_a_stream_through_the_client(url: str, tmp_path) -> None:
 
 def test_a_caller_of_an_ask_first_stream_waits_for_the_expert(url: str, service: Service) -> None:
     settings = {**ASKING, "policy": "fixed", "tau0": 0.0, "order": "ask_first"}
-    with taps.Client(url) as client, taps.Client(url) as expert:
-        client.create_stream("pets", CLASSES, settings=settings, hold=60)
+    with taps.Client(url, timeout=LONG) as client, taps.Client(url) as expert:
+        client.create_stream("pets", CLASSES, settings=settings, hold=LONG)
         events = expert.events("pets", after=0)
         said: list[dict] = []
         caller = threading.Thread(target=lambda: said.append(client.predict("pets", png(1))))

@@ -99,12 +99,17 @@ def test_a_full_queue_is_told_at_once(service: Service) -> None:
 
 
 def test_a_rate_for_each_caller() -> None:
-    rates = Rates(rate=1e-9 + 2.0)
+    now = [0.0]
+    rates = Rates(2.0, lambda: now[0])
     for _ in range(4):
         rates.take("a")
     with pytest.raises(TooManyError, match="slow down"):
         rates.take("a")
     rates.take("b")
+    now[0] = 0.5
+    rates.take("a")
+    with pytest.raises(TooManyError, match="slow down"):
+        rates.take("a")
 
 
 def test_the_headers_a_browser_needs(http: TestClient) -> None:

@@ -125,7 +125,7 @@ def test_a_class_added_while_questions_wait(http: TestClient) -> None:
 
 
 def test_an_expired_question_is_gone_and_its_budget_spent(http: TestClient) -> None:
-    begin(http, deadline=0.001)
+    begin(http, deadline=1e-6)
     (id,) = ask(http)
     gone = http.post(f"{S}/queries/{id}/label", json={"label": "dog"})
     assert gone.status_code == 410

@@ -79,6 +79,7 @@ def main() -> None:
 
     from taps import Learner, load_clip
     from taps.serve import logs, run  # noqa: F401
+    from tests.serve import patient  # noqa: F401
 
     torch.set_num_threads(1)
     clip = load_clip("tiny", device="cpu")

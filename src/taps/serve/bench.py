@@ -280,7 +280,7 @@ def processes_of(pid: int) -> list[int]:
     """A process and those that came from it, itself first."""
     found = [pid]
     for each in found:
-        with suppress(FileNotFoundError):  # it has just ended
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
             for thread in Path(f"/proc/{each}/task").iterdir():
                 found += map(int, (thread / "children").read_text().split())
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
+from collections.abc import Callable
 
 from PIL import Image
 
@@ -34,17 +35,22 @@ def check_image(data: bytes, limits: Limits) -> None:
 
 
 class Rates:
-    """A token bucket for each caller."""
+    """A token bucket for each caller.
 
-    def __init__(self, rate: float) -> None:
-        self.rate = rate
+    Args:
+        rate: Requests a second.
+        clock: Seconds since whenever.
+    """
+
+    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.rate, self.clock = rate, clock
         self._left: dict[str, tuple[float, float]] = {}
         self._lock = threading.Lock()
 
     def take(self, who: str) -> None:
         """One request of somebody's; raises where it is one too many."""
-        now = time.monotonic()
         with self._lock:
+            now = self.clock()
             left, at = self._left.get(who, (2 * self.rate, now))
             left = min(2 * self.rate, left + (now - at) * self.rate)
             if left < 1:

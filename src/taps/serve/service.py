@@ -28,6 +28,7 @@ from taps.stream.lock import locked
 T = TypeVar("T")
 MODEL = "model"
 EXPORT = "export-"  # folders in which archives are made
+PATIENCE = 2.5  # seconds streams get to finish what runs and save their learners when the service stops
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,10 @@ class Service:
         for owner in list(self.owners.values()):
             owner.stop()
 
-    def stop(self, patience: float = 2.5) -> bool:
+    def stop(self) -> bool:
         """Finish what runs, save every learner; whether all came to an end in time."""
         self.close()
-        end = time.monotonic() + patience
+        end = time.monotonic() + PATIENCE
         done = True
         for owner in list(self.owners.values()):
             done &= owner.join(max(end - time.monotonic(), 0.01))

@@ -20,6 +20,7 @@ let classes = [];
 let stats = null;
 let queue = []; // questions held; the first one is on the screen
 const outbox = []; // what was decided and is not saved yet, in order
+let trying = null; // the first of these, while it is on its way: it may be saved already
 const saved = []; // what was saved, to be taken back
 const done = new Set(); // questions that are over for this page
 const recent = new Map(); // the last predictions by id
@@ -147,7 +148,8 @@ const send = single(async () => {
   while (outbox.length) {
     const act = outbox[0];
     try {
-      await perform(act);
+      trying = { act, end: perform(act) };
+      await trying.end;
       settle(act);
       saved.push(act);
       told(act);
@@ -160,6 +162,8 @@ const send = single(async () => {
       settle(act);
       done.delete(act.id); // it is asked again, unless somebody else has answered
       complain(`Not saved: ${error.message}`);
+    } finally {
+      trying = null;
     }
   }
   render();
@@ -179,21 +183,21 @@ function perform({ kind, id, body, key }) {
 
 function told(act) {
   complain("");
-  say(act.kind === "skip" ? "Skipped." : `Saved: ${act.said}.`);
-  if (act.kind === "answer") look(act);
+  const words = act.kind === "skip" ? "Skipped." : `Saved: ${act.said}.`;
+  say(words);
+  if (act.kind === "answer") look(words);
 }
 
-// After an answer: what would the model say now of the last images?
-const look = single(async (act) => {
-  const word = act ? `Saved: ${act.said}. ` : "";
+// After an answer: what would the model say now of the last images? It is added to what was said of the answer.
+const look = single(async (words) => {
   try {
     const found = await get(`${base}/changes?last=20`);
     for (const { id, now } of found.changed) {
       if (recent.get(id)?.label === now) changed.delete(id);
       else changed.set(id, now);
     }
-    if (found.looked && !outbox.length)
-      say(`${word}${count(found.changed.length)} of the last ${plural(found.looked, "prediction")} changed.`);
+    if (found.looked && $("#last").textContent === words)
+      say(`${words} ${count(found.changed.length)} of the last ${plural(found.looked, "prediction")} changed.`);
     if (found.changed.length) drawRecent();
   } catch (error) {
     await isPassing(error);
@@ -202,11 +206,11 @@ const look = single(async (act) => {
 
 async function undo() {
   const waiting = outbox.at(-1);
-  if (waiting && (outbox.length > 1 || !live)) {
+  if (waiting && waiting === trying?.act) await trying.end.catch(() => {});
+  if (outbox.includes(waiting)) {
     settle(waiting);
     return bringBack(waiting);
   }
-  if (waiting) await send();
   const act = saved.pop();
   if (!act) return;
   try {
