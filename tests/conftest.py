@@ -37,6 +37,11 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_runtest_setup() -> None:
+    """What a test draws from torch is the same whichever tests ran before it."""
+    torch.manual_seed(0)
+
+
 def pytest_itemcollected(item: Any) -> None:
     """Tell mutmut 3.8 a test's name where it looks for it."""
     item._nodeid = item.nodeid

@@ -12,6 +12,6 @@ from tests.serve import faults
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler to build the library with")
 def test_nothing_acknowledged_is_lost_when_writes_fail(tmp_path: Path) -> None:
-    found = faults.run(tmp_path, step=29)
+    found = faults.run(tmp_path, step=47)
     assert found["calls"] > 50
     assert found["tried"] >= 4

@@ -18,7 +18,7 @@ from tests.serve.zygote import Zygote
 
 
 def test_nothing_acknowledged_is_lost(zygote: Zygote, place: tuple[str, Path], tiny: Clip) -> None:
-    found = killed(zygote, *place, tiny, images=40, kills=5)
+    found = killed(zygote, *place, tiny, images=30, kills=4)
     assert found["kills"] >= 3
     assert found["same hash"]
     with Store.existing(*place) as store:

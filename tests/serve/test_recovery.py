@@ -40,11 +40,11 @@ def test_the_same_bits_after_crashes(
     monkeypatch.setattr(keeper, "EVERY", every)
     monkeypatch.setattr(keeper, "WORTH", 0)
     bare = Bare(tiny, beginning())
-    live_through(bare, range(40))
+    live_through(bare, range(32))
 
     service, waiting = open_service(*place), []
     service.create(beginning(), "test")
-    for begin in range(0, 40, 8):
+    for begin in range(0, 32, 8):
         waiting = live_through(Served(service), range(begin, begin + 8), waiting)
         crash(service)
         service = open_service(*place)
@@ -73,17 +73,17 @@ def test_images_are_removed_by_the_rule(
     monkeypatch.setattr(keeper, "WORTH", 0)
     monkeypatch.setattr(store, "RECENT", 3)
     bare = Bare(tiny, beginning())
-    live_through(bare, range(60))
+    live_through(bare, range(30))
     service = open_service(*place)
     service.create(beginning(), "test")
-    live_through(Served(service), range(60))
+    live_through(Served(service), range(30))
     kept = service.store.snapshots(1).seqs()
     rows = service.store.predictions(service.stream("pets").id)
     older = kept[-2]
-    must = {r.image for r in rows if r.state in ("open", "answered") or r.seq > older or r.id > 57}
+    must = {r.image for r in rows if r.state in ("open", "answered") or r.seq > older or r.id > 27}
     there = set(service.store.blobs.names())
     assert must <= there
-    assert len(there) < 60
+    assert len(there) < 30
     assert {row.image for row in rows if row.kept} == there
     crash(service)
     assert Served(open_service(*place)).digest() == digest(bare.learner)
@@ -96,7 +96,7 @@ def test_a_damaged_snapshot_is_left_aside(
     monkeypatch.setattr(keeper, "WORTH", 0)
     service = open_service(*place)
     service.create(beginning(), "test")
-    live_through(Served(service), range(40))
+    live_through(Served(service), range(27))
     before = Served(service).digest()
     snapshots = service.store.snapshots(1)
     service.stop()
