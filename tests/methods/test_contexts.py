@@ -235,3 +235,10 @@ def test_pcb_learns_from_answers_alone_and_asks_evenly(
 def test_prompts_in_the_vision_tower_are_refused(tiny: Clip, maple_prompts: Prompts) -> None:
     with pytest.raises(PromptsError, match="text context alone"):
         Learner(tiny, NAMES, "ctpt", prompts=maple_prompts)
+
+
+def test_skipped_updates_are_still_counted_when_a_class_was_added(tiny: Clip) -> None:
+    learner = Learner(tiny, ["cat", "dog"], "ctpt", views=2)
+    learner.method.skipped_updates = 3  # type: ignore[attr-defined]
+    learner.add_class("boat")
+    assert learner.summary()["skipped_updates"] == 3

@@ -141,10 +141,13 @@ def check_state(harness: Harness, first: list[Prediction]) -> None:
     volunteered = [_volunteered(each, first[:middle]) for each in (stopped, resumed)]
     if volunteered[0] != volunteered[1]:
         raise ContractError("A resumed learner takes other labels for images nobody asked about.")
-    went_on = harness.walk(stopped, answer, middle, harness.length)
-    harness.equal(
-        harness.walk(resumed, answer, middle, harness.length), went_on, "A resumed stream disagrees"
-    )
+    _go_on_alike(harness, stopped, resumed, "A resumed stream disagrees")
+
+
+def _go_on_alike(harness: Harness, one: Streaming, other: Streaming, what: str) -> None:
+    """The second half of the stream, by a learner and by what was made of its state."""
+    ends = [harness.walk(each, answer, harness.length // 2, harness.length) for each in (one, other)]
+    harness.equal(ends[1], ends[0], what)
 
 
 def _volunteered(learner: Streaming, first: list[Prediction]) -> list[int]:
@@ -163,16 +166,12 @@ def check_saving(harness: Harness, first: list[Prediction]) -> None:
     learner: Any = harness.fresh()
     if not hasattr(learner, "save") or not hasattr(type(learner), "load"):
         return
-    middle = harness.length // 2
-    harness.walk(learner, answer, 0, middle)
+    harness.walk(learner, answer, 0, harness.length // 2)
     with tempfile.TemporaryDirectory() as directory:
         learner.save(directory)
         known = {"clip": learner.clip} if hasattr(learner, "clip") else {}
         loaded = type(learner).load(directory, **known)
-    went_on = harness.walk(learner, answer, middle, harness.length)
-    harness.equal(
-        harness.walk(loaded, answer, middle, harness.length), went_on, "A saved and loaded stream disagrees"
-    )
+    _go_on_alike(harness, learner, loaded, "A saved and loaded stream disagrees")
 
 
 def check_backlog(harness: Harness, first: list[Prediction]) -> None:

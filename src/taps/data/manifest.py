@@ -29,14 +29,10 @@ def load_manifest(path: Path, name: str, classes: Sequence[str] | str | Path | N
         raise DataError(f"{path} has no rows: write one line for each image, with path and label.")
     given = None if classes is None else names.read_names(classes)
     texts = [_text(row.get("label")) for row in rows]
-    class_list, label_of = number_labels(texts, given, path)
+    class_list, labels = number_labels(texts, given, path)
     samples = tuple(
-        Sample(
-            _text(row.get("path")).replace("\\", "/"),
-            label_of[text] if text else None,
-            _text(row.get("domain")),
-        )
-        for row, text in zip(rows, texts, strict=True)
+        Sample(_text(row.get("path")).replace("\\", "/"), label, _text(row.get("domain")))
+        for row, label in zip(rows, labels, strict=True)
     )
     refuse_bad_paths(samples, path)
     return Dataset(name, class_list, samples, FolderSource(path.parent))
@@ -76,20 +72,20 @@ def _json_row(line: str, where: str) -> dict[str, Any]:
 
 def number_labels(
     texts: Sequence[str], given: tuple[str, ...] | None, path: Path
-) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Class list and label of each text a manifest uses for a class."""
+) -> tuple[tuple[str, ...], list[int | None]]:
+    """Class list, and the label of each row by the text it has for its class; None where that is empty."""
     counts = Counter(text for text in texts if text)
     if given is None:
         if not counts:
-            return (), {}
+            return (), [None] * len(texts)
         if all(text.isdigit() for text in counts):
             raise DataError(
                 f"{path} has numbers for labels: give the list of class names they count "
                 "(for shards a classnames.txt beside them)."
             )
         if names.are_wnids(counts):
-            given = tuple(sorted(counts))
-            return tuple(names.wnid_names(given)), {wnid: i for i, wnid in enumerate(given)}
+            place = {wnid: label for label, wnid in enumerate(sorted(counts))}
+            return tuple(names.wnid_names(list(place))), [place.get(text) for text in texts]
         spellings = {names.normalised(text): names.readable(text) for text in sorted(counts, reverse=True)}
         if len(spellings) < 2:
             raise DataError(
@@ -104,7 +100,7 @@ def number_labels(
         raise DataError(
             f"{path} has labels that are not in the list of {len(given):,} names: {names.shown(outside)}."
         )
-    return given, label_of
+    return given, [label_of.get(text) for text in texts]
 
 
 def refuse_bad_paths(samples: Sequence[Sample], manifest: Path) -> None:

@@ -77,17 +77,15 @@ def load_parquet(
     schema = next(iter(opened.values())).schema_arrow
     image = _column(schema.names, IMAGE_COLUMNS, path)
     label = _column(schema.names, LABEL_COLUMNS, path)
-    texts = {
-        file: ["" if cell in (None, -1) else str(cell) for cell in _labels(parquet, label, path)]
+    cells = {
+        f"{file}/{row}": cell
         for file, parquet in opened.items()
+        for row, cell in enumerate(_labels(parquet, label, path))
     }
     given = class_list(classes, path) or _names_inside(schema, label)
-    names, label_of = number_labels([text for each in texts.values() for text in each], given, path)
-    samples = (
-        Sample(f"{file}/{row}", label_of[text] if text else None)
-        for file in texts
-        for row, text in enumerate(texts[file])
-    )
+    texts = ["" if cell in (None, -1) else str(cell) for cell in cells.values()]
+    names, labels = number_labels(texts, given, path)
+    samples = map(Sample, cells, labels)
     starts = {file: _starts(parquet.metadata) for file, parquet in opened.items()}
     return Dataset(name, names, tuple(samples), ParquetSource({f.name: f for f in files}, image, starts))
 

@@ -29,10 +29,8 @@ def load_webdataset(
     listing = source.listing()
     keys = ["/".join(parts) for parts in listing.images]
     texts = [_label_text(source, key) for key in keys]
-    names, label_of = number_labels(texts, class_list(classes, path), path)
-    samples = tuple(
-        Sample(key, label_of[text] if text else None) for key, text in zip(keys, texts, strict=True)
-    )
+    names, labels = number_labels(texts, class_list(classes, path), path)
+    samples = tuple(map(Sample, keys, labels))
     kinds = listing.kinds.copy()
     for told in (".cls", ".json"):
         del kinds[told]  # these were read

@@ -15,6 +15,7 @@ DEEPEST = 3
 STRENGTH = 0.1
 """Severity 1 of 10: the largest share of a distortion's full range."""
 
+BILINEAR = Image.Resampling.BILINEAR
 Distortion = Callable[[Image.Image, np.random.Generator], Image.Image]
 
 
@@ -37,11 +38,11 @@ def mix_view(pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # typ
     """Mix one view H×W×3: chains weighted by Dirichlet(1, 1, 1), then kept or mixed by Beta(1, 1)."""
     original = Image.fromarray(pixels)
     weights, keep = rng.dirichlet(np.ones(CHAINS)), rng.beta(1, 1)
-    chains = np.zeros(pixels.shape, dtype=np.float64)
+    chains, kinds = np.zeros(pixels.shape, dtype=np.float64), list(DISTORTIONS.values())
     for weight in weights:
         image = original
-        for which in rng.integers(len(DISTORTIONS), size=rng.integers(1, DEEPEST + 1)):
-            image = DISTORTIONS[which](image, rng)
+        for which in rng.integers(len(kinds), size=rng.integers(1, DEEPEST + 1)):
+            image = kinds[which](image, rng)
         chains += weight * np.asarray(image)
     mixed: np.ndarray = (keep * pixels + (1 - keep) * chains).astype(np.float32)  # type: ignore[type-arg]
     return mixed
@@ -56,62 +57,25 @@ def _signed(rng: np.random.Generator, value: float) -> float:
 
 
 def _affine(image: Image.Image, *matrix: float) -> Image.Image:
-    return image.transform(image.size, Image.Transform.AFFINE, matrix, resample=Image.Resampling.BILINEAR)
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, resample=BILINEAR)
 
 
-def autocontrast(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Stretch each channel to the full range."""
-    return ImageOps.autocontrast(image)
+def _pixels(rng: np.random.Generator, side: int) -> float:
+    return _signed(rng, int(_strength(rng) * side / 3))
 
 
-def equalize(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Flatten each channel's histogram."""
-    return ImageOps.equalize(image)
-
-
-def posterize(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Keep the high 4 bits, fewer at higher strengths."""
-    return ImageOps.posterize(image, 4 - int(_strength(rng) * 4))
-
-
-def rotate(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Turn by up to 30° × strength, whole degrees."""
-    return image.rotate(_signed(rng, int(_strength(rng) * 30)), resample=Image.Resampling.BILINEAR)
-
-
-def solarize(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Invert the brightest pixels."""
-    return ImageOps.solarize(image, 256 - int(_strength(rng) * 256))
-
-
-def shear_x(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Shear sideways by up to 0.3 × strength."""
-    return _affine(image, 1, _signed(rng, _strength(rng) * 0.3), 0, 0, 1, 0)
-
-
-def shear_y(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Shear upwards by up to 0.3 × strength."""
-    return _affine(image, 1, 0, 0, _signed(rng, _strength(rng) * 0.3), 1, 0)
-
-
-def translate_x(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Shift sideways by up to a third of the side × strength, whole pixels."""
-    return _affine(image, 1, 0, _signed(rng, int(_strength(rng) * image.width / 3)), 0, 1, 0)
-
-
-def translate_y(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Shift upwards by up to a third of the side × strength, whole pixels."""
-    return _affine(image, 1, 0, 0, 0, 1, _signed(rng, int(_strength(rng) * image.height / 3)))
-
-
-DISTORTIONS: tuple[Distortion, ...] = (
-    autocontrast,
-    equalize,
-    posterize,
-    rotate,
-    solarize,
-    shear_x,
-    shear_y,
-    translate_x,
-    translate_y,
-)
+DISTORTIONS: dict[str, Distortion] = {
+    "autocontrast": lambda image, rng: ImageOps.autocontrast(image),
+    "equalize": lambda image, rng: ImageOps.equalize(image),
+    # Keeps the high 4 bits, fewer at higher strengths.
+    "posterize": lambda image, rng: ImageOps.posterize(image, 4 - int(_strength(rng) * 4)),
+    # Whole degrees, up to 30.
+    "rotate": lambda image, rng: image.rotate(_signed(rng, int(_strength(rng) * 30)), BILINEAR),
+    "solarize": lambda image, rng: ImageOps.solarize(image, 256 - int(_strength(rng) * 256)),
+    "shear_x": lambda image, rng: _affine(image, 1, _signed(rng, _strength(rng) * 0.3), 0, 0, 1, 0),
+    "shear_y": lambda image, rng: _affine(image, 1, 0, 0, _signed(rng, _strength(rng) * 0.3), 1, 0),
+    # Whole pixels, up to a third of the side.
+    "translate_x": lambda image, rng: _affine(image, 1, 0, _pixels(rng, image.width), 0, 1, 0),
+    "translate_y": lambda image, rng: _affine(image, 1, 0, 0, 0, 1, _pixels(rng, image.height)),
+}
+"""What a chain is made of, each up to its full range × strength."""

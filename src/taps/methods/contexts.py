@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -57,7 +57,8 @@ class ContextTuner(FeatureMethod):
                 f"This method tunes a text context alone (coop), but {self.prompts.kind} prompts were given."
             )
         self.classifier = prompt_classifier(clip, classes, self.prompts)
-        self.anchor = point_at(self.classifier, placed(self.prompts, self.classifier))
+        self.parameters = placed(self.prompts, self.classifier)
+        self.anchor = point_at(self.classifier, self.parameters)
         self.text = self.anchor.text
         self.state = self.start()
         self.skipped_updates = 0
@@ -92,11 +93,15 @@ class ContextTuner(FeatureMethod):
             point = point_at(self.classifier, parameters, graph=step + 1 < settings.steps)
         return point, True
 
+    def grow(self, old: Self) -> None:
+        super().grow(old)
+        self.skipped_updates = old.skipped_updates
+
     def summary(self) -> dict[str, Any]:
         return {"skipped_updates": self.skipped_updates}
 
     def snapshot(self) -> Snapshot:
-        begun = prompts_snapshot(self.prompts, self.anchor.parameters)
+        begun = prompts_snapshot(self.prompts, self.parameters)
         return Snapshot(begun.tensors | self.state, begun.values | self.summary())
 
     def restore(self, snapshot: Snapshot) -> None:

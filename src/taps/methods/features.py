@@ -162,7 +162,7 @@ class FeatureMethod(EncodingMethod):
         return Snapshot(dict(self.state))
 
     def restore(self, snapshot: Snapshot) -> None:
-        device = self.text.device
+        device = self.classifier.clip.device
         self.state = {name: snapshot.tensors[name].to(device, copy=True) for name in self.state}
 
 
