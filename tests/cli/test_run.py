@@ -229,7 +229,7 @@ def test_resume_needs_no_options_and_takes_the_last_run(folder, tmp_path, here):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (["--no-shuffle"], "--shuffle True, not --shuffle False"),
+        (["--no-shuffle"], "begun with --shuffle, not --no-shuffle"),
         (["--oracle", "none"], "--oracle folder, not --oracle none"),
         (["--seed", "5"], "--seed 0, not --seed 5"),
         (["--rate", "0.3"], "no --rate, not --rate 0.3"),
@@ -300,6 +300,7 @@ def test_answers_of_a_person_survive_a_kill_at_the_next_question(folder, tmp_pat
         (["images", "--model", "tiny", "--rate", "7"], "rate"),
         (["images", "--model", "tiny", "--out", "/proc/taps/no"], "cannot be written"),
         (["images", "--model", "tiny", "--oracle", "crystal"], "crystal"),
+        (["--resume", "--out", "absent"], "absent holds no run"),
         (["images/cat", "--model", "tiny", "--classes", "cat,dog"], "--oracle"),
     ],
 )

@@ -11,9 +11,9 @@ from taps.report.demo import Trace, what_labels_bought, windowed_accuracy
 def test_the_interval_is_that_of_paired_differences() -> None:
     rng = np.random.default_rng(0)
     without, asking = rng.random(200) < 0.3, rng.random(200) < 0.6
-    said = what_labels_bought(
-        Trace("a", "", correct=without.tolist()), Trace("b", "", correct=asking.tolist(), asked=[1, 2, 3])
-    )
+    quiet = [{"correct": str(int(right)), "asked": "0"} for right in without]
+    asked = [{"correct": str(int(right)), "asked": str(int(t < 3))} for t, right in enumerate(asking)]
+    said = what_labels_bought(Trace("a", "", quiet), Trace("b", "", asked))
     gains = asking.astype(float) - without
     half = 1.96 * np.sqrt(np.var(gains, ddof=1) / 200)
     assert said.startswith(f"3 answers bought {100 * gains.mean():+.1f} points")

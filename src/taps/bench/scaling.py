@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from taps.bench.measure import class_names, photo
 from taps.bench.step import Case, Load, measure_step
 from taps.clip import Clip
 from taps.clip.model import initialise, unfilled
-from taps.errors import SettingsError
 from taps.learner import Learner
 from taps.report.figure import pyplot
 from taps.report.palette import BLUE, ORANGE
@@ -39,7 +38,7 @@ UNITS = {
 def sweep(
     load: Load,
     over: str,
-    values: list[int],
+    values: Sequence[int],
     *,
     device: torch.device,
     dtype: torch.dtype,
@@ -47,13 +46,9 @@ def sweep(
 ) -> Iterator[dict[str, Any]]:
     """Measure our step with one number varied: "classes", "views", "buffer" or "image_size"."""
     for value in values:
-        case, make = BASE, load
-        if over == "image_size":
-            make = resized(load, value)
-        elif over in ("classes", "views", "buffer"):
-            case = Case(**{**asdict(BASE), over: value})
-        else:
-            raise SettingsError(f"{over!r} cannot be varied; use classes, views, buffer or image_size.")
+        size = over == "image_size"
+        case = BASE if size else Case(**{**asdict(BASE), over: value})
+        make = resized(load, value) if size else load
         got = measure_step(make, case, device=device, dtype=dtype, repeats=repeats, reference=False)
         yield {"over": over, "value": value, "ms": vars(got.ours), "peak_mib": got.ours_mib}
 

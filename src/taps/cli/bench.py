@@ -3,106 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
-from taps.cli.options import new_app, with_options
+from taps.bench.options import Machine, Small, Target
+from taps.cli.options import new_app, parse_numbers, with_options
+from taps.cli.tables import show_table
 
 if TYPE_CHECKING:
-    import torch
-
     from taps.bench.step import StepTimings
-    from taps.clip import Clip
 
 app = new_app(no_args_is_help=True, help="Measure speed and memory on this machine.")
 
 Views = Annotated[int, typer.Option("--views", min=1, help="Views of an image.")]
 Method = Annotated[str, typer.Option(help="taps, zero_shot+, view_ensemble+ ...")]
 Classes = Annotated[int, typer.Option(min=2, help="Number of classes.")]
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Where it is measured.
-
-    Attributes:
-        device: cpu or cuda; default: cuda where there is one.
-        threads: Threads of torch on a CPU.
-        file: Also write the figures to this file.
-    """
-
-    device: str | None = None
-    threads: int | None = field(default=None, metadata={"min": 1})
-    file: Path | None = field(default=None, metadata={"flags": ("--json",)})
-
-    def find_device(self) -> torch.device:
-        """The device; the number of threads is set."""
-        import torch
-
-        from taps.clip.place import find_device
-
-        if self.threads:
-            torch.set_num_threads(self.threads)
-        return find_device(self.device)
-
-    def write(self, **values: Any) -> None:
-        """Figures are written as they come: an interrupted run leaves what it measured."""
-        from taps.bench.measure import machine
-        from taps.files import write_json
-
-        if self.file is not None:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self.file, {"machine": machine(self.find_device()), **values})
-
-
-@dataclass(frozen=True)
-class Target(Machine):
-    """Which model is measured, and where.
-
-    Attributes:
-        model: Architecture, or anything `load_clip` takes.
-        pretrained: Weights; speed does not depend on them.
-        dtype: Of our frozen weights: fp32, bf16, fp16; default: bf16 on cuda, else fp32.
-    """
-
-    model: str = "ViT-B-16"
-    pretrained: str = "random"
-    dtype: str | None = None
-
-    def place(self) -> tuple[torch.device, torch.dtype]:
-        """The device to measure on and the dtype of our frozen weights."""
-        from taps.clip.place import find_dtype
-
-        device = self.find_device()
-        return device, find_dtype(self.dtype or ("bf16" if device.type == "cuda" else "fp32"))
-
-    def loader(self) -> Callable[[torch.dtype, torch.device], Clip]:
-        """Loads once, then hands out copies."""
-        import copy
-
-        from taps.clip.load import load_clip
-
-        built_in = self.model in ("pocket",) or Path(self.model).exists() or "/" in self.model
-        master = load_clip(self.model, pretrained=None if built_in else self.pretrained)
-        return lambda dtype, device: copy.deepcopy(master).to(device=device, dtype=dtype)
-
-    def load(self) -> Clip:
-        device, dtype = self.place()
-        return self.loader()(dtype, device)
-
-    def write(self, **values: Any) -> None:
-        super().write(model=self.model, dtype=str(self.place()[1]), **values)
-
-
-@dataclass(frozen=True)
-class Small(Target):
-    """A model that is quickly measured many times."""
-
-    model: str = "tiny"
 
 
 @app.command()
@@ -120,14 +38,14 @@ def step(
     quick: Annotated[bool, typer.Option("--quick", help="Two rounds: a first impression.")] = False,
 ) -> None:
     """The step per image: the published way and ours side by side, alternating."""
-    from rich.console import Console
-
     from taps.bench.step import cases, measure_step
 
     device, dtype = target.place()
     load, rounds = target.loader(), min(repeats, 2) if quick else repeats
     rows, lines = [], []
-    for case in cases(numbers(classes), numbers(buffer), reset.split(","), views):
+    for case in cases(
+        parse_numbers("--classes", classes), parse_numbers("--buffer", buffer), reset.split(","), views
+    ):
         got = measure_step(load, case, device=device, dtype=dtype, repeats=rounds, reference=reference)
         rows.append(got.to_dict())
         lines.append(step_line(got))
@@ -171,7 +89,7 @@ def views(
     rows = [
         measure_views(device, shape=(height, width), size=size, views=views, repeats=repeats)
         for height, width in shapes
-        for size in numbers(sizes)
+        for size in parse_numbers("--sizes", sizes)
     ]
     table(
         "ms for all views of an image: median",
@@ -236,7 +154,7 @@ def pool(
 
     clip = target.load()
     rows: list[dict[str, Any]] = []
-    for count in numbers(streams):
+    for count in parse_numbers("--streams", streams):
         rows.append(measure_pool(clip, count, method=method, classes=classes, views=views, repeats=repeats))
         target.write(pool=rows)
     table(
@@ -301,7 +219,7 @@ def scaling(
             target.write(rows=rows)
     # What needs most memory comes last: a process keeps what it once had.
     for over, given in (("views", views), ("buffer", buffer), ("image_size", sizes), ("classes", classes)):
-        wanted = numbers(given)
+        wanted = parse_numbers(over, given) if given else ()
         rows += bench_scaling.sweep(load, over, wanted, device=device, dtype=dtype, repeats=repeats)
         target.write(rows=rows)
     table(
@@ -322,27 +240,9 @@ def scaling(
         bench_scaling.plot(rows, plot)
 
 
-def numbers(text: str) -> list[int]:
-    """
-    >>> numbers("100,1000")
-    [100, 1000]
-    """
-    from taps.errors import SettingsError
-
-    try:
-        return [int(each) for each in text.split(",") if each.strip()]
-    except ValueError:
-        raise SettingsError(f"{text!r} is not a list of whole numbers such as 100,1000.") from None
-
-
 def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    made = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False)
-    for row in rows:
-        made.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 140).print(made)  # in a file nothing is cut off
+    console = Console(width=None if sys.stdout.isatty() else 140)  # in a file nothing is cut off
+    show_table(columns, rows, title=title, console=console)
 
 
 @app.command()

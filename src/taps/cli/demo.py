@@ -74,7 +74,7 @@ def compare(
     # The paper's rule would ask about nearly all of the first 30 images: the budget is held.
     values = {"views": views, "fraction": FRACTION, "rate": rate, "budget": "hard"}
     traces = _play(console, clip, methods, stream, out, seed, values)
-    write_text(out / REPORT, page(traces, model=model, dataset=dataset, views=views, warning=warning))
+    write_text(out / REPORT, page(traces, stream, model=model, views=views, warning=warning))
     _show(console, traces)
     quiet, asking = traces[0], traces[-1]
     if asking.asked and not quiet.asked:
@@ -94,8 +94,7 @@ def _play(
     from taps.cli.progress import StreamProgress
     from taps.evaluate.plan import settings_for
     from taps.learner import Learner
-    from taps.methods.registry import find_method
-    from taps.report.demo import Trace, play
+    from taps.report.demo import play
 
     classes = stream.dataset.classes
     learners = {  # all made first: a mistake in the last one's settings should not cost the others' time
@@ -104,7 +103,7 @@ def _play(
     traces = []
     for name, learner in learners.items():
         with StreamProgress(console, len(stream), title=f"{name:<10}") as bar:
-            traces.append(play(learner, stream, out / name, Trace(name, find_method(name).line), bar.update))
+            traces.append(play(learner, stream, out / name, bar.update))
     return traces
 
 

@@ -49,8 +49,8 @@ def run(
 
     console = Console(stderr=as_json)
     options, out, resume = choose_run(options, given_options(context), out, resume=resume)
-    console.print(f"{'Going on with' if resume else 'Record:'} {out}", markup=False, soft_wrap=True)
     with open_run(options, out, resume=resume) as session:
+        console.print(f"{'Going on with' if resume else 'Record:'} {out}", markup=False, soft_wrap=True)
         if session.learner.clip.fingerprint.startswith("random"):
             console.print("This model has random weights: it shows how things work, not what they can do.")
         if session.stream.dataset.left_out:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -194,28 +194,17 @@ class ClipConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ClipConfig:
         known = {field.name for field in fields(cls)}
-        needed = {
-            "name",
-            "embed_dim",
-            "image_size",
-            "patch_size",
-            "context_length",
-            "vocab_size",
-            "mean",
-            "std",
-        }
-        needed |= {f"{tower}_{size}" for tower in ("vision", "text") for size in ("width", "layers", "heads")}
-        missing, unknown = sorted((needed | {"activation"}) - values.keys()), sorted(values.keys() - known)
+        needed = {field.name for field in fields(cls) if field.default is MISSING}
+        needed |= {"context_length", "vocab_size", "activation", "mean", "std"}
+        missing, unknown = sorted(needed - values.keys()), sorted(values.keys() - known)
         if missing or unknown:
             raise WeightsError(f"The model configuration lacks {missing} and has unknown keys {unknown}.")
-        return cls(
-            **{
-                **values,
-                "mean": tuple(values["mean"]),
-                "std": tuple(values["std"]),
-                "stages": tuple(values.get("stages", ())),
-            }
-        )
+        return cls(**as_tuples(values))
+
+
+def as_tuples(values: dict[str, Any]) -> dict[str, Any]:
+    """Values from JSON, which has lists alone."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
 
 
 @functools.cache
@@ -237,22 +226,22 @@ def builtin_names() -> list[str]:
 def builtin_config(name: str) -> ClipConfig:
     """The configuration of an architecture that is known by name."""
     if name not in architectures():
-        raise WeightsError(
-            f"There is no model named {name!r}; use 'pocket', a name that `taps models` lists (such as "
-            "ViT-B-16), the path of a CLIP checkpoint, or a Hugging Face repository such as "
-            "openai/clip-vit-base-patch16."
-        )
+        raise no_model(name)
     return named_config(name, architectures()[name])
+
+
+def no_model(name: str) -> WeightsError:
+    return WeightsError(
+        f"There is no model named {name!r}; use 'pocket', a name that `taps models` lists (such as "
+        "ViT-B-16), the path of a CLIP checkpoint, or a Hugging Face repository such as "
+        "openai/clip-vit-base-patch16."
+    )
 
 
 def named_config(name: str, values: dict[str, Any]) -> ClipConfig:
     """A configuration from what it does not have in common with the defaults."""
-    made: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in values.items()
-        if key not in ("timm", "words", "parameters")
-    }
-    return ClipConfig(name=name, **made)
+    own = {key: value for key, value in values.items() if key not in ("timm", "words", "parameters")}
+    return ClipConfig(name=name, **as_tuples(own))
 
 
 def read_config(path: Path) -> ClipConfig:

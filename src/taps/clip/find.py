@@ -16,6 +16,7 @@ from taps.clip.config import (
     builtin_config,
     builtin_names,
     named_config,
+    no_model,
     read_config,
     read_object,
 )
@@ -68,8 +69,7 @@ def find(name: str, pretrained: str | None) -> Found:
         raise WeightsError(f"There is no file or directory {name}; check the path of the model.")
     if name.count("/") == 1:
         return find_repository(name)
-    builtin_config(name)  # says which names there are
-    raise AssertionError("unreachable")
+    raise no_model(name)
 
 
 def _find_pocket() -> Found:
@@ -184,7 +184,7 @@ def find_file(path: Path, *, architecture: str | None = None) -> Found:
         plain = plain_name(architecture)
         config = builtin_config(plain)
         told = SAID.get(architecture.removeprefix(plain))
-        if told is None and _activation_differs(plain):
+        if told is None and hub.activations_differ(plain):
             told = "quick_gelu" if is_openai(read_file(path)) else _ask_activation(path, plain)
         config = replace(config, activation=told or config.activation)
         return Found(config, path, _words_beside(config, path.parent))
@@ -211,11 +211,6 @@ def is_openai(raw: State) -> bool:
     return any(key in raw for key in OPENAI_NUMBERS)
 
 
-def _activation_differs(architecture: str) -> bool:
-    """Whether published weights of an architecture have different activations."""
-    return any("activation" in entry for entry in hub.pretrained().get(architecture, {}).values())
-
-
 def _ask_activation(path: Path, name: str) -> str:
     raise WeightsError(
         f"{path} does not say its activation; name the model {name}-quickgelu for weights of OpenAI, "
@@ -234,7 +229,7 @@ def _which_architecture(path: Path, state: State) -> str:
             f"{path} does not say what model it is of; put it into a directory with its config.json or "
             "open_clip_config.json and load that."
         )
-    forms = [f"{name}{end}" for name in fitting for end in (SAID if _activation_differs(name) else ("",))]
+    forms = [f"{name}{end}" for name in fitting for end in (SAID if hub.activations_differ(name) else ("",))]
     return (
         f"{path} does not say its activation, image size and number of heads; give its architecture as the "
         f"model and the file as pretrained: {', '.join(forms)} would fit (-quickgelu: OpenAI, MetaCLIP, DFN)."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from taps.clip.config import ClipConfig, architectures
+from taps.clip.config import ClipConfig, architectures, as_tuples
 from taps.errors import WeightsError
 
 Values = dict[str, Any]
@@ -40,11 +40,13 @@ def open_clip_config(values: Values, *, name: str) -> ClipConfig:
     _refuse_unknown(model, OPEN_CLIP_MODEL, name)
     _refuse_unknown(vision, OPEN_CLIP_VISION, name)
     _refuse_unknown(text, OPEN_CLIP_TEXT, name)
+    if model.get("embed_dim") is None:
+        raise WeightsError(f"The configuration of {name} does not say embed_dim; fetch the file again.")
     made = {
         **(_timm_tower(vision, name) if "timm_model_name" in vision else _open_clip_vision(vision)),
         **_open_clip_text(text, name),
         **_open_clip_pixels(values.get("preprocess_cfg", {})),
-        "embed_dim": _asked(model, "embed_dim", name),
+        "embed_dim": model["embed_dim"],
         "logit_bias": "init_logit_bias" in model,
     }
     if model.get("quick_gelu"):
@@ -62,14 +64,6 @@ def _refuse_unknown(given: Mapping[str, Any], known: set[str], name: str) -> Non
     if odd:
         settings = ", ".join(f"{key}={given[key]!r}" for key in sorted(odd))
         raise WeightsError(f"{name} is a model with {settings}, which cannot be loaded.")
-
-
-def _asked(given: Mapping[str, Any], key: str, name: str) -> Any:
-    if given.get(key) is None:
-        raise WeightsError(
-            f"The configuration of {name} does not say {key}; add it, or fetch the file again."
-        )
-    return given[key]
 
 
 def _open_clip_vision(vision: Values) -> Values:
@@ -114,11 +108,7 @@ def _timm_tower(vision: Values, name: str) -> Values:
     own = (
         "vision_", "patch_", "pool_", "stages", "class_token", "ln_pre", "rotary", "gated", "activation",
     )  # fmt: skip
-    tower = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in found.items()
-        if key.startswith(own)
-    }
+    tower = as_tuples({key: value for key, value in found.items() if key.startswith(own)})
     if tower.get("vision_tower") == "convnext":
         tower["vision_projection_hidden"] = vision.get("timm_proj") == "mlp"
     return {**tower, "image_size": vision.get("image_size", found["image_size"])}

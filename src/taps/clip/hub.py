@@ -29,6 +29,11 @@ def pretrained() -> dict[str, dict[str, dict[str, Any]]]:
     return json.loads(text)  # type: ignore[no-any-return]
 
 
+def activations_differ(name: str) -> bool:
+    """Whether published weights of an architecture have different activations."""
+    return any("activation" in entry for entry in pretrained().get(name, {}).values())
+
+
 @dataclass(frozen=True)
 class Published:
     """Weights that somebody has published for an architecture.
@@ -55,17 +60,14 @@ class Published:
 
     def steps(self) -> list[str]:
         """What to type where there is a network, and then here."""
-        end = "-quickgelu" if self.config.activation == "quick_gelu" else ""
+        end = "-gelu" if activations_differ(self.config.name) else ""
+        end = "-quickgelu" if self.config.activation == "quick_gelu" else end
         fetch = [f"hf download {self.repository} {self.files[0]} --local-dir DIR"]
         fetch[0] += "".join(f"  (or {file}, where the repository has that alone)" for file in self.files[1:])
         if self.words:
             fetch.append(f"hf download {self.words} {' '.join(TOKENIZER_FILES)} --local-dir DIR")
-        name = f"{self.config.name}{end or self._plain_end()}"
-        return [*fetch, f"copy DIR here, then: --model {name} --pretrained DIR/{self.files[0]}"]
-
-    def _plain_end(self) -> str:
-        entries = pretrained()[self.config.name].values()
-        return "-gelu" if any("activation" in entry for entry in entries) else ""
+        load = f"--model {self.config.name}{end} --pretrained DIR/{self.files[0]}"
+        return [*fetch, f"copy DIR here, then: {load}"]
 
 
 def published(name: str, tag: str | None) -> Published:

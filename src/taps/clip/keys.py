@@ -145,15 +145,11 @@ def _join_projections(state: State) -> State:
         prefix = key.removesuffix("q_proj.weight")
         letters = next((parts for parts in PARTS if f"{prefix}{parts[1]}_proj.weight" in state), PARTS[0])
         weights = [f"{prefix}{letter}_proj.weight" for letter in letters]
-        if missing := [name for name in weights if name not in state]:
-            raise WeightsError(f"The weights lack {', '.join(missing)}.")
         joined[f"{prefix}in_proj_weight"] = torch.cat([state[name] for name in weights])
         biases = [name.replace("weight", "bias") for name in weights]
         given = {name: state[name] for name in biases if name in state}
         if f"{prefix}ln.weight" in state:
             given.setdefault(biases[1], torch.zeros_like(given[biases[0]]))
-        if missing := [name for name in biases if name not in given]:
-            raise WeightsError(f"The weights lack {', '.join(missing)}.")
         joined[f"{prefix}in_proj_bias"] = torch.cat([given[name] for name in biases])
     return joined
 

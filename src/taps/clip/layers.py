@@ -9,25 +9,20 @@ from torch import Tensor, nn
 from taps.clip.ops import ACTIVATION, attend, hidden_layer
 
 
-class Linear(nn.Linear):
+class Unfilled:
     """Left unfilled when made: the weights come from a file, and random ones would cost seconds."""
 
     def reset_parameters(self) -> None:
         pass
 
 
-class Embedding(nn.Embedding):
-    """Left unfilled, for the same reason."""
-
-    def reset_parameters(self) -> None:
-        pass
+class Linear(Unfilled, nn.Linear): ...
 
 
-class Conv(nn.Conv2d):
-    """Left unfilled, for the same reason."""
+class Embedding(Unfilled, nn.Embedding): ...
 
-    def reset_parameters(self) -> None:
-        pass
+
+class Conv(Unfilled, nn.Conv2d): ...
 
 
 class Attention(nn.Module):

@@ -92,8 +92,7 @@ def clean(text: str) -> str:
     >>> clean("The cook’s &amp;amp; ﬁre")
     "the cook's & fire"
     """
-    text = html.unescape(html.unescape(ftfy.fix_text(text)))
-    return " ".join(text.split()).lower()
+    return single_spaces(text).lower()
 
 
 def encode(text: str) -> list[int]:
@@ -140,7 +139,7 @@ def canonical(text: str) -> str:
 
 
 def single_spaces(text: str) -> str:
-    """A text mended and unescaped, its letters as they are."""
+    """A text mended by ftfy, HTML unescaped twice, single spaces; its letters as they are."""
     return " ".join(html.unescape(html.unescape(ftfy.fix_text(text))).split())
 
 

@@ -136,24 +136,17 @@ def asked_share(results: Results, dataset: str) -> list[str]:
     return _of_methods(lines, level, "images seen", "asked so far, %", "Images asked about")
 
 
-def when_it_asked(
-    scores: Sequence[float], thresholds: Sequence[float], asked: Sequence[bool], title: str = ""
-) -> str:
-    """The score of every image, which of them were asked about, and the threshold."""
-    xs, ys = [float(i + 1) for i in range(len(scores))], on_chart(scores)
+def questions_of(rows: Sequence[Mapping[str, str]], title: str = "") -> str:
+    """The score of every image of `predictions.csv`, which of them were asked about, and the threshold."""
+    # Older files have no score: the entropy decided.
+    ys = on_chart([float(row.get("score") or row["entropy"]) for row in rows])
+    xs, thresholds = [float(i + 1) for i in range(len(rows))], [float(row["threshold"]) for row in rows]
     marks: list[Line | Dots] = []
-    for name, wanted, colour, radius in (("not asked", False, FAINT, 2.2), ("asked", True, RED, 3.4)):
-        kept = [i for i, each in enumerate(asked) if each == wanted]
+    for name, asked, colour, radius in (("not asked", "0", FAINT, 2.2), ("asked", "1", RED, 3.4)):
+        kept = [i for i, row in enumerate(rows) if row["asked"] == asked]
         marks.append(Dots(name, [xs[i] for i in kept], [ys[i] for i in kept], colour, radius))
     marks.append(Line("threshold", xs, thresholds, BLUE))
     return chart(marks, x_title="images seen", y_title="score", title=title)
-
-
-def questions_of(rows: Sequence[Mapping[str, str]], title: str = "") -> str:
-    """The same from the rows of `predictions.csv`; older ones have no score: the entropy decided."""
-    scores = [float(row.get("score") or row["entropy"]) for row in rows]
-    thresholds = [float(row["threshold"]) for row in rows]
-    return when_it_asked(scores, thresholds, [row["asked"] == "1" for row in rows], title)
 
 
 def reliability_of(runs: Sequence[Result], title: str, *, small: bool = False) -> str:

@@ -7,16 +7,15 @@ import html
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from taps.data.dataset import Dataset
 from taps.learner import Learner
-from taps.report.charts import when_it_asked
+from taps.methods.registry import find_method
+from taps.report.charts import questions_of
 from taps.report.document import document
 from taps.report.gallery import Card, gallery, thumbnail
 from taps.report.marks import Line
@@ -25,68 +24,55 @@ from taps.report.rows import bars
 from taps.report.svg import chart
 from taps.report.table import Table, html_table
 from taps.stream.loop import Session, Streamed, follow
-from taps.stream.record import Pace, Record
+from taps.stream.record import Pace, Record, read_predictions
 from taps.stream.stream import Stream
 from taps.stream.tally import Tally
 
 WINDOW = 50  # images that the accuracy over time is one of
 
 
-@dataclass
-class Question:
-    """One question that was put to the expert."""
-
-    step: int
-    picture: str
-    predicted: str
-    answer: str
-    entropy: float
-    note: str
-
-
-@dataclass
+@dataclass(frozen=True)
 class Trace:
-    """What one method did on the stream."""
+    """What one method did on the stream.
+
+    Attributes:
+        name: Of the method.
+        line: What it does.
+        rows: Its predictions, as `predictions.csv` has them.
+        changed: What its last answers changed, in a sentence.
+    """
 
     name: str
     line: str
-    correct: list[bool] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
-    thresholds: list[float] = field(default_factory=list)
-    asked: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    questions: list[Question] = field(default_factory=list)
-    summary: dict[str, Any] = field(default_factory=dict)
+    rows: Sequence[dict[str, str]]
     changed: str = ""
 
     @property
+    def correct(self) -> list[bool]:
+        return [row["correct"] == "1" for row in self.rows]
+
+    @property
+    def asked(self) -> list[dict[str, str]]:
+        return [row for row in self.rows if row["asked"] == "1"]
+
+    @property
     def accuracy(self) -> float:
-        return float(np.mean(self.correct)) if self.correct else 0.0
+        return float(np.mean(self.correct)) if self.rows else 0.0
 
     @property
     def ms(self) -> float:
-        return 1000 * float(np.median(self.seconds)) if self.seconds else 0.0
+        return 1000 * float(np.median([float(row["seconds"]) for row in self.rows])) if self.rows else 0.0
 
 
 def play(
-    learner: Learner,
-    stream: Stream,
-    folder: Path,
-    trace: Trace,
-    progress: Callable[[Streamed, Tally], None],
+    learner: Learner, stream: Stream, folder: Path, progress: Callable[[Streamed, Tally], None]
 ) -> Trace:
     """Stream the images; the folder's own labels answer. Predictions and events are written to `folder`."""
-
-    def told(streamed: Streamed, tally: Tally) -> None:
-        note_down(trace, streamed, learner.classes, stream)
-        progress(streamed, tally)
-
     folder.mkdir(parents=True, exist_ok=True)
     with closing(Record(folder, Pace(every=0))) as record:
-        follow(Session(learner, stream, record, Tally()), progress=told)
-    trace.summary = learner.summary()
-    trace.changed = what_changed(learner, stream)
-    return trace
+        follow(Session(learner, stream, record, Tally()), progress=progress)
+    name = learner.method_name
+    return Trace(name, find_method(name).line, read_predictions(folder), what_changed(learner, stream))
 
 
 def what_changed(learner: Learner, stream: Stream, answers: int = 5, images: int = 20) -> str:
@@ -123,23 +109,6 @@ def what_labels_bought(without: Trace, asking: Trace) -> str:
     )
 
 
-def note_down(trace: Trace, streamed: Streamed, classes: Sequence[str], stream: Stream) -> None:
-    """What the page needs of one image."""
-    prediction = streamed.prediction
-    if prediction is None or streamed.pixels is None:
-        return
-    step = len(trace.correct)
-    trace.correct.append(bool(streamed.correct))
-    trace.scores.append(prediction.score)
-    trace.thresholds.append(prediction.threshold)
-    trace.seconds.append(prediction.seconds)
-    if streamed.answer is not None:
-        trace.asked.append(step)
-        answer, note = classes[streamed.answer], stream.note(streamed.t)
-        picture = thumbnail(streamed.pixels)
-        trace.questions.append(Question(step, picture, prediction.label, answer, prediction.entropy, note))
-
-
 def windowed_accuracy(correct: Sequence[bool], window: int = WINDOW) -> list[float]:
     """Share of right predictions among the last so many, from the first full window on.
 
@@ -152,28 +121,26 @@ def windowed_accuracy(correct: Sequence[bool], window: int = WINDOW) -> list[flo
     return found
 
 
-def page(traces: Sequence[Trace], *, model: str, dataset: Dataset, views: int, warning: str = "") -> str:
+def page(traces: Sequence[Trace], stream: Stream, *, model: str, views: int, warning: str = "") -> str:
     """The report as one HTML file that needs nothing else."""
     asking = next((trace for trace in traces if trace.asked), traces[-1])
     quiet = next((trace for trace in traces if not trace.asked), None)
     template = (resources.files("taps.report") / "demo_page.txt").read_text()
     parts = {
         "model": html.escape(model),
-        "images": str(len(traces[0].correct)),
-        "classes": str(len(dataset.classes)),
+        "images": str(len(traces[0].rows)),
+        "classes": str(len(stream.dataset.classes)),
         "views": str(views),
         "warning": f'<p class="warning">{html.escape(warning)}</p>' if warning else "",
         "table": results_table(traces),
         "accuracy": accuracy_chart(traces),
-        "scores": when_it_asked(
-            asking.scores, asking.thresholds, [i in asking.asked for i in range(len(asking.scores))]
-        ),
+        "scores": questions_of(asking.rows),
         "asking": html.escape(asking.name),
-        "questions": gallery("", question_cards(asking.questions)) or "<p>No question was asked.</p>",
-        "question_count": str(len(asking.questions)),
+        "questions": gallery("", question_cards(asking.asked, stream)) or "<p>No question was asked.</p>",
+        "question_count": str(len(asking.asked)),
         "bought": html.escape(what_labels_bought(quiet, asking)) if quiet and asking.asked else "",
         "changed": html.escape(asking.changed),
-        "answers": bars(Counter(question.answer for question in asking.questions).most_common()),
+        "answers": bars(Counter(row["label"] for row in asking.asked).most_common()),
     }
     for name, value in parts.items():
         template = template.replace("{{" + name + "}}", value)
@@ -186,7 +153,7 @@ def results_table(traces: Sequence[Trace]) -> str:
             trace.name,
             f"{trace.accuracy:.1%}",
             f"{len(trace.asked)}",
-            f"{len(trace.asked) / max(len(trace.correct), 1):.1%}",
+            f"{len(trace.asked) / max(len(trace.rows), 1):.1%}",
             f"{trace.ms:.0f}",
         )
         for trace in traces
@@ -206,14 +173,15 @@ def accuracy_chart(traces: Sequence[Trace]) -> str:
     return chart(lines, x_title="images seen", y_title=f"right among the last {WINDOW}", percent=True)
 
 
-def question_cards(questions: Sequence[Question]) -> list[Card]:
+def question_cards(rows: Sequence[dict[str, str]], stream: Stream) -> list[Card]:
     cards = []
-    for question in questions:
-        mark = "right" if question.predicted == question.answer else "wrong"
-        note = f"<br><small>{html.escape(question.note)}</small>" if question.note else ""
+    for row in rows:
+        at = int(row["t"])
+        mark = "right" if row["predicted"] == row["label"] else "wrong"
+        note = f"<br><small>{html.escape(stream.note(at))}</small>" if stream.note(at) else ""
         caption = (
-            f"image {question.step + 1}<br><span class={mark}>{html.escape(question.predicted)}</span><br>"
-            f"→ <b>{html.escape(question.answer)}</b><br><small>{question.entropy:.2f} nats</small>{note}"
+            f"image {at + 1}<br><span class={mark}>{html.escape(row['predicted'])}</span><br>"
+            f"→ <b>{html.escape(row['label'])}</b><br><small>{float(row['entropy']):.2f} nats</small>{note}"
         )
-        cards.append((question.picture, caption))
+        cards.append((thumbnail(stream.image(at)), caption))
     return cards

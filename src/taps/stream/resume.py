@@ -37,6 +37,8 @@ def check_identity(folder: Path, now: dict[str, Any]) -> None:
 
 def stored_options(out: Path) -> RunOptions:
     """The options of the run in a folder; methods of the user's own are made known again."""
+    if not (out / SPEC).is_file():
+        raise StateError(f"{out} holds no run to go on with; give the folder of one with --out.")
     spec = read_json(out / SPEC)
     load_plugins(spec.get("plugins", ()))
     known = {item.name for item in fields(RunOptions)}
@@ -67,6 +69,8 @@ def resumed_options(out: Path, options: RunOptions, given: Collection[str]) -> R
 
 
 def _told(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
     flag = "--set" if name == "settings" else "" if name == "folder" else f"--{name}"
     shown = " ".join(f"{key}={part}" for key, part in value.items()) if isinstance(value, dict) else value
     return f"{flag} {shown}".strip() if value not in (None, {}) else f"no {flag}"
