@@ -64,6 +64,19 @@ def test_it_goes_on_where_it_was_saved_and_refuses_another_kind():
         Lens(5, several=False).restore(one.arrays())
 
 
+def test_it_goes_on_where_a_version_saved_it_that_let_eight_images_wait():
+    views, one, other = views_of(40, 6, 5), Lens(5, several=True), Lens(5, several=True)
+    for t in range(11):
+        one.see(views[t])
+    saved = one.arrays()
+    saved["lens.apart"] = saved["lens.apart"][8 * 16 :]  # the first eight are in the covariances
+    saved["lens.centred"] = saved["lens.centred"][8:]
+    other.restore(saved)
+    for t in range(11, 40):
+        np.testing.assert_allclose(one.see(views[t]), other.see(views[t]), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(one.covariances(), other.covariances(), rtol=0, atol=1e-12)
+
+
 def test_one_view_has_no_metric_to_keep():
     shapes = {name: array.shape for name, array in Lens(5, several=False).arrays().items()}
     assert shapes == {

@@ -10,7 +10,7 @@ from taps.errors import StateError
 Array = NDArray[np.float64]
 SHRINK = 10.0  # images that are taken to lie at the origin, so that the first ones do not make the centre
 FIRST, LAST = 8, 512  # images after which the views' metric is first and last made; in between at doublings
-# Of so many images as `FIRST` the rows wait to be added to the covariances in one product.
+WAIT = 16  # images whose rows wait to be added to the covariances in one product
 FLOOR = 0.3  # share of the mean variance that is added in every direction
 VIEWS = 16  # of an image, whose spread is measured
 
@@ -40,12 +40,8 @@ class Lens:
         self.several = several
         self.seen = 0
         self.mean: Array = np.zeros((1 + several, dim))
-        self.between: Array = np.zeros((dim, dim) if several else (0, 0))
-        self.within: Array = np.zeros_like(self.between)
         self.transform: Array = np.eye(dim) if several else np.zeros((0, 0))
-        # Rows of views and of images that are in neither covariance yet, and zeros.
-        self.apart: Array = np.zeros((several * FIRST * VIEWS, dim))
-        self.centred: Array = np.zeros((several * FIRST, dim))
+        self.take_in(np.zeros_like(self.transform), np.zeros_like(self.transform))
 
     def see(self, views: Array) -> Array:
         """Take note of an image.
@@ -69,11 +65,11 @@ class Lens:
         """Add to the two covariances; make the metric anew where it is time."""
         if self.seen > LAST:
             return
-        place = (self.seen - 1) % FIRST
+        place = (self.seen - 1) % WAIT
         first = place * VIEWS
         self.apart[first : first + len(views)] = (views - views.mean(axis=0)) / np.sqrt(len(views))
         self.centred[place] = centred
-        if self.seen % FIRST == 0:
+        if self.seen % WAIT == 0 or is_time(self.seen):
             self.take_in(*self.covariances())
         if is_time(self.seen):
             self.transform = metric(self.within, self.between)
@@ -87,7 +83,10 @@ class Lens:
     def take_in(self, within: Array, between: Array) -> None:
         """Go on from these sums over all images so far; no row waits any more."""
         self.within, self.between = within, between
-        self.apart[:], self.centred[:] = 0.0, 0.0
+        # Rows of views and of images that are in neither covariance yet, and zeros.
+        dim = self.mean.shape[1]
+        self.apart: Array = np.zeros((self.several * WAIT * VIEWS, dim))
+        self.centred: Array = np.zeros((self.several * WAIT, dim))
 
     def arrays(self) -> dict[str, Array]:
         """Everything that changes with the images."""
@@ -108,6 +107,8 @@ class Lens:
         self.seen = int(arrays["lens.seen"][0])
         for name in ("mean", "between", "within", "transform", "apart", "centred"):
             setattr(self, name, arrays[f"lens.{name}"].copy())
+        if len(self.centred) != self.several * WAIT:  # another version lets fewer images wait
+            self.take_in(*self.covariances())
 
 
 def is_time(seen: int) -> bool:
@@ -126,6 +127,6 @@ def metric(within: Array, between: Array) -> Array:
         return np.eye(dim)
     values, vectors = np.linalg.eigh(within * (dim / total))
     shrunk = (vectors / np.sqrt(np.maximum(values, 0.0) + FLOOR)) @ vectors.T
-    length = float(np.trace(shrunk @ between @ shrunk))
+    length = float(np.vdot(shrunk @ between, shrunk))  # the trace of shrunk · between · shrunk
     scaled: Array = shrunk * np.sqrt(float(np.trace(between)) / max(length, 1e-12))
     return scaled
