@@ -337,6 +337,9 @@ def test_the_summary_is_made_of_what_was_learned():
         "head_doubted": sum(one.doubt > 0.5 for one in examples),
     }
     assert head.doubted > 0
+    head.votes.restore(np.array([0.0, 1.0, 2.0, 3.0]))  # half of the prior on no votes, the rest alike
+    others = np.exp([-1.0, -2.0, -3.0]).sum() / 6
+    assert head.summary()["head_votes"] == round(others / (0.5 + others), 4) == 0.1556
 
 
 @pytest.mark.parametrize("several", [False, True])

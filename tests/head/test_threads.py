@@ -76,6 +76,12 @@ def test_the_last_one_to_leave_puts_it_back_also_after_an_error(used):
     assert used == [1, 1]
 
 
+def test_the_library_of_numpys_wheels_is_found():
+    if np.show_config(mode="dicts")["Build Dependencies"]["blas"]["name"] != "scipy-openblas":
+        pytest.skip("this numpy was built with another library")
+    assert openblas() is not None
+
+
 def test_where_numpy_has_another_library_nothing_is_changed(monkeypatch, tmp_path):
     monkeypatch.setattr(threads.np, "__file__", str(tmp_path / "numpy" / "__init__.py"))
     openblas.cache_clear()
