@@ -611,9 +611,13 @@ def test_a_rate_that_was_missed_by_more_than_half_is_spoken_of(
 
 
 def test_no_rate_is_called_missed_that_was_kept(tiny: Clip, picture: Picture) -> None:
-    """Too early to tell; nobody knows, so half is asked again; yes or no, a part of a question each."""
+    """Too early to tell; nobody knows, so half is asked again; yes or no, a part of a question each.
+
+    With half of the images to ask about and yes or no alone, all of them are asked about.
+    """
     classes = [f"class {number}" for number in range(30)]
-    for asking in ({"rate": 0.01}, {"rate": 0.05}, {"rate": 0.05, "questions": "is_it"}):
+    yes_or_no = [{"rate": rate, "questions": "is_it"} for rate in (0.05, 0.5)]
+    for asking in ({"rate": 0.01}, {"rate": 0.05}, *yes_or_no):
         learner = Learner(tiny, classes, "zero_shot+", **asking)  # type: ignore[arg-type]
         for number in range(120):
             said = learner.predict_one(picture(number % 7))

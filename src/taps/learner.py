@@ -423,8 +423,8 @@ class Learner:
             notes.append(f"The {self.questions.total:g} seconds of the expert's time are spent.")
         if isinstance(self.settings, Asking) and self.policy and self.seen >= ENOUGH and not spent:
             wanted = self.settings.rate * self.seen
-            # A question that was given back may be put again or not: neither misses the rate.
-            had = min(self.questions.whole, max(self.policy.asked, wanted))
+            # Neither too few questions, whatever each takes of the budget, nor more than it allows.
+            had = min(self.asked, max(self.policy.asked, wanted))
             if abs(had - wanted) > max(wanted / 2, MOST_OWED) and self.settings.budget in ("soft", "hard"):
                 notes.append(
                     f"{had / self.seen:.1%} of the {self.seen} images were asked about, not "

@@ -72,11 +72,6 @@ class Questions:
         told = information(probs)
         return max(affordable, key=lambda kind: told[kind] / self.seconds[kind])
 
-    @property
-    def whole(self) -> float:
-        """What all questions so far take of the budget, in questions of all classes."""
-        return sum(count * self.share(kind) for kind, count in self.counts.items())
-
     def put(self, kind: str) -> float:
         """A question was put; what it takes of the budget, in questions of all classes."""
         self.counts[kind] += 1
