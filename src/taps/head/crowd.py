@@ -1,4 +1,4 @@
-"""Whom to believe where several people answer, each with a share of wrong answers of their own."""
+"""Whom to believe where several people (annotators) answer, each with a share of wrong answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taps.head.mixture import Mixture, losses_of
 Array = NDArray[np.float64]
 
 
-class Crowd(Mixture):
+class Crowd:
     """A mixture of readings, each together with one share of wrong answers for every person.
 
     With π_r the prior of reading r, q_ε that of a share ε, and L_j(r, ε) the loss of r with ε on what person
@@ -36,7 +36,7 @@ class Crowd(Mixture):
     """
 
     def __init__(self, readings: Array, shares: int) -> None:
-        super().__init__(np.repeat(readings / shares, shares))
+        self.log_prior: Array = Mixture(np.repeat(readings, shares)).log_prior
         self.shares = shares
         self.losses: Array = np.zeros((1, len(self.log_prior)))
         self.answers: Array = np.zeros(1)  # of each person
@@ -64,12 +64,12 @@ class Crowd(Mixture):
         answers[person] += 1
         self.losses, self.answers = losses, answers
 
-    def restore(self, losses: Array, answers: Array | None = None) -> None:
+    def restore(self, losses: Array, answers: Array) -> None:
         """Go on from losses and counts as they were."""
-        if losses.shape[1:] != self.losses.shape[1:]:
+        if losses.shape[1] != self.losses.shape[1]:
             raise StateError(
-                f"The saved head has {losses.shape[-1]} experts, this one {self.losses.shape[1]}; make it "
+                f"The saved head has {losses.shape[1]} experts, this one {self.losses.shape[1]}; make it "
                 "with the saved settings."
             )
         self.losses = losses.copy()
-        self.answers = np.zeros(len(losses)) if answers is None else answers.copy()
+        self.answers = answers.copy()

@@ -1,4 +1,4 @@
-"""How the head sees an image: its feature and its views' mean, from the centre of the stream."""
+"""How the head sees an image: features centred on the stream, whitened by how views of one image differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What images like this one are believed to show: the unlabelled part of the stream has a vote."""
+"""What the nearest neighbours of an image are believed to show: the unlabelled stream has a vote."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Look:
 
 
 class Ring:
-    """The last images, in single precision.
+    """A ring buffer of the last images, in single precision.
 
     Args:
         features: How many features an image has, and of what length [F, d].
