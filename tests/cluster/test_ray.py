@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -234,17 +235,28 @@ def told(places: Any, store: Path, clip: Clip, lose: Callable[[], None]) -> list
 
 
 @pytest.mark.slow
-def test_a_stream_goes_on_elsewhere_when_its_machine_is_lost(
+def test_streams_go_to_a_machine_that_joins_and_on_there_when_theirs_is_lost(
     cluster: Any, tmp_path: Path, tiny: Clip
 ) -> None:
-    far = cluster.add_node(num_cpus=4)
-    with connect.connected("auto") as ray, RayPlaces(ray, ModelSpec("tiny"), 1, cpus=3) as places:
+    first = cluster.add_node(num_cpus=4)
+    with connect.connected("auto") as ray, RayPlaces(ray, ModelSpec("tiny"), cpus=3) as places:
+        [actor] = places.actors
+        assert places.trouble is None
 
         def lose() -> None:
+            """The machine of the first stream, once another one has joined and has a stream of its own."""
             cluster.add_node(num_cpus=4)
-            cluster.remove_node(far, allow_graceful=False)
+            other, end = places.take(), time.monotonic() + 300
+            while other is actor:  # until the new one has loaded the model
+                assert time.monotonic() < end
+                other.streams -= 1
+                time.sleep(0.2)
+                other = places.take()
+            assert [each.streams for each in places.actors] == [1, 1]
+            cluster.remove_node(first, allow_graceful=False)
 
         there = told(places, tmp_path / "there", tiny, lose)
+        assert actor not in places.actors
     assert there == told(None, tmp_path / "here", tiny, lambda: None)
     assert any(state == OPEN for *_, state in there)
 
