@@ -1,28 +1,19 @@
 """`taps demo`: its table and its page."""
 
-import os
 import re
-import subprocess
-import sys
 
 
-def test_demo_writes_a_page_that_needs_nothing_else(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "taps.cli", "demo", "--model", "tiny", "--limit", "40", "--views", "4"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "120"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert "random weights" in done.stdout
+def test_demo_writes_a_page_that_needs_nothing_else(tmp_path, here):
+    code, said, err = here("demo", "--model", "tiny", "--limit", "40", "--views", "4")
+    assert code == 0, err
+    assert "random weights" in said
     page = (tmp_path / "taps-demo/report.html").read_text()
-    assert str(tmp_path / "taps-demo/report.html") in done.stdout
+    assert str(tmp_path / "taps-demo/report.html") in said
     assert not re.search(r"(src|href)=\"(?!data:)", page), "the page refers to something outside itself"
     assert "{{" not in page
     for method in ("view_ensemble", "view_ensemble+"):
-        accuracy = re.search(rf"{re.escape(method)}\s+│\s+([\d.]+%)\s+│\s+(\d+)", done.stdout)
-        assert accuracy, done.stdout
+        accuracy = re.search(rf"{re.escape(method)}\s+│\s+([\d.]+%)\s+│\s+(\d+)", said)
+        assert accuracy, said
         assert f'<td class="n">{accuracy[1]}</td><td class="n">{accuracy[2]}</td>' in page
     asked = int(re.search(r"The (\d+) questions", page)[1])
     assert asked == page.count("<figure>") > 0
@@ -30,14 +21,9 @@ def test_demo_writes_a_page_that_needs_nothing_else(tmp_path):
     assert re.search(rf"The last {asked} answers changed \d+ of the next 20 predictions", page)
 
 
-def test_a_mistake_is_told_before_anything_is_streamed(tmp_path):
+def test_a_mistake_is_told_before_anything_is_streamed(tmp_path, here):
     for wrong, told in ((("--rate", "2"), "The setting rate is 2.0"), (("--limit", "0"), "--limit")):
-        done = subprocess.run(
-            [sys.executable, "-m", "taps.cli", "demo", "--model", "tiny", "--out", str(tmp_path), *wrong],
-            capture_output=True,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "120"},
-        )
-        assert done.returncode != 0
-        assert told in done.stderr
-        assert "asked" not in done.stdout  # no progress bar has been shown
+        code, said, err = here("demo", "--model", "tiny", "--out", tmp_path, *wrong)
+        assert code != 0
+        assert told in err
+        assert "asked" not in said  # no progress bar has been shown

@@ -15,32 +15,10 @@ import pytest
 from filelock import FileLock
 from PIL import Image
 
-from taps.cli import main
 from taps.stream.record import COLUMNS
 
 TAPS = [sys.executable, "-m", "taps.cli"]
 FAST = ["--model", "tiny", "--method", "taps", "--set", "views=4", "--set", "tau0=0.5"]
-
-
-def taps(*args, cwd, stdin=""):
-    env = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "120"}
-    return subprocess.run(
-        [*TAPS, *map(str, args)], cwd=cwd, input=stdin, capture_output=True, text=True, env=env
-    )
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch, capsys):
-    """The command in this process: as `taps` above, without waiting for torch to be imported again."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*args):
-        monkeypatch.setattr(sys, "argv", ["taps", *map(str, args)])
-        with pytest.raises(SystemExit) as ended:
-            main.run()
-        return (ended.value.code or 0, *capsys.readouterr())
-
-    return call
 
 
 def fill(folder, per_class=8, names=("cat", "dog", "bird")):
@@ -163,10 +141,10 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, here):
     check_resumed(tmp_path, here)
 
 
-def test_console_oracle_asks_a_person(folder, tmp_path):
+def test_console_oracle_asks_a_person(folder, tmp_path, here):
     asked = ["--classes", "cat,dog,bird", "--oracle", "console", "--limit", "2", "--out", "o"]
-    done = taps("run", folder / "dog", *FAST, *asked, cwd=tmp_path, stdin="dog\n\n")
-    assert done.returncode == 0, done.stderr
+    code, _, err = here("run", folder / "dog", *FAST, *asked, stdin="dog\n\n")
+    assert code == 0, err
     summary = json.loads((tmp_path / "o/summary.json").read_text())
     assert (summary["asked"], summary["answered"]) == (2, 1)
 
@@ -262,7 +240,7 @@ def test_a_run_under_way_is_left_alone(folder, tmp_path, here):
     assert "Another process" in err
 
 
-def test_answers_of_a_person_survive_a_kill_at_the_next_question(folder, tmp_path):
+def test_answers_of_a_person_survive_a_kill_at_the_next_question(folder, tmp_path, here):
     command = [*TAPS, "run", str(folder), *FAST, "--oracle", "console", "--out", "o", "--limit", "3"]
     process = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
     process.stdin.write(b"dog\n")
@@ -273,8 +251,8 @@ def test_answers_of_a_person_survive_a_kill_at_the_next_question(folder, tmp_pat
         time.sleep(0.01)
     process.kill()
     process.communicate()
-    done = taps("run", "--resume", "--out", "o", "--expert", "bob", cwd=tmp_path, stdin="bird\ncat\nhorse\n")
-    assert done.returncode == 0, done.stderr
+    code, _, err = here("run", "--resume", "--out", "o", "--expert", "bob", stdin="bird\ncat\nhorse\n")
+    assert code == 0, err
     events = [json.loads(line) for line in (tmp_path / "o/events.jsonl").read_text().splitlines()]
     answers = [(event["label"], event.get("expert")) for event in events if event["event"] == "answered"]
     assert answers == [("dog", None), ("bird", "bob"), ("cat", "bob")]
