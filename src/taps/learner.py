@@ -34,6 +34,7 @@ from taps.types import Answer, FloatArray, PixelArray, Prediction
 
 ENOUGH = 100  # images before it is said that the rate is missed
 PARTS = ("from_saved", "ledger", "method", "policy")  # not offered by tab completion
+COUNTS = ("seen", "answered", "unasked", "undone", "corrected")  # a state has under their own names
 POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget")
 
 
@@ -440,13 +441,9 @@ class Learner:
             "method": self.method_name,
             "classes": list(self.classes),
             "seed": self.seed,
-            "seen": self.seen,
-            "answered": self.answered,
+            **{name: getattr(self, name) for name in COUNTS},
             **self.ledger.values(),
-            "unasked": self.unasked,
             "counts": [self.skipped, self.given_back],
-            "undone": self.undone,
-            "corrected": self.corrected,
             "policy": self.policy.state_dict() if self.policy else None,
             "questions": self.questions.values(),
             "state": snapshot.values,
@@ -482,8 +479,9 @@ class Learner:
         except Exception:
             self.method.restore(before)
             raise
-        self.seed, self.seen, self.answered = values["seed"], values["seen"], values["answered"]
-        self.unasked, self.undone, self.corrected = values["unasked"], values["undone"], values["corrected"]
+        self.seed = values["seed"]
+        for name in COUNTS:
+            setattr(self, name, values[name])
         self.skipped, self.given_back = values["counts"]
         self.questions.restore(values["questions"])
         self.ledger = ledger

@@ -59,7 +59,7 @@ def random_pixels(clip: Clip, count: int, seed: int) -> Tensor:
 
 
 def make_tuner(clip: Clip, prompts: Prompts, **settings: Any) -> Tuner:
-    return Tuner(clip, CLASSES, prompts, AskSettings(prompts=prompts, fraction=0.25, guard=False, **settings))
+    return Tuner(clip, CLASSES, AskSettings(prompts=prompts, fraction=0.25, guard=False, **settings))
 
 
 def teach(tuner: Tuner, clip: Clip, images: Tensor) -> None:
@@ -287,7 +287,7 @@ def test_tokens_stand_for_their_image(kind: str) -> None:
 
 def test_another_number_of_views_is_captured_anew() -> None:
     clip = load_clip("tiny")
-    tuner = Tuner(clip, CLASSES, coop.initial(clip), TuneSettings())
+    tuner = Tuner(clip, CLASSES, TuneSettings())
     graphs = capture_steps(tuner)
     tuner.predict(random_pixels(clip, 8, seed=0))
     once = graphs.captured
@@ -303,7 +303,7 @@ def test_a_step_that_cannot_be_captured_runs_eagerly(caplog: pytest.LogCaptureFi
             raise RuntimeError("operation not permitted when stream is capturing")
 
     clip = load_clip("tiny")
-    plain, broken = (Tuner(clip, CLASSES, coop.initial(clip), TuneSettings(reset="never")) for _ in range(2))
+    plain, broken = (Tuner(clip, CLASSES, TuneSettings(reset="never")) for _ in range(2))
     broken.engine = Engine("auto", torch.device("cpu"), episodic=False, graphs=Broken())
     broken.anchor = broken.engine.point_at(broken.classifier, broken.anchor.parameters)
     broken.point = broken.anchor
@@ -330,7 +330,7 @@ def test_a_step_that_fails_on_two_streams_is_captured_on_one(images: int) -> Non
 
     clip = load_clip("tiny")
     prompts = maple.initial(clip, torch.Generator().manual_seed(1))
-    plain, wide = (Tuner(clip, CLASSES, prompts, TuneSettings()) for _ in range(2))
+    plain, wide = (Tuner(clip, CLASSES, TuneSettings(prompts=prompts)) for _ in range(2))
     graphs = Wide()
     wide.engine = Engine("graph", torch.device("cpu"), episodic=True, graphs=graphs)
     views = [random_pixels(clip, 8, seed=seed) for seed in range(images)]

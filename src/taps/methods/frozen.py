@@ -20,7 +20,7 @@ from taps.methods.registry import method
 from taps.methods.settings import TextSettings
 from taps.prompts import Prompts
 from taps.prompts.base import Parameters
-from taps.prompts.choose import choose_prompts, trained_prompts
+from taps.prompts.choose import starting_prompts
 from taps.prompts.classify import class_features, placed, prompt_classifier, text_classifier
 
 Rule = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -103,23 +103,19 @@ def view_zero(logits: Tensor) -> tuple[Tensor, Tensor]:
     return torch.softmax(logits[0], dim=-1), mean_entropy(logits[:1])
 
 
-@method("source", FrozenSettings, prompts="any", baseline=2)
-def build_source(clip: Clip, classes: tuple[str, ...], settings: FrozenSettings, seed: int) -> Frozen:
-    """The trained prompts TAPS starts from, not adapted."""
-    return Frozen(clip, classes, view_zero, prompts=choose_prompts(clip, settings.prompts, default="maple"))
-
-
 def build_trained(
-    clip: Clip, classes: tuple[str, ...], settings: FrozenSettings, seed: int, *, family: str
+    clip: Clip, classes: tuple[str, ...], settings: FrozenSettings, seed: int, *, prompts: str
 ) -> Frozen:
-    """The trained prompts of one family."""
-    return Frozen(clip, classes, view_zero, prompts=trained_prompts(clip, settings.prompts, family=family))
+    """Trained prompts, not adapted."""
+    return Frozen(clip, classes, view_zero, prompts=starting_prompts(clip, settings.prompts, prompts))
 
 
-for family, line in (
-    ("coop", "CoOp: a trained text context."),
-    ("cocoop", "CoCoOp: a trained text context that follows the image."),
-    ("proda", "ProDA: a trained bank of contexts, their mean classifies."),
-    ("maple", "MaPLe: trained prompts in both towers."),
+for name, prompts, line in (
+    ("source", "any", "The trained prompts TAPS starts from, not adapted."),
+    ("coop", "coop", "CoOp: a trained text context."),
+    ("cocoop", "cocoop", "CoCoOp: a trained text context that follows the image."),
+    ("proda", "proda", "ProDA: a trained bank of contexts, their mean classifies."),
+    ("maple", "maple", "MaPLe: trained prompts in both towers."),
 ):
-    method(family, FrozenSettings, prompts=family, line=line)(partial(build_trained, family=family))
+    build = partial(build_trained, prompts=prompts)
+    method(name, FrozenSettings, prompts=prompts, baseline=2 if name == "source" else 0, line=line)(build)

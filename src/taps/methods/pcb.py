@@ -7,13 +7,11 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from taps.adapt.step import StepResult
-from taps.clip import Clip
 from taps.methods.base import MethodOutput
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import AskSettings, reset_setting
 from taps.methods.tuner import Tuner
-from taps.prompts.choose import choose_prompts
 
 
 @dataclass(frozen=True)
@@ -28,10 +26,6 @@ class PcbSettings(AskSettings):
 @method("pcb", PcbSettings, prompts="hand")
 class Pcb(Tuner):
     """A context that learns from answers alone, asked for evenly over the predicted classes."""
-
-    def __init__(self, clip: Clip, classes: tuple[str, ...], settings: PcbSettings, seed: int) -> None:
-        prompts = choose_prompts(clip, settings.prompts, default="hand")
-        super().__init__(clip, classes, prompts, settings, seed=seed)
 
     def predict(self, views: Tensor, ahead: StepResult | None = None) -> MethodOutput:
         """An image is asked about by its entropy, if its predicted class has no more labels than the mean."""

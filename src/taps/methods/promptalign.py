@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taps.clip import Clip
 from taps.methods.registry import method
 from taps.methods.settings import TuneSettings
 from taps.methods.tuner import Tuner
-from taps.prompts.choose import trained_prompts
 
 
 @dataclass(frozen=True)
@@ -19,7 +17,7 @@ class PromptAlignSettings(TuneSettings):
 
 
 @method("promptalign", PromptAlignSettings, prompts="maple", by_dataset=True)
-def build(clip: Clip, classes: tuple[str, ...], settings: PromptAlignSettings, seed: int) -> Tuner:
+class PromptAlign(Tuner):
     """MaPLe prompts, entropy and alignment to the source set's statistics."""
-    prompts = trained_prompts(clip, settings.prompts, family="maple")
-    return Tuner(clip, classes, prompts, settings, seed=seed)
+
+    starts_from = "maple"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 
 from taps.active.running_quantile import Quantile
 from taps.clip import Clip
@@ -12,7 +11,6 @@ from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import TuneSettings
 from taps.methods.tuner import Tuner
-from taps.prompts.choose import choose_prompts, trained_prompts
 
 
 @dataclass(frozen=True)
@@ -36,30 +34,29 @@ class SkipSettings(TptSettings):
 
 
 @method("tpt", TptSettings, prompts="hand")
-def build(clip: Clip, classes: tuple[str, ...], settings: TptSettings, seed: int) -> Tuner:
+class Tpt(Tuner):
     """One entropy step on the text context for each image."""
-    return Tuner(clip, classes, choose_prompts(clip, settings.prompts, default="hand"), settings, seed=seed)
+
+
+@method("coop+tpt", TptSettings, prompts="coop")
+class CoopTpt(Tuner):
+    """TPT on top of CoOp's context."""
+
+    starts_from = "coop"
+
+
+@method("maple+tpt", TptSettings, prompts="maple")
+class MapleTpt(Tuner):
+    """TPT on top of MaPLe's prompts."""
+
+    starts_from = "maple"
 
 
 @method("tpt_skip", SkipSettings, prompts="hand")
-def build_skip(clip: Clip, classes: tuple[str, ...], settings: SkipSettings, seed: int) -> Tuner:
+class TptSkip(Tuner):
     """TPT without updates on the 1 % most uncertain images (Table 1)."""
-    prompts = choose_prompts(clip, settings.prompts, default="hand")
-    # Until the share is estimated the threshold is ln K, which no entropy exceeds.
-    gate = Quantile(settings.skip, settings.warmup, tau0=math.log(len(classes)))
-    return Tuner(clip, classes, prompts, settings, seed=seed, gate=gate)
 
-
-def build_trained(
-    clip: Clip, classes: tuple[str, ...], settings: TptSettings, seed: int, *, family: str
-) -> Tuner:
-    """TPT on top of trained prompts of one family."""
-    prompts = trained_prompts(clip, settings.prompts, family=family)
-    return Tuner(clip, classes, prompts, settings, seed=seed)
-
-
-for family, line in (
-    ("coop", "TPT on top of CoOp's context."),
-    ("maple", "TPT on top of MaPLe's prompts."),
-):
-    method(f"{family}+tpt", TptSettings, prompts=family, line=line)(partial(build_trained, family=family))
+    def __init__(self, clip: Clip, classes: tuple[str, ...], settings: SkipSettings, seed: int) -> None:
+        # Until the share is estimated the threshold is ln K, which no entropy exceeds.
+        gate = Quantile(settings.skip, settings.warmup, tau0=math.log(len(classes)))
+        super().__init__(clip, classes, settings, seed, gate=gate)

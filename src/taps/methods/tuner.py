@@ -24,7 +24,8 @@ from taps.methods.alignment import find_alignment
 from taps.methods.base import BatchedMethod, Footing, MethodOutput, Snapshot, with_prefix, without_prefix
 from taps.methods.guard import Guard
 from taps.methods.settings import AskSettings, TuneSettings, reset_period
-from taps.prompts import Parameters, Prompts
+from taps.prompts import Parameters
+from taps.prompts.choose import starting_prompts
 from taps.prompts.classify import placed, prompt_classifier
 
 log = logging.getLogger("taps")
@@ -37,29 +38,32 @@ class Tuner(BatchedMethod):
     Args:
         clip: The frozen model.
         classes: Class names.
-        prompts: What is tuned, coop or maple.
         settings: Of the method; with a memory where they are `AskSettings`.
         seed: For random eviction.
         gate: Picks out the images that are too uncertain to learn from; None to learn from all.
+
+    Attributes:
+        starts_from: Which prompts are tuned, as `@method(prompts=…)` says it.
     """
+
+    starts_from = "hand"
 
     def __init__(
         self,
         clip: Clip,
         classes: tuple[str, ...],
-        prompts: Prompts,
         settings: TuneSettings,
-        *,
         seed: int = 0,
+        *,
         gate: Policy | None = None,
     ) -> None:
         self.settings = settings
         self.classes = classes
         self.gate = gate
-        self.prompts = prompts
+        self.prompts = starting_prompts(clip, settings.prompts, self.starts_from)
         self.period = reset_period(settings.reset)
-        self.classifier = prompt_classifier(clip, classes, prompts)
-        self.alignment = find_alignment(self.classifier, classes, prompts, settings)
+        self.classifier = prompt_classifier(clip, classes, self.prompts)
+        self.alignment = find_alignment(self.classifier, classes, self.prompts, settings)
         self.step_settings = StepSettings(
             fraction=settings.fraction,
             lr=self.lr,

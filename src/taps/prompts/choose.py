@@ -84,6 +84,13 @@ def trained_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, family: 
     return prompts
 
 
+def starting_prompts(clip: Clip, wanted: str | Path | Prompts | None, start: str) -> Prompts:
+    """Prompts as a method says it starts from them (`taps.methods.method`): "hand", "any" or a family."""
+    if start in KINDS:
+        return trained_prompts(clip, wanted, family=start)
+    return choose_prompts(clip, wanted, default="maple" if start == "any" else "hand")
+
+
 def shipped_source(clip: Clip, prompts: Prompts) -> SourceStats | None:
     """Source statistics that come with the package for exactly this model and these prompts, if any."""
     file = resources.files("taps.prompts") / "shipped" / f"{clip.config.name}-{prompts.kind}" / SOURCE_FILE
