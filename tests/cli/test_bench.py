@@ -34,6 +34,12 @@ def test_step_measures_both_ways_and_writes_them(tmp_path: Path) -> None:
     assert written["machine"]["torch"]
 
 
+@pytest.mark.parametrize("shape", ["30", "30x", "0x4", "axb"])
+def test_shapes_that_are_none_are_refused(shape: str) -> None:
+    with pytest.raises(SettingsError, match="no height and width"):
+        bench("views", "--images", shape, "--repeats", "1")
+
+
 def test_views_compares_the_backends() -> None:
     output = bench("views", "--images", "30x40", "--sizes", "16", "--views", "3", "--repeats", "1")
     assert "30×40" in output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,7 @@ from rich.console import Console
 from taps.bench.options import Machine, Small, Target
 from taps.cli.options import new_app, parse_numbers, with_options
 from taps.cli.tables import show_table
+from taps.errors import SettingsError
 
 if TYPE_CHECKING:
     from taps.bench.step import StepTimings
@@ -85,10 +87,9 @@ def views(
     from taps.bench.stream import measure_views
 
     device = machine.find_device()
-    shapes = [[int(side) for side in each.split("x")] for each in images.split(",")]
     rows = [
-        measure_views(device, shape=(height, width), size=size, views=views, repeats=repeats)
-        for height, width in shapes
+        measure_views(device, shape=parse_shape(each), size=size, views=views, repeats=repeats)
+        for each in images.split(",")
         for size in parse_numbers("--sizes", sizes)
     ]
     table(
@@ -105,6 +106,18 @@ def views(
         ],
     )
     machine.write(views=rows)
+
+
+def parse_shape(text: str) -> tuple[int, int]:
+    """Height and width.
+
+    >>> parse_shape("375x500")
+    (375, 500)
+    """
+    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text.strip())
+    if found is None:
+        raise SettingsError(f"--images {text!r} is no height and width such as 375x500.")
+    return int(found[1]), int(found[2])
 
 
 @app.command()

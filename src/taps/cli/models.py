@@ -92,6 +92,8 @@ def pull(
     from taps.clip.hub import check_sum
 
     found = find(name, pretrained)
+    if found.weights is None:
+        print(f"{name} has random weights: nothing is to be fetched.")
     for path in (found.weights, found.words):
         if path is not None:
             print(f"{path}: {path.stat().st_size / 2**20:,.1f} MiB, {check_sum(path)}")

@@ -62,13 +62,23 @@ class Measure:
     digits: int = 2
 
     @property
+    def sign(self) -> int:
+        """1 where higher is better, else −1."""
+        return 1 if self.better == "higher" else -1
+
+    @property
+    def scale(self) -> int:
+        """From the number that is stored to the one that is shown."""
+        return 100 if self.unit == "%" else 1
+
+    @property
     def heading(self) -> str:
         """Title with the unit, for the head of a column: "top-1 %"."""
         return f"{self.title} {self.unit}".strip()
 
     def text(self, value: float) -> str:
         """A number as tables show it, without the unit."""
-        return f"{100 * value if self.unit == '%' else value:,.{self.digits}f}"
+        return f"{self.scale * value:,.{self.digits}f}"
 
 
 MEASURES: dict[str, Measure] = {

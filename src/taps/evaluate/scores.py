@@ -25,6 +25,12 @@ NUMBERS = ("correct", "top5", "probability", "entropy", "threshold", "asked", "s
 # Columns that older runs do not have, and what is known of them then.
 ADDED = {"of_label": "", "squares": "", "reject": "", "outside": "0", "phase": "0"}
 
+# What a row has of a learner's summary, and what it says where the method does not.
+UNSAID: dict[str, Any] = {
+    **{"questions": {}, "seconds": 0.0, "notes": []},
+    **{"buffer_fill": 0, "buffer_full": False, "buffer_classes": {}},
+}
+
 
 @dataclass(frozen=True)
 class Run:
@@ -159,33 +165,23 @@ def score(
     measures = {**measured(run), "rate": asked / n, "peak_mem_mb": tally.peak_mem_mb}
     if zero_shot_ms is not None:
         measures["adapt_ms"] = measures["ms_p50"] - zero_shot_ms
-    share, confidence, accuracy = metrics.reliability(run.inside.probability, run.inside.correct)
+    bins = metrics.reliability(run.inside.probability, run.inside.correct)
     return {
         "n": n,
         "outside": n - len(run.inside),
         "broken": tally.broken,
-        "top1": measures["top1"],
-        "top5": measures["top5"],
         "asked": asked,
         "answered": tally.answered,
-        "rate": measures["rate"],
-        "questions": summary.get("questions", {}),
-        "seconds": summary.get("seconds", 0.0),
-        "buffer_fill": summary.get("buffer_fill", 0),
-        "buffer_full": summary.get("buffer_full", False),
-        "buffer_classes": summary.get("buffer_classes", {}),
-        "ms_p50": measures["ms_p50"],
-        "ms_p95": measures["ms_p95"],
-        "peak_mem_mb": tally.peak_mem_mb,
-        "ece": measures["ece"],
-        "overhead": overhead(tally),
-        "notes": summary.get("notes", []),
-        "measures": measures,
-        "reliability": {
-            "share": share.tolist(),
-            "confidence": confidence.tolist(),
-            "accuracy": accuracy.tolist(),
+        **{
+            name: measures[name]
+            for name in ("top1", "top5", "ece", "rate", "ms_p50", "ms_p95", "peak_mem_mb")
         },
+        **{name: summary.get(name, unsaid) for name, unsaid in UNSAID.items()},
+        "overhead": overhead(tally),
+        "measures": measures,
+        "reliability": dict(
+            zip(("share", "confidence", "accuracy"), (each.tolist() for each in bins), strict=True)
+        ),
     }
 
 

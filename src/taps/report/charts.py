@@ -183,19 +183,18 @@ def reliability_of_all(results: Results, datasets: Sequence[str]) -> list[str]:
 
 def trade_off(results: Results, against: Measure, measure: Measure = MEASURES["top1"], *, title: str) -> str:
     """A measure against what it costs, means over data sets; the line joins what nothing cheaper beats."""
-    sign = 1 if measure.better == "higher" else -1
     found = {
         m: (mean_over_sets(results, m, against), mean_over_sets(results, m, measure)) for m in results.methods
     }
     points = {
-        m: (_scaled(against, x), _scaled(measure, y))
+        m: (against.scale * x, measure.scale * y)
         for m, (x, y) in found.items()
         if x is not None and y is not None
     }
     if len({x for x, _ in points.values()}) < 2:
         return ""
     names = list(points)
-    front = frontier([(points[m][0], sign * points[m][1]) for m in names])
+    front = frontier([(points[m][0], measure.sign * points[m][1]) for m in names])
     best, rest = [names[i] for i in front], [m for i, m in enumerate(names) if i not in front]
     xs, ys = [points[m][0] for m in best], [points[m][1] for m in best]
     marks: list[Line | Dots] = [
@@ -207,10 +206,6 @@ def trade_off(results: Results, against: Measure, measure: Measure = MEASURES["t
     log = against.unit == "ms"
     x_title = f"{against.title}, {against.unit}{' (log scale)' if log else ''}".strip(", ")
     return chart(marks, x_title=x_title, y_title=measure.heading, title=title, y=y, log_x=log)
-
-
-def _scaled(measure: Measure, value: float) -> float:
-    return 100 * value if measure.unit == "%" else value
 
 
 def frontier(points: list[tuple[float, float]]) -> list[int]:

@@ -75,7 +75,6 @@ def _check_alike(results: Results) -> None:
 
 def _ranking(results: Results, measure: Measure, control: str) -> Ranking | None:
     """Over the methods that have the measure on every data set."""
-    sign = 1.0 if measure.better == "higher" else -1.0
     whole = [
         method
         for method in results.methods
@@ -86,7 +85,7 @@ def _ranking(results: Results, measure: Measure, control: str) -> Ranking | None
     blocks = []
     for dataset in results.datasets:
         columns = [values_of(results.of(dataset, method), measure) for method in whole]
-        blocks += [(dataset, [sign * value for value in row]) for row in zip(*columns, strict=True)]
+        blocks += [(dataset, [measure.sign * value for value in row]) for row in zip(*columns, strict=True)]
     return rank_methods(whole, blocks, control)
 
 
@@ -119,12 +118,13 @@ def rank_table(results: Results, ranking: Ranking, measure: Measure, baseline: s
 
 
 def _won_and_lost(results: Results, measure: Measure, method: str, baseline: str) -> tuple[int, int]:
-    sign = 1.0 if measure.better == "higher" else -1.0
     pairs = [
         (score(results.of(dataset, method), measure), score(results.of(dataset, baseline), measure))
         for dataset in results.datasets
     ]
-    gains = [sign * (mine - theirs) for mine, theirs in pairs if mine is not None and theirs is not None]
+    gains = [
+        measure.sign * (mine - theirs) for mine, theirs in pairs if mine is not None and theirs is not None
+    ]
     return sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
 
 

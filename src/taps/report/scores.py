@@ -54,7 +54,7 @@ def number(measure: Measure, value: float | None, half: float | None = None, lin
     """A cell of a measure, with its interval."""
     if value is None:
         return "–"
-    scale = 100 if measure.unit == "%" else 1
+    scale = measure.scale
     text = measure.text(value) if half is None else f"{measure.text(value)} ± {measure.text(half)}"
     return Cell(text, value=scale * value, half=None if half is None else scale * half, link=link)
 
@@ -129,7 +129,7 @@ def with_ranks(table: Table, ranking: Ranking | None, measure: Measure) -> Table
     def place(row: tuple[str, ...]) -> tuple[bool, float]:
         cell = row[last]
         value = cell.value if isinstance(cell, Cell) else None
-        return value is None, (value or 0.0) * (-1 if measure.better == "higher" else 1)
+        return value is None, -measure.sign * (value or 0.0)
 
     def moved(row: tuple[str, ...], rank: str) -> tuple[str, ...]:
         mean_too = (row[last],) if "mean" in table.columns else ()
@@ -156,7 +156,7 @@ def _gain(results: Results, method: str, baseline: str, measure: Measure) -> str
     mine, theirs = (mean_over_sets(results, name, measure) for name in (method, baseline))
     if method == baseline or mine is None or theirs is None:
         return ""
-    gain = (mine - theirs) * (100 if measure.unit == "%" else 1)
+    gain = (mine - theirs) * measure.scale
     return Cell(f"{gain:+,.{measure.digits}f}", value=gain)
 
 
@@ -168,8 +168,8 @@ def _with_places(
     for column, measure in columns.items():
         cells = {i: row[column] for i, row in enumerate(rows) if i not in other}
         numbers = {i: cell for i, cell in cells.items() if isinstance(cell, Cell) and cell.value is not None}
-        shown = sorted({round(cell.value or 0.0, measure.digits) for cell in numbers.values()})
-        best = shown[::-1] if measure.better == "higher" else shown
+        shown = {round(cell.value or 0.0, measure.digits) for cell in numbers.values()}
+        best = sorted(shown, key=lambda value: -measure.sign * value)
         places = {i: 1 + best.index(round(cell.value or 0.0, measure.digits)) for i, cell in numbers.items()}
         if 2 * list(places.values()).count(1) < len(places) or len(places) == 2:  # else being best is nothing
             for i, cell in numbers.items():

@@ -51,7 +51,10 @@ def as_learned(learner: Learner) -> Predictor:
 
 def load_learner(folder: Path) -> Learner:
     """A saved learner: where `Learner.save` put it, or in the folder of a run."""
-    return Learner.load(folder if exists(folder) else folder / STATE)
+    found = next((each for each in (folder, folder / STATE) if exists(each)), None)
+    if found is None:
+        raise DataError(f"{folder} holds neither a saved learner nor a run; give the folder of one.")
+    return Learner.load(found)
 
 
 def predict_all(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from taps.types import OUTSIDE
 
 
 @dataclass
@@ -44,3 +48,44 @@ class Tally:
     def accuracy_of(self) -> str:
         """What the accuracy is one of: where only answers say what is right, of the images asked about."""
         return "accuracy on answered" if 0 < self.known <= self.answered else "accuracy"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What an image counts as, by what is known of it.
+
+    Attributes:
+        final: Index of the class it is taken for: predicted, or answered where experts are asked first.
+        label: Index of its class, where the data set or an answer says; `OUTSIDE` for none; else None.
+        hit: Whether the label is among the likeliest classes; None where it is not known.
+        denied: Whether all that is known is that it is not of the predicted class.
+    """
+
+    final: int
+    label: int | None
+    hit: bool | None
+    denied: bool = False
+
+    @property
+    def correct(self) -> bool | None:
+        """Whether it was right; None where that is not known."""
+        if self.hit is None:
+            return False if self.denied else None
+        return self.final == self.label
+
+    def add_to(self, tally: Tally, sign: int = 1) -> None:
+        """Add it to the counts, or take it out of them."""
+        tally.known += sign * (self.correct is not None)
+        tally.correct += sign * bool(self.correct)
+        tally.hits += sign * bool(self.hit)
+
+    def cells(self, classes: Sequence[str]) -> dict[str, Any]:
+        """What the row of the image says of it."""
+        label = "" if self.label in (None, OUTSIDE) else classes[self.label]
+        return {
+            "predicted": classes[self.final],
+            "label": label,
+            "correct": self.correct,
+            "top5": self.hit,
+            "truth": self.label,
+        }
