@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from taps.data import Dataset
 from taps.data.dataset import Sample
-from taps.errors import DataError
+from taps.errors import DataError, StateError
+from taps.files import read_json
 from taps.stream.record import SPEC, read_events, read_predictions
 
 
@@ -36,9 +36,8 @@ def read_run(folder: str | Path) -> list[Judged]:
     """The images of a run (`taps run`), in the order they came."""
     folder = Path(folder)
     try:
-        spec = json.loads((folder / SPEC).read_text(encoding="utf-8"))
-        rows = read_predictions(folder)
-    except (OSError, ValueError) as error:
+        spec, rows = read_json(folder / SPEC), read_predictions(folder)
+    except (OSError, StateError) as error:
         raise DataError(f"{folder} is not the folder of a run ({error}).") from error
     images = Path(spec["options"]["folder"])
     base = images if images.is_dir() else images.parent if images.suffix in (".csv", ".jsonl") else None

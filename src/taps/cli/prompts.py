@@ -43,9 +43,11 @@ def import_(
     file: Path = typer.Argument(..., help="Checkpoint of CoOp's, CoCoOp's or MaPLe's public code."),
     kind: str = typer.Option(..., "--kind", help="coop, cocoop or maple."),
     model: str = typer.Option(
-        ..., "--model", help="The CLIP it was trained for: a name, a file or a directory."
+        ..., "--model", help="The CLIP it was trained for: pocket, ViT-B-16, a checkpoint's path, …"
     ),
-    pretrained: str | None = typer.Option(None, "--pretrained", help="Weights of a named architecture."),
+    pretrained: str | None = typer.Option(
+        None, "--pretrained", help="Weights for an architecture: a file, openai, laion2b."
+    ),
     position: str | None = typer.Option(
         None, "--position", help="Where CoOp's class name stood in training: end (others cannot be used)."
     ),

@@ -23,8 +23,8 @@ class TrainOptions:
         family: What to train: coop, cocoop, maple or proda.
         data: Folder of class folders, or a zip of one; given several times, they are joined.
         out: Directory for the prompts; it must not exist yet.
-        model: The frozen CLIP: a name, a file or a directory.
-        pretrained: Weights of a named architecture.
+        model: pocket, ViT-B-16, a checkpoint's path, …
+        pretrained: Weights for an architecture: a file, openai, laion2b.
         root: Folder of the named data sets.
         shots: Images of each class.
         epochs: Passes over them.

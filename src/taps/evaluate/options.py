@@ -68,7 +68,7 @@ class Execution:
 
     Attributes:
         jobs: Runs side by side, each a process; they share the cores.
-        device: cpu or cuda.
+        device: cpu or cuda; a GPU is used if there is one.
         minutes: Save and stop after so long.
         resume: Go on with what is in the folder.
         ray: Run on a Ray cluster: auto (the one this machine belongs to), local (started here) or HOST:PORT;

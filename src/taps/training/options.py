@@ -12,8 +12,8 @@ class StatsOptions:
     """What source statistics are made with, all of them or a part.
 
     Attributes:
-        model: The frozen CLIP: a name, a file or a directory.
-        pretrained: Weights of a named architecture.
+        model: pocket, ViT-B-16, a checkpoint's path, …
+        pretrained: Weights for an architecture: a file, openai, laion2b.
         prompts: Directory of the prompts that will be aligned; the shipped MaPLe ones if not given.
         per_class: Statistics of each class, too.
         layers: Vision blocks, separated by commas.
