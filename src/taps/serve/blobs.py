@@ -36,13 +36,14 @@ class Blobs:
         name = hashlib.sha256(data).hexdigest()
         with self._lock:
             self._held[name] += 1
+            shared = self._held[name] > 1
         try:
             path = self.path(name)
-            if self._whole(path, data):
-                sync_folder(path.parent)  # whoever wrote it may not have come to that yet
-            else:
+            if not self._whole(path, data):
                 make_folder(path.parent)
                 write_durably(path, data)
+            elif shared:  # whoever is writing it may not have come to that yet
+                sync_folder(path.parent)
         except BaseException:
             self.release(name)
             raise
