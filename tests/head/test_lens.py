@@ -29,12 +29,12 @@ def test_one_view_is_seen_from_the_mean_of_the_stream():
 
 
 def test_the_mean_of_views_is_seen_in_the_views_metric():
-    views, lens = views_of(40, 6, 5), Lens(5, several=True)
+    views, lens = views_of(70, 6, 5), Lens(5, several=True)
     means = views.mean(axis=1)
-    centred = np.array([means[t] - means[: t + 1].sum(axis=0) / (t + 11) for t in range(40)])
-    for t in range(40):
+    centred = np.array([means[t] - means[: t + 1].sum(axis=0) / (t + 11) for t in range(70)])
+    for t in range(70):
         found = lens.see(views[t])
-        made = max((2**k for k in range(3, 6) if 2**k <= t + 1), default=0)
+        made = max((2**k for k in range(3, 7) if 2**k <= t + 1), default=0)
         if made == 0:
             np.testing.assert_allclose(found[1], centred[t], atol=1e-12)
             continue
