@@ -1,10 +1,11 @@
 """Images a second of several processes that share one device: source statistics, and streams of `taps`.
 
-    PYTHONPATH=src python benchmarks/packed.py --processes 1,4 --json packed.json
+    PYTHONPATH=src python benchmarks/packed.py --processes 1,4,1x4 --json packed.json
 
-What `--gpus-per-run 0.25` does on a cluster: each process has a model of its own. All measure at the same
-time, statistics from JPEG files of 375×500 in memory (decoding included, float32, as `taps stats` computes),
-streams from decoded images (64 views, bfloat16).
+4 is what `--gpus-per-run 0.25` does on a cluster: each process has a model of its own. 1x4 is one process and
+one model, with a thread for each of four streams. All measure at the same time, statistics from JPEG files
+of 375×500 in memory (decoding included, float32, as `taps stats` computes), streams from decoded images (64
+views, bfloat16).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,7 @@ def rate_of(work: Callable[[], int], seconds: float) -> float:
     return done / spent
 
 
-def measure(asked: argparse.Namespace, gate: Any, found: Any) -> None:
+def measure(asked: argparse.Namespace, threads: int, gate: Any, found: Any) -> None:
     """One process: both rates, each begun when all processes are ready."""
     import torch
 
@@ -67,17 +69,17 @@ def measure(asked: argparse.Namespace, gate: Any, found: Any) -> None:
         rates["statistics"] = rate_of(make_stats, asked.seconds)
         half = None if clip.device.type == "cpu" else "bf16"
         model = load_clip(asked.model, pretrained=asked.pretrained, device=asked.device, dtype=half)
-        [learner] = make_streams(model, 1, "taps", asked.classes, asked.views)
+        learners = make_streams(model, threads, "taps", asked.classes, asked.views)
         pixels = [images.image(index) for index in range(8)]
 
-        def predict() -> int:
-            for each in pixels:
-                learner.predict_one(each)
-            return len(pixels)
+        def rate_of_stream(learner: Any) -> float:
+            return rate_of(lambda: len([learner.predict_one(each) for each in pixels]), asked.seconds)
 
-        predict()
+        for learner in learners:
+            learner.predict_one(pixels[0])
         gate.wait(300)
-        rates["streams"] = rate_of(predict, asked.seconds)
+        with ThreadPoolExecutor(threads) as pool:
+            rates["streams"] = sum(pool.map(rate_of_stream, learners))
     except BaseException:
         gate.abort()
         raise
@@ -86,19 +88,20 @@ def measure(asked: argparse.Namespace, gate: Any, found: Any) -> None:
         found.put(rates)
 
 
-def together(asked: argparse.Namespace, count: int) -> dict[str, float]:
-    """The sums over so many processes at once."""
+def together(asked: argparse.Namespace, count: int, threads: int) -> dict[str, float]:
+    """The sums over so many processes at once, with so many streams each."""
     context = multiprocessing.get_context("spawn")
     gate, found = context.Barrier(count), context.Queue()
-    workers = [context.Process(target=measure, args=(asked, gate, found)) for _ in range(count)]
-    with for_children(threads_each(count)):
+    workers = [context.Process(target=measure, args=(asked, threads, gate, found)) for _ in range(count)]
+    with for_children(threads_each(count * threads)):
         for worker in workers:
             worker.start()
     rates = [found.get() for _ in workers]
     for worker in workers:
         worker.join()
     names = ("statistics", "streams", "gib")
-    return {"processes": count} | {name: round(sum(rate[name] for rate in rates), 1) for name in names}
+    about = {"processes": count, "threads": threads}
+    return about | {name: round(sum(rate[name] for rate in rates), 1) for name in names}
 
 
 def main() -> None:
@@ -110,15 +113,16 @@ def main() -> None:
     parser.add_argument("--device")
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--views", type=int, default=64)
-    parser.add_argument("--processes", default="1,4")
+    parser.add_argument("--processes", default="1,4,1x4", help="Or PROCESSESxSTREAMS.")
     parser.add_argument("--seconds", type=float, default=10.0, help="Of each measurement.")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     if asked.model in ("tiny", "pocket"):
         asked.pretrained = None
     rows = []
-    for count in map(int, asked.processes.split(",")):
-        rows.append(together(asked, count))
+    for each in asked.processes.split(","):
+        count, _, threads = each.partition("x")
+        rows.append(together(asked, int(count), int(threads or 1)))
         print(json.dumps(rows[-1]), flush=True)
         if asked.json:
             about = {"model": asked.model, "cores": os.cpu_count(), "seconds": asked.seconds}

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from taps.errors import DataError, StateError
+from taps.evaluate import jobs
 from taps.evaluate.jobs import Job, run_job, slug
 from taps.evaluate.results import read_results
 from taps.files import read_json, write_json
@@ -239,6 +240,23 @@ def test_images_without_labels_are_refused(
     )
     with pytest.raises(DataError, match="no label"):
         run_job(make_job("zero_shot", root=manifest), tmp_path / "out")
+
+
+def test_runs_of_one_process_load_model_and_images_once(
+    tmp_path: Path, make_job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+
+    def counted(load: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given, **more: (loaded.append(load.__name__), load(*given, **more))[1]
+
+    for load in (jobs.load_clip, jobs.load_dataset):
+        monkeypatch.setattr(jobs, load.__name__, counted(load))
+    jobs._clip.cache_clear()
+    jobs._dataset.cache_clear()
+    for method, seed in (("zero_shot", 1), ("zero_shot", 2), ("taps", 1)):
+        run_job(make_job(method, seed=seed, limit=2), tmp_path)
+    assert sorted(loaded) == ["load_clip", "load_dataset"]
 
 
 def test_slugs_are_one_folder_each() -> None:

@@ -75,7 +75,7 @@ class Crew:
             max_task_retries=RETRIES,
         )
         place = copies.url if copies else out.resolve()
-        self.make = partial(kind.remote, place, Path.cwd(), how.device, self.deadline, self.board)
+        self.make = partial(kind.remote, place, Path.cwd(), how.device, self.deadline)
         self.waiting = deque(enumerate(jobs))
         self.running: dict[Any, tuple[int, Any]] = {}
         self.begun: set[int] = set()
@@ -134,7 +134,7 @@ class Crew:
         """The next run to an actor; one for which there is none makes room for others."""
         if self.waiting:
             index, job = self.waiting.popleft()
-            self.running[worker.run.remote(index, job)] = index, worker
+            self.running[worker.run.remote(index, job, self.board)] = index, worker
         else:
             self.ray.kill(worker)
 
@@ -194,28 +194,25 @@ class Worker:
         here: Where the command was typed: data sets may be given by relative paths.
         device: cpu or cuda.
         deadline: When runs are saved and left.
-        board: Told how far they are.
     """
 
-    def __init__(
-        self, place: Path | str, here: Path, device: str | None, deadline: float | None, board: Any
-    ) -> None:
+    def __init__(self, place: Path | str, here: Path, device: str | None, deadline: float | None) -> None:
         quiet_logs()
         if here.is_dir():
             os.chdir(here)
-        self.place, self.device, self.deadline, self.board = place, device, deadline, board
+        self.place, self.device, self.deadline = place, device, deadline
 
-    def run(self, index: int, job: Job) -> tuple[str, Any]:
-        """What became of a run, and its row or the reason why it has none."""
+    def run(self, index: int, job: Job, board: Any) -> tuple[str, Any]:
+        """What became of a run, and its row or the reason why it has none; the board hears how far it is."""
         import ray
 
-        answer, halted = self.board.tell.remote(index, 0), False
+        answer, halted = board.tell.remote(index, 0), False
 
         def tell(position: int) -> None:
             """Every quarter of a second; what the board said last time tells whether to stop."""
             nonlocal answer, halted
             halted = halted or ray.get(answer)
-            answer = self.board.tell.remote(index, position)
+            answer = board.tell.remote(index, position)
 
         def stop() -> bool:
             return halted or late(self.deadline)
