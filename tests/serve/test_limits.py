@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import socket
 import struct
 import threading
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -130,3 +132,20 @@ def test_a_body_that_never_ends_is_not_waited_for(
         head = f"POST {PREDICT} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000\r\n\r\nabc"
         connection.sendall(head.encode())
         assert connection.recv(1000).startswith(b"HTTP/1.1 408")
+
+
+def test_a_caller_who_leaves_is_no_error_of_the_service(http: TestClient) -> None:
+    sent: list[Any] = []
+    scope = {
+        "type": "http", "method": "POST", "path": PREDICT, "headers": [(b"host", b"127.0.0.1")],
+        "query_string": b"",
+    }  # fmt: skip
+
+    async def leave() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(http.app(scope, leave, send))  # type: ignore[arg-type]
+    assert sent[0]["status"] == 400

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartParser
+from starlette.requests import ClientDisconnect
 
 import taps
 from taps.errors import ClassNameError, ImageError, QueryError, SettingsError, StateError, TapsError
@@ -70,6 +71,7 @@ def make_app(state: State) -> FastAPI:
     app.add_exception_handler(TapsError, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse_fields)
     app.add_exception_handler(HTTPException, _refuse_http)
+    app.add_exception_handler(ClientDisconnect, _leave)
     app.add_exception_handler(Exception, _break)
     app.add_middleware(Guard, state=state)
     return app
@@ -95,6 +97,11 @@ async def _refuse_fields(request: Request, error: Exception) -> JSONResponse:
 async def _refuse_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     return JSONResponse({"detail": str(error.detail)}, status_code=error.status_code, headers=error.headers)
+
+
+async def _leave(request: Request, error: Exception) -> JSONResponse:
+    """Nobody is there to read it; the line in the log says what became of the request."""
+    return JSONResponse({"detail": "The connection ended before the body was whole."}, status_code=400)
 
 
 async def _break(request: Request, error: Exception) -> JSONResponse:
