@@ -61,7 +61,7 @@ class Session:
         wrap: Makes the expert from the one who knows the truth: spoilt, late, a person instead, or nobody.
         positions: Place in the stream of each image that is being asked about, by the learner's id.
         last_asked: Place of the last question; −1 before the first.
-        denied: Id of the last image where the answer was that it is not of the predicted class; or −1.
+        denied: Id of the last image where the answer was that it is not of the predicted class.
     """
 
     learner: Learner
@@ -71,7 +71,7 @@ class Session:
     wrap: Callable[[Oracle], Oracle | None] = lambda oracle: oracle
     positions: dict[int, int] = field(default_factory=dict)
     last_asked: int = -1
-    denied: int = -1
+    denied: int | None = None
 
     def __post_init__(self) -> None:
         self.oracle = self.wrap(GroundTruth(lambda id: self._truth(self.positions[id])))
@@ -142,7 +142,7 @@ class Session:
         """Learn an answer and take note of a no to the prediction; its index, where it names a class."""
         index = self.learn(prediction.id, answer)
         out = answer.no if isinstance(answer, Answer) else ()
-        self.denied = prediction.id if prediction.index in map(self.learner.class_index, out) else -1
+        self.denied = prediction.id if prediction.index in map(self.learner.class_index, out) else None
         return index
 
     def correct(self, query: Query, answer: Reply) -> None:
