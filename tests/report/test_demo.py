@@ -20,6 +20,13 @@ def test_the_interval_is_that_of_paired_differences() -> None:
     assert f"{100 * (gains.mean() - half):+.1f} to {100 * (gains.mean() + half):+.1f}" in said
 
 
+def test_a_single_image_has_no_interval() -> None:
+    said = what_labels_bought(
+        Trace("a", "", [{"correct": "0", "asked": "0"}]), Trace("b", "", [{"correct": "0", "asked": "1"}])
+    )
+    assert said == "1 answer: too few images to say what it bought."
+
+
 @pytest.mark.parametrize("window", [1, 3, 10, 50])
 def test_the_window_is_of_the_last_images(window: int) -> None:
     correct = (np.random.default_rng(1).random(10) < 0.5).tolist()

@@ -101,6 +101,8 @@ def what_changed(learner: Learner, stream: Stream, answers: int = 5, images: int
 def what_labels_bought(without: Trace, asking: Trace) -> str:
     """By how much asking is better than not asking, image by image, in a sentence with its interval."""
     gains = np.array(asking.correct, float) - np.array(without.correct, float)
+    if len(gains) < 2:
+        return "1 answer: too few images to say what it bought."
     mean, half = 100 * float(gains.mean()), 196 * float(gains.std(ddof=1)) / len(gains) ** 0.5
     return (
         f"{len(asking.asked)} answers bought {mean:+.1f} points: {asking.accuracy:.1%} right instead of "
