@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any
 
+import httpx
 import pytest
 
+from taps.serve.leases import Leases
 from tests.browser.site import CLASSES, NEVER, Site, act_and_wait, settled, shown, violations, visiting
 from tests.serve.patient import LONG
 
@@ -167,6 +169,26 @@ def test_a_page_that_is_closed_gives_its_questions_back(site: Site, browser: Any
         other.request.post(leases, data={"holder": "somebody", "count": 0})
         site.feed(range(2, 3))  # news: the other page asks again
         assert shown(other) == "image-0.png"
+
+
+def test_a_question_that_somebody_left_lying_comes_to_another(
+    site: Site, page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing happens on the stream, and nobody says that he has gone."""
+    late = [0.0]
+    monkeypatch.setattr(
+        Leases, "__init__", partialmethod(Leases.__init__, clock=lambda: time.time() + late[0])
+    )
+    site.stop()
+    site.start()
+    site.create()
+    site.feed(range(1))
+    held = httpx.post(f"{site.url}/v1/streams/pets/queries/lease", json={"holder": "gone-home", "count": 3})
+    assert len(held.json()) == 1
+    page.goto(site.url)
+    page.wait_for_selector("text=Others are on it")
+    late[0] = 600.0
+    assert shown(page) == "image-0.png"
 
 
 def test_answers_survive_a_lost_connection(site: Site, page: Any) -> None:

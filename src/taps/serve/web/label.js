@@ -348,6 +348,12 @@ function connected(now) {
   }
 }
 
+// Questions are free again when those who hold them do nothing for a while; nobody is told of that.
+async function askAgain() {
+  await readCounts();
+  if (stats.open > outbox.length) refill();
+}
+
 let counting = 0;
 const countSoon = () => (counting ||= setTimeout(readCounts, 500));
 
@@ -432,7 +438,7 @@ function listen() {
   $("#stream").onchange = (event) => location.assign(`/?stream=${encodeURIComponent(event.target.value)}`);
   addEventListener("beforeunload", (event) => outbox.length && event.preventDefault());
   addEventListener("pagehide", () => stream && post(`${base}/queries/lease`, { holder, count: 0 }).catch(() => {}));
-  setInterval(() => live && !queue.length && !document.hidden && readCounts(), 5_000);
+  setInterval(() => live && !queue.length && !document.hidden && askAgain(), 5_000);
   setInterval(() => queue.length && !document.hidden && Date.now() - acted < AWAKE && refill(), RENEW);
 }
 
