@@ -26,8 +26,8 @@ def _sections() -> list[str]:
     from taps.cli.main import COMMANDS
 
     made = []
-    for name, (module, line) in COMMANDS.items():
-        command = typer.main.get_command(importlib.import_module(module).app)
+    for name, line in COMMANDS.items():
+        command = typer.main.get_command(importlib.import_module(f"taps.cli.{name}").app)
         made.append(f"\n## taps {name}\n\n{line}\n\n{_help(command)}")
         for inner_name, inner in getattr(command, "commands", {}).items():
             made.append(f"\n### taps {name} {inner_name}\n\n{_help(inner)}")
