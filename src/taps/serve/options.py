@@ -42,7 +42,7 @@ class ServeOptions:
         files: Folder of images and snapshots beside a PostgreSQL store.
         model: pocket, ViT-B-16, a checkpoint's path, …
         pretrained: Weights for an architecture: a file, openai, laion2b.
-        device: cpu or cuda.
+        device: cpu or cuda; a GPU is used if there is one.
         processes: Processes that compute, on a CPU; the number of cores unless given; 0 for threads.
         ray: Compute on a Ray cluster: auto, local or HOST:PORT; see `taps eval`. Then --processes are actors
             there, at most; machines must see the store's files and the model at the same paths.
