@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -85,19 +84,19 @@ def test_a_run_on_another_machine_goes_on_from_the_address_when_its_machine_is_l
     assert row["top1"] == run_job(job, tmp_path, device="cpu")["top1"]  # type: ignore[index]
 
 
-def test_what_cannot_be_copied_is_said_and_stays(
-    tmp_path: Path, make_job: Callable[..., Job], caplog: pytest.LogCaptureFixture
-) -> None:
-    there = tmp_path / "there"
-    with (
-        caplog.at_level(logging.WARNING, logger="taps"),
-        working_folder(f"file://{there}") as (folder, files),
-    ):
-        (there / "runs").touch()  # no folder can be made here
-        outcome = evaluate([make_job("zero_shot")], folder, copies=files)
-    assert len(outcome.rows) == 1
-    assert f"What is missing there is in {folder}" in caplog.text
-    assert (folder / "results.json").is_file()
+def test_what_cannot_be_copied_is_said_and_stays(tmp_path: Path, make_job: Callable[..., Job]) -> None:
+    there, done = tmp_path / "there", []
+
+    def run() -> None:
+        with working_folder(f"file://{there}") as (folder, files):
+            done.append(folder)
+            (there / "runs").touch()  # no folder can be made here
+            assert len(evaluate([make_job("zero_shot")], folder, copies=files).rows) == 1
+
+    with pytest.raises(DataError, match="What is missing there is in ") as said:
+        run()
+    assert str(done[0]) in str(said.value)
+    assert (done[0] / "results.json").is_file()
 
 
 def test_addresses_that_nobody_knows_are_refused(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ Runs append to files, lock them and wait until they are written, which object st
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,6 @@ from taps.errors import DataError, SettingsError, TapsError
 from taps.evaluate.jobs import Job
 from taps.evaluate.pool import attempt
 
-log = logging.getLogger("taps")
 EVERY = 30.0  # seconds between two copies of a run that is under way
 
 
@@ -102,7 +100,7 @@ def working_folder(out: str) -> Iterator[tuple[Path, Copies | None]]:
             copies.put(folder, folder)
             shutil.rmtree(folder)
         except DataError as error:
-            log.error("%s What is missing there is in %s.", error, folder)
+            raise DataError(f"{error} What is missing there is in {folder}.") from error
 
 
 def attempt_there(
