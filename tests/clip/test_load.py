@@ -6,6 +6,8 @@ import json
 import pickle
 import re
 import shutil
+import subprocess
+import sys
 import warnings
 import weakref
 from collections.abc import Callable
@@ -645,6 +647,15 @@ def test_relative_paths_are_remembered_in_full(
     clip = load_clip("model", device="cpu")
     assert clip.source == str((tmp_path / "model").resolve())
     assert load_clip("tiny").source == "tiny"
+
+
+def test_nothing_of_torch_that_is_slow_to_import_is_needed_without_gradients() -> None:
+    code = (
+        "import sys; sys.modules['sympy'] = None; import numpy, taps; "
+        "learner = taps.Learner(taps.load_clip('tiny', device='cpu'), ['cat', 'dog'], 'zero_shot'); "
+        "learner.predict_one(numpy.zeros((9, 9, 3), numpy.uint8))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_tiny_model_is_always_the_same() -> None:

@@ -562,7 +562,8 @@ def unfilled(
     """A CLIP whose weights have their place and precision at once, and no values yet."""
     with torch.device("meta"):
         clip = Clip(config, fingerprint, tokenizer)
-    return clip._apply(lambda tensor: torch.empty_like(tensor, device=device, dtype=dtype))
+    # Not by `empty_like`: of a tensor without data that imports sympy, which takes a second.
+    return clip._apply(lambda tensor: torch.empty(tensor.shape, device=device, dtype=dtype))
 
 
 def count_parameters(config: ClipConfig) -> int:
