@@ -159,9 +159,9 @@ def test_a_product_and_its_quick_gelu_are_those_of_torch(dtype: torch.dtype, row
     assert kernel is not None
     made = kernel(x, layer.weight, layer.bias)
     assert made.shape == (*rows, 512)
-    assert far(made, hidden * torch.sigmoid(1.702 * hidden)) < 1e-2
-    # To the last bit what the two passes give, wherever the product adds up in the same order.
-    assert far(made, ops.quick_gelu(layer(x))) < 1e-3
+    exact = hidden * torch.sigmoid(1.702 * hidden)
+    # Rounded once: no further off than the two passes, which round twice.
+    assert far(made, exact) < max(1e-3, far(ops.quick_gelu(layer(x)), exact))
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])

@@ -17,7 +17,7 @@ from torch import Tensor
 from taps.adapt.gradient import Gradient, Point, to_parameters
 from taps.adapt.losses import mean_entropy
 from taps.adapt.memory import Memory
-from taps.adapt.optimiser import adamw, fresh_moments
+from taps.adapt.optimiser import adamw_from_rest, fresh_moments
 from taps.adapt.step import Scored, Seen, StepResult, StepSettings, score_views
 from taps.clip import TextLayout
 from taps.prompts.base import Parameters
@@ -161,15 +161,8 @@ def update_each(
     classifier: Classifier, start: Point, gradient: Gradient, settings: StepSettings
 ) -> tuple[Parameters, Tensor]:
     """Each image's parameters after one AdamW step, in rows, and whether it was taken."""
-    by_parameter = to_parameters(classifier, start.parameters, gradient, many=True)
-    moments = fresh_moments(start.parameters)
-
-    def move(gradients: Parameters) -> tuple[Parameters, Tensor]:
-        lr, decay = settings.lr, settings.weight_decay
-        moved, _, taken = adamw(start.parameters, gradients, moments, lr=lr, weight_decay=decay, fuse=False)
-        return moved, taken
-
-    return torch.vmap(move)(by_parameter)
+    gradients = to_parameters(classifier, start.parameters, gradient, many=True)
+    return adamw_from_rest(start.parameters, gradients, lr=settings.lr, weight_decay=settings.weight_decay)
 
 
 @torch.no_grad()

@@ -13,6 +13,9 @@ from torch import Tensor
 from taps.kernels.verify import close, draw, require_agreement, tried_once
 from taps.prompts.base import Parameters
 
+EPS = 1e-8
+"""Keeps AdamW's division finite."""
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -44,12 +47,9 @@ def adamw(
     lr: float,
     weight_decay: float = 0.01,
     betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    fuse: bool = True,
+    eps: float = EPS,
 ) -> tuple[Parameters, Moments, Tensor]:
     """One AdamW step. When any gradient is not finite, no tensor changes.
-
-    With `fuse=False` it is made of torch's operations alone, and `torch.vmap` takes it.
 
     Returns:
         The new parameters, the new moments, and a boolean tensor: whether the step was taken. Where it
@@ -64,11 +64,32 @@ def adamw(
     second: Parameters = {}
     for name, value in parameters.items():
         gradient = gradients[name].to(value.dtype)
-        fused = adamw_kernel() if fuse and value.is_cuda and value.dtype == torch.float32 else None
+        fused = adamw_kernel() if value.is_cuda and value.dtype == torch.float32 else None
         updated[name], first[name], second[name] = (fused or plain_adamw)(
             value, gradient, moments.first[name], moments.second[name], corrections, taken, **rule
         )
     return updated, Moments(first, second, steps), taken
+
+
+def adamw_from_rest(
+    parameters: Parameters, gradients: Parameters, *, lr: float, weight_decay: float
+) -> tuple[Parameters, Tensor]:
+    """First steps of AdamW from one place, for each of several gradients in rows.
+
+    The running means of a first step are the gradient itself and its square.
+
+    Returns:
+        The new parameters, in rows, and whether each step was taken, as `adamw` says.
+    """
+    finite = [torch.isfinite(each).flatten(1).all(dim=1) for each in gradients.values()]
+    taken = torch.stack(finite).all(dim=0)
+    updated: Parameters = {}
+    for name, value in parameters.items():
+        gradient = gradients[name].to(value.dtype)
+        direction = gradient / (gradient.abs() + EPS)
+        moved = torch.add(value * (1 - lr * weight_decay), direction, alpha=-lr)
+        updated[name] = torch.where(taken.view(-1, *[1] * value.ndim), moved, value)
+    return updated, taken
 
 
 def plain_adamw(
