@@ -63,6 +63,27 @@ def test_both_towers_are_computed_by_the_kernels(dtype: torch.dtype, monkeypatch
     compute()
 
 
+def test_kernels_are_compiled_for_a_model_and_not_for_its_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    import triton
+
+    clip = load_clip("ViT-B-32", pretrained="random", device="cuda", dtype=torch.bfloat16)
+    prompts = maple.initial(clip, torch.Generator().manual_seed(0))
+
+    def predict(count: int) -> None:
+        names = [f"thing {number}" for number in range(count)]
+        learner = Learner(clip, names, "taps", prompts=prompts, views=8)
+        learner.predict_one(np.zeros((50, 40 + count, 3), np.uint8))
+
+    predict(40)
+    compiled: list[str] = []
+    monkeypatch.setattr(
+        triton.knobs.runtime, "jit_post_compile_hook", lambda **given: compiled.append(given["fn"].name)
+    )
+    for count in (37, 48, 101):
+        predict(count)
+    assert not compiled
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
 @pytest.mark.parametrize("shape", [(6, 199, 768), (1, 1, 768), (4170, 512), (3, 17, 48)])
 @pytest.mark.parametrize("replaced", [0, 2])

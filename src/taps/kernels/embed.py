@@ -22,7 +22,7 @@ def _norm(value, inside, column, weight, bias, eps, width: tl.constexpr):  # typ
     return value * scale * w + b
 
 
-@triton.jit(do_not_specialize=["prompts", "step"])  # type: ignore[untyped-decorator, unused-ignore]
+@triton.jit(do_not_specialize=["count", "prompts", "step"])  # type: ignore[untyped-decorator, unused-ignore]
 def _embed(  # type: ignore[no-untyped-def]
     patches, first, positions, fresh, weight_1, bias_1, weight_2, bias_2, out, normed, count, prompts, step,
     eps_1, eps_2, width: tl.constexpr, block: tl.constexpr,

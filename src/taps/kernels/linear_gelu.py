@@ -33,7 +33,7 @@ def _tanh(x):  # type: ignore[no-untyped-def]
     )
 
 
-@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+@triton.jit(do_not_specialize=["total", "programs"])  # type: ignore[untyped-decorator, unused-ignore]
 def _linear_gelu(  # type: ignore[no-untyped-def]
     x, weight, bias, out, total, wide, inner, programs,
     rows: tl.constexpr, columns: tl.constexpr, depth: tl.constexpr, group: tl.constexpr,

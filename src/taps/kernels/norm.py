@@ -15,7 +15,9 @@ from torch import Tensor
 from taps.kernels.many import way_back
 
 
-@triton.jit(do_not_specialize=["period", "first", "count", "step"])  # type: ignore[untyped-decorator, unused-ignore]
+@triton.jit(  # type: ignore[untyped-decorator, unused-ignore]
+    do_not_specialize=["period", "first", "count", "step"], do_not_specialize_on_alignment=["means", "scales"]
+)
 def _add_norm_forward(  # type: ignore[no-untyped-def]
     x, delta, fresh, weight, bias, total, normed, means, scales, period, first, count, step, eps,
     width: tl.constexpr, block: tl.constexpr, replaced: tl.constexpr,
@@ -44,7 +46,9 @@ def _add_norm_forward(  # type: ignore[no-untyped-def]
     tl.store(scales + row, scale)
 
 
-@triton.jit(do_not_specialize=["rows", "period", "first", "count"])  # type: ignore[untyped-decorator, unused-ignore]
+@triton.jit(  # type: ignore[untyped-decorator, unused-ignore]
+    do_not_specialize=["rows", "period", "first", "count"], do_not_specialize_on_alignment=["means", "scales"]
+)
 def _add_norm_backward(  # type: ignore[no-untyped-def]
     by_total, by_normed, total, weight, means, scales, by_sum, by_fresh, rows, period, first, count,
     width: tl.constexpr, block: tl.constexpr, replaced: tl.constexpr,

@@ -32,7 +32,8 @@ def _weights(q, k, place, valid, scale):  # type: ignore[no-untyped-def]
     return weights / tl.sum(weights, 1)[:, None]
 
 
-@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+# One compilation for any classes, whatever their number and the lengths of their names.
+@triton.jit(do_not_specialize=["tokens", "shared", "whole"], do_not_specialize_on_alignment=["order"])  # type: ignore[untyped-decorator, unused-ignore]
 def _text_attention_forward(  # type: ignore[no-untyped-def]
     qkv, out, spread, lengths, order, tokens, shared, whole, scale,
     width: tl.constexpr, size: tl.constexpr, block: tl.constexpr,
@@ -55,7 +56,10 @@ def _text_attention_forward(  # type: ignore[no-untyped-def]
     tl.store(out + to, mixed.to(out.dtype.element_ty), mask=mine[:, None])
 
 
-@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+@triton.jit(  # type: ignore[untyped-decorator, unused-ignore]
+    do_not_specialize=["texts", "tokens", "parts", "shared", "whole"],
+    do_not_specialize_on_alignment=["order"],
+)
 def _text_attention_backward(  # type: ignore[no-untyped-def]
     qkv, given, result, partial, spread, lengths, order, texts, tokens, parts, shared, whole, scale,
     width: tl.constexpr, size: tl.constexpr, block: tl.constexpr, group: tl.constexpr,
