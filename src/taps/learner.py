@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -142,7 +141,7 @@ class Learner:
 
         No answer can come in between: where a question should be answered before the next image, call
         `predict_one`. Predictions, questions and the learner's state are those of that loop but for rounding,
-        since sums are made in another order; `seconds` is each image's share of the time.
+        since sums are made in another order; `seconds` is each image's share of the time, decoding included.
 
         Args:
             images: As `predict_one` takes them. Where one cannot be decoded, `ImageError` is raised and
@@ -566,7 +565,7 @@ class Learner:
         return id
 
 
-TOGETHER = 64  # images of a backlog that are decoded and looked at before the first of them is predicted
+TOGETHER = 64  # images of a backlog that are looked at before the first of them is predicted
 
 
 def predict_together(images: Sequence[tuple[Learner, Any]]) -> list[Prediction]:
@@ -575,23 +574,21 @@ def predict_together(images: Sequence[tuple[Learner, Any]]) -> list[Prediction]:
     A learner may have several: it predicts them in the order given. Where an image cannot be decoded,
     `ImageError` is raised and every learner is as it was.
     """
-    decoded = [(learner, load_image(image)) for learner, image in images]
-    found: list[Prediction] = []
-    for first in range(0, len(decoded), TOGETHER):
-        found += _predict_part(decoded[first : first + TOGETHER])
-    return found
-
-
-def _predict_part(images: Sequence[tuple[Learner, PixelArray]]) -> list[Prediction]:
     began = time.perf_counter()
+    found: list[Prediction] = []
+    decoded: Iterator[PixelArray] = (load_image(image) for _, image in images)
+    while len(found) < len(images):
+        learners = [learner for learner, _ in images[len(found) : len(found) + TOGETHER]]
+        predict = look_together(_look_at(learners, decoded))
+        decoded = iter([*decoded])  # while a GPU computes; only when all could be is something concluded
+        found += [learner._conclude(one(), began) for learner, one in zip(learners, predict, strict=True)]
+    seconds = (time.perf_counter() - began) / max(1, len(found))
+    return [replace(each, seconds=seconds) for each in found]
 
-    def views() -> Iterator[tuple[Method, Tensor]]:
-        ahead: Counter[int] = Counter()
-        for learner, pixels in images:
-            yield learner.method, learner._views(pixels, learner.seen + ahead[id(learner)])
-            ahead[id(learner)] += 1
 
-    predict = look_together(views())
-    made = [learner._conclude(one(), began) for (learner, _), one in zip(images, predict, strict=True)]
-    seconds = (time.perf_counter() - began) / len(made)
-    return [replace(each, seconds=seconds) for each in made]
+def _look_at(learners: Sequence[Learner], images: Iterator[PixelArray]) -> Iterator[tuple[Method, Tensor]]:
+    """An image for each learner: its method and the views."""
+    ids = {id(learner): learner.seen for learner in learners}
+    for learner, pixels in zip(learners, images, strict=False):
+        yield learner.method, learner._views(pixels, ids[id(learner)])
+        ids[id(learner)] += 1

@@ -77,8 +77,9 @@ def test_streams_in_a_pool_are_those_alone(tiny: Clip, maple_prompts: Prompts, p
 def test_an_undecodable_image_leaves_all_streams_as_they_were(tiny: Clip, picture: Picture) -> None:
     learners = [Learner(tiny, CLASSES, "zero_shot+", seed=seed) for seed in range(2)]
     before = [learner.state_dict() for learner in learners]
-    with pytest.raises(ImageError):
-        taps.Pool(learners).predict([(0, picture(0)), (1, b"no image"), (0, picture(1))])
+    for good in (1, TOGETHER + 1):
+        with pytest.raises(ImageError):
+            taps.Pool(learners).predict([(0, picture(0))] * good + [(1, b"no image"), (0, picture(1))])
     assert all(same_state(learner.state_dict(), old) for learner, old in zip(learners, before, strict=True))
     assert Pool(learners).predict([]) == learners[0].predict_many([]) == []
 

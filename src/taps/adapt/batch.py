@@ -18,7 +18,7 @@ from taps.adapt.gradient import Gradient, Point, to_parameters
 from taps.adapt.losses import mean_entropy
 from taps.adapt.memory import Memory
 from taps.adapt.optimiser import adamw_from_rest, fresh_moments
-from taps.adapt.step import Scored, Seen, StepResult, StepSettings, score_views
+from taps.adapt.step import Scored, Seen, StepResult, StepSettings, report, score_views, send_to_host
 from taps.clip import TextLayout
 from taps.prompts.base import Parameters
 from taps.prompts.classifier import Classifier
@@ -53,8 +53,9 @@ class Stepped:
     features: Tensor
 
     def each(self, start: Point) -> list[StepResult]:
-        """The same image by image."""
+        """The same image by image; what the host waits for is on its way."""
         moments = fresh_moments(start.parameters)
+        arrived = send_to_host(report(torch.softmax(self.logits, dim=-1), self.entropy, self.taken))
         return [
             StepResult(
                 self.logits[index],
@@ -66,6 +67,7 @@ class Stepped:
                 moments,
                 self.ensemble[index],
                 self.features[index],
+                arrived=lambda index=index: arrived()[index],  # type: ignore[misc]
             )
             for index in range(len(self.logits))
         ]

@@ -31,6 +31,28 @@ def nothing() -> None:
     """There is nothing to note."""
 
 
+def report(probs: Tensor, entropy: Tensor, taken: Tensor) -> Tensor:
+    """All that the host waits for, to be copied at once: probabilities [K], H_t, whether the update was made.
+
+    Of many steps, a row for each.
+    """
+    return torch.cat([probs, entropy[..., None], taken[..., None]], dim=-1)
+
+
+def send_to_host(tensor: Tensor) -> Callable[[], Tensor]:
+    """Begin to copy to the host; the function waits for that, but not for what was launched since."""
+    if not tensor.is_cuda:
+        return tensor.cpu
+    host = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor, non_blocking=True)
+    copied = torch.cuda.current_stream(tensor.device).record_event()
+
+    def arrived() -> Tensor:
+        copied.synchronize()
+        return host
+
+    return arrived
+
+
 @dataclass(frozen=True)
 class StepResult:
     """Everything a step leaves behind, still on the device.
@@ -47,6 +69,7 @@ class StepResult:
         features: Normalised features of all views before the update [N, d].
         anchored: Normalised feature of view 0 at the loaded prompts, where the step came by it.
         note: Waits for the device and notes what the host must know of the step; to be called once.
+        arrived: Waits for what `report` says of the step, where it is on its way to the host already.
     """
 
     logits: Tensor
@@ -60,6 +83,7 @@ class StepResult:
     features: Tensor
     anchored: Tensor | None = None
     note: Callable[[], None] = nothing
+    arrived: Callable[[], Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -138,7 +162,7 @@ def take_step(
     scored = score_views(classifier, start, views, settings)  # 2–4
     entropy, chosen, feature = scored.entropy, scored.chosen, scored.features[0]
     if not update(entropy):
-        skipped = torch.tensor(False)
+        skipped = torch.zeros_like(entropy, dtype=torch.bool)
         return StepResult(
             scored.logits[0],
             entropy,

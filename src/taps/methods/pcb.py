@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from taps.adapt.step import StepResult
 from taps.methods.base import MethodOutput
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import AskSettings, reset_setting
-from taps.methods.tuner import Tuner
+from taps.methods.tuner import Launched, Tuner
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class PcbSettings(AskSettings):
 class Pcb(Tuner):
     """A context that learns from answers alone, asked for evenly over the predicted classes."""
 
-    def predict(self, views: Tensor, ahead: StepResult | None = None) -> MethodOutput:
+    def predict(self, views: Tensor, ahead: Launched | None = None) -> MethodOutput:
         """An image is asked about by its entropy, if its predicted class has no more labels than the mean."""
         output = super().predict(views, ahead)
         assert self.memory is not None

@@ -17,7 +17,7 @@ from taps.adapt.gradient import Gradient, point_at
 from taps.adapt.graphs import Engine, Start, shared_start
 from taps.adapt.memory import Memory, ReplayItem, replay_item_from
 from taps.adapt.optimiser import Moments, fresh_moments
-from taps.adapt.step import StepResult, StepSettings
+from taps.adapt.step import StepResult, StepSettings, report
 from taps.clip import Clip
 from taps.errors import StateError
 from taps.methods.alignment import find_alignment
@@ -30,6 +30,8 @@ from taps.prompts.classify import placed, prompt_classifier
 
 log = logging.getLogger("taps")
 EPISODIC_LR, CONTINUAL_LR = 4e-3, 5e-5
+Launched = tuple[StepResult, MethodOutput]
+"""A step, and what is said of its image as far as the host need not wait for it."""
 
 
 class Tuner(BatchedMethod):
@@ -114,38 +116,42 @@ class Tuner(BatchedMethod):
         """A gate decides image by image whether there is a step at all."""
         return None if self.gate is not None else self.key
 
-    def look_ahead(self, methods: Sequence[Tuner], views: Sequence[Tensor]) -> list[StepResult]:
+    def look_ahead(self, methods: Sequence[Tuner], views: Sequence[Tensor]) -> list[Launched]:
         memories = [method.memory for method in methods]
         stacked = torch.stack(list(views))
-        return self.engine.steps(self.classifier, self.anchor, stacked, memories, self.step_settings)
+        steps = self.engine.steps(self.classifier, self.anchor, stacked, memories, self.step_settings)
+        return [one._launched(own, step) for one, own, step in zip(methods, views, steps, strict=True)]
 
-    def predict(self, views: Tensor, ahead: StepResult | None = None) -> MethodOutput:
-        outcome = self._step(views) if ahead is None else ahead
+    def predict(self, views: Tensor, ahead: Launched | None = None) -> MethodOutput:
+        outcome, output = self._launched(views, self._step(views)) if ahead is None else ahead
         self.seen += 1
+        leaders = None if self.guard is None else self._leaders(outcome.logits, output.feature)
+        if self.on_launch is not None:
+            self.on_launch(output)
+        # Everything is launched; from here on the host waits for the device.
+        outcome.note()
+        told = (outcome.arrived or report(output.probs, outcome.entropy, outcome.taken).cpu)()
+        updated = bool(told[-1])
+        if updated and not self.episodic:  # a step that was skipped leaves the optimiser as it was, too
+            self.point, self.moments = outcome.end, outcome.moments
+        if self.guard is not None and leaders is not None:
+            self._watch(self.guard, *leaders.tolist())
+        self.skipped_updates += not updated
+        return replace(output, probs=told[:-2], entropy=float(told[-2]), updated=updated)
+
+    def _launched(self, views: Tensor, outcome: StepResult) -> Launched:
         feature = outcome.feature if self.episodic else outcome.anchored
         if feature is None:
             feature = self._anchor_feature(views, outcome.feature)
-        probs = torch.softmax(outcome.logits, dim=-1)
         output = MethodOutput(
-            probs,
+            torch.softmax(outcome.logits, dim=-1),
             float("nan"),
             self._replay_item(views, outcome.chosen, feature),
             feature=feature,
             features=outcome.features if self.episodic else None,
             ensemble=outcome.ensemble if self.episodic else None,  # elsewhere the prompts have moved
         )
-        leaders = None if self.guard is None else self._leaders(outcome.logits, feature)
-        if self.on_launch is not None:
-            self.on_launch(output)
-        # Everything is launched; from here on the host waits for the device.
-        outcome.note()
-        updated = bool(outcome.taken)
-        if updated and not self.episodic:  # a step that was skipped leaves the optimiser as it was, too
-            self.point, self.moments = outcome.end, outcome.moments
-        if self.guard is not None and leaders is not None:
-            self._watch(self.guard, *leaders.tolist())
-        self.skipped_updates += not updated
-        return replace(output, entropy=float(outcome.entropy), updated=updated)
+        return outcome, output
 
     def _step(self, views: Tensor) -> StepResult:
         if self.period and self.seen % self.period == 0:
@@ -195,8 +201,9 @@ class Tuner(BatchedMethod):
         return self.classifier.image(self.classifier.clip.preprocess(views[:1]), self.anchor.tokens.vision)[0]
 
     @torch.no_grad()
-    def _leaders(self, logits: Tensor, feature: Tensor) -> Tensor:
+    def _leaders(self, logits: Tensor, feature: Tensor | None) -> Tensor:
         """The predicted class, and the one the loaded prompts would have predicted [2]."""
+        assert feature is not None
         anchored = self.classifier.logits(feature[None], self.anchor.text)[0]
         return torch.stack([logits.argmax(), anchored.argmax()])
 

@@ -180,4 +180,5 @@ def copied_result(scored: Scored, logits: Tensor, taken: Tensor, end: Point, mom
 
 
 def not_updated(scored: Scored, end: Point, moments: Moments) -> StepResult:
-    return copied_result(scored, scored.logits[0], torch.tensor(False), end, moments)
+    skipped = torch.zeros_like(scored.entropy, dtype=torch.bool)
+    return copied_result(scored, scored.logits[0], skipped, end, moments)
