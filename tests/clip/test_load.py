@@ -649,10 +649,10 @@ def test_relative_paths_are_remembered_in_full(
     assert load_clip("tiny").source == "tiny"
 
 
-def test_nothing_of_torch_that_is_slow_to_import_is_needed_without_gradients() -> None:
+def test_nothing_of_torch_that_is_slow_to_import_is_needed() -> None:
     code = (
         "import sys; sys.modules['sympy'] = None; import numpy, taps; "
-        "learner = taps.Learner(taps.load_clip('tiny', device='cpu'), ['cat', 'dog'], 'zero_shot'); "
+        "learner = taps.Learner(taps.load_clip('tiny', device='cpu'), ['cat', 'dog'], 'tpt'); "
         "learner.predict_one(numpy.zeros((9, 9, 3), numpy.uint8))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

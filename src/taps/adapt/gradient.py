@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from taps.kernels.many import pull_back
 from taps.prompts.base import Parameters, PromptTokens
 from taps.prompts.classifier import Classifier
 
@@ -57,7 +59,7 @@ class Point:
         """A gradient on text features → one on context tokens. The graph stays, to be used again."""
         if gradient.text is None or self.graph is None or self.context is None:
             return Gradient(None, gradient.vision)
-        (text,) = torch.autograd.grad(self.graph, self.context, gradient.text, retain_graph=True)
+        (text,) = pull_back([self.graph], [self.context], [gradient.text], retain_graph=True)
         return Gradient(text, gradient.vision)
 
     def pull_back_each(self, gradient: Gradient, *, at_once: bool) -> Gradient:
@@ -111,15 +113,13 @@ def to_parameters(
     outputs = [token for token, _ in pairs]
     parts = [part.to(token.dtype) for token, part in pairs]
 
-    def back(*upper: Tensor) -> tuple[Tensor, ...]:
-        return torch.autograd.grad(
-            outputs,
-            list(leaves.values()),
-            upper,
-            retain_graph=True,
-            allow_unused=True,
-            materialize_grads=True,
-        )
-
-    grads = torch.vmap(back)(*parts) if many else back(*parts)
+    back = functools.partial(
+        torch.autograd.grad if many else pull_back,
+        outputs,
+        list(leaves.values()),
+        retain_graph=True,
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    grads = torch.vmap(lambda *upper: back(upper))(*parts) if many else back(parts)
     return dict(zip(leaves, grads, strict=True))

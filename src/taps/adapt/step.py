@@ -12,6 +12,7 @@ from taps.adapt.gradient import Gradient, Point, point_at, to_parameters
 from taps.adapt.losses import mean_entropy, mean_log_probs, select_confident
 from taps.adapt.memory import Alignment, Labelled
 from taps.adapt.optimiser import Moments, adamw
+from taps.kernels.many import pull_back
 from taps.prompts.base import Parameters
 from taps.prompts.classifier import Classifier
 
@@ -127,7 +128,7 @@ class Seen:
         """The gradient on the vision tokens. The graph stays, to be used again."""
         if self.vision is None:
             return None
-        return torch.autograd.grad(self.features, self.vision, self.by_features, retain_graph=True)[0]
+        return pull_back([self.features], [self.vision], [self.by_features], retain_graph=True)[0]
 
 
 def always(entropy: Tensor) -> bool:

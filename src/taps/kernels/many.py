@@ -1,14 +1,41 @@
-"""Kernels of the way back for many gradients at once: one forward, and a gradient of each of B results."""
+"""Ways back: from given gradients, and of kernels for many gradients of one forward at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 T = TypeVar("T", bound=Callable[..., Any])
+
+
+class _Number(torch.autograd.Function):
+    """A number without a value, made of tensors; its gradients on them are those given."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: Tensor) -> Tensor:
+        ctx.save_for_backward(*tensors[count:])
+        return tensors[0].new_empty(())
+
+    @staticmethod
+    def backward(ctx: Any, one: Tensor) -> tuple[Tensor | None, ...]:
+        given = ctx.saved_tensors
+        return None, *given, *(None for _ in given)
+
+
+def pull_back(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], given: Sequence[Tensor], **options: bool
+) -> tuple[Tensor, ...]:
+    """`torch.autograd.grad` from given gradients on the outputs.
+
+    That imports sympy to compare their shapes, which takes up to some seconds; differentiating a number does
+    not.
+    """
+    with torch.enable_grad():
+        number = _Number.apply(len(outputs), *outputs, *given)  # type: ignore[no-untyped-call]
+    return torch.autograd.grad(number, inputs, **options)
 
 
 def way_back(gradients: int) -> Callable[[T], T]:

@@ -10,6 +10,8 @@ from typing import Any, ParamSpec, TypeVar, cast
 import torch
 from torch import Tensor
 
+from taps.kernels.many import pull_back
+
 log = logging.getLogger("taps")
 Kernel = TypeVar("Kernel")
 Arguments = ParamSpec("Arguments")
@@ -89,7 +91,7 @@ def _results(function: Callable[..., Any], inputs: Sequence[Any]) -> list[Tensor
         return outputs
     generator = torch.Generator().manual_seed(2)
     upper = [torch.randn(each.shape, generator=generator).to(each) for each in outputs]
-    return [each.detach() for each in outputs] + list(torch.autograd.grad(outputs, leaves, upper))
+    return [each.detach() for each in outputs] + list(pull_back(outputs, leaves, upper))
 
 
 def draw(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
