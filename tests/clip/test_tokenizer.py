@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import html
 import itertools
 import json
 import random
@@ -10,12 +11,13 @@ import unicodedata
 from importlib import resources
 from pathlib import Path
 
+import ftfy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from taps.clip.tokenizer import EOT_ID, SOT_ID, TextTokenizer, clean, encode, read_tokenizer
+from taps.clip.tokenizer import EOT_ID, SOT_ID, TextTokenizer, clean, encode, mended, read_tokenizer
 from taps.data.facts import imagenet_names
 from taps.errors import WeightsError
 
@@ -178,6 +180,11 @@ def test_texts_are_cleaned_as_clip_cleans_them(written: str, meant: str) -> None
     """Quotes straightened, entities unescaped twice, ligatures and full width undone, controls left out."""
     assert clean(written) == meant
     assert encode(written) == encode(meant)
+
+
+@given(st.text(st.characters(max_codepoint=255)))
+def test_texts_that_need_no_mending_are_those_ftfy_leaves_alone(text: str) -> None:
+    assert mended(text) == html.unescape(html.unescape(ftfy.fix_text(text)))
 
 
 def test_markers_inside_a_text_are_only_letters() -> None:

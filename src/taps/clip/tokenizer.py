@@ -44,8 +44,7 @@ def read_merges() -> list[tuple[str, str]]:
     """The merges that CLIP was trained with; the file holds more, which are not used."""
     packed = (resources.files("taps.clip") / "bpe_simple_vocab_16e6.txt.gz").read_bytes()
     lines = gzip.decompress(packed).decode("utf-8").split("\n")[1 : MERGES + 1]
-    pairs = [line.split() for line in lines]
-    return [(left, right) for left, right in pairs]
+    return [(left, right) for left, _, right in (line.partition(" ") for line in lines)]
 
 
 def vocabulary(merges: list[tuple[str, str]]) -> dict[str, int]:
@@ -134,13 +133,20 @@ def canonical(text: str) -> str:
     >>> canonical("A photo of a fire_truck!")
     'a photo of a fire truck'
     """
-    text = html.unescape(html.unescape(ftfy.fix_text(text))).replace("_", " ")
+    text = mended(text).replace("_", " ")
     return " ".join(text.translate(str.maketrans("", "", string.punctuation)).lower().split())
 
 
 def single_spaces(text: str) -> str:
     """A text mended by ftfy, HTML unescaped twice, single spaces; its letters as they are."""
-    return " ".join(html.unescape(html.unescape(ftfy.fix_text(text))).split())
+    return " ".join(mended(text).split())
+
+
+def mended(text: str) -> str:
+    """A text mended by ftfy, HTML unescaped twice; that takes a while, and leaves plain ASCII as it is."""
+    if text.isascii() and text.isprintable() and "&" not in text:
+        return text
+    return html.unescape(html.unescape(ftfy.fix_text(text)))
 
 
 CLEAN = {"lower": clean, "canonical": canonical, "whitespace": single_spaces}

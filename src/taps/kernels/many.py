@@ -26,7 +26,7 @@ class _Number(torch.autograd.Function):
 
 
 def pull_back(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor], given: Sequence[Tensor], **options: bool
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], given: Sequence[Tensor], **options: Any
 ) -> tuple[Tensor, ...]:
     """`torch.autograd.grad` from given gradients on the outputs.
 
