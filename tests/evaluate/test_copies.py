@@ -19,8 +19,10 @@ from taps.evaluate.evaluate import evaluate
 from taps.evaluate.jobs import Job, run_job
 from taps.evaluate.options import Execution
 from taps.stream.record import Pace
+from tests.evaluate.buckets import Buckets
 
 URL = "memory://bucket/field"
+STORE = "bucket://mine/field"
 
 
 @pytest.fixture
@@ -28,6 +30,18 @@ def bucket() -> Iterator[Any]:
     files = fsspec.filesystem("memory")
     yield files
     files.rm("/bucket", recursive=True)
+
+
+@pytest.fixture
+def store() -> Iterator[type[Buckets]]:
+    """An object store with one bucket, `mine`."""
+    fsspec.register_implementation("bucket", Buckets, clobber=True)
+    Buckets.buckets.add("mine")
+    yield Buckets
+    Buckets.kept.clear()
+    Buckets.buckets.clear()
+    Buckets.meet = lambda name: None
+    Buckets.clear_instance_cache()
 
 
 def names_in(files: Any) -> set[str]:
@@ -63,25 +77,137 @@ def test_an_evaluation_at_an_address_has_the_files_of_one_here_and_goes_on(
 
 
 def test_a_run_on_another_machine_goes_on_from_the_address_when_its_machine_is_lost(
-    bucket: Any, tmp_path: Path, make_job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+    store: type[Buckets],
+    tmp_path: Path,
+    make_job: Callable[..., Job],
+    often: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(copies, "EVERY", 0.0)
-    monkeypatch.setattr("taps.evaluate.pool.TELL", 0.0)
-    monkeypatch.setattr("taps.evaluate.pool.run_job", partial(run_job, pace=Pace(pause=0, worth=0)))
     job, told = make_job(), list[int]()
 
     def lose(position: int) -> None:
         told.append(position)
+        store.meet = unreachable if position == 6 else reachable  # what fails is copied the next time
         if position == 12:
-            raise KeyboardInterrupt  # no error that a run would be told of
+            monkeypatch.setattr(Copies, "put", lambda *_: None)  # nothing more comes from that machine
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        attempt_there(job, URL, "cpu", lambda: False, lose)
-    what, row = attempt_there(job, URL, "cpu", lambda: False, told.append)
+        attempt_there(job, STORE, "cpu", lambda: False, lose)
+    monkeypatch.undo()
+    what, row = attempt_there(job, STORE, "cpu", lambda: False, told.append)
     assert what == "done"
     assert told[:12] == list(range(1, 13))
     assert 12 <= told[12] <= 13  # from what was copied, not from the beginning
-    assert row["top1"] == run_job(job, tmp_path, device="cpu")["top1"]  # type: ignore[index]
+    assert row["top1"] == run_job(job, tmp_path, device="cpu")["top1"]
+
+
+def reachable(name: str) -> None:
+    """The store answers."""
+
+
+def unreachable(name: str) -> None:
+    raise OSError("no answer")
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are saved, told of and copied after every image."""
+    monkeypatch.setattr(copies, "EVERY", 0.0)
+    monkeypatch.setattr("taps.evaluate.pool.TELL", 0.0)
+    monkeypatch.setattr("taps.evaluate.pool.run_job", partial(run_job, pace=Pace(pause=0, worth=0)))
+
+
+def test_a_run_here_is_copied_while_it_is_under_way(
+    store: type[Buckets], make_job: Callable[..., Job], often: None
+) -> None:
+    copied = set[int]()
+
+    def watch(what: str, index: int, value: Any) -> None:
+        rows = store.kept.get("mine/field/runs/pictures/zero_shot/1/predictions.csv", b"")
+        copied.add(rows.count(b"\n"))
+
+    with working_folder(STORE) as (folder, files):
+        evaluate([make_job("zero_shot")], folder, watcher=lambda left: watch, copies=files)
+    assert len(copied) > 12
+
+
+def test_what_other_machines_wrote_is_seen_though_listings_are_remembered(
+    store: type[Buckets], tmp_path: Path
+) -> None:
+    files = Copies(STORE)
+    store.kept["mine/field/runs/set/taps/1/row.json"] = b"1"
+    files.fetch(tmp_path, tmp_path)
+    store.kept["mine/field/runs/set/taps/2/row.json"] = b"2"  # a run that began and ended elsewhere
+    files.fetch(tmp_path, tmp_path / "runs/set/taps/2")
+    assert (tmp_path / "runs/set/taps/2/row.json").read_text() == "2"
+
+
+def test_a_state_that_is_saved_while_files_are_copied_is_copied_whole_the_next_time(
+    store: type[Buckets], tmp_path: Path
+) -> None:
+    def save(number: int) -> None:
+        (tmp_path / f"state-{number}").touch()
+        (tmp_path / "learner.json").write_text(f"state-{number}")
+        (tmp_path / f"state-{number - 1}").unlink(missing_ok=True)
+
+    def meanwhile(name: str) -> None:
+        if name.endswith("state-1"):
+            save(2)
+            save(3)
+
+    def there() -> dict[str, bytes]:
+        return {name.removeprefix("mine/field/"): value for name, value in store.kept.items()}
+
+    files = Copies(STORE)
+    save(0)
+    files.put(tmp_path, tmp_path)
+    save(1)
+    store.meet = meanwhile
+    files.put(tmp_path, tmp_path)
+    assert there() == {"state-0": b"", "learner.json": b"state-0", "state-1": b""}
+    files.put(tmp_path, tmp_path)
+    assert there()["learner.json"] == b"state-3"
+    assert "state-3" in there()
+
+
+def test_a_copy_that_was_cut_short_is_finished_the_next_time(store: type[Buckets], tmp_path: Path) -> None:
+    files, names = Copies(STORE), ("one", "two")
+    for name in names:
+        (tmp_path / name).touch()
+    files.put(tmp_path, tmp_path)
+    for name in names:
+        (tmp_path / name).unlink()
+    del store.kept["mine/field/one"]  # removed there already when the line broke
+    files.put(tmp_path, tmp_path)
+    assert not store.kept
+
+
+def test_files_that_were_not_fetched_whole_do_not_go_back(
+    store: type[Buckets], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.kept["mine/field/row.json"] = b"whole"
+
+    def half(self: Any, rpath: str, lpath: str, **_: Any) -> None:
+        Path(lpath).write_bytes(b"who")
+        raise OSError("the line broke")
+
+    monkeypatch.setattr(Buckets, "get_file", half)
+    with pytest.raises(DataError, match="cannot be read"), working_folder(STORE):
+        pass
+    assert store.kept == {"mine/field/row.json": b"whole"}
+
+
+def test_buckets_are_not_made_and_a_missing_one_is_said_before_any_work(
+    store: type[Buckets], make_job: Callable[..., Job]
+) -> None:
+    def run() -> None:
+        with working_folder("bucket://mien/field") as (folder, files):
+            evaluate([make_job("zero_shot")], folder, copies=files, run=lambda *_: pytest.fail("it ran"))
+
+    with pytest.raises(DataError, match="bucket://mien/field cannot be written to"):
+        run()
+    assert store.buckets == {"mine"}
 
 
 def test_what_cannot_be_copied_is_said_and_stays(tmp_path: Path, make_job: Callable[..., Job]) -> None:
@@ -90,6 +216,7 @@ def test_what_cannot_be_copied_is_said_and_stays(tmp_path: Path, make_job: Calla
     def run() -> None:
         with working_folder(f"file://{there}") as (folder, files):
             done.append(folder)
+            there.mkdir()
             (there / "runs").touch()  # no folder can be made here
             assert len(evaluate([make_job("zero_shot")], folder, copies=files).rows) == 1
 

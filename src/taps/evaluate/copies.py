@@ -5,19 +5,23 @@ Runs append to files, lock them and wait until they are written, which object st
 
 from __future__ import annotations
 
+import logging
+import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import mkdtemp
 from typing import Any
 
 from taps.checkpoint import INDEX, PREVIOUS
 from taps.errors import DataError, SettingsError, TapsError
 from taps.evaluate.jobs import Job
 from taps.evaluate.pool import attempt
+from taps.files import PART
 
+log = logging.getLogger("taps")
 EVERY = 30.0  # seconds between two copies of a run that is under way
 
 
@@ -36,93 +40,148 @@ class Copies:
 
         self.url = url
         self.known: dict[Path, int] = {}
+        self._due: dict[Path, float] = {}
         try:
             self.files, self.root = fsspec.core.url_to_fs(url)
-            self.files.makedirs(self.root, exist_ok=True)
         except Exception as error:  # every kind of file system has its own
             raise SettingsError(f"{url} cannot be written to ({error}).") from error
 
+    def check(self) -> None:
+        """Refuse an address at which nothing can be written, before any work is done for it."""
+        probe = f"{self.root}/.writable"
+        with self._saying("written to"):
+            self._make_folder(self.root)
+            self.files.pipe_file(probe, b"")
+            self.files.rm_file(probe)
+
     def fetch(self, out: Path, folder: Path) -> None:
         """Copy what is there below a folder of the evaluation in `out`."""
-        try:
+        with self._saying("read"):
+            self.files.invalidate_cache()  # other machines write there, too
             there = self._there(out, folder)
             names = self.files.find(there) if self.files.exists(there) else []
             here = [out / name[len(self.root) :].lstrip("/") for name in names]
             for path in here:
                 path.parent.mkdir(parents=True, exist_ok=True)
             self.files.get(names, [str(path) for path in here])
-        except Exception as error:
-            raise DataError(f"{self.url} cannot be read ({error}).") from error
         self.known |= {path: path.stat().st_mtime_ns for path in here}
 
     def put(self, out: Path, folder: Path) -> None:
         """Copy what was changed below a folder of the evaluation in `out`, and remove there what is gone.
 
-        What points to other files comes after them, so that a run can go on from a copy that was cut short.
+        What points to other files comes after them, so that a run can go on from a copy that was cut short;
+        and it is left for the next time where a run that is under way has saved its state meanwhile.
         """
-        here = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
-        new = {path: stamp for path in here if self.known.get(path) != (stamp := path.stat().st_mtime_ns)}
-        gone = {path for path in self.known if folder in path.parents} - set(here)
+        before = _pointers(folder)
         try:
-            for parent in {path.parent for path in new}:
-                self.files.makedirs(self._there(out, parent), exist_ok=True)
-            for last in (False, True):
-                part = [path for path in new if (path.name in (INDEX, PREVIOUS)) == last]
-                self.files.put([str(path) for path in part], [self._there(out, path) for path in part])
+            with self._saying("written to"):
+                self._put(out, folder, before)
+        except DataError:
+            if _pointers(folder) == before:
+                raise
+
+    def _put(self, out: Path, folder: Path, pointers: dict[Path, bytes]) -> None:
+        here = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if _is_whole(path)}
+        gone = {path for path in self.known if folder in path.parents} - set(here)
+        new = {path: stamp for path, stamp in here.items() if self.known.get(path) != stamp}
+        for parent in {path.parent for path in new}:
+            self._make_folder(self._there(out, parent))
+        files = [path for path in new if path not in pointers]
+        self.files.put([str(path) for path in files], [self._there(out, path) for path in files])
+        if _pointers(folder) == pointers:
+            for path in new.keys() & pointers.keys():
+                self.files.pipe_file(self._there(out, path), pointers[path])
             for path in gone:
-                self.files.rm(self._there(out, path))
+                with suppress(FileNotFoundError):  # the last time was cut short
+                    self.files.rm_file(self._there(out, path))
+            self.known = {path: stamp for path, stamp in self.known.items() if path not in gone} | new
+
+    def keep_up(self, out: Path, folder: Path, *, now: bool) -> None:
+        """`put` what is below a folder now, or where half a minute has passed since the last time.
+
+        What fails is said and tried again: nothing is lost here.
+        """
+        if not now and time.monotonic() < self._due.setdefault(folder, time.monotonic() + EVERY):
+            return
+        try:
+            self.put(out, folder)
+        except (DataError, OSError) as error:
+            log.warning("%s", error)
+        self._due[folder] = time.monotonic() + EVERY
+
+    def _make_folder(self, there: str) -> None:
+        """Object stores have none: their names begin with a bucket, which is not ours to make."""
+        if there.startswith("/"):
+            self.files.makedirs(there, exist_ok=True)
+
+    @contextmanager
+    def _saying(self, what: str) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:
-            raise DataError(f"{self.url} cannot be written to ({error}).") from error
-        self.known = {path: stamp for path, stamp in self.known.items() if path not in gone} | new
+            raise DataError(f"{self.url} cannot be {what} ({error}).") from error
+
+    def named(self, out: Path, text: str) -> str:
+        """A sentence about files in `out`, with where they are kept."""
+        return text.replace(str(out), self.url)
 
     def _there(self, out: Path, path: Path) -> str:
         return f"{self.root}/{path.relative_to(out).as_posix()}".removesuffix("/.")
 
 
+def _pointers(folder: Path) -> dict[Path, bytes]:
+    """What says which files of a run belong together, with what it says."""
+    return {path: path.read_bytes() for name in (INDEX, PREVIOUS) for path in folder.rglob(name)}
+
+
+def _is_whole(path: Path) -> bool:
+    return path.is_file() and path.suffix != PART and not path.name.startswith(".")
+
+
 @contextmanager
-def working_folder(out: str) -> Iterator[tuple[Path, Copies | None]]:
+def working_folder(
+    out: str, part: Callable[[Path], Path] = lambda out: out
+) -> Iterator[tuple[Path, Copies | None]]:
     """The folder of an evaluation; for an address one with a copy of it, which goes back in the end.
 
     Args:
         out: A path, or an address of fsspec.
+        part: Of the folder, what is copied; all of it unless given.
     """
     if "://" not in out:
         yield Path(out), None
         return
     copies, folder = Copies(out), Path(mkdtemp(prefix="taps-"))
     try:
-        copies.fetch(folder, folder)
+        copies.fetch(folder, part(folder))
+    except BaseException:
+        shutil.rmtree(folder)  # what came of it must not go back
+        raise
+    try:
         yield folder, copies
     except TapsError as error:
-        raise type(error)(str(error).replace(str(folder), out)) from error
+        raise type(error)(copies.named(folder, str(error))) from error
     finally:
         try:
-            copies.put(folder, folder)
+            copies.put(folder, part(folder))
             shutil.rmtree(folder)
         except DataError as error:
-            raise DataError(f"{error} What is missing there is in {folder}.") from error
+            raise DataError(f"{error} What is missing there is in {platform.node()}:{folder}.") from error
 
 
 def attempt_there(
     job: Job, url: str, device: str | None, stop: Callable[[], bool], tell: Callable[[int], None]
 ) -> tuple[str, Any]:
     """`attempt` a run from what is at an address; it is copied there every half a minute and in the end."""
-    copies, due = Copies(url), time.monotonic() + EVERY
+    try:
+        with working_folder(url, job.folder) as (out, copies):
+            assert copies is not None
 
-    def told(position: int) -> None:
-        nonlocal due
-        if time.monotonic() >= due:
-            copies.put(out, folder)
-            due = time.monotonic() + EVERY
-        tell(position)
+            def told(position: int) -> None:
+                copies.keep_up(out, job.folder(out), now=False)
+                tell(position)
 
-    with TemporaryDirectory(prefix="taps-") as place:
-        out = Path(place)
-        folder = job.folder(out)
-        try:
-            copies.fetch(out, folder)
-            said = attempt(job, out, device, stop, told)
-            copies.put(out, folder)
-        except DataError as error:
-            return "failed", str(error)
-    return said
+            what, value = attempt(job, out, device, stop, told)
+    except DataError as error:
+        return "failed", str(error)
+    return what, copies.named(out, value) if what == "failed" else value

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from taps.errors import DataError
 from taps.evaluate.copies import Copies
 from taps.evaluate.folder import UNFINISHED, collect, to_do
 from taps.evaluate.jobs import Job
@@ -18,8 +17,6 @@ from taps.evaluate.plan import open_streams
 from taps.evaluate.pool import Watch, run_jobs
 from taps.files import write_json
 from taps.stream.lock import locked
-
-log = logging.getLogger("taps")
 
 
 @dataclass(frozen=True)
@@ -54,21 +51,24 @@ def evaluate(
         lengths: Images of each stream by its name; counted where not given.
         watcher: Given the runs to come and the images of each, returns who is told what happens.
         run: Carries the runs out; `taps.cluster.runs.run_on_ray` does so on a cluster.
-        copies: Gets the files of every run that ends.
+        copies: Gets the files of every run, now and then and when it ends.
     """
     if lengths is None:
         streams = list(dict.fromkeys(job.stream for job in jobs))
         lengths = {stream.name: len(dataset) for stream, dataset in open_streams(streams)}
     left = to_do(out, jobs, lengths, resume=how.resume)
+    if copies:
+        copies.check()
+    say = partial(copies.named, out) if copies else str
     with locked(out):
         watch = watcher([(job, job.length(lengths)) for job in left])
         due = time.monotonic() + 2.0
 
         def told(what: str, index: int, value: Any) -> None:
             nonlocal due
-            watch(what, index, value)
-            if what == "done" and copies:
-                _put(copies, out, left[index].folder(out))
+            watch(what, index, say(value) if what == "failed" else value)
+            if copies:
+                copies.keep_up(out, left[index].folder(out), now=what == "done")
             if what == "done" and time.monotonic() > due:  # the file is whole at any moment
                 began = time.monotonic()
                 collect(out)
@@ -80,16 +80,13 @@ def evaluate(
         finally:
             rows = collect(out)
         unfinished = [
-            {"dataset": left[i].stream.name, "method": left[i].title, "seed": left[i].seed, "why": reason}
+            {
+                "dataset": left[i].stream.name,
+                "method": left[i].title,
+                "seed": left[i].seed,
+                "why": say(reason),
+            }
             for i, reason in sorted(why.items())
         ]
         write_json(out / UNFINISHED, {"runs": unfinished})
     return Outcome(rows, unfinished)
-
-
-def _put(copies: Copies, out: Path, folder: Path) -> None:
-    """Nothing is lost where it fails: it is tried again with the next run, and in the end."""
-    try:
-        copies.put(out, folder)
-    except DataError as error:
-        log.warning("%s", error)
