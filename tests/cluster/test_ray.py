@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -132,16 +133,42 @@ def test_time_that_is_up_leaves_runs_for_later(
     assert evaluate([make_job("zero_shot")], tmp_path, Execution(resume=True)).unfinished == []
 
 
-def test_runs_on_a_cluster_work_from_and_to_an_address(tmp_path: Path, make_job: Callable[..., Job]) -> None:
-    jobs, there = [make_job("zero_shot")], tmp_path / "there"
-    with working_folder(f"file://{there}") as (folder, copies):
-        run = partial(run_on_ray, copies=copies)
-        rows = evaluate(jobs, folder, Execution(ray="auto"), run=run, copies=copies).rows
-    assert without_times(rows) == without_times(evaluate(jobs, tmp_path / "here").rows)
-    names = [
-        {path.name for path in (tmp_path / place).rglob("*") if path.is_file()} for place in ("here", "there")
-    ]
-    assert names[0] - {".lock"} == names[1]
+@pytest.fixture(params=["file", "s3"])
+def address(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An address that all machines see; also one of S3, where what answers its requests is installed."""
+    if request.param == "file":
+        yield f"file://{tmp_path}/there"
+        return
+    s3fs = pytest.importorskip("s3fs", reason="needs s3fs")
+    server = pytest.importorskip("moto.server", reason="needs moto[server]").ThreadedMotoServer(port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    keys = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key", "AWS_DEFAULT_REGION": "us-east-1"}
+    for name, value in {**keys, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():
+        monkeypatch.setenv(name, value)
+        monkeypatch.setattr(connect, "PASSED_ON", (*connect.PASSED_ON, name))
+    s3fs.S3FileSystem().mkdir("bucket")
+    yield "s3://bucket/field"
+    server.stop()
+
+
+def test_runs_on_a_cluster_work_from_and_to_an_address(
+    tmp_path: Path, make_job: Callable[..., Job], address: str
+) -> None:
+    jobs, here = [make_job("zero_shot"), make_job("zero_shot", seed=2)], tmp_path / "here"
+    for some in (jobs[:1], jobs):  # the second time goes on with the first
+        with working_folder(address) as (folder, copies):
+            how, run = Execution(ray="auto", resume=True), partial(run_on_ray, copies=copies)
+            rows = evaluate(some, folder, how, run=run, copies=copies).rows
+    assert without_times(rows) == without_times(evaluate(jobs, here).rows)
+    with working_folder(address) as (folder, _):
+        assert names_in(folder) == names_in(here)
+
+
+def names_in(folder: Path) -> set[str]:
+    """The files of an evaluation; those of states without what is drawn at random."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {re.sub(r"-[0-9a-f]{8}\.", ".", str(path.relative_to(folder))) for path in files}
 
 
 def as_shards(images: Dataset, folder: Path) -> Path:

@@ -210,7 +210,10 @@ def test_buckets_are_not_made_and_a_missing_one_is_said_before_any_work(
     assert store.buckets == {"mine"}
 
 
-def test_what_cannot_be_copied_is_said_and_stays(tmp_path: Path, make_job: Callable[..., Job]) -> None:
+def test_what_cannot_be_copied_is_said_and_stays(
+    tmp_path: Path, make_job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     there, done = tmp_path / "there", []
 
     def run() -> None:

@@ -166,7 +166,8 @@ def working_folder(
             copies.put(folder, part(folder))
             shutil.rmtree(folder)
         except DataError as error:
-            raise DataError(f"{error} What is missing there is in {platform.node()}:{folder}.") from error
+            rest = f"What is missing there is in {platform.node()}:{folder}; copy it to the address."
+            raise DataError(f"{error} {rest}") from error
 
 
 def attempt_there(
