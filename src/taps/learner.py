@@ -18,6 +18,7 @@ from taps.active.decision import Decision, Policy
 from taps.active.pace import MOST_OWED
 from taps.active.policy import make_policy
 from taps.active.question import Questions, which_seconds
+from taps.adapt.ahead import try_tower_kernels
 from taps.adapt.ledger import Ledger
 from taps.clip import Clip
 from taps.errors import QueryError, SettingsError, StateError
@@ -81,6 +82,7 @@ class Learner:
         self.method_name = method
         self.settings = method_settings(method, settings)
         self.seed = check_seed(seed)
+        try_tower_kernels(clip)
         self.method = find_method(method).build(clip, self.classes, self.settings, seed)
         self.policy = self._make_policy(len(self.classes))
         self.questions = self._make_questions(len(self.classes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -113,3 +114,42 @@ def test_quick_gelu_and_its_gradient_are_the_formula() -> None:
     upper = torch.linspace(1, 2, 41, dtype=torch.float64)
     slopes = [torch.autograd.grad(each, x, upper)[0] for each in (found, expected)]
     torch.testing.assert_close(*slopes)
+
+
+def test_kernels_tried_ahead_in_threads_are_found_or_refused_as_elsewhere(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "STATE", {})
+    tried: list[float] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    @tried_once("Squares are torch's")
+    def kernel(slope: float) -> Callable[[Tensor], Tensor]:
+        tried.append(slope)
+        begun.set()
+        assert go_on.wait(60)
+        x = torch.linspace(-1, 1, 7, requires_grad=True)
+        require_agreement(square(slope), torch.square, [x], close(rtol=1e-6, atol=1e-6))
+        return square(slope)
+
+    with caplog.at_level(logging.WARNING, "taps"):
+        verify.try_ahead([lambda: kernel(2.0), lambda: kernel(3.0)])
+        assert begun.wait(60)
+        assert len(tried) == 1  # the first one of all is tried alone
+        go_on.set()
+        found = kernel(2.0)  # waits for the thread that tries it
+        verify.wait_for_trials()
+        assert found is not None
+        assert found is kernel(2.0)
+        assert kernel(3.0) is None
+    assert sorted(tried) == [2.0, 3.0]
+    assert (
+        caplog.text.count("Squares are torch's: its kernel cannot be used here (its results are off by") == 1
+    )
+
+
+def test_attention_in_trials_is_that_of_torch() -> None:
+    q, k, v = torch.randn(3, 2, 4, 5, 8, generator=torch.Generator().manual_seed(0))
+    for causal in (False, True):
+        expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        torch.testing.assert_close(ops.literal_attention(q, k, v, is_causal=causal), expected)

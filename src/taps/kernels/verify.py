@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar, cast
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +23,10 @@ Agree = Callable[[Tensor, Tensor], bool]
 
 STATE: dict[str, str] = {}
 """Of every kernel that was tried, by the name of what looks for it: "used", or why it is not."""
+THREADS = 8
+"""In which kernels are tried ahead."""
+_ahead: list[Future[object]] = []
+_first = threading.RLock()
 
 
 class NotMadeError(RuntimeError):
@@ -33,18 +40,22 @@ def tried_once(
 
     The decorated function does so once for each set of arguments. It returns None where the kernel cannot be
     imported or is not for these arguments, and with a warning in the log where it does not compile or gives
-    wrong results. `STATE` takes note.
+    wrong results. `STATE` takes note. While one thread tries a kernel, others that look for it wait.
 
     Args:
         without: What happens without the kernel, for the log.
     """
 
     def decorate(attempt: Callable[Arguments, Kernel]) -> Callable[Arguments, Kernel | None]:
+        turns: dict[Any, threading.RLock] = {}
+
         @functools.cache
-        def find(*arguments: Arguments.args, **named: Arguments.kwargs) -> Kernel | None:
+        @_one_at_first()
+        def look(*arguments: Arguments.args, **named: Arguments.kwargs) -> Kernel | None:
             name = attempt.__name__
             try:
-                with torch.enable_grad():
+                # The way back in this thread, too: torch's own for it is one for all.
+                with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
                     found = attempt(*arguments, **named)
             except Exception as error:
                 expected = isinstance(error, ImportError | NotMadeError)
@@ -55,9 +66,39 @@ def tried_once(
             STATE.setdefault(name, "used")
             return found
 
-        return cast("Callable[Arguments, Kernel | None]", find)
+        @functools.wraps(attempt)
+        def find(*arguments: Arguments.args, **named: Arguments.kwargs) -> Kernel | None:
+            with turns.setdefault(arguments, threading.RLock()):
+                return look(*arguments, **named)  # type: ignore[arg-type]
+
+        find.cache_clear = look.cache_clear  # type: ignore[attr-defined]
+        return find
 
     return decorate
+
+
+@contextmanager
+def _one_at_first() -> Iterator[None]:
+    """Until there is one kernel nobody tries a second: Triton must be started by one thread alone."""
+    with _first:
+        if "used" not in STATE.values():
+            yield
+            return
+    yield
+
+
+def try_ahead(looks: Sequence[Callable[[], object]]) -> None:
+    """Look for kernels in threads, so that they compile at the same time, while the caller goes on."""
+    threads = ThreadPoolExecutor(THREADS, thread_name_prefix="taps-kernels")
+    _ahead.extend(threads.submit(look) for look in looks)
+    threads.shutdown(wait=False)
+
+
+def wait_for_trials() -> None:
+    """Until no kernel is tried ahead any more."""
+    for look in tuple(_ahead):
+        look.exception()
+    _ahead[:] = [look for look in _ahead if not look.done()]
 
 
 def close(rtol: float, atol: float) -> Agree:

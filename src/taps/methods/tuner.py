@@ -13,6 +13,7 @@ from torch import Tensor
 
 from taps.active.buffer import Buffer
 from taps.active.decision import Policy
+from taps.adapt.ahead import try_step_kernels
 from taps.adapt.gradient import Gradient, point_at
 from taps.adapt.graphs import Engine, Start, shared_start
 from taps.adapt.memory import Memory, ReplayItem, replay_item_from
@@ -63,6 +64,7 @@ class Tuner(BatchedMethod):
         self.classes = classes
         self.gate = gate
         self.prompts = starting_prompts(clip, settings.prompts, self.starts_from)
+        try_step_kernels(clip, self.prompts)
         self.period = reset_period(settings.reset)
         self.classifier = prompt_classifier(clip, classes, self.prompts)
         self.alignment = find_alignment(self.classifier, classes, self.prompts, settings)

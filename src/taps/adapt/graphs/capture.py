@@ -11,6 +11,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from taps.kernels.verify import wait_for_trials
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -110,6 +112,7 @@ class CudaCapture:
         return result
 
     def _capture(self, work: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
+        wait_for_trials()
         graph = torch.cuda.CUDAGraph()
         # Other threads (decoding, serving) may go on using the device meanwhile.
         mode = "thread_local"
