@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -23,7 +24,7 @@ from taps.adapt.ledger import Ledger
 from taps.clip import Clip
 from taps.errors import QueryError, SettingsError, StateError
 from taps.images.decode import load_image
-from taps.images.views import make_views, sample_generator
+from taps.images.views import make_views, make_views_of, sample_generator
 from taps.methods.base import Method, MethodOutput, Snapshot, with_prefix, without_prefix
 from taps.methods.registry import find_method, method_settings
 from taps.methods.settings import Asking
@@ -152,15 +153,17 @@ class Learner:
         return predict_together([(self, image) for image in images])
 
     def _views(self, pixels: PixelArray, id: int) -> Tensor:
-        return make_views(
-            pixels,
-            views=self.settings.views,
+        return make_views(pixels, generator=sample_generator(self.seed, id), **self._view_settings)
+
+    @property
+    def _view_settings(self) -> dict[str, Any]:
+        return {
+            "views": self.settings.views,
             **self.clip.config.framing,
-            generator=sample_generator(self.seed, id),
-            device=self.clip.device,
-            backend=self.settings.view_backend,
-            augmix=self.settings.augmix,
-        )
+            "device": self.clip.device,
+            "backend": self.settings.view_backend,
+            "augmix": self.settings.augmix,
+        }
 
     def _conclude(self, output: MethodOutput, began: float) -> Prediction:
         """Decide whether to ask, and take note of the image."""
@@ -568,6 +571,7 @@ class Learner:
 
 
 TOGETHER = 64  # images of a backlog that are looked at before the first of them is predicted
+VIEWED = 4  # images whose views are made at once; meanwhile the host draws the next ones' crops
 
 
 def predict_together(images: Sequence[tuple[Learner, Any]]) -> list[Prediction]:
@@ -591,6 +595,12 @@ def predict_together(images: Sequence[tuple[Learner, Any]]) -> list[Prediction]:
 def _look_at(learners: Sequence[Learner], images: Iterator[PixelArray]) -> Iterator[tuple[Method, Tensor]]:
     """An image for each learner: its method and the views."""
     ids = {id(learner): learner.seen for learner in learners}
-    for learner, pixels in zip(learners, images, strict=False):
-        yield learner.method, learner._views(pixels, ids[id(learner)])
-        ids[id(learner)] += 1
+    pairs = zip(learners, images, strict=False)
+    for settings, alike in groupby(pairs, key=lambda pair: pair[0]._view_settings):
+        while part := list(islice(alike, VIEWED)):
+            generators = []
+            for learner, _ in part:
+                generators.append(sample_generator(learner.seed, ids[id(learner)]))
+                ids[id(learner)] += 1
+            made = make_views_of([pixels for _, pixels in part], generators, **settings)
+            yield from zip((learner.method for learner, _ in part), made, strict=True)

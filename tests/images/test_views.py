@@ -15,8 +15,10 @@ from PIL import Image
 from taps.errors import ImageError, SettingsError
 from taps.images import make_views, sample_crops, sample_generator, tensor
 from taps.images.augmix import DISTORTIONS, augmix
-from taps.images.geometry import Framing, central_crop
+from taps.images.geometry import AREA, RATIO, TRIES, Framing, central_crop, sample_crops_of
+from taps.images.views import make_views_of
 
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 SHAPES = [(60, 80), (80, 60), (500, 375), (47, 47), (1, 1), (2, 1), (1, 90), (200, 3), (150, 221)]
 sides = st.integers(1, 700)
 
@@ -42,9 +44,9 @@ def views_of(image: np.ndarray, **settings: object) -> torch.Tensor:
 def test_crops_stay_inside_and_keep_their_shape(height: int, width: int, count: int, seed: int) -> None:
     boxes, flips = sample_crops(height, width, count, sample_generator(seed, 0))
     assert boxes.shape == (count, 4)
-    assert boxes.dtype == torch.int64
+    assert boxes.dtype == np.int64
     assert flips.shape == (count,)
-    assert flips.dtype == torch.bool
+    assert flips.dtype == np.bool_
     for top, left, crop_height, crop_width in boxes.tolist():
         assert crop_height >= 1
         assert crop_width >= 1
@@ -72,7 +74,7 @@ def loop_crop(height: int, width: int, rng: np.random.Generator) -> tuple[int, i
 def test_crops_are_distributed_as_the_loop_draws_them(height: int, width: int) -> None:
     count, rng = 4000, np.random.default_rng(5)
     boxes, flips = sample_crops(height, width, count, sample_generator(0, 0))
-    ours = boxes.double().numpy()
+    ours = boxes.astype(np.float64)
     loop = np.array([loop_crop(height, width, rng) for _ in range(count)], dtype=np.float64)
     error = 5 * np.sqrt((ours.var(0) + loop.var(0)) / count) + 1e-9  # five standard errors
     assert (np.abs(ours.mean(0) - loop.mean(0)) <= error).all()
@@ -82,7 +84,30 @@ def test_crops_are_distributed_as_the_loop_draws_them(height: int, width: int) -
             np.searchsorted(np.sort(each[:, column]), grid, side="right") / count for each in (ours, loop)
         ]
         assert np.abs(ranks[0] - ranks[1]).max() < 2.5 * math.sqrt(2 / count)
-    assert abs(float(flips.double().mean()) - 0.5) < 5 * 0.5 / math.sqrt(count)
+    assert abs(flips.mean() - 0.5) < 5 * 0.5 / math.sqrt(count)
+
+
+def literal_crop(height: int, width: int, draws: list[float]) -> tuple[int, int, int, int]:
+    """A crop from its draws: areas, ratios, then the place."""
+    for area, ratio in zip(draws[:TRIES], draws[TRIES : 2 * TRIES], strict=True):
+        area = height * width * (AREA[0] + (AREA[1] - AREA[0]) * area)
+        ratio = RATIO[0] * (RATIO[1] / RATIO[0]) ** ratio
+        h, w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
+        if 0 < w <= width and 0 < h <= height:
+            down, across = draws[2 * TRIES : 2 * TRIES + 2]
+            return int(down * (height - h + 1)), int(across * (width - w + 1)), h, w
+    h, w = central_crop(height, width)
+    return (height - h) // 2, (width - w) // 2, h, w
+
+
+def test_crops_of_several_images_are_those_their_own_generators_draw() -> None:
+    """To the pixel: a stream that is resumed, or predicted together with others, sees the same views."""
+    count = 40
+    boxes, flips = sample_crops_of(SHAPES, count, [sample_generator(7, step) for step in range(len(SHAPES))])
+    for step, shape in enumerate(SHAPES):
+        draws = torch.rand(count, 2 * TRIES + 3, generator=sample_generator(7, step), dtype=torch.float64)
+        assert boxes[step].tolist() == [list(literal_crop(*shape, own)) for own in draws.tolist()]
+        assert flips[step].tolist() == (draws[:, -1] < 0.5).tolist()
 
 
 def test_every_place_a_crop_fits_is_drawn_as_often_as_any_other() -> None:
@@ -91,7 +116,7 @@ def test_every_place_a_crop_fits_is_drawn_as_often_as_any_other() -> None:
     boxes, _ = sample_crops(side, side, 20_000, sample_generator(1, 0))
     for corner, length in ((0, 2), (1, 3)):  # top of height, left of width
         for size in range(3, side + 1):
-            places = boxes[boxes[:, length] == size, corner].numpy()
+            places = boxes[boxes[:, length] == size, corner]
             counts = np.bincount(places, minlength=side - size + 1)
             expected = len(places) / (side - size + 1)
             assert len(counts) == side - size + 1
@@ -257,7 +282,7 @@ def test_flips_mirror(way: str) -> None:
         made = make_views(ramp, views=41, size=16, generator=sample_generator(8, 0), backend=way)
     falls = made[:, 0, 8, 0] > made[:, 0, 8, -1]
     assert not falls[0]
-    assert torch.equal(falls[1:], flips)
+    assert falls[1:].tolist() == flips.tolist()
 
 
 @pytest.mark.parametrize("backend", ["tensor", "pillow"])
@@ -288,6 +313,23 @@ def test_read_only_and_strided_images_work() -> None:
     for same in (frozen, np.asfortranarray(image), np.ascontiguousarray(image[:, ::-1])[:, ::-1]):
         for backend in ("tensor", "pillow"):
             assert torch.equal(views_of(same, backend=backend), views_of(image, backend=backend))
+
+
+@pytest.mark.parametrize("with_augmix", [False, True])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+def test_views_of_several_images_are_those_of_each(device: str, with_augmix: bool) -> None:
+    images = [photo(60, 80), photo(31, 20), photo(3, 12_000), photo(60, 80)]
+    made = make_views_of(
+        images,
+        [sample_generator(3, step) for step in range(4)],
+        views=5,
+        size=32,
+        device=device,
+        augmix=with_augmix,
+    )
+    for step, (image, several) in enumerate(zip(images, made, strict=True)):
+        settings = {"views": 5, "generator": sample_generator(3, step), "device": device}
+        assert torch.equal(several, views_of(image, augmix=with_augmix, **settings))
 
 
 def test_one_view_and_a_very_long_image() -> None:
@@ -371,7 +413,7 @@ def test_there_are_nine_distortions_and_each_is_mild() -> None:
     assert np.asarray(DISTORTIONS["solarize"](bright, rng)).max() == 0
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@needs_cuda
 @pytest.mark.parametrize("shape", [*SHAPES, (375, 500), (3, 12_000)])
 def test_cuda_agrees_with_pillow(shape: tuple[int, int]) -> None:
     image = photo(*shape)
@@ -383,7 +425,7 @@ def test_cuda_agrees_with_pillow(shape: tuple[int, int]) -> None:
     assert off.float().mean() <= 0.25
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@needs_cuda
 @pytest.mark.parametrize("shape", [*SHAPES, (375, 500), (1203, 1597)])
 @pytest.mark.parametrize("size", [16, 64, 224])
 def test_on_cuda_the_fused_kernel_makes_what_the_products_make(shape: tuple[int, int], size: int) -> None:
@@ -392,11 +434,13 @@ def test_on_cuda_the_fused_kernel_makes_what_the_products_make(shape: tuple[int,
 
     device = torch.device("cuda")
     assert tensor.views_kernel(size, device) is fused_views  # not replaced by the products
-    image = photo(*shape)
-    boxes, flips = sample_crops(*shape, 11, sample_generator(3, 1))
+    images = [photo(*shape), photo(33, 45)]
+    sizes = [image.shape[:2] for image in images]
+    boxes, flips = sample_crops_of(sizes, 11, [sample_generator(3, 1), sample_generator(3, 2)])
     for framing in (Framing(size), Framing(size, "squash", "bilinear")):
-        made = fused_views(image, tensor.view_plan(image, boxes, flips, framing), size, device)
-        products = tensor.batched_views(image, boxes, flips, framing, device, torch.float32)
+        made = fused_views(images, tensor.view_plan(sizes, boxes, flips, framing), size, device)
+        each = zip(images, boxes, flips, strict=True)
+        products = torch.stack([tensor.batched_views(*one, framing, device, torch.float32) for one in each])
         assert made.shape == products.shape
         off = (made.int() - products.int()).abs()
         assert off.max() <= 2  # both round twice, and sums next to a half may fall to either side

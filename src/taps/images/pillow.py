@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from taps.images.geometry import Framing
+from taps.images.geometry import Boxes, Flips, Framing
 from taps.types import PixelArray
 
 
@@ -20,7 +20,7 @@ def whole_view(image: PixelArray, framing: Framing) -> Tensor:
     return torch.from_numpy(np.array(view)).permute(2, 0, 1)
 
 
-def pillow_views(image: PixelArray, boxes: Tensor, flips: Tensor, framing: Framing) -> Tensor:
+def pillow_views(image: PixelArray, boxes: Boxes, flips: Flips, framing: Framing) -> Tensor:
     """View 0, then each box cut, resized (bilinear) and flipped: [1 + count, 3, size, size], uint8."""
     whole, size = Image.fromarray(image), framing.size
     crops = np.empty((len(boxes), size, size, 3), dtype=np.uint8)

@@ -5,7 +5,7 @@ All use Pillow's definition of an antialiased resize, so they differ from it by 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from taps.images.geometry import Framing
+from taps.images.geometry import Boxes, Flips, Framing
 from taps.images.pillow import whole_view
 from taps.kernels.verify import require_agreement, tried_once
 from taps.types import FloatArray, PixelArray
 
-FusedViews = Callable[[PixelArray, NDArray[np.float64], int, torch.device], Tensor]
+FusedViews = Callable[[Sequence[PixelArray], NDArray[np.float64], int, torch.device], Tensor]
 
 CHUNK_ELEMENTS = 1 << 26
 """Views are made in groups, so that weights and half-resized images stay under about this many numbers."""
@@ -27,10 +27,10 @@ MIDDLE = 128
 FAR = 1e6
 """Beyond the reach of every filter, in pixels."""
 LONGEST_SIDE = 10_000
-"""Beyond it dense weights are mostly zeros; the CPU is the better place."""
+"""Beyond it the products' weights are mostly zeros; the CPU is the better place."""
 
 
-def cpu_views(image: PixelArray, boxes: Tensor, flips: Tensor, framing: Framing) -> Tensor:
+def cpu_views(image: PixelArray, boxes: Boxes, flips: Flips, framing: Framing) -> Tensor:
     """View 0 (by Pillow), then crop by crop: [1 + count, 3, size, size], uint8, channels last in memory."""
     upright = torch.from_numpy(image)
     mirrored = upright.flip(1)
@@ -45,15 +45,29 @@ def cpu_views(image: PixelArray, boxes: Tensor, flips: Tensor, framing: Framing)
 
 
 def device_views(
-    image: PixelArray, boxes: Tensor, flips: Tensor, framing: Framing, device: torch.device
-) -> Tensor:
-    """View 0 and all crops on an accelerator, by the best way it has: [1 + count, 3, size, size], uint8."""
-    if device.type != "cuda":
-        return batched_views(image, boxes, flips, framing, device, torch.float32)
-    kernel = views_kernel(framing.size, device)
-    if kernel is None:
-        return batched_views(image, boxes, flips, framing, device, torch.float16)
-    return kernel(image, view_plan(image, boxes, flips, framing), framing.size, device)
+    images: Sequence[PixelArray], boxes: Boxes, flips: Flips, framing: Framing, device: torch.device
+) -> list[Tensor]:
+    """View 0 and all crops of each image on an accelerator, by the best way it has; uint8.
+
+    Args:
+        images: Pixels H×W×3, contiguous.
+        boxes: Crops of each [images, count, 4].
+        flips: Which of them to mirror [images, count].
+        framing: How view 0 shows the image, and the side of a view.
+        device: The accelerator.
+    """
+    kernel = views_kernel(framing.size, device) if device.type == "cuda" else None
+    if kernel is not None:
+        sizes = [image.shape[:2] for image in images]
+        return list(kernel(images, view_plan(sizes, boxes, flips, framing), framing.size, device))
+    dtype = torch.float16 if device.type == "cuda" else torch.float32
+
+    def products(image: PixelArray, boxes: Boxes, flips: Flips) -> Tensor:
+        if max(image.shape) > LONGEST_SIDE:
+            return cpu_views(image, boxes, flips, framing).to(device)
+        return batched_views(image, boxes, flips, framing, device, dtype)
+
+    return list(map(products, images, boxes, flips))
 
 
 @tried_once("Views are made by matrix products")
@@ -62,14 +76,19 @@ def views_kernel(size: int, device: torch.device) -> FusedViews:
     from taps.kernels.views import fused_views
 
     image = np.random.default_rng(0).integers(0, 256, (2 * size + 5, size + 3, 3), dtype=np.uint8)
-    boxes = torch.tensor([[0, 0, 2 * size + 5, size + 3], [3, 1, size, size // 2 + 1], [0, 0, 1, 1]])
-    flips = torch.tensor([True, False, True])
+    boxes = np.array([[0, 0, 2 * size + 5, size + 3], [3, 1, size, size // 2 + 1], [0, 0, 1, 1]])
+    # And the same on its side, so that there are two images of two widths.
+    images = image, np.ascontiguousarray(image.transpose(1, 0, 2))
+    boxes, flips = np.stack([boxes, boxes[:, [1, 0, 3, 2]]]), np.array([[True, False, True]] * 2)
+    framing = Framing(size)
 
     def fused() -> Tensor:
-        return fused_views(image, view_plan(image, boxes, flips, Framing(size)), size, device)
+        plan = view_plan([each.shape[:2] for each in images], boxes, flips, framing)
+        return fused_views(images, plan, size, device)
 
     def plain() -> Tensor:
-        return batched_views(image, boxes, flips, Framing(size), device, torch.float32)
+        each = zip(images, boxes, flips, strict=True)
+        return torch.stack([batched_views(*one, framing, device, torch.float32) for one in each])
 
     require_agreement(fused, plain, [], same_picture)
     return fused_views
@@ -81,30 +100,30 @@ def same_picture(mine: Tensor, theirs: Tensor) -> bool:
     return int(off.max()) <= 2 and float(off.float().mean()) <= 0.2
 
 
-def view_plan(image: PixelArray, boxes: Tensor, flips: Tensor, framing: Framing) -> NDArray[np.float64]:
-    """Where each view lies, view 0 first [1 + count, 10].
+def view_plan(
+    sizes: Sequence[tuple[int, ...]], boxes: Boxes, flips: Flips, framing: Framing
+) -> NDArray[np.float64]:
+    """Where each view lies, view 0 first [images, 1 + count, 10].
 
-    The columns are begin, scale, lowest and highest pixel across, the same down, whether it is mirrored, and
-    whether the filter is cubic.
+    The columns are left, top, right and bottom of what is shown, whether it is mirrored, whether pixels
+    beyond its edges count (as in view 0), whether the filter is cubic, width and height of the image, and a
+    last one that is left to the kernel.
     """
-    (height, width), size = image.shape[:2], framing.size
-    left, top, right, bottom = framing.box(height, width)
-    plan = np.zeros((len(boxes) + 1, 10))
-    plan[0] = left, (right - left) / size, 0, width, top, (bottom - top) / size, 0, height, 0, framing.cubic
-    crops = plan[1:]
-    tops, lefts, heights, widths = boxes.numpy().T
-    crops[:, 0] = crops[:, 2] = lefts
-    crops[:, 1], crops[:, 3] = widths / size, lefts + widths
-    crops[:, 4] = crops[:, 6] = tops
-    crops[:, 5], crops[:, 7] = heights / size, tops + heights
-    crops[:, 8] = flips.numpy()
+    plan = np.zeros((len(sizes), boxes.shape[1] + 1, 10))
+    plan[:, 0, :4] = [framing.box(*size) for size in sizes]
+    plan[:, 0, 5:7] = 1, framing.cubic
+    plan[:, :, 7:9] = np.array(sizes)[:, None, ::-1]
+    crops = plan[:, 1:]
+    crops[..., :2] = boxes[..., 1::-1]
+    crops[..., 2:4] = crops[..., :2] + boxes[..., :1:-1]
+    crops[..., 4] = flips
     return plan
 
 
 def batched_views(
     image: PixelArray,
-    boxes: Tensor,
-    flips: Tensor,
+    boxes: Boxes,
+    flips: Flips,
     framing: Framing,
     device: torch.device,
     dtype: torch.dtype,
@@ -149,17 +168,19 @@ def _send(tensor: Tensor, device: torch.device) -> Tensor:
     return torch.empty_like(tensor, pin_memory=True).copy_(tensor).to(device, non_blocking=True)
 
 
-def _filter_plan(image: PixelArray, boxes: Tensor, flips: Tensor, framing: Framing) -> FloatArray:
+def _filter_plan(image: PixelArray, boxes: Boxes, flips: Flips, framing: Framing) -> FloatArray:
     """Where each output pixel looks, [2 axes, 1 + count, 3 + size], float32: all the device has to be told.
 
     The first three columns are the first pixel a view may read, how many, and one over the filter's width;
     then come the centres of the output pixels, counted from that first pixel in units of the filter's width.
     Made by numpy, whose small operations cost the least.
     """
-    plan = view_plan(image, boxes, flips, framing)
-    begin, scale, low, high = plan[:, :8].reshape(-1, 2, 4).transpose(2, 1, 0).copy()  # each [2, 1 + count]
+    plan = view_plan([image.shape[:2]], boxes[None], flips[None], framing)[0].T.copy()
+    begin, end, beyond = plan[:2], plan[2:4], plan[5] > 0
+    low, high = np.where(beyond, 0, begin), np.where(beyond, plan[7:9], end)
+    scale = (end - begin) / framing.size
     centre = (begin - low)[:, :, None] + (np.arange(framing.size) + 0.5) * scale[:, :, None]
-    mirrored = plan[:, 8] > 0
+    mirrored = plan[4] > 0
     centre[0, mirrored] = centre[0, mirrored, ::-1]
     shrink = 1 / np.maximum(scale, 1)
     columns = np.stack([low, high - low, shrink], axis=2)

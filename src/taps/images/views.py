@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from taps.errors import ImageError, SettingsError
 from taps.images.augmix import augmix as mix_views
-from taps.images.geometry import Framing, sample_crops, sample_generator
+from taps.images.geometry import Framing, sample_crops, sample_crops_of, sample_generator
 from taps.images.pillow import pillow_views
-from taps.images.tensor import LONGEST_SIDE, cpu_views, device_views
+from taps.images.tensor import cpu_views, device_views
 from taps.types import PixelArray
 
-__all__ = ["BACKENDS", "make_views", "sample_crops", "sample_generator"]
+__all__ = ["BACKENDS", "make_views", "make_views_of", "sample_crops", "sample_generator"]
 
 BACKENDS = ("tensor", "pillow")
 
@@ -55,19 +57,53 @@ def make_views(
     >>> made.shape, made.dtype, int(made.min()), int(made.max())
     (torch.Size([4, 3, 8, 8]), torch.uint8, 7, 7)
     """
-    _check(image, views, size, backend)
-    image = np.require(image, requirements=["C", "W"])  # torch takes neither read-only nor reversed arrays
+    (made,) = make_views_of(
+        [image],
+        [generator],
+        views=views,
+        size=size,
+        device=device,
+        backend=backend,
+        augmix=augmix,
+        resize=resize,
+        interpolation=interpolation,
+    )
+    return made
+
+
+def make_views_of(
+    images: Sequence[PixelArray],
+    generators: Sequence[torch.Generator],
+    *,
+    views: int,
+    size: int,
+    device: torch.device | str = "cpu",
+    backend: str = "tensor",
+    augmix: bool = False,
+    resize: str = "shortest",
+    interpolation: str = "bicubic",
+) -> list[Tensor]:
+    """What `make_views` makes of each of several images: on CUDA by one upload and one launch.
+
+    Args:
+        images: Of any sizes.
+        generators: Of each, its own.
+        views: How many of each; this and the others as in `make_views`.
+    """
+    for image in images:
+        _check(image, views, size, backend)
+    # torch takes neither read-only nor reversed arrays
+    images = [np.require(image, requirements=["C", "W"]) for image in images]
     device, framing = torch.device(device), Framing(size, resize, interpolation)
-    height, width = image.shape[:2]
-    boxes, flips = sample_crops(height, width, views - 1, generator)
-    if backend == "pillow":
-        made = pillow_views(image, boxes, flips, framing).to(device)
-    elif device.type == "cpu" or max(height, width) > LONGEST_SIDE:
-        made = cpu_views(image, boxes, flips, framing).to(device)
+    boxes, flips = sample_crops_of([image.shape[:2] for image in images], views - 1, generators)
+    if backend == "tensor" and device.type != "cpu":
+        made = device_views(images, boxes, flips, framing, device)
     else:
-        made = device_views(image, boxes, flips, framing, device)
+        way = cpu_views if backend == "tensor" else pillow_views
+        made = [way(*each, framing).to(device) for each in zip(images, boxes, flips, strict=True)]
     if augmix:
-        made = torch.cat([made[:1].float(), mix_views(made[1:], generator)])
+        pairs = zip(made, generators, strict=True)
+        made = [torch.cat([own[:1].float(), mix_views(own[1:], generator)]) for own, generator in pairs]
     return made
 
 

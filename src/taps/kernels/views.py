@@ -1,10 +1,13 @@
-"""All views of an image by one Triton kernel, for CUDA: one upload, one launch.
+"""All views of one image or of several by one Triton kernel, for CUDA: one upload, one launch.
 
 Every output pixel sums the few input pixels its filter reaches. Rows are resized first and rounded to 8 bits
 before columns are, as Pillow does it; places are computed in double precision.
 """
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -14,9 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from taps.types import PixelArray
-
-HEADER = 256
-"""Pixels follow the plan at a multiple of this many bytes."""
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -35,18 +35,18 @@ def _level(value):  # type: ignore[no-untyped-def]
     return tl.minimum(tl.maximum(tl.floor(value + 0.5001), 0.0), 255.0)
 
 
-# One compilation for images of all widths.
-@triton.jit(do_not_specialize=["width"])  # type: ignore[untyped-decorator, unused-ignore]
-def _views(  # type: ignore[no-untyped-def]
-    image, plan, out, width, size, columns: tl.constexpr, block: tl.constexpr
-):
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _views(sent, out, size, columns: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
     row, view = tl.program_id(0), tl.program_id(1)
-    at = plan + view * columns
-    cubic = tl.load(at + 9) > 0.5
+    at = sent.to(tl.pointer_type(tl.float64)) + view * columns
+    begin_x, begin_y, end_x, end_y = tl.load(at), tl.load(at + 1), tl.load(at + 2), tl.load(at + 3)
+    flip, beyond, cubic = tl.load(at + 4) > 0.5, tl.load(at + 5) > 0.5, tl.load(at + 6) > 0.5
+    width = tl.load(at + 7)
+    image = sent + tl.load(at + 9).to(tl.int64)
     support = tl.where(cubic, 2.0, 1.0).to(tl.float64)
-    begin_x, scale_x, low_x, high_x = tl.load(at), tl.load(at + 1), tl.load(at + 2), tl.load(at + 3)
-    begin_y, scale_y, low_y, high_y = tl.load(at + 4), tl.load(at + 5), tl.load(at + 6), tl.load(at + 7)
-    flip = tl.load(at + 8) > 0.5
+    scale_x, scale_y = (end_x - begin_x) / size, (end_y - begin_y) / size
+    low_x, high_x = tl.where(beyond, 0.0, begin_x), tl.where(beyond, width, end_x)
+    low_y, high_y = tl.where(beyond, 0.0, begin_y), tl.where(beyond, tl.load(at + 8), end_y)
 
     column = tl.arange(0, block)
     inside = column < size
@@ -69,13 +69,14 @@ def _views(  # type: ignore[no-untyped-def]
     top = first_y.to(tl.int32)
     lines = tl.minimum(tl.ceil(centre_y + support * stretch_y), high_y).to(tl.int32) - top
 
+    stride = width.to(tl.int32) * 3
     red = tl.zeros((block,), tl.float32)
     green = tl.zeros((block,), tl.float32)
     blue = tl.zeros((block,), tl.float32)
     total_y = shrink_y * 0.0
     for line in range(0, lines):
         weight_y = _filter(tl.abs(offset_y + line * shrink_y), cubic)
-        begin = image + (top + line) * width * 3
+        begin = image + (top + line) * stride
         line_red = tl.zeros((block,), tl.float32)
         line_green = tl.zeros((block,), tl.float32)
         line_blue = tl.zeros((block,), tl.float32)
@@ -101,28 +102,29 @@ def _views(  # type: ignore[no-untyped-def]
     tl.store(to + 2 * plane, _level(blue / total_y).to(tl.uint8), mask=inside)
 
 
-def fused_views(image: PixelArray, plan: NDArray[np.float64], size: int, device: torch.device) -> Tensor:
-    """View 0 and all crops: [1 + count, 3, size, size], uint8. The host waits for nothing.
+def fused_views(
+    images: Sequence[PixelArray], plan: NDArray[np.float64], size: int, device: torch.device
+) -> Tensor:
+    """View 0 and all crops of each: [images, 1 + count, 3, size, size], uint8. The host waits for nothing.
 
     Args:
-        image: Pixels H×W×3, contiguous.
-        plan: Where each view lies, see `taps.images.tensor.view_plan` [1 + count, 10].
+        images: Pixels H×W×3, contiguous.
+        plan: Where each view lies, see `taps.images.tensor.view_plan` [images, 1 + count, 10].
         size: Side of a view.
         device: A CUDA device (or the CPU, under Triton's interpreter).
     """
-    begin = -(-plan.nbytes // HEADER) * HEADER
+    ends = list(itertools.accumulate([plan.nbytes, *(image.nbytes for image in images)]))
+    plan[..., 9] = np.array(ends[:-1])[:, None]
     # Plan and pixels travel together, from pinned memory that torch keeps until the copy is done. Filled by
     # numpy: a copy by torch would wake all its threads for half a megabyte.
-    staged = torch.empty(begin + image.nbytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
-    memory = staged.numpy()
-    memory[: plan.nbytes] = plan.view(np.uint8).reshape(-1)
-    memory[begin:] = image.reshape(-1)
+    staged = torch.empty(ends[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
+    np.concatenate(
+        [plan.view(np.uint8).reshape(-1), *(image.reshape(-1) for image in images)], out=staged.numpy()
+    )
     sent = staged.to(device, non_blocking=True)
-    out = torch.empty(len(plan), 3, size, size, dtype=torch.uint8, device=device)
-    places, pixels = sent[: plan.nbytes].view(torch.float64), sent[begin:]
+    out = torch.empty(*plan.shape[:2], 3, size, size, dtype=torch.uint8, device=device)
     with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
-        _views[size, len(plan)](
-            pixels, places, out, image.shape[1], size,
-            columns=plan.shape[1], block=triton.next_power_of_2(size), num_warps=4,
-        )  # fmt: skip
+        _views[size, plan.shape[0] * plan.shape[1]](
+            sent, out, size, columns=plan.shape[2], block=triton.next_power_of_2(size), num_warps=4
+        )
     return out
