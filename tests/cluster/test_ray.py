@@ -19,7 +19,7 @@ import pytest
 
 from taps.clip import Clip, load_clip
 from taps.data import Dataset, load_dataset
-from taps.errors import DataError, StateError
+from taps.errors import DataError, SettingsError, StateError
 from taps.evaluate.copies import working_folder
 from taps.evaluate.evaluate import evaluate
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
@@ -35,6 +35,7 @@ ray = pytest.importorskip("ray", reason="needs the extra ray")
 httpx = pytest.importorskip("httpx", reason="needs the extra serve")
 
 from taps.cluster import connect, probe  # noqa: E402
+from taps.cluster.origin import origin  # noqa: E402
 from taps.cluster.places import RayPlaces  # noqa: E402
 from taps.cluster.runs import run_on_ray  # noqa: E402
 from taps.cluster.stats import PartMaker, stats_on_ray  # noqa: E402
@@ -122,6 +123,35 @@ def test_runs_on_a_cluster_end_as_here_though_a_worker_is_lost(
         folders = [job.folder(tmp_path / out) for out in ("here", "there")]
         names = [sorted(path.name for path in folder.iterdir()) for folder in folders]
         assert names[0] == names[1]
+
+
+@dataclass(frozen=True)
+class OnlyHere(StreamSpec):
+    """A data set that other machines, here other processes, do not have."""
+
+    process: int = 0
+
+    def load(self) -> Dataset:
+        if os.getpid() != self.process:
+            raise DataError("There is no such data set.")
+        return super().load()
+
+
+def test_machines_that_can_carry_out_no_run_are_said(tmp_path: Path, make_job: Callable[..., Job]) -> None:
+    job = make_job("zero_shot")
+    job = replace(job, stream=OnlyHere(**vars(job.stream), process=os.getpid()))
+    with pytest.raises(SettingsError, match=r"machine [\d.]+ .* no run: There is no such data set"):
+        evaluate([job], tmp_path, Execution(ray="auto"), run=run_on_ray)
+    assert evaluate([job], tmp_path, Execution(resume=True)).unfinished == []
+
+
+def test_a_machine_with_another_disk_or_another_version_is_refused(tmp_path: Path) -> None:
+    with origin(tmp_path) as here:
+        here.check()
+    with pytest.raises(SettingsError, match=f"does not see {tmp_path} as the command does"):
+        here.check()
+    with pytest.raises(SettingsError, match=r"given with 0\.1; install the same"):
+        replace(here, version="0.1").check()
 
 
 def test_time_that_is_up_leaves_runs_for_later(

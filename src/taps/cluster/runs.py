@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from taps.cluster.connect import connected
-from taps.errors import DataError
+from taps.cluster.origin import Origin, origin
+from taps.errors import DataError, SettingsError, TapsError
 from taps.evaluate.copies import Copies, attempt_there
-from taps.evaluate.jobs import Job, quiet_logs
+from taps.evaluate.jobs import Job, prepare, quiet_logs
 from taps.evaluate.options import Execution
 from taps.evaluate.pool import NOT_BEGUN, Watch, attempt, late, note
 
 log = logging.getLogger("taps")
 RETRIES = 3  # of a run whose worker is lost
 POLL = 0.25  # seconds between two looks at the cluster
+NODE = "ray.io/node-id"  # Ray's label of a machine
+SILENCE = 60.0  # seconds without the board after which a worker is cut off: its run is begun again elsewhere
+UNFIT = "unfit"
+"""What a worker says whose machine cannot carry out a run, with its address and why."""
 
 
 def run_on_ray(
@@ -34,11 +39,11 @@ def run_on_ray(
     assert how.ray is not None
     if not jobs:
         return {}
-    with connected(how.ray) as ray:
-        crew = Crew(ray, jobs, out, how, watch, copies)
+    with connected(how.ray) as ray, origin(None if copies else out) as here:
+        crew = Crew(ray, jobs, out, how, watch, here, copies)
         try:
             return crew.work()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SettingsError):
             crew.halt()
             raise
 
@@ -46,12 +51,15 @@ def run_on_ray(
 class Crew:
     """Actors that carry out runs, each one after the other; there are as many as the cluster has room for.
 
+    Machines that cannot carry out a run, such as one without the data set, are left alone from then on.
+
     Args:
         ray: Connected.
         jobs: The runs.
         out: Folder of the evaluation.
         how: What each actor takes of the cluster.
         watch: Told what happens.
+        here: What every machine must have, too.
         copies: Of a folder that other machines do not see.
     """
 
@@ -62,24 +70,19 @@ class Crew:
         out: Path,
         how: Execution,
         watch: Watch,
+        here: Origin,
         copies: Copies | None = None,
     ) -> None:
         self.ray, self.jobs, self.out, self.how, self.watch = ray, jobs, out, how, watch
         self.copies = copies
         self.deadline = how.deadline()
-        self.board = ray.remote(num_cpus=0)(Board).remote()
-        kind = ray.remote(Worker).options(
-            num_cpus=how.cpus_per_run,
-            num_gpus=how.gpus_per_run,
-            max_restarts=-1,
-            max_task_retries=RETRIES,
-        )
-        place = copies.url if copies else out.resolve()
-        self.make = partial(kind.remote, place, Path.cwd(), how.device, self.deadline)
+        self.board = self.make_board()
+        self.told = copies.url if copies else out.resolve(), here, how.device
+        self.unfit: set[str] = set()
         self.waiting = deque(enumerate(jobs))
         self.running: dict[Any, tuple[int, Any]] = {}
         self.begun: set[int] = set()
-        if not places(ray.nodes(), how):
+        if not self.places():
             log.warning("No machine of the cluster has room for a run now; waiting for one (Ctrl-C ends it).")
 
     def work(self) -> dict[int, str]:
@@ -89,6 +92,7 @@ class Crew:
             if late(self.deadline):
                 unfinished |= dict.fromkeys((index for index, _ in self.waiting), NOT_BEGUN)
                 self.waiting.clear()
+                self.board.halt.remote()
             for _ in range(self.room() - len(self.running)):
                 self.give(self.make())
             done = self.ray.wait(list(self.running), timeout=POLL)[0] if self.running else []
@@ -96,10 +100,14 @@ class Crew:
             for reference in done:
                 index, worker = self.running.pop(reference)
                 what, value = self.result(index, reference)
+                if what == UNFIT:
+                    self.waiting.appendleft((index, self.jobs[index]))
+                    self.ray.kill(worker)
+                    self.avoid(*value)
+                    continue
                 note(unfinished, index, what, value)
-                if what != "late":
-                    self.begin(index)
-                    self.watch(what, index, value)
+                self.begin(index)
+                self.watch(what, index, value)
                 self.give(worker)
         return unfinished
 
@@ -107,14 +115,48 @@ class Crew:
         """What became of a run; its files are here then."""
         try:
             what, value = self.ray.get(reference)
-            if self.copies and what != "late":
+            if self.copies and what != UNFIT:
                 self.copies.fetch(self.out, self.jobs[index].folder(self.out))
             return what, value
         except DataError as error:
             return "failed", str(error)
         except self.ray.exceptions.RayError as error:
-            reason = str(error).strip().split("\n")[0]
-            return "failed", f"its worker was lost {RETRIES + 1} times ({reason})"
+            lines = str(error).strip().split("\n")
+            if getattr(error, "actor_init_failed", False):  # such as a machine without taps
+                address = re.search(r"\bip=([^,)]+)", str(error))
+                where = address[1] if address else "of a worker"
+                return UNFIT, (where, f"{lines[-1]}; install what is missing.")
+            return "failed", f"its worker was lost {RETRIES + 1} times ({lines[0]})"
+
+    def avoid(self, address: str, why: str) -> None:
+        """Place no more runs on a machine; where no other has room for one, say why and end."""
+        sentence = f"The machine {address} of the Ray cluster can carry out no run: {why}"
+        now = {node["NodeID"] for node in self.ray.nodes() if node["NodeManagerAddress"] == address}
+        new, self.unfit = now - self.unfit, now | self.unfit
+        if not self.places():
+            raise SettingsError(sentence)
+        if new:
+            log.warning("%s Others carry on without it.", sentence)
+
+    def places(self) -> int:
+        return places([node for node in self.ray.nodes() if node["NodeID"] not in self.unfit], self.how)
+
+    def make(self) -> Any:
+        """An actor, on a machine that is not known to be unfit."""
+        others = {NODE: f"!in({','.join(sorted(self.unfit))})"} if self.unfit else None
+        kind = self.ray.remote(Worker).options(
+            num_cpus=self.how.cpus_per_run,
+            num_gpus=self.how.gpus_per_run,
+            max_restarts=-1,
+            max_task_retries=RETRIES,
+            label_selector=others,
+        )
+        return kind.remote(*self.told)
+
+    def make_board(self) -> Any:
+        """It is on the machine of this process: no other that is lost takes it along."""
+        here = {NODE: self.ray.get_runtime_context().get_node_id()}
+        return self.ray.remote(Board).options(num_cpus=0, label_selector=here).remote()
 
     def halt(self) -> None:
         """Let every run save where it stands."""
@@ -128,7 +170,7 @@ class Crew:
         One waits where there is no room at all, so that a cluster that grows on demand sees the demand.
         """
         wanted = len(self.waiting) + len(self.running)
-        return min(wanted, max(1, places(self.ray.nodes(), self.how)))
+        return min(wanted, max(1, self.places()))
 
     def give(self, worker: Any) -> None:
         """The next run to an actor; one for which there is none makes room for others."""
@@ -191,16 +233,14 @@ class Worker:
 
     Args:
         place: Of the evaluation: a folder, or an address of fsspec.
-        here: Where the command was typed: data sets may be given by relative paths.
+        origin: Of the command.
         device: cpu or cuda.
-        deadline: When runs are saved and left.
     """
 
-    def __init__(self, place: Path | str, here: Path, device: str | None, deadline: float | None) -> None:
+    def __init__(self, place: Path | str, origin: Origin, device: str | None) -> None:
         quiet_logs()
-        if here.is_dir():
-            os.chdir(here)
-        self.place, self.device, self.deadline = place, device, deadline
+        origin.enter()
+        self.place, self.origin, self.device = place, origin, device
 
     def run(self, index: int, job: Job, board: Any) -> tuple[str, Any]:
         """What became of a run, and its row or the reason why it has none; the board hears how far it is."""
@@ -211,14 +251,18 @@ class Worker:
         def tell(position: int) -> None:
             """Every quarter of a second; what the board said last time tells whether to stop."""
             nonlocal answer, halted
-            halted = halted or ray.get(answer)
+            try:
+                halted = halted or ray.get(answer, timeout=SILENCE)
+            except ray.exceptions.GetTimeoutError:
+                os._exit(1)
             answer = board.tell.remote(index, position)
 
-        def stop() -> bool:
-            return halted or late(self.deadline)
-
-        if late(self.deadline):
-            return "late", None
+        try:
+            self.origin.check()
+            prepare(job, self.device)
+        except TapsError as error:
+            return UNFIT, (ray.util.get_node_ip_address(), str(error))  # type: ignore[no-untyped-call]
+        halted = ray.get(answer)
         if isinstance(self.place, Path):
-            return attempt(job, self.place, self.device, stop, tell)
-        return attempt_there(job, self.place, self.device, stop, tell)
+            return attempt(job, self.place, self.device, lambda: halted, tell)
+        return attempt_there(job, self.place, self.device, lambda: halted, tell)

@@ -156,6 +156,12 @@ def _dataset(stream: StreamSpec, model: ModelSpec, device: str | None) -> Datase
     return attack_dataset(dataset, _clip(model, device), stream.attack, DEFAULT_TEMPLATE)
 
 
+def prepare(job: Job, device: str | None) -> None:
+    """Load the model and the data set of a run, or raise what is wrong with them; they stay loaded for it."""
+    _clip(job.model, device)
+    _dataset(job.stream, job.model, device)
+
+
 @lru_cache(maxsize=64)
 def _zero_shot_ms(stream: StreamSpec, model: ModelSpec, device: str | None) -> float | None:
     """Median time of a zero-shot pass over the first images, in this process: what every method pays.

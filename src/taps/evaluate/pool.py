@@ -110,9 +110,7 @@ def attempt(
 
 def note(unfinished: dict[int, str], index: int, what: str, value: Any) -> None:
     """Keep why a job did not reach its end."""
-    if what == "late":
-        unfinished[index] = NOT_BEGUN
-    elif what == "stopped":
+    if what == "stopped":
         unfinished[index] = "stopped and saved: the time was up"
     elif what == "failed":
         unfinished[index] = str(value)
