@@ -42,8 +42,9 @@ from taps.cluster.stats import PartMaker, stats_on_ray  # noqa: E402
 from taps.serve.records import OPEN  # noqa: E402
 from taps.serve.service import Service  # noqa: E402
 from taps.serve.store import Store  # noqa: E402
+from tests.cluster.test_places import told  # noqa: E402
 from tests.data.layouts import tar_of  # noqa: E402
-from tests.serve.conftest import ASKING, CLASSES, beginning, png  # noqa: E402
+from tests.serve.conftest import ASKING, CLASSES, png  # noqa: E402
 from tests.serve.patient import LONG  # noqa: E402
 
 TIMES = ("ms_", "_ms", "seconds", "overhead", "peak", "mb")
@@ -271,50 +272,32 @@ def test_a_damaged_shard_is_left_out_and_counted(
         stats_on_ray(StatsCluster(parts=4), images, options, tmp_path / "none")
 
 
-def told(places: Any, store: Path, clip: Clip, lose: Callable[[], None]) -> list[tuple[Any, ...]]:
-    """What a service says of eight images whose questions are answered; in the middle something is lost."""
-    said = []
-    with Service(Store(str(store)), clip, places=places) as service:
-        service.create(beginning(), "me")
-        for number in range(8):
-            if number == 4:
-                lose()
-            image = png(number)
-            row = (
-                service.send("pets", lambda live, image=image: live.predict(image, "image", "me"))
-                .result()
-                .row
-            )  # type: ignore[misc]
-            said.append((row.id, row.label, row.entropy, row.state))
-            if row.state == OPEN:
-                service.send("pets", lambda live, id=row.id: live.label(id, "dog", "me")).result()  # type: ignore[misc]
-    return said
-
-
 @pytest.mark.slow
-def test_streams_go_to_a_machine_that_joins_and_on_there_when_theirs_is_lost(
-    cluster: Any, tmp_path: Path, tiny: Clip
+def test_streams_move_to_a_machine_that_joins_and_on_there_when_theirs_is_lost(
+    cluster: Any, tmp_path: Path, tiny: Clip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = cluster.add_node(num_cpus=4)
+    monkeypatch.setattr("taps.cluster.places.LOOK", 0.0)
+    first, ends, limit = cluster.add_node(num_cpus=4), list[int](), time.monotonic() + 2 * LONG
     with connect.connected("auto") as ray, RayPlaces(ray, ModelSpec("tiny"), cpus=3) as places:
         [actor] = places.actors
         assert places.trouble is None
 
-        def lose() -> None:
-            """The machine of the first stream, once another one has joined and has a stream of its own."""
-            cluster.add_node(num_cpus=4)
-            other, end = places.take(), time.monotonic() + 300
-            while other is actor:  # until the new one has loaded the model
-                assert time.monotonic() < end
-                other.streams -= 1
-                time.sleep(0.2)
-                other = places.take()
-            assert [each.streams for each in places.actors] == [1, 1]
-            cluster.remove_node(first, allow_graceful=False)
+        def seen(number: int) -> bool:
+            """The end comes three rounds after the loss of a machine of two, once both had streams."""
+            assert time.monotonic() < limit
+            if number == 3:
+                assert len(actor.streams) == 4
+                cluster.add_node(num_cpus=4)
+            elif not ends and [len(each.streams) for each in places.actors] == [2, 2]:
+                ends.append(number + 3)
+                cluster.remove_node(first, allow_graceful=False)
+            elif not ends:
+                time.sleep(0.2)  # the new actor loads the model
+            return number in ends
 
-        there = told(places, tmp_path / "there", tiny, lose)
+        there = told(tmp_path / "there", tiny, places, seen)
         assert actor not in places.actors
-    assert there == told(None, tmp_path / "here", tiny, lambda: None)
+    assert there == told(tmp_path / "here", tiny, None, lambda number: number in ends)
     assert any(state == OPEN for *_, state in there)
 
 

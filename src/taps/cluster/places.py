@@ -1,7 +1,7 @@
 """Learners of a service as actors of a Ray cluster: another place for them, behind the same HTTP front.
 
-A stream stays with its actor. Where the actor, or the machine it is on, is lost, the stream goes to another
-one, and the service makes it anew there from what is on record.
+A stream stays with its actor until others have clearly fewer. Where the actor, or the machine it is on, is
+lost, the stream goes to another one, and the service makes it anew there from what is on record.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import logging
 import os
 import pickle
 import threading
-from contextlib import suppress
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,11 @@ from taps.serve.processes import reply
 
 log = logging.getLogger("taps.serve")
 START = 60.0  # seconds for the first actors to load the model; later streams go to those that have
+LOOK = 10.0  # seconds between two looks for machines that have joined
+FADE = (
+    0.95  # what counts at the next look of the calls that a stream made before: half of it after two minutes
+)
+UNEVEN = 1.25  # times as many streams as another actor has, and two more, are too many
 LAST = ("let_go", "try_out")  # calls after which a stream has nothing at its place
 
 
@@ -50,18 +57,19 @@ class Computing:
 
 @dataclass(eq=False)
 class Actor:
-    """One that computes: its handle, what tells that it has loaded the model, and how many streams it has."""
+    """One that computes: its handle, what tells that it has loaded the model, and its streams."""
 
     handle: Any
     ready: Any
-    streams: int = 0
+    streams: set[RayPlace] = field(default_factory=set)
 
 
 class RayPlaces:
     """Actors wherever the cluster has room, and the streams spread over them.
 
     Machines that join get actors; streams that begin, or come back after a rest, go to those with the fewest.
-    Streams of an actor that is lost go to the others at once.
+    Of an actor that has clearly more than another some move there, one at a time. Streams of an actor that is
+    lost go to the others at once.
 
     Args:
         ray: Connected; see `taps.cluster.connect`.
@@ -86,7 +94,7 @@ class RayPlaces:
         self.ray, self._count = ray, count
         self._share = Execution(cpus_per_run=cpus, gpus_per_run=gpus)
         self._make = partial(kind.remote, model, device, Path.cwd())
-        self._lock = threading.Lock()
+        self._lock, self._moving, self._due = threading.Lock(), threading.Lock(), 0.0
         self.actors: list[Actor] = []
         self._grow()
         for actor in self._ready(START):
@@ -107,19 +115,50 @@ class RayPlaces:
         room = places(self.ray.nodes(), self._share)
         return None if room else "No machine of the Ray cluster has room for a process that computes."
 
-    def take(self) -> Actor:
+    def take(self, stream: RayPlace) -> Actor:
         """An actor for one more stream: of those that have loaded the model the one with the fewest."""
         with self._lock:
             self._grow()
-            actor = min(self._ready(0) or self.actors, key=lambda actor: actor.streams)
-            actor.streams += 1
+            actor = min(self._ready(0) or self.actors, key=lambda actor: len(actor.streams))
+            actor.streams.add(stream)
             return actor
+
+    @contextmanager
+    def moving(self, stream: RayPlace) -> Iterator[bool]:
+        """Whether a stream should go to another actor now; held until it has, so that no other one does."""
+        if not self._moving.acquire(blocking=False):
+            yield False
+            return
+        try:
+            yield self._should_move(stream)
+        finally:
+            self._moving.release()
+
+    def _should_move(self, stream: RayPlace) -> bool:
+        """Those go that ask least: a stream stays where enough others make less than half of its calls."""
+        with self._lock:
+            if time.monotonic() >= self._due:
+                self._grow()
+                for each in (each for actor in self.actors for each in actor.streams):
+                    each.calls *= FADE
+                self._due = time.monotonic() + LOOK
+            beside = stream.actor.streams if stream.actor else set[RayPlace]()
+            fewest = min((len(actor.streams) for actor in self._ready(0)), default=len(beside))
+            too_many = (len(beside) - fewest) // 2 if len(beside) >= UNEVEN * fewest else 0
+            return sum(2 * other.calls < stream.calls for other in beside) < too_many
 
     def lose(self, actor: Actor) -> None:
         with self._lock:
             if actor in self.actors:  # the first one to notice
                 log.error("An actor that computes was lost; its streams are made anew from the record.")
                 self.actors.remove(actor)
+
+    def leave(self, stream: RayPlace) -> None:
+        """Nothing of a stream is at its actor any more."""
+        with self._lock:
+            if stream.actor is not None:
+                stream.actor.streams.discard(stream)
+                stream.actor = None
 
     def _grow(self) -> None:
         room = max(1, places(self.ray.nodes(), self._share))
@@ -129,6 +168,8 @@ class RayPlaces:
 
     def _ready(self, patience: float) -> list[Actor]:
         waited = {actor.ready: actor for actor in self.actors}
+        if not waited:
+            return []
         done, _ = self.ray.wait(list(waited), num_returns=len(waited), timeout=patience)
         return [waited[each] for each in done]
 
@@ -142,31 +183,40 @@ class RayPlaces:
 
 
 class RayPlace:
-    """The place of one stream: an actor, another one where that is lost or the stream has rested."""
+    """The place of one stream: an actor, another one where that is lost or has too many, or after a rest.
+
+    Attributes:
+        actor: None before the first call, and where nothing of the stream is anywhere.
+        calls: How many were made, the newest counting most.
+    """
 
     def __init__(self, all: RayPlaces) -> None:
         self._all = all
-        self._actor: Actor | None = None
+        self.actor: Actor | None = None
+        self.calls = 0.0
+
+    def moving(self) -> AbstractContextManager[bool]:
+        return self._all.moving(self)
 
     def call(self, act: str, *args: Any) -> Any:
-        if self._actor is not None:
-            return self._ask(self._actor, act, args)
+        if self.actor is not None:
+            return self._ask(self.actor, act, args)
         for _ in self._all.actors[1:]:  # a machine has many, and nothing of this stream is there yet
             with suppress(LostError):
-                return self._ask(self._all.take(), act, args)
-        return self._ask(self._all.take(), act, args)
+                return self._ask(self._all.take(self), act, args)
+        return self._ask(self._all.take(self), act, args)
 
     def _ask(self, actor: Actor, act: str, args: tuple[Any, ...]) -> Any:
-        ray, self._actor = self._all.ray, actor
+        ray, self.actor = self._all.ray, actor
+        self.calls += 1
         try:
             good, value = pickle.loads(ray.get(actor.handle.call.remote(act, args)))
         except ray.exceptions.RayActorError as error:
             self._all.lose(actor)
-            self._actor = None
+            self.actor = None
             raise LostError("The machine that computed this was lost; try again.", retry_after=1) from error
         if act in LAST:
-            actor.streams -= 1
-            self._actor = None
+            self._all.leave(self)
         if good:
             return value
         raise value

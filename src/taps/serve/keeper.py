@@ -228,3 +228,10 @@ class Keeper:
         if self._learner is not None and self._saved == self.seq and not self.trouble:
             self._learner.let_go()
             self._learner, self._tail = None, None
+
+    def move(self) -> None:
+        """Save the learner and load it elsewhere, where its place wants that."""
+        with self.place.moving() as wanted:
+            if wanted:
+                self.rest()
+                self.learner()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -103,6 +104,10 @@ class Place(Protocol):
         """
         ...
 
+    def moving(self) -> AbstractContextManager[bool]:
+        """Whether a learner is to be saved, let go and made anew, for there is more room; held meanwhile."""
+        ...
+
 
 class Places(Protocol):
     """Which streams live where."""
@@ -124,6 +129,9 @@ class Threads:
 
     def place_of(self, stream: int) -> Place:
         return self
+
+    def moving(self) -> AbstractContextManager[bool]:
+        return nullcontext(False)
 
     def call(self, act: str, *args: Any) -> Any:
         with self._gate:

@@ -107,8 +107,8 @@ class Owner:
         """What is due; seconds until something may be due again."""
         found: list[float] = []
         self._safely(lambda: found.append(self.live.tick()))
-        if idle > IDLE and self.live.keeper.loaded:
-            self._safely(self.live.keeper.rest)
+        if self.live.keeper.loaded:
+            self._safely(self.live.keeper.rest if idle > IDLE else self.live.keeper.move)
         return found[0] if found else 1.0
 
     def _safely(self, act: Callable[[], object]) -> None:

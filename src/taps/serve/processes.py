@@ -20,7 +20,7 @@ import threading
 import traceback
 from collections import deque
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
@@ -72,6 +72,9 @@ class Process:
         self._lock = threading.Lock()
         self._pipe: Connection | None = None
         self._waiting: deque[Future[Any]] = deque()
+
+    def moving(self) -> AbstractContextManager[bool]:
+        return nullcontext(False)
 
     def call(self, act: str, *args: Any) -> Any:
         data, future = pickle.dumps((act, args)), Future[Any]()
