@@ -221,7 +221,7 @@ def test_scoring_is_the_same_with_a_graph_and_without() -> None:
 
 def test_our_kernels_are_used() -> None:
     assert ops.quick_gelu_kernels() is not None
-    assert ops.levels_kernel() is not None
+    assert ops.levels_kernel(torch.float32) is not None
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         assert ops.text_attention_kernel(3 * 512, 8, dtype) is not None
         assert ops.norm_kernel(768, dtype) is not None

@@ -133,7 +133,7 @@ def test_kernels_tried_ahead_in_threads_are_found_or_refused_as_elsewhere(
         return square(slope)
 
     with caplog.at_level(logging.WARNING, "taps"):
-        verify.try_ahead([lambda: kernel(2.0), lambda: kernel(3.0)])
+        verify.try_ahead([lambda: kernel(2.0), lambda: kernel(3.0)], torch.device("cpu"))
         assert begun.wait(60)
         assert len(tried) == 1  # the first one of all is tried alone
         go_on.set()

@@ -46,7 +46,7 @@ def try_step_kernels(clip: Clip, prompts: Prompts) -> None:
 @functools.cache
 def _try_tower_kernels(config: ClipConfig, device: torch.device, dtype: torch.dtype) -> None:
     text, image = config.text, config.vision
-    looks: list[Callable[[], object]] = [levels_kernel]  # the quickest comes first: the others wait for it
+    looks: list[Callable[[], object]] = [partial(levels_kernel, dtype)]
     if config.causal:
         looks.append(partial(text_attention_kernel, 3 * text.width, text.heads, dtype))
     looks.append(partial(norm_kernel, text.width, dtype))
@@ -57,7 +57,7 @@ def _try_tower_kernels(config: ClipConfig, device: torch.device, dtype: torch.dt
     if config.class_token and config.ln_pre:
         looks.append(partial(embed_kernel, image.width, dtype))
     looks.append(partial(views_kernel, config.image_size, device))
-    try_ahead([partial(_on, device, look) for look in looks])
+    try_ahead(looks, device)
 
 
 @functools.cache
@@ -66,9 +66,4 @@ def _try_step_kernels(config: ClipConfig, device: torch.device, dtype: torch.dty
     if prompts and dtype in HALVES:
         image, tokens = config.vision, config.image_tokens + prompts
         looks.insert(0, partial(self_attention_kernel, tokens, 3 * image.width, image.heads, dtype))
-    try_ahead([partial(_on, device, look) for look in looks])
-
-
-def _on(device: torch.device, look: Callable[[], object]) -> None:
-    with torch.cuda.device(device):
-        look()
+    try_ahead(looks, device)

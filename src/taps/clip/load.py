@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,10 +12,12 @@ from taps.clip.config import ClipConfig, builtin_names
 from taps.clip.find import Found, find, plain_name
 from taps.clip.keys import to_openai_keys
 from taps.clip.model import Clip, count_parameters, initialise, unfilled
+from taps.clip.ops import levels_kernel
 from taps.clip.place import find_device, find_dtype
 from taps.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer, read_tokenizer
 from taps.clip.weights import build, read_file
 from taps.errors import WeightsError
+from taps.kernels.verify import try_ahead
 
 CONTAINER_LIMITS = (  # as Linux's control groups have them, version 2 and 1
     Path("/sys/fs/cgroup/memory.max"),
@@ -47,6 +50,8 @@ def load_clip(
     found = find(str(name_or_path), None if pretrained is None else str(pretrained))
     device, dtype = find_device(device), find_dtype(dtype or torch.float32)
     check_room(found.config, device, dtype)
+    if device.type == "cuda":  # starts Triton while the weights are read
+        try_ahead([partial(levels_kernel, dtype)], device)
     clip = read(found, device, dtype)
     clip.source, clip.pretrained = _lasting(name_or_path), _lasting(pretrained)
     return clip

@@ -250,7 +250,7 @@ def look_up_levels(pixels: Tensor, table: Tensor) -> Tensor:
         pixels: 0..255 [batch, channels, height, width], uint8.
         table: [channels, 256].
     """
-    if pixels.is_cuda and (fused := levels_kernel()) is not None:
+    if pixels.is_cuda and (fused := levels_kernel(table.dtype)) is not None:
         return fused(pixels, table)
     return plain_levels(pixels, table)
 
@@ -262,10 +262,11 @@ def plain_levels(pixels: Tensor, table: Tensor) -> Tensor:
 
 
 @tried_once("Pixels are looked up by torch")
-def levels_kernel() -> Callable[[Tensor, Tensor], Tensor]:
+def levels_kernel(dtype: torch.dtype) -> Callable[[Tensor, Tensor], Tensor]:
+    """Compiled for, and tried with, a table of this precision."""
     from taps.kernels.levels import fused_levels
 
-    table = torch.arange(768.0, device="cuda").view(3, 256)
+    table = torch.arange(768.0, device="cuda").to(dtype).view(3, 256)
     # A multiple of 16 pixels, as in use: for another number the kernel would be compiled again.
     pixels = torch.arange(2 * 3 * 80, device="cuda").to(torch.uint8).view(2, 3, 8, 10)
     require_agreement(fused_levels, plain_levels, [pixels, table], torch.equal)

@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -87,11 +87,21 @@ def _one_at_first() -> Iterator[None]:
     yield
 
 
-def try_ahead(looks: Sequence[Callable[[], object]]) -> None:
-    """Look for kernels in threads, so that they compile at the same time, while the caller goes on."""
+def try_ahead(looks: Sequence[Callable[[], object]], device: torch.device) -> None:
+    """Look for kernels in threads, so that they compile at the same time, while the caller goes on.
+
+    Args:
+        looks: Each looks for one; the quickest should be the first, since the others wait for it.
+        device: On which they are tried.
+    """
     threads = ThreadPoolExecutor(THREADS, thread_name_prefix="taps-kernels")
-    _ahead.extend(threads.submit(look) for look in looks)
+    _ahead.extend(threads.submit(_look_on, device, look) for look in looks)
     threads.shutdown(wait=False)
+
+
+def _look_on(device: torch.device, look: Callable[[], object]) -> None:
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        look()
 
 
 def wait_for_trials() -> None:
