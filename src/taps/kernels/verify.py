@@ -1,4 +1,4 @@
-"""When a kernel is used: it is tried at first use and kept if it agrees with torch's own operations."""
+"""When a kernel is used: it is tried ahead in a thread, or at first use, and kept if it agrees with torch."""
 
 from __future__ import annotations
 
