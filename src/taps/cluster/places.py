@@ -7,7 +7,6 @@ lost, the stream goes to another one, and the service makes it anew there from w
 from __future__ import annotations
 
 import logging
-import os
 import pickle
 import threading
 import time
@@ -16,9 +15,11 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from taps.clip import load_clip
+from taps.cluster.origin import Origin
 from taps.cluster.runs import places
 from taps.errors import SettingsError
 from taps.evaluate.jobs import ModelSpec
@@ -34,25 +35,44 @@ FADE = (
     0.95  # what counts at the next look of the calls that a stream made before: half of it after two minutes
 )
 UNEVEN = 1.25  # times as many streams as another actor has, and two more, are too many
+LOAD, SAVE = WITH_FILES = ("load", "save")  # calls whose last argument is a folder of the service
 LAST = ("let_go", "try_out")  # calls after which a stream has nothing at its place
+
+Files = dict[str, bytes]
 
 
 class Computing:
-    """An actor: learners on some machine of the cluster.
+    """An actor: learners on some machine of the cluster, which need not see the store.
 
     Args:
         model: Loaded there.
         device: cpu or cuda; a GPU is used if the actor has one.
-        here: The service's folder, for models given by relative paths.
+        origin: Of the service; models may be given by relative paths.
     """
 
-    def __init__(self, model: ModelSpec, device: str | None, here: Path) -> None:
-        if here.is_dir():
-            os.chdir(here)
+    def __init__(self, model: ModelSpec, device: str | None, origin: Origin) -> None:
+        origin.enter()
+        origin.check()
         self.learners = Learners(load_clip(model.name, pretrained=model.pretrained, device=device))
 
-    def call(self, act: str, args: tuple[Any, ...]) -> bytes:
-        return reply(self.learners, act, args)
+    def call(self, act: str, args: tuple[Any, ...], files: Files) -> tuple[bytes, Files]:
+        """The reply to a call; files that it loads come with it, and those that it saves go back."""
+        if act not in WITH_FILES:
+            return reply(self.learners, act, args), {}
+        with TemporaryDirectory(prefix="taps-") as name:
+            folder = Path(name)
+            write_files(folder, files)
+            return reply(self.learners, act, (*args, folder)), read_files(folder) if act == SAVE else {}
+
+
+def read_files(folder: Path) -> Files:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def write_files(folder: Path, files: Files) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
 
 
 @dataclass(eq=False)
@@ -73,7 +93,7 @@ class RayPlaces:
 
     Args:
         ray: Connected; see `taps.cluster.connect`.
-        model: What every actor loads; every machine must see it, and the store's files, at the same paths.
+        model: What every actor loads; every machine must see it at the same path.
         count: How many actors at most; as many as there is room for unless given.
         cpus: Of each.
         gpus: Of each; may be a share of one.
@@ -93,7 +113,7 @@ class RayPlaces:
         kind = ray.remote(Computing).options(num_cpus=cpus, num_gpus=gpus)
         self.ray, self._count = ray, count
         self._share = Execution(cpus_per_run=cpus, gpus_per_run=gpus)
-        self._make = partial(kind.remote, model, device, Path.cwd())
+        self._make = partial(kind.remote, model, device, Origin(Path.cwd()))
         self._lock, self._moving, self._due = threading.Lock(), threading.Lock(), 0.0
         self.actors: list[Actor] = []
         self._grow()
@@ -209,14 +229,19 @@ class RayPlace:
     def _ask(self, actor: Actor, act: str, args: tuple[Any, ...]) -> Any:
         ray, self.actor = self._all.ray, actor
         self.calls += 1
+        sent = args[:-1] if act in WITH_FILES else args
+        given = read_files(args[-1]) if act == LOAD else {}
         try:
-            good, value = pickle.loads(ray.get(actor.handle.call.remote(act, args)))
+            said, files = ray.get(actor.handle.call.remote(act, sent, given))
         except ray.exceptions.RayActorError as error:
             self._all.lose(actor)
             self.actor = None
             raise LostError("The machine that computed this was lost; try again.", retry_after=1) from error
         if act in LAST:
             self._all.leave(self)
+        good, value = pickle.loads(said)
+        if good and act == SAVE:
+            write_files(args[-1], files)
         if good:
             return value
         raise value

@@ -56,6 +56,10 @@ class Learners:
         self._held.pop(key, None)
         return self._hold(key, Learner.load(folder, self.clip))
 
+    def save(self, key: int, folder: Path) -> None:
+        """Write a learner for `load`."""
+        self._of(key).save(folder)
+
     def _hold(self, key: int, learner: Learner) -> tuple[tuple[str, ...], str]:
         if self.clip.device.type == "cuda":  # its step is captured before an image waits for it
             learner.peek(STAND_IN)
@@ -97,7 +101,7 @@ class Place(Protocol):
     def call(self, act: str, *args: Any) -> Any:
         """Have a method of the `Learners` there called, and wait for what it returns or raises.
 
-        Paths are given as they are: the place sees the store's files under the same name.
+        Folders to load from and save to are the service's own; a place that does not see them carries files.
 
         Raises:
             LostError: The place lost its learners. It has begun anew without them, and takes calls again.
@@ -206,7 +210,7 @@ class Held:
         return found
 
     def save(self, folder: Path) -> None:
-        self._do("save", folder.absolute())
+        self.place.call("save", self.key, folder.absolute())
 
     def _do(self, name: str, *args: Any) -> Any:
         return self.place.call("do", self.key, name, *args)

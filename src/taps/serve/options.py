@@ -45,7 +45,7 @@ class ServeOptions:
         device: cpu or cuda; a GPU is used if there is one.
         processes: Processes that compute, on a CPU; the number of cores unless given; 0 for threads.
         ray: Compute on a Ray cluster: auto, local or HOST:PORT; see `taps eval`. Then --processes are actors
-            there, at most; machines must see the store's files and the model at the same paths.
+            there, at most; machines must see the model at the same path.
         gpus_per_process: GPUs of each of those actors; may be a share of one.
         host: Address; others than loopback need a token to exist.
         port: 0 for any that is free.
