@@ -21,7 +21,9 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "message": record.getMessage(),
         }
-        line |= {name: value for name, value in record.__dict__.items() if name not in _OWN}
+        line |= {
+            name: value for name, value in record.__dict__.items() if name not in _OWN and name[0] != "_"
+        }
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
