@@ -35,10 +35,10 @@ ray = pytest.importorskip("ray", reason="needs the extra ray")
 httpx = pytest.importorskip("httpx", reason="needs the extra serve")
 
 from taps.cluster import connect, probe  # noqa: E402
-from taps.cluster.origin import origin  # noqa: E402
+from taps.cluster.origin import Origin, origin  # noqa: E402
 from taps.cluster.places import RayPlaces  # noqa: E402
 from taps.cluster.runs import run_on_ray  # noqa: E402
-from taps.cluster.stats import PartMaker, stats_on_ray  # noqa: E402
+from taps.cluster.stats import PartMaker, _row, stats_on_ray  # noqa: E402
 from taps.serve.records import OPEN  # noqa: E402
 from taps.serve.service import Service  # noqa: E402
 from taps.serve.store import Store  # noqa: E402
@@ -252,9 +252,9 @@ def test_a_damaged_shard_is_left_out_and_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def made_here(parts: Any, images: Any, options: Any, folder: Any, cluster: Any) -> Any:
-        make = PartMaker(images, options, folder, tmp_path)
+        make = PartMaker(images, options, folder, Origin(tmp_path))
         for part in parts:
-            assert not make({"start": part.start, "stop": part.stop})["failed"]
+            assert not make(_row(part, images))["failed"]
             yield part
 
     monkeypatch.setattr("taps.cluster.stats._made_parts", made_here)
@@ -270,6 +270,22 @@ def test_a_damaged_shard_is_left_out_and_counted(
     second.write_bytes(bytes(second.stat().st_size))
     with pytest.raises(DataError, match="no readable image"):
         stats_on_ray(StatsCluster(parts=4), images, options, tmp_path / "none")
+
+
+def test_images_that_only_some_machines_have_are_not_left_out(
+    tmp_path: Path, make_job: Callable[..., Job], maple_prompts: Prompts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ray.get", lambda value: value)
+    monkeypatch.chdir(tmp_path)
+    images = load_dataset(as_shards(make_job().stream.load(), tmp_path / "shards"))
+    maple_prompts.save_pretrained(tmp_path / "prompts")
+    options = StatsOptions("tiny", prompts=str(tmp_path / "prompts"), device="cpu")
+    with origin(tmp_path) as here:
+        make = PartMaker(images, options, tmp_path, here)
+        row = _row(range(12), images)
+        (tmp_path / "shards").rename(tmp_path / "elsewhere")
+        assert re.match(r"The machine [\d.]+ .*0\.tar", make(row)["failed"])
+    assert "does not see" in make(row)["failed"]
 
 
 @pytest.mark.slow

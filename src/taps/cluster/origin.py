@@ -56,3 +56,10 @@ def origin(folder: Path | None = None) -> Iterator[Origin]:
         return
     with NamedTemporaryFile(dir=folder.resolve(), prefix=".ray-") as mark:
         yield Origin(Path.cwd(), Path(mark.name))
+
+
+def this_machine() -> str:
+    """Its address, as Ray calls it."""
+    from ray.util import get_node_ip_address
+
+    return str(get_node_ip_address())  # type: ignore[no-untyped-call]

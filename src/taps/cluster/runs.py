@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from taps.cluster.connect import connected
-from taps.cluster.origin import Origin, origin
+from taps.cluster.origin import Origin, origin, this_machine
 from taps.errors import DataError, SettingsError, TapsError
 from taps.evaluate.copies import Copies, attempt_there
 from taps.evaluate.jobs import Job, prepare, quiet_logs
@@ -261,7 +261,7 @@ class Worker:
             self.origin.check()
             prepare(job, self.device)
         except TapsError as error:
-            return UNFIT, (ray.util.get_node_ip_address(), str(error))  # type: ignore[no-untyped-call]
+            return UNFIT, (this_machine(), str(error))
         halted = ray.get(answer)
         if isinstance(self.place, Path):
             return attempt(job, self.place, self.device, lambda: halted, tell)

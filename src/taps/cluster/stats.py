@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import pairwise
@@ -12,8 +11,9 @@ from typing import Any
 
 from taps.clip import load_clip
 from taps.cluster.connect import DEFAULT, connected
+from taps.cluster.origin import Origin, origin, this_machine
 from taps.data import Dataset
-from taps.errors import DataError, StateError, TapsError
+from taps.errors import DataError, ImageError, StateError, TapsError
 from taps.files import read_json, write_json
 from taps.prompts.choose import trained_prompts
 from taps.prompts.source import SourceStats, merge_stats
@@ -82,15 +82,15 @@ def _made_parts(
     parts: Sequence[range], images: Dataset, options: StatsOptions, folder: Path, cluster: StatsCluster
 ) -> Iterator[range]:
     """Each part, as soon as its file is written; by actors that keep the model, begun again when lost."""
-    with connected(cluster.ray or DEFAULT) as ray:
+    with connected(cluster.ray or DEFAULT) as ray, origin(folder) as here:
         import ray.data
 
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         ray.data.DataContext.get_current().enable_progress_bars = False  # there is one of our own
-        rows = [{"start": part.start, "stop": part.stop} for part in parts]
+        rows = [_row(part, images) for part in parts]
         made = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
             PartMaker,
-            fn_constructor_args=(ray.put(images), options, folder.resolve(), Path.cwd()),
+            fn_constructor_args=(ray.put(images), options, folder.resolve(), here),
             num_cpus=cluster.cpus_per_run,
             num_gpus=cluster.gpus_per_run or None,
             compute=ray.data.ActorPoolStrategy(
@@ -101,6 +101,15 @@ def _made_parts(
             if row["failed"]:
                 raise DataError(row["failed"])
             yield range(row["start"], row["stop"])
+
+
+def _row(part: range, images: Dataset) -> dict[str, Any]:
+    """What a worker is told of a part; a first image that is read here must be there, too."""
+    try:
+        images.image(part.start)
+    except (ImageError, DataError):
+        return {"start": part.start, "stop": part.stop, "begins": False}
+    return {"start": part.start, "stop": part.stop, "begins": True}
 
 
 def _check_same(folder: Path, made_with: dict[str, Any]) -> None:
@@ -123,21 +132,23 @@ class PartMaker:
         images: The whole set, in the cluster's store.
         options: Of every part.
         folder: Parts are written here, in full precision.
-        here: Where the command was typed: models and data may be given by relative paths.
+        origin: Of the command; models and data may be given by relative paths.
     """
 
-    def __init__(self, images: Any, options: StatsOptions, folder: Path, here: Path) -> None:
+    def __init__(self, images: Any, options: StatsOptions, folder: Path, origin: Origin) -> None:
         import ray
 
-        if here.is_dir():
-            os.chdir(here)
-        self.images, self.options, self.folder = ray.get(images), options, folder
+        origin.enter()
+        self.images, self.options, self.folder, self.origin = ray.get(images), options, folder, origin
         self.clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
         self.prompts = trained_prompts(self.clip, options.prompts, family="maple")
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         part = range(row["start"], row["stop"])
         try:
+            self.origin.check()
+            if row["begins"]:
+                self.images.image(part.start)
             found = collect_stats(
                 self.clip,
                 self.prompts,
@@ -150,5 +161,5 @@ class PartMaker:
         except NothingReadableError:
             pass  # such as a shard that is damaged: its images are missing, and are counted in the end
         except TapsError as error:
-            return row | {"failed": str(error)}
+            return row | {"failed": f"The machine {this_machine()} of the Ray cluster failed: {error}"}
         return row | {"failed": ""}
