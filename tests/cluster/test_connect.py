@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
@@ -50,8 +50,8 @@ def test_without_the_extra_one_sentence_says_what_to_install(
     assert not os.listdir(tmp_path)
 
 
-def starting(said: list[Any], *, head: str | None, part: bool = True) -> SimpleNamespace:
-    """As good as the module `ray`, on a machine that knows of this head; `part` of a cluster, or of none."""
+def starting(said: list[Any], *, head: str | None, sockets: Sequence[str] = (__file__,)) -> SimpleNamespace:
+    """As good as the module `ray`, on a machine that knows of this head, and whose raylets have `sockets`."""
 
     def find(address: str) -> str | None:
         if head is None:
@@ -63,7 +63,9 @@ def starting(said: list[Any], *, head: str | None, part: bool = True) -> SimpleN
         if address == "auto":
             find(address)
 
-    services = SimpleNamespace(canonicalize_bootstrap_address=find, find_gcs_addresses=lambda: part)
+    services = SimpleNamespace(
+        canonicalize_bootstrap_address=find, _find_address_from_flag=lambda flag: sockets
+    )
     private = SimpleNamespace(services=services)
     return SimpleNamespace(init=init, shutdown=lambda: said.append("left"), _private=private)
 
@@ -163,9 +165,18 @@ def test_a_cluster_with_a_token_needs_ray_to_be_told(monkeypatch: pytest.MonkeyP
 
 def test_a_machine_that_is_no_part_of_the_cluster_is_told_to_join(monkeypatch: pytest.MonkeyPatch) -> None:
     with listening(*HEAD) as address:
-        monkeypatch.setitem(sys.modules, "ray", starting([], head=None, part=False))
+        monkeypatch.setitem(sys.modules, "ray", starting([], head=None, sockets=()))
         with pytest.raises(SettingsError, match=f"ray start --address {address}"):
             find_ray(address)
+
+
+def test_a_cluster_in_a_container_is_refused_from_outside(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with listening(*HEAD) as address:
+        monkeypatch.setitem(sys.modules, "ray", starting([], head=address, sockets=[f"{tmp_path}/raylet"]))
+        with pytest.raises(SettingsError, match="--ray local"):
+            find_ray("auto")
 
 
 def test_nothing_to_do_needs_no_cluster(tmp_path: Path) -> None:

@@ -77,10 +77,16 @@ def _check_cluster(ray: Any, address: str) -> None:
         ) from None
     # Unless told to, Ray sends its token only to a cluster that it found itself.
     check_reachable(head, token=search or os.environ.get("RAY_AUTH_MODE") == "token")
-    if not services.find_gcs_addresses():
+    sockets = services._find_address_from_flag("--raylet_socket_name")
+    if not sockets:
         raise SettingsError(
             f"This machine is no part of the Ray cluster at {head}: use one that is, or let it join "
             f"(`ray start --address {head}`)."
+        )
+    if not any(map(os.path.exists, sockets)):  # Ray itself would crash
+        raise SettingsError(
+            f"Ray was started in a container, and {min(sockets)} is not seen from outside: run this in the "
+            "same container, or use --ray local."
         )
 
 
