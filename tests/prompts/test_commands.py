@@ -55,7 +55,7 @@ def test_stats_and_merge(files, maple_prompts):
     assert not (files / "a.unfinished").exists()
     with pytest.raises(StateError, match="the same"):
         call(stats.app, "merge", files / "a", files / "a", "--out", files / "b")
-    replace(found, count=4).save(files / "other", None)
+    replace(found, count=4, merged=()).save(files / "other", None)
     assert "10 images" in call(stats.app, "merge", files / "a", files / "other", "--out", files / "b").output
     both = SourceStats.load(files / "b")
     assert torch.allclose(both.mean.double(), found.mean.double(), atol=1e-2)

@@ -99,6 +99,11 @@ def test_merged_parts_are_the_whole(tiny, maple_prompts, picture, images, tmp_pa
     rough = merge_stats([SourceStats.load(tmp_path / f"{place}h") for place in range(2)])
     assert not same(rough, whole, atol=1e-9)
     assert same(rough, whole, atol=1e-2)
+    # A part that is in what was merged before is known again, also where it is rounded.
+    merged.save(tmp_path / "merged")
+    for name in ("0", "1", "0h", "1h"):
+        with pytest.raises(StateError, match="twice"):
+            merge_stats([SourceStats.load(tmp_path / "merged"), SourceStats.load(tmp_path / name)])
 
 
 def test_a_class_in_one_part_only_is_merged(tiny, maple_prompts, picture):

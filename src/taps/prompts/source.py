@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -32,6 +32,7 @@ class SourceStats:
         class_variances: The same shape.
         model: Fingerprint of the model they were made with.
         prompts: Fingerprint of the prompts they were made with; empty for none.
+        merged: Fingerprints of the parts that they were merged from, or were rounded from; may be empty.
     """
 
     layers: tuple[int, ...]
@@ -44,6 +45,7 @@ class SourceStats:
     class_variances: Tensor
     model: str
     prompts: str
+    merged: tuple[str, ...] = ()
 
     def check(self, *, model: str, prompts: str) -> None:
         """Refuse statistics that belong to another model or to other prompts."""
@@ -80,6 +82,11 @@ class SourceStats:
             digest.update(flat[:: max(1, len(flat) // 65536)].double().cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What each of the sets of images in them is known by, however it is rounded and merged."""
+        return self.merged or (self.fingerprint,)
+
     def save(self, path: str | Path, dtype: torch.dtype | None = torch.float16) -> None:
         """Write one safetensors file.
 
@@ -101,6 +108,7 @@ class SourceStats:
             "class_counts": self.class_counts.tolist(),
             "model": self.model,
             "prompts": self.prompts,
+            "parts": list(self.parts),
         }
         write_tensors(Path(path), kept, meta)
 
@@ -115,6 +123,7 @@ class SourceStats:
                 class_counts=torch.tensor(meta["class_counts"]),
                 model=meta["model"],
                 prompts=meta["prompts"],
+                merged=tuple(meta.get("parts", ())),  # older files have none
                 **{
                     name: value.to(torch.promote_types(value.dtype, torch.float32))
                     for name, value in tensors.items()
@@ -177,8 +186,8 @@ def merge_stats(parts: Sequence[SourceStats]) -> SourceStats:
     Args:
         parts: Made with the same model, prompts and blocks, all with or all without classes.
     """
-    first = parts[0]
-    if len({part.fingerprint for part in parts}) < len(parts):
+    first, names = parts[0], [name for part in parts for name in part.parts]
+    if len(set(names)) < len(names):
         raise StateError("Two of the parts are the same; its images would count twice. Give each part once.")
     for part in parts[1:]:
         part.check(model=first.model, prompts=first.prompts)
@@ -197,7 +206,8 @@ def merge_stats(parts: Sequence[SourceStats]) -> SourceStats:
             count = int(part.class_counts[row])
             spread = part.class_variances[row].double() * count
             by_class.setdefault(name, RunningMoments()).merge(count, part.class_means[row], spread)
-    return stats_from(whole, by_class, layers=first.layers, model=first.model, prompts=first.prompts)
+    made = stats_from(whole, by_class, layers=first.layers, model=first.model, prompts=first.prompts)
+    return replace(made, merged=tuple(sorted(names)))
 
 
 def stats_from(
