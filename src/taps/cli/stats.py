@@ -87,7 +87,8 @@ def collect(
 
             found = stats_on_ray(cluster, images, options, unfinished, bar.update)
     if bar.rate is not None:
-        print(f"{bar.rate:,.0f} images a second.")
+        start = "" if cluster.ray is None else ", the start of the workers included"
+        print(f"{bar.rate:,.0f} images a second{start}.")
     return found
 
 

@@ -31,9 +31,7 @@ from taps.serve.processes import reply
 log = logging.getLogger("taps.serve")
 START = 60.0  # seconds for the first actors to load the model; later streams go to those that have
 LOOK = 10.0  # seconds between two looks for machines that have joined
-FADE = (
-    0.95  # what counts at the next look of the calls that a stream made before: half of it after two minutes
-)
+FADE = 0.95  # of the calls that a stream made before, what counts at the next look; half after two minutes
 UNEVEN = 1.25  # times as many streams as another actor has, and two more, are too many
 LOAD, SAVE = WITH_FILES = ("load", "save")  # calls whose last argument is a folder of the service
 LAST = ("let_go", "try_out")  # calls after which a stream has nothing at its place
