@@ -42,9 +42,9 @@ def evaluation(
     print(
         f"{len(sizes)} sets × {methods} methods × {orders} orders: {plan.runs:,} runs, {plan.images:,} images"
     )
-    print(f"{plan.images:,} × {ms:g} ms = {plan.gpu_hours:,.0f} hours of one GPU")
-    days = plan.hours / 24
-    print(f"{gpus} GPUs: {plan.hours:,.1f} hours ({days:,.1f} days), the longest run {plan.longest:.1f}")
+    shared = f" / {runs_per_gpu:g} at a time" if runs_per_gpu > 1 else ""
+    print(f"{plan.images:,} × {ms:g} ms{shared} = {_time(plan.gpu_hours)} of one GPU")
+    print(f"{_gpus(gpus)}: {_time(plan.hours)}, the longest run {_time(plan.longest)}")
 
 
 @app.command()
@@ -58,10 +58,10 @@ def stats(
     kilobytes: float = typer.Option(110.0, min=0.001, help="Of an image's file."),
 ) -> None:
     """Source statistics of a large set, and how fast its files must come."""
-    from taps.cluster.plan import plan_stats
+    from taps.cluster.plan import HOUR, plan_stats
 
     plan = plan_stats(images, rate=rate, gpus=gpus, parts=parts, kilobytes=kilobytes)
-    print(f"{images:,} images / ({gpus} GPUs × {rate:g} a second) = {plan.seconds / 60:,.1f} minutes")
+    print(f"{images:,} images / ({_gpus(gpus)} × {rate:g} a second) = {_time(plan.seconds / HOUR)}")
     print(f"in {parts} parts of {plan.part_seconds:,.1f} s: at the end GPUs wait for one at most")
     print(f"{kilobytes:g} kB an image: {plan.megabytes_per_second:,.0f} MB a second from the shared disk")
 
@@ -79,11 +79,27 @@ def cameras(
     from taps.cluster.plan import plan_fleet
 
     plan = plan_fleet(count, every=every, ms=ms, load=load, rate=rate, answer=answer)
-    print(f"{count:,} cameras, an image every {every:g} s = {plan.images_per_second:,.1f} images a second")
+    pace = f"{plan.images_per_second:,.{1 if plan.images_per_second >= 1 else 3}f} images a second"
+    print(f"{count:,} cameras, an image every {every:g} s = {pace}")
     pace = f"1000 / {ms:g} ms × {load:.0%} busy = {1000 / ms * load:,.0f} images a second"
     print(f"a GPU: {pace}, {plan.cameras_per_gpu:,} cameras")
-    print(f"{plan.gpus:,} GPUs" if plan.gpus > 1 else "1 GPU")
+    print(_gpus(plan.gpus))
     print(
         f"{rate:.0%} asked about: {plan.questions_per_day:,.0f} questions a day, "
-        f"{plan.expert_hours_per_day:,.0f} hours of experts at {answer:g} s each"
+        f"{_time(plan.expert_hours_per_day)} of experts at {answer:g} s each"
     )
+
+
+def _gpus(count: int) -> str:
+    return f"{count:,} GPUs" if count > 1 else "1 GPU"
+
+
+def _time(hours: float) -> str:
+    """In the unit that fits.
+
+    >>> _time(0.005), _time(0.15), _time(21.48), _time(1170.8)
+    ('18.0 s', '9.0 minutes', '21.5 hours', '1,171 hours')
+    """
+    if hours < 1:
+        return f"{3600 * hours:.1f} s" if hours < 1 / 60 else f"{60 * hours:.1f} minutes"
+    return f"{hours:.1f} hours" if hours < 100 else f"{hours:,.0f} hours"

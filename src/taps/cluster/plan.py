@@ -33,7 +33,8 @@ def plan_evaluation(
 ) -> EvaluationPlan:
     """Every method on every set in every order.
 
-    Runs are handed out longest first, so a GPU is idle at the end for at most one run's time.
+    Each GPU takes the next run as soon as it is done with one, so at the end it is idle for at most one run's
+    time, whatever their order.
 
     Args:
         images: Of each set.
