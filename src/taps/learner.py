@@ -134,7 +134,7 @@ class Learner:
             image: A path, bytes, a PIL image, or an array. One that cannot be decoded raises `ImageError` and
                 leaves everything as it was.
         """
-        pixels = load_image(image)
+        pixels = load_image(image, copy=False)
         began = time.perf_counter()
         output = self.method.predict(self._views(pixels, self.seen))
         return self._conclude(output, began)
@@ -582,7 +582,7 @@ def predict_together(images: Sequence[tuple[Learner, Any]]) -> list[Prediction]:
     """
     began = time.perf_counter()
     found: list[Prediction] = []
-    decoded: Iterator[PixelArray] = (load_image(image) for _, image in images)
+    decoded: Iterator[PixelArray] = (load_image(image, copy=False) for _, image in images)
     while len(found) < len(images):
         learners = [learner for learner, _ in images[len(found) : len(found) + TOGETHER]]
         predict = look_together(_look_at(learners, decoded))

@@ -187,6 +187,8 @@ def test_arrays_and_tensors() -> None:
         pixels = load_image(source)
         np.testing.assert_array_equal(pixels, NOISE)
         assert not np.shares_memory(pixels, NOISE)
+        np.testing.assert_array_equal(load_image(source, copy=False), NOISE)
+    assert load_image(NOISE, copy=False) is NOISE
     grey = NOISE[:, :, 0]
     for source in (grey, grey[:, :, None], torch.from_numpy(grey), grey[None]):
         np.testing.assert_array_equal(load_image(source), np.stack([grey] * 3, axis=2))

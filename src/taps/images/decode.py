@@ -70,7 +70,9 @@ class _Quiet:
 _QUIET = _Quiet()
 
 
-def load_image(source: object, *, name: str | None = None, at_least: int | None = None) -> PixelArray:
+def load_image(
+    source: object, *, name: str | None = None, at_least: int | None = None, copy: bool = True
+) -> PixelArray:
     """Decode one image.
 
     Args:
@@ -79,9 +81,10 @@ def load_image(source: object, *, name: str | None = None, at_least: int | None 
         name: What to call the image in an error; by default its path, or the kind of `source`.
         at_least: Let JPEG files be decoded at 1/2, 1/4 or 1/8 of their size as long as neither side falls
             below this. Several times faster for photographs, not exact; off by default.
+        copy: False where a numpy array that is such pixels already may be given back itself.
 
     Returns:
-        Pixels H×W×3, uint8, RGB, upright, transparency laid on white; always a fresh, writable array.
+        Pixels H×W×3, uint8, RGB, upright, transparency laid on white; with `copy` a fresh, writable array.
 
     Raises:
         ImageError: `source` is not an image, is damaged, empty, or over `MAX_PIXELS`.
@@ -98,7 +101,7 @@ def load_image(source: object, *, name: str | None = None, at_least: int | None 
         with _refusing_damage(label):
             return _from_pillow(source, label)
     if isinstance(source, np.ndarray):
-        return _from_array(source, name or "<array>", channels_first=False)
+        return _from_array(source, name or "<array>", channels_first=False, copy=copy)
     if _is_tensor(source):
         return _from_tensor(source, name or "<tensor>")
     raise ImageError(
@@ -245,12 +248,16 @@ def _from_tensor(tensor: Any, name: str) -> PixelArray:
     return _from_array(tensor.numpy(), name, channels_first=True)
 
 
-def _from_array(array: np.ndarray[Any, Any], name: str, *, channels_first: bool) -> PixelArray:
+def _from_array(
+    array: np.ndarray[Any, Any], name: str, *, channels_first: bool, copy: bool = True
+) -> PixelArray:
     array = _channels_last(array, name, channels_first)
     _check_size(array.shape[0], array.shape[1], name)
     array = _to_bytes(array, name)
     if array.shape[2] == 4:
         return np.array(_on_white(Image.fromarray(np.ascontiguousarray(array), "RGBA")).convert("RGB"))
+    if array.shape[2] == 3 and not copy:
+        return np.ascontiguousarray(array)
     return np.array(np.broadcast_to(array, (*array.shape[:2], 3)), order="C")
 
 

@@ -125,6 +125,6 @@ def fused_views(
     out = torch.empty(*plan.shape[:2], 3, size, size, dtype=torch.uint8, device=device)
     with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
         _views[size, plan.shape[0] * plan.shape[1]](
-            sent, out, size, columns=plan.shape[2], block=triton.next_power_of_2(size), num_warps=4
+            sent, out, size, columns=plan.shape[2], block=triton.next_power_of_2(size), num_warps=2
         )
     return out
