@@ -12,8 +12,10 @@ from typing import Any
 from taps.clip import load_clip
 from taps.cluster.connect import DEFAULT, connected
 from taps.cluster.origin import Origin, origin, this_machine
+from taps.cluster.runs import places
 from taps.data import Dataset
 from taps.errors import DataError, ImageError, StateError, TapsError
+from taps.evaluate.options import Execution
 from taps.files import read_json, write_json
 from taps.prompts.choose import trained_prompts
 from taps.prompts.source import SourceStats, merge_stats
@@ -88,13 +90,15 @@ def _made_parts(
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         ray.data.DataContext.get_current().enable_progress_bars = False  # there is one of our own
         rows = [_row(part, images) for part in parts]
+        share = Execution(cpus_per_run=cluster.cpus_per_run, gpus_per_run=cluster.gpus_per_run)
+        room = min(len(rows), max(1, places(ray.nodes(), share)))
         made = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
             PartMaker,
             fn_constructor_args=(ray.put(images), options, folder.resolve(), here),
             num_cpus=cluster.cpus_per_run,
             num_gpus=cluster.gpus_per_run or None,
             compute=ray.data.ActorPoolStrategy(
-                min_size=1, max_size=len(rows), max_tasks_in_flight_per_actor=1
+                min_size=1, max_size=len(rows), initial_size=room, max_tasks_in_flight_per_actor=1
             ),
         )
         for row in made.iter_rows():
