@@ -34,18 +34,31 @@ class Machines:
     Attributes:
         count: How many machines there are.
         acts: What was called.
+        selectors: Which machines each actor may be on.
     """
 
     exceptions = SimpleNamespace(RayActorError=ConnectionError, RayError=ConnectionError)
 
     def __init__(self, make: Callable[[], Callable[..., Any]]) -> None:
-        self.make, self.count, self.acts = make, 1, list[str]()
+        self.make, self.count, self.acts, self.selectors = make, 1, list[str](), list[Any]()
 
     def nodes(self) -> list[dict[str, Any]]:
-        return [{"Alive": True, "Resources": {"CPU": 1.0}}] * self.count
+        return [
+            {
+                "Alive": True,
+                "NodeID": str(n),
+                "NodeManagerAddress": f"10.0.0.{n + 1}",
+                "Resources": {"CPU": 1.0},
+            }
+            for n in range(self.count)
+        ]
 
     def remote(self, kind: type) -> Any:
-        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_: self._actor()))
+        def options(*, label_selector: Any, **_: Any) -> Any:
+            self.selectors.append(label_selector)
+            return SimpleNamespace(remote=lambda *_: self._actor())
+
+        return SimpleNamespace(options=options)
 
     def _actor(self) -> Any:
         answer = self.make()
@@ -143,6 +156,29 @@ def test_one_stream_moves_at_a_time(machines: Machines, places: RayPlaces) -> No
             assert not wanted
     with second.moving() as wanted:
         assert wanted
+
+
+def test_a_machine_whose_actor_cannot_begin_gets_none_again(
+    machines: Machines, places: RayPlaces, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = ConnectionError("(pid=1, ip=10.0.0.2, …)\nModuleNotFoundError: No module named 'taps'")
+    error.actor_init_failed = True  # type: ignore[attr-defined]
+
+    first = places.actors[0].ready
+
+    def get(value: Any) -> Any:
+        if type(value) is object and value is not first and machines.count == 2:
+            raise error
+        return value
+
+    monkeypatch.setattr(machines, "get", get)
+    machines.count = 2
+    streams_at(places, [1, 1, 1])
+    assert sizes(places) == [3]
+    machines.count = 3
+    streams_at(places, [1])
+    assert machines.selectors == [None, None, {"ray.io/node-id": "!in(1)"}]
+    assert caplog.text.count("10.0.0.2 of the Ray cluster can do none of the work: ModuleNotFoundError") == 1
 
 
 def told(tmp_path: Path, clip: Clip, places: RayPlaces | None, until: Callable[[int], bool]) -> list[Any]:

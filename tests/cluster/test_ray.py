@@ -141,7 +141,7 @@ class OnlyHere(StreamSpec):
 def test_machines_that_can_carry_out_no_run_are_said(tmp_path: Path, make_job: Callable[..., Job]) -> None:
     job = make_job("zero_shot")
     job = replace(job, stream=OnlyHere(**vars(job.stream), process=os.getpid()))
-    with pytest.raises(SettingsError, match=r"machine [\d.]+ .* no run: There is no such data set"):
+    with pytest.raises(SettingsError, match=r"machine [\d.]+ .* work: There is no such data set"):
         evaluate([job], tmp_path, Execution(ray="auto"), run=run_on_ray)
     assert evaluate([job], tmp_path, Execution(resume=True)).unfinished == []
 
@@ -315,6 +315,13 @@ def test_streams_move_to_a_machine_that_joins_and_on_there_when_theirs_is_lost(
         assert actor not in places.actors
     assert there == told(tmp_path / "here", tiny, None, lambda number: number in ends)
     assert any(state == OPEN for *_, state in there)
+
+
+def test_a_service_whose_machines_cannot_load_the_model_says_so(tmp_path: Path) -> None:
+    with connect.connected("auto") as ray:
+        with pytest.raises(SettingsError, match=rf"machine [\d.]+ of the Ray cluster .*{tmp_path}") as caught:
+            RayPlaces(ray, ModelSpec(str(tmp_path / "none.pt")))
+        assert "\n" not in str(caught.value)
 
 
 def actors_of(cluster: Any) -> list[int]:

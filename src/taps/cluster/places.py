@@ -20,8 +20,7 @@ from typing import Any
 
 from taps.clip import load_clip
 from taps.cluster.origin import Origin
-from taps.cluster.runs import places
-from taps.errors import SettingsError
+from taps.cluster.room import Room, why_unfit
 from taps.evaluate.jobs import ModelSpec
 from taps.evaluate.options import Execution
 from taps.serve.errors import LostError
@@ -79,6 +78,7 @@ class Actor:
 
     handle: Any
     ready: Any
+    loaded: bool = False
     streams: set[RayPlace] = field(default_factory=set)
 
 
@@ -108,36 +108,32 @@ class RayPlaces:
         gpus: float = 0.0,
         device: str | None = None,
     ) -> None:
-        kind = ray.remote(Computing).options(num_cpus=cpus, num_gpus=gpus)
         self.ray, self._count = ray, count
-        self._share = Execution(cpus_per_run=cpus, gpus_per_run=gpus)
-        self._make = partial(kind.remote, model, device, Origin(Path.cwd()))
+        self._room = Room(ray, Execution(cpus_per_run=cpus, gpus_per_run=gpus), log)
+        self._make = partial(self._room.make, Computing, model, device, Origin(Path.cwd()))
         self._lock, self._moving, self._due = threading.Lock(), threading.Lock(), 0.0
         self.actors: list[Actor] = []
         self._grow()
-        for actor in self._ready(START):
-            self._check(actor)
-
-    def _check(self, actor: Actor) -> None:
-        try:
-            self.ray.get(actor.ready)
-        except self.ray.exceptions.RayError as error:
-            reason = str(getattr(error, "cause", None) or error).strip().split("\n")[-1]
-            raise SettingsError(f"A machine of the Ray cluster cannot load the model ({reason}).") from error
+        self._ready(START)
+        self._room.check()
 
     def place_of(self, stream: int) -> Place:
         return RayPlace(self)
 
     @property
     def trouble(self) -> str | None:
-        room = places(self.ray.nodes(), self._share)
-        return None if room else "No machine of the Ray cluster has room for a process that computes."
+        if self._room.places():
+            return None
+        return "No machine of the Ray cluster has room for a process that computes."
 
     def take(self, stream: RayPlace) -> Actor:
         """An actor for one more stream: of those that have loaded the model the one with the fewest."""
         with self._lock:
             self._grow()
-            actor = min(self._ready(0) or self.actors, key=lambda actor: len(actor.streams))
+            ready = self._ready(0)
+            if not self.actors:  # none could begin; another one waits for a machine
+                self._grow()
+            actor = min(ready or self.actors, key=lambda actor: len(actor.streams))
             actor.streams.add(stream)
             return actor
 
@@ -179,17 +175,27 @@ class RayPlaces:
                 stream.actor = None
 
     def _grow(self) -> None:
-        room = max(1, places(self.ray.nodes(), self._share))
+        room = max(1, self._room.places())
         for _ in range(min(self._count or room, room) - len(self.actors)):
             handle = self._make()
             self.actors.append(Actor(handle, handle.__ray_ready__.remote()))
 
     def _ready(self, patience: float) -> list[Actor]:
-        waited = {actor.ready: actor for actor in self.actors}
-        if not waited:
-            return []
-        done, _ = self.ray.wait(list(waited), num_returns=len(waited), timeout=patience)
-        return [waited[each] for each in done]
+        """Those that have loaded the model; those of machines that cannot are no more."""
+        waited = {actor.ready: actor for actor in self.actors if not actor.loaded}
+        done = self.ray.wait(list(waited), num_returns=len(waited), timeout=patience)[0] if waited else []
+        for each in done:
+            self._see(waited[each])
+        return [actor for actor in self.actors if actor.loaded]
+
+    def _see(self, actor: Actor) -> None:
+        try:
+            self.ray.get(actor.ready)
+            actor.loaded = True
+        except self.ray.exceptions.RayError as error:
+            self.actors.remove(actor)
+            if unfit := why_unfit(error):
+                self._room.avoid(*unfit)
 
     def __enter__(self) -> RayPlaces:
         return self

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from taps.cluster.connect import connected
 from taps.cluster.origin import Origin, origin, this_machine
+from taps.cluster.room import NODE, Room, why_unfit
 from taps.errors import DataError, SettingsError, TapsError
 from taps.evaluate.copies import Copies, attempt_there
 from taps.evaluate.jobs import Job, prepare, quiet_logs
@@ -21,7 +21,6 @@ from taps.evaluate.pool import NOT_BEGUN, Watch, attempt, late, note
 log = logging.getLogger("taps")
 RETRIES = 3  # of a run whose worker is lost
 POLL = 0.25  # seconds between two looks at the cluster
-NODE = "ray.io/node-id"  # Ray's label of a machine
 SILENCE = 60.0  # seconds without the board after which a worker is cut off: its run is begun again elsewhere
 UNFIT = "unfit"
 """What a worker says whose machine cannot carry out a run, with its address and why."""
@@ -78,11 +77,11 @@ class Crew:
         self.deadline = how.deadline()
         self.board = self.make_board()
         self.told = copies.url if copies else out.resolve(), here, how.device
-        self.unfit: set[str] = set()
+        self.room = Room(ray, how, log)
         self.waiting = deque(enumerate(jobs))
         self.running: dict[Any, tuple[int, Any]] = {}
         self.begun: set[int] = set()
-        if not self.places():
+        if not self.room.places():
             log.warning("No machine of the cluster has room for a run now; waiting for one (Ctrl-C ends it).")
 
     def work(self) -> dict[int, str]:
@@ -93,8 +92,8 @@ class Crew:
                 unfinished |= dict.fromkeys((index for index, _ in self.waiting), NOT_BEGUN)
                 self.waiting.clear()
                 self.board.halt.remote()
-            for _ in range(self.room() - len(self.running)):
-                self.give(self.make())
+            for _ in range(self.wanted() - len(self.running)):
+                self.give(self.room.make(Worker, *self.told, max_restarts=-1, max_task_retries=RETRIES))
             done = self.ray.wait(list(self.running), timeout=POLL)[0] if self.running else []
             self.tell_progress(done)
             for reference in done:
@@ -103,7 +102,8 @@ class Crew:
                 if what == UNFIT:
                     self.waiting.appendleft((index, self.jobs[index]))
                     self.ray.kill(worker)
-                    self.avoid(*value)
+                    self.room.avoid(*value)
+                    self.room.check()
                     continue
                 note(unfinished, index, what, value)
                 self.begin(index)
@@ -121,37 +121,10 @@ class Crew:
         except DataError as error:
             return "failed", str(error)
         except self.ray.exceptions.RayError as error:
-            lines = str(error).strip().split("\n")
-            if getattr(error, "actor_init_failed", False):  # such as a machine without taps
-                address = re.search(r"\bip=([^,)]+)", str(error))
-                where = address[1] if address else "of a worker"
-                return UNFIT, (where, f"{lines[-1]}; install what is missing.")
-            return "failed", f"its worker was lost {RETRIES + 1} times ({lines[0]})"
-
-    def avoid(self, address: str, why: str) -> None:
-        """Place no more runs on a machine; where no other has room for one, say why and end."""
-        sentence = f"The machine {address} of the Ray cluster can carry out no run: {why}"
-        now = {node["NodeID"] for node in self.ray.nodes() if node["NodeManagerAddress"] == address}
-        new, self.unfit = now - self.unfit, now | self.unfit
-        if not self.places():
-            raise SettingsError(sentence)
-        if new:
-            log.warning("%s Others carry on without it.", sentence)
-
-    def places(self) -> int:
-        return places([node for node in self.ray.nodes() if node["NodeID"] not in self.unfit], self.how)
-
-    def make(self) -> Any:
-        """An actor, on a machine that is not known to be unfit."""
-        others = {NODE: f"!in({','.join(sorted(self.unfit))})"} if self.unfit else None
-        kind = self.ray.remote(Worker).options(
-            num_cpus=self.how.cpus_per_run,
-            num_gpus=self.how.gpus_per_run,
-            max_restarts=-1,
-            max_task_retries=RETRIES,
-            label_selector=others,
-        )
-        return kind.remote(*self.told)
+            if unfit := why_unfit(error):
+                return UNFIT, unfit
+            reason = str(error).strip().split("\n")[0]
+            return "failed", f"its worker was lost {RETRIES + 1} times ({reason})"
 
     def make_board(self) -> Any:
         """It is on the machine of this process: no other that is lost takes it along."""
@@ -164,13 +137,12 @@ class Crew:
         if self.running:
             self.ray.wait(list(self.running), num_returns=len(self.running), timeout=30.0)
 
-    def room(self) -> int:
+    def wanted(self) -> int:
         """How many actors there may be: machines that join the cluster are used, too.
 
         One waits where there is no room at all, so that a cluster that grows on demand sees the demand.
         """
-        wanted = len(self.waiting) + len(self.running)
-        return min(wanted, max(1, self.places()))
+        return min(len(self.waiting) + len(self.running), max(1, self.room.places()))
 
     def give(self, worker: Any) -> None:
         """The next run to an actor; one for which there is none makes room for others."""
@@ -192,19 +164,6 @@ class Crew:
         if index not in self.begun:
             self.begun.add(index)
             self.watch("start", index, None)
-
-
-def places(nodes: Sequence[dict[str, Any]], how: Execution) -> int:
-    """Runs that fit on the machines of a cluster at a time.
-
-    >>> machine = {"Alive": True, "Resources": {"CPU": 16.0, "GPU": 2.0}}
-    >>> places([machine, machine], Execution(gpus_per_run=0.5, cpus_per_run=3))
-    8
-    """
-    wanted = {"CPU": how.cpus_per_run, "GPU": how.gpus_per_run}
-    there = [node["Resources"] for node in nodes if node["Alive"]]
-    each = ([node.get(kind, 0) / share for kind, share in wanted.items() if share] for node in there)
-    return sum(int(min(ratios, default=1)) for ratios in each)
 
 
 class Board:

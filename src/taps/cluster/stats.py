@@ -12,7 +12,7 @@ from typing import Any
 from taps.clip import load_clip
 from taps.cluster.connect import DEFAULT, connected
 from taps.cluster.origin import Origin, origin, this_machine
-from taps.cluster.runs import places
+from taps.cluster.room import places
 from taps.data import Dataset
 from taps.errors import DataError, ImageError, StateError, TapsError
 from taps.evaluate.options import Execution
