@@ -360,6 +360,7 @@ def test_a_service_whose_actor_is_killed_goes_on_and_stops_with_everything_saved
         try:
             assert process.stdout is not None
             url = process.stdout.readline().removeprefix("Serving at ").strip()
+            assert url, process.stderr and process.stderr.read()
             body = {"name": "pets", "classes": CLASSES, "settings": ASKING}
             http.post(f"{url}/v1/streams", json=body).raise_for_status()
             acknowledged = []
