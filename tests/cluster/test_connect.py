@@ -20,6 +20,7 @@ from taps.cluster.probe import check_reachable
 from taps.errors import SettingsError
 from taps.evaluate.options import Execution
 
+MACHINE = {"Alive": True, "Resources": {"CPU": 2.0}}
 COMMANDS = [
     ["eval", "--dataset", "nowhere", "--out", "out"],
     ["ablate", "rate", "--dataset", "nowhere", "--out", "out"],
@@ -67,7 +68,9 @@ def starting(said: list[Any], *, head: str | None, sockets: Sequence[str] = (__f
         canonicalize_bootstrap_address=find, _find_address_from_flag=lambda flag: sockets
     )
     private = SimpleNamespace(services=services)
-    return SimpleNamespace(init=init, shutdown=lambda: said.append("left"), _private=private)
+    return SimpleNamespace(
+        init=init, nodes=lambda: [MACHINE], shutdown=lambda: said.append("left"), _private=private
+    )
 
 
 @contextmanager
@@ -177,6 +180,29 @@ def test_a_cluster_in_a_container_is_refused_from_outside(
         monkeypatch.setitem(sys.modules, "ray", starting([], head=address, sockets=[f"{tmp_path}/raylet"]))
         with pytest.raises(SettingsError, match="--ray local"):
             find_ray("auto")
+
+
+@pytest.mark.parametrize(("cpus", "gpus"), [(-1.0, 0.0), (1.0, -0.5), (1.0, 1.5), (1.0, 1e-6)])
+def test_shares_that_ray_does_not_know_are_refused(cpus: float, gpus: float) -> None:
+    with pytest.raises(SettingsError, match=f"not {cpus:g} cores and {gpus:g} GPUs"):
+        find_ray("local", Execution(cpus_per_run=cpus, gpus_per_run=gpus))
+
+
+def test_where_there_is_no_room_one_machine_is_refused_and_a_cluster_may_grow(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    said: list[Any] = []
+    with listening(*HEAD) as head:
+        monkeypatch.setitem(sys.modules, "ray", starting(said, head=head))
+        for share in (Execution(gpus_per_run=1), Execution(cpus_per_run=3)):
+            with pytest.raises(SettingsError, match="This machine has no room"), connected("local", share):
+                pytest.fail("there is no room")
+            with connected(head, share):
+                assert "waiting" in caplog.messages[-1]
+        with connected("local", Execution(cpus_per_run=0.5)):
+            pass
+    assert said.count("left") == 5
+    assert len(caplog.messages) == 2
 
 
 def test_nothing_to_do_needs_no_cluster(tmp_path: Path) -> None:

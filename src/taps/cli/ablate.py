@@ -38,7 +38,7 @@ def ablate(
     from taps.files import write_text
     from taps.report import ablations
 
-    find_ray(how.ray)
+    find_ray(how.ray, how)
     shipped = plan.has_source(ModelSpec(setup.model, setup.pretrained), setup.prompts)
     variants = ablations.variants(name, setup.values, shipped_source=shipped)
     plan.check_values([ablations.METHOD], setup.values)

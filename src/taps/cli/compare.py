@@ -53,7 +53,7 @@ def compare_command(
     place = out or next(iter(given), None)
     if place is None or not (given or setup.dataset):
         raise SettingsError("Give folders of results, or --dataset and --out for new ones.")
-    find_ray(how.ray)
+    find_ray(how.ray, how)
     console, outcome = Console(), None
     with ExitStack() as stack:
         opened = {name: stack.enter_context(working_folder(name)) for name in dict.fromkeys([place, *given])}

@@ -53,7 +53,7 @@ def evaluate_command(
     from taps.evaluate.copies import working_folder
     from taps.evaluate.plan import plan_evaluation
 
-    find_ray(how.ray)
+    find_ray(how.ray, how)
     columns = find_measures(parse_list(measures))
     jobs, lengths = plan_evaluation(setup, wanted_methods(setup, parse_list(method), baselines))
     console = Console(stderr=as_json)

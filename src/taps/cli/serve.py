@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from taps.cli.options import new_app, with_options
+from taps.evaluate.options import Execution
 from taps.serve.options import Limits, ServeOptions
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def serve(options: ServeOptions, limits: Limits) -> None:
     from taps.serve.service import Service
     from taps.serve.store import Store
 
-    find_ray(options.ray)
+    share = Execution(gpus_per_run=options.gpus_per_process)
+    find_ray(options.ray, share)
     logs.set_up()
     store = Store(options.store, options.files)
     studio = None
@@ -43,7 +45,7 @@ def serve(options: ServeOptions, limits: Limits) -> None:
         torch.set_num_threads(1)  # each process computes on one core, and one with threads must not fork
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
     with ExitStack() as stack:
-        places = places_for(options, clip, stack)
+        places = places_for(options, clip, stack, share)
         # Uvicorn stops by itself at SIGTERM and then sends it once more: by then there are learners to save.
         signal.signal(signal.SIGTERM, lambda *_: None)  # after Ray, which would exit
         sys.setswitchinterval(0.001)  # an answer does not wait 5 ms for another that is being made
@@ -59,7 +61,7 @@ def serve(options: ServeOptions, limits: Limits) -> None:
         ).run()
 
 
-def places_for(options: ServeOptions, clip: Clip, stack: ExitStack) -> Any:
+def places_for(options: ServeOptions, clip: Clip, stack: ExitStack, share: Execution) -> Any:
     """Where learners live: on a cluster, in processes of this machine, or (None) in this process."""
     if options.ray is None:
         from taps.serve.processes import Processes
@@ -70,7 +72,7 @@ def places_for(options: ServeOptions, clip: Clip, stack: ExitStack) -> Any:
     from taps.cluster.places import RayPlaces
     from taps.evaluate.jobs import ModelSpec
 
-    ray = stack.enter_context(connected(options.ray))
+    ray = stack.enter_context(connected(options.ray, share))
     model = ModelSpec(options.model, options.pretrained)
     given: dict[str, Any] = {"gpus": options.gpus_per_process, "device": options.device}
     return stack.enter_context(RayPlaces(ray, model, options.processes, **given))

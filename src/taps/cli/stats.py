@@ -47,7 +47,7 @@ def stats(
 
     if not data or out is None:
         raise SettingsError("Give the source set with --data and the file to write with --out.")
-    find_ray(cluster.ray)
+    find_ray(cluster.ray, cluster)
     unfinished = unfinished_beside(out, "pass", resume=resume)
     images = labelled_images(data, root=root)
     out.parent.mkdir(parents=True, exist_ok=True)

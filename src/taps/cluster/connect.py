@@ -9,8 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from taps.cluster.probe import check_reachable
+from taps.cluster.room import Share, check_share, places
 from taps.errors import SettingsError
+from taps.evaluate.options import Execution
 
+log = logging.getLogger("taps")
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
@@ -24,34 +27,43 @@ PASSED_ON = ("TAPS_DATA", "TAPS_PLUGINS", "TAPS_WEIGHTS", "OMP_WAIT_POLICY", "PY
 
 
 @contextmanager
-def connected(address: str) -> Iterator[Any]:
+def connected(address: str, share: Share = Execution()) -> Iterator[Any]:
     """The module `ray`, connected; left again afterwards.
 
     Args:
         address: "auto" for the cluster this machine belongs to, "local" to start one here for as long as it
             is needed, "default" for the first of the two that there is, or the HOST:PORT of a head.
+        share: What each process takes; one must find room. A cluster may grow, a machine does not.
     """
-    ray = find_ray(address)
+    ray = find_ray(address, share)
     try:
-        _join(ray, address)
+        alone = _join(ray, address)
     except Exception as error:  # Ray's are of many kinds
         reason = str(error).strip().split("\n")[0]
         raise SettingsError(
             f"No Ray cluster at {address!r} ({reason}); start one (`ray start --head`), or use --ray local."
         ) from error
     try:
+        if not places(ray.nodes(), share):
+            what = f"room for {share.cpus_per_run:g} cores and {share.gpus_per_run:g} GPUs"
+            if alone:
+                raise SettingsError(
+                    f"This machine has no {what}, which each process is to have; give it less."
+                )
+            log.warning("No machine of the cluster has %s now; waiting for one (Ctrl-C ends it).", what)
         yield ray
     finally:
         ray.shutdown()
 
 
-def find_ray(address: str | None) -> Any:
+def find_ray(address: str | None, share: Share = Execution()) -> Any:
     """The module `ray`, once it is clear that there is one and that somebody answers at the address.
 
     Commands call it before anything that takes time; where no cluster is wanted it does nothing.
     """
     if address is None:
         return None
+    check_share(share)
     os.environ |= {name: value for name, value in SETTINGS.items() if name not in os.environ}
     try:
         import ray
@@ -90,7 +102,8 @@ def _check_cluster(ray: Any, address: str) -> None:
         )
 
 
-def _join(ray: Any, address: str) -> None:
+def _join(ray: Any, address: str) -> bool:
+    """Whether it was started, and so has this machine alone."""
     if address == DEFAULT:
         try:
             return _join(ray, "auto")
@@ -104,3 +117,4 @@ def _join(ray: Any, address: str) -> None:
         runtime_env={"env_vars": passed},
         **({"include_dashboard": False} if address == "local" else {}),
     )
+    return address == "local"

@@ -5,12 +5,22 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from taps.errors import SettingsError
-from taps.evaluate.options import Execution
 
+LEAST = 0.0001  # of a core or a GPU, for Ray
 NODE = "ray.io/node-id"  # Ray's label of a machine
+
+
+class Share(Protocol):
+    """What each process takes of its machine, such as the options of a command say."""
+
+    @property
+    def cpus_per_run(self) -> float: ...
+
+    @property
+    def gpus_per_run(self) -> float: ...
 
 
 class Room:
@@ -22,7 +32,7 @@ class Room:
         log: Told which machines are unfit.
     """
 
-    def __init__(self, ray: Any, share: Execution, log: logging.Logger) -> None:
+    def __init__(self, ray: Any, share: Share, log: logging.Logger) -> None:
         self.ray, self.share, self.log = ray, share, log
         self.unfit, self.why = set[str](), ""
 
@@ -50,10 +60,11 @@ class Room:
             raise SettingsError(self.why)
 
 
-def places(nodes: Sequence[dict[str, Any]], share: Execution) -> int:
+def places(nodes: Sequence[dict[str, Any]], share: Share) -> int:
     """Runs that fit on the machines of a cluster at a time.
 
     >>> machine = {"Alive": True, "Resources": {"CPU": 16.0, "GPU": 2.0}}
+    >>> from taps.evaluate.options import Execution
     >>> places([machine, machine], Execution(gpus_per_run=0.5, cpus_per_run=3))
     8
     """
@@ -61,6 +72,16 @@ def places(nodes: Sequence[dict[str, Any]], share: Execution) -> int:
     there = [node["Resources"] for node in nodes if node["Alive"]]
     each = ([node.get(kind, 0) / part for kind, part in wanted.items() if part] for node in there)
     return sum(int(min(ratios, default=1)) for ratios in each)
+
+
+def check_share(share: Share) -> None:
+    """Refuse what Ray does not hand out."""
+    cpus, gpus = share.cpus_per_run, share.gpus_per_run
+    if not all(part == 0 or part >= LEAST for part in (cpus, gpus)) or (gpus > 1 and gpus != int(gpus)):
+        raise SettingsError(
+            f"A process can have 0 cores or GPUs, or {LEAST:g} and more, and of several GPUs a whole number; "
+            f"not {cpus:g} cores and {gpus:g} GPUs."
+        )
 
 
 def why_unfit(error: Exception) -> tuple[str, str] | None:

@@ -38,7 +38,7 @@ def run_on_ray(
     assert how.ray is not None
     if not jobs:
         return {}
-    with connected(how.ray) as ray, origin(None if copies else out) as here:
+    with connected(how.ray, how) as ray, origin(None if copies else out) as here:
         crew = Crew(ray, jobs, out, how, watch, here, copies)
         try:
             return crew.work()
@@ -81,8 +81,6 @@ class Crew:
         self.waiting = deque(enumerate(jobs))
         self.running: dict[Any, tuple[int, Any]] = {}
         self.begun: set[int] = set()
-        if not self.room.places():
-            log.warning("No machine of the cluster has room for a run now; waiting for one (Ctrl-C ends it).")
 
     def work(self) -> dict[int, str]:
         """Until all runs are done; why some are not."""

@@ -15,7 +15,6 @@ from taps.cluster.origin import Origin, origin, this_machine
 from taps.cluster.room import places
 from taps.data import Dataset
 from taps.errors import DataError, ImageError, StateError, TapsError
-from taps.evaluate.options import Execution
 from taps.files import read_json, write_json
 from taps.prompts.choose import trained_prompts
 from taps.prompts.source import SourceStats, merge_stats
@@ -84,14 +83,13 @@ def _made_parts(
     parts: Sequence[range], images: Dataset, options: StatsOptions, folder: Path, cluster: StatsCluster
 ) -> Iterator[range]:
     """Each part, as soon as its file is written; by actors that keep the model, begun again when lost."""
-    with connected(cluster.ray or DEFAULT) as ray, origin(folder) as here:
+    with connected(cluster.ray or DEFAULT, cluster) as ray, origin(folder) as here:
         import ray.data
 
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         ray.data.DataContext.get_current().enable_progress_bars = False  # there is one of our own
         rows = [_row(part, images) for part in parts]
-        share = Execution(cpus_per_run=cluster.cpus_per_run, gpus_per_run=cluster.gpus_per_run)
-        room = min(len(rows), max(1, places(ray.nodes(), share)))
+        room = min(len(rows), max(1, places(ray.nodes(), cluster)))
         made = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
             PartMaker,
             fn_constructor_args=(ray.put(images), options, folder.resolve(), here),
