@@ -133,13 +133,13 @@ class Tuner(BatchedMethod):
         # Everything is launched; from here on the host waits for the device.
         outcome.note()
         told = (outcome.arrived or report(output.probs, outcome.entropy, outcome.taken).cpu)()
-        updated = bool(told[-1])
+        entropy, updated = told[-2:].tolist()
         if updated and not self.episodic:  # a step that was skipped leaves the optimiser as it was, too
             self.point, self.moments = outcome.end, outcome.moments
         if self.guard is not None and leaders is not None:
             self._watch(self.guard, *leaders.tolist())
         self.skipped_updates += not updated
-        return replace(output, probs=told[:-2], entropy=float(told[-2]), updated=updated)
+        return replace(output, probs=told[:-2], entropy=entropy, updated=bool(updated))
 
     def _launched(self, views: Tensor, outcome: StepResult) -> Launched:
         feature = outcome.feature if self.episodic else outcome.anchored
