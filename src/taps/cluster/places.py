@@ -166,6 +166,7 @@ class RayPlaces:
             if actor in self.actors:  # the first one to notice
                 log.error("An actor that computes was lost; its streams are made anew from the record.")
                 self.actors.remove(actor)
+                self.ray.kill(actor.handle)  # it may only be cut off
 
     def leave(self, stream: RayPlace) -> None:
         """Nothing of a stream is at its actor any more."""

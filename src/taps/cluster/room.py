@@ -40,11 +40,11 @@ class Room:
         """How many actors fit now."""
         return places([node for node in self.ray.nodes() if node["NodeID"] not in self.unfit], self.share)
 
-    def make(self, kind: type, *args: Any, **options: Any) -> Any:
+    def make(self, kind: type, *args: Any) -> Any:
         """An actor, on a machine that is not known to be unfit; it waits where none has room."""
         share = {"num_cpus": self.share.cpus_per_run, "num_gpus": self.share.gpus_per_run}
         others = {NODE: f"!in({','.join(sorted(self.unfit))})"} if self.unfit else None
-        return self.ray.remote(kind).options(**share, **options, label_selector=others).remote(*args)
+        return self.ray.remote(kind).options(**share, label_selector=others).remote(*args)
 
     def avoid(self, address: str, why: str) -> None:
         """Place nothing more on a machine."""

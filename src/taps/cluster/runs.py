@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ POLL = 0.25  # seconds between two looks at the cluster
 SILENCE = 60.0  # seconds without the board after which a worker is cut off: its run is begun again elsewhere
 UNFIT = "unfit"
 """What a worker says whose machine cannot carry out a run, with its address and why."""
+LOST = "lost"
+"""What became of a run whose worker is. Ray's own retries would be used up before it gives up a machine."""
 
 
 def run_on_ray(
@@ -81,6 +83,7 @@ class Crew:
         self.waiting = deque(enumerate(jobs))
         self.running: dict[Any, tuple[int, Any]] = {}
         self.begun: set[int] = set()
+        self.losses = Counter[int]()
 
     def work(self) -> dict[int, str]:
         """Until all runs are done; why some are not."""
@@ -91,37 +94,42 @@ class Crew:
                 self.waiting.clear()
                 self.board.halt.remote()
             for _ in range(self.wanted() - len(self.running)):
-                self.give(self.room.make(Worker, *self.told, max_restarts=-1, max_task_retries=RETRIES))
+                self.give(self.room.make(Worker, *self.told))
             done = self.ray.wait(list(self.running), timeout=POLL)[0] if self.running else []
             self.tell_progress(done)
             for reference in done:
                 index, worker = self.running.pop(reference)
                 what, value = self.result(index, reference)
-                if what == UNFIT:
+                if what in (UNFIT, LOST):
                     self.waiting.appendleft((index, self.jobs[index]))
                     self.ray.kill(worker)
-                    self.room.avoid(*value)
                     self.room.check()
                     continue
                 note(unfinished, index, what, value)
                 self.begin(index)
                 self.watch(what, index, value)
-                self.give(worker)
+                self.give(worker, lost=self.losses[index] > RETRIES)
         return unfinished
 
     def result(self, index: int, reference: Any) -> tuple[str, Any]:
         """What became of a run; its files are here then."""
         try:
             what, value = self.ray.get(reference)
-            if self.copies and what != UNFIT:
+            if what == UNFIT:
+                self.room.avoid(*value)
+            elif self.copies:
                 self.copies.fetch(self.out, self.jobs[index].folder(self.out))
             return what, value
         except DataError as error:
             return "failed", str(error)
         except self.ray.exceptions.RayError as error:
             if unfit := why_unfit(error):
+                self.room.avoid(*unfit)
                 return UNFIT, unfit
+            self.losses[index] += 1
             reason = str(error).strip().split("\n")[0]
+            if self.losses[index] <= RETRIES:
+                return LOST, reason
             return "failed", f"its worker was lost {RETRIES + 1} times ({reason})"
 
     def make_board(self) -> Any:
@@ -142,9 +150,9 @@ class Crew:
         """
         return min(len(self.waiting) + len(self.running), max(1, self.room.places()))
 
-    def give(self, worker: Any) -> None:
-        """The next run to an actor; one for which there is none makes room for others."""
-        if self.waiting:
+    def give(self, worker: Any, *, lost: bool = False) -> None:
+        """The next run to an actor; one for which there is none, or that is lost, makes room for others."""
+        if self.waiting and not lost:
             index, job = self.waiting.popleft()
             self.running[worker.run.remote(index, job, self.board)] = index, worker
         else:

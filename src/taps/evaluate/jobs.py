@@ -33,7 +33,7 @@ from taps.types import OUTSIDE
 
 ROW = "row.json"
 PASSES = 12  # of zero-shot, to know what adaptation adds
-PATIENCE = 10.0  # seconds to wait for a worker whose parent was killed to notice it
+PATIENCE = 90.0  # seconds to wait for a worker whose parent was killed, or that is cut off, to notice it
 
 
 @dataclass(frozen=True)
