@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -56,6 +57,9 @@ def make_machines(folder: Path, count: int) -> Iterator[list[Machine] | None]:
         folder: Has `shared`, and the disk of each.
         count: How many; their addresses are 10.77.0.1, …
     """
+    if not all(map(shutil.which, ("unshare", "nsenter", "ip"))):
+        yield None
+        return
     (folder / "shared").mkdir()
     with ExitStack() as stack:
         made = [Machine(folder / "shared", folder / str(number)) for number in range(count + 1)]
