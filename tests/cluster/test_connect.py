@@ -205,6 +205,23 @@ def test_where_there_is_no_room_one_machine_is_refused_and_a_cluster_may_grow(
     assert len(caplog.messages) == 2
 
 
+@pytest.mark.parametrize(("gpus", "said"), [(0.0, ["The 4 GPUs of the cluster are left alone"]), (0.5, [])])
+def test_gpus_that_nobody_takes_are_mentioned(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, gpus: float, said: list[str]
+) -> None:
+    ray = starting([], head=None)
+    machine = MACHINE | {"Resources": {"CPU": 16.0, "GPU": 2.0}}
+    ray.nodes = lambda: [machine, machine, MACHINE, machine | {"Alive": False}]
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with connected("local", Execution(gpus_per_run=gpus)):
+        assert [message.split(":")[0] for message in caplog.messages] == said
+
+
+def test_jobs_beside_a_cluster_are_refused() -> None:
+    with pytest.raises(SettingsError, match="leave out --jobs"):
+        Execution(jobs=2, ray="local")
+
+
 def test_nothing_to_do_needs_no_cluster(tmp_path: Path) -> None:
     from taps.cluster.runs import run_on_ray
 

@@ -51,6 +51,13 @@ def connected(address: str, share: Share = Execution()) -> Iterator[Any]:
                     f"This machine has no {what}, which each process is to have; give it less."
                 )
             log.warning("No machine of the cluster has %s now; waiting for one (Ctrl-C ends it).", what)
+        gpus = sum(node["Resources"].get("GPU", 0) for node in ray.nodes() if node["Alive"])
+        if gpus and not share.gpus_per_run:
+            log.warning(
+                "The %g GPUs of the cluster are left alone: --gpus-per-run, or --gpus-per-process of taps "
+                "serve, gives each process one or a share.",
+                gpus,
+            )
         yield ray
     finally:
         ray.shutdown()

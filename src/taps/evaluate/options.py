@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from taps.errors import SettingsError
+
 
 @dataclass(frozen=True)
 class Setup:
@@ -75,7 +77,7 @@ class Execution:
             without a value the first, or else the second. A folder as --out and data sets must be at the same
             paths on all its machines.
         cpus_per_run: Cores that a run takes on the cluster.
-        gpus_per_run: GPUs that a run takes on the cluster; 0.5 puts two runs on one.
+        gpus_per_run: GPUs that a run takes on the cluster: none unless given, 1, or a share of one.
     """
 
     jobs: int = 1
@@ -85,6 +87,13 @@ class Execution:
     ray: str | None = field(default=None, metadata={"metavar": "[ADDRESS]"})
     cpus_per_run: float = 1.0
     gpus_per_run: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.ray is not None and self.jobs != 1:
+            raise SettingsError(
+                "With --ray as many runs go on at a time as the cluster has room for; leave out --jobs, and "
+                "give each a larger share with --cpus-per-run for fewer."
+            )
 
     def deadline(self) -> float | None:
         """Time (of `time.time`) at which runs are saved and left, counted from now."""
