@@ -23,7 +23,7 @@ from taps.clip import TextLayout
 from taps.prompts.base import Parameters
 from taps.prompts.classifier import Classifier
 
-VIEWS = {"cpu": 16, "cuda": 512}
+VIEWS = {"cpu": 32, "cuda": 512}
 """Views that are run together; more of them gain nothing and take memory."""
 IMAGES = 32
 """Images that are run together, where each has few views."""
@@ -35,7 +35,7 @@ def batch_size(views: int, device: str = "cuda") -> int:
     """How many images of so many views are run together on a kind of device.
 
     >>> batch_size(64), batch_size(1), batch_size(1, "cpu"), batch_size(8, "cpu")
-    (8, 32, 16, 1)
+    (8, 32, 32, 4)
     """
     fit = min(IMAGES, VIEWS.get(device, VIEWS["cuda"]) // views)
     return fit if fit >= FEWEST.get(device, 1) else 1
