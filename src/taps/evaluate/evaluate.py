@@ -79,14 +79,10 @@ def evaluate(
             why = run(left, out, how, told)
         finally:
             rows = collect(out)
-        unfinished = [
-            {
-                "dataset": left[i].stream.name,
-                "method": left[i].title,
-                "seed": left[i].seed,
-                "why": say(reason),
-            }
-            for i, reason in sorted(why.items())
-        ]
+        unfinished = [_unfinished(left[index], say(reason)) for index, reason in sorted(why.items())]
         write_json(out / UNFINISHED, {"runs": unfinished})
     return Outcome(rows, unfinished)
+
+
+def _unfinished(job: Job, why: str) -> dict[str, Any]:
+    return {"dataset": job.stream.name, "method": job.title, "seed": job.seed, "why": why}
