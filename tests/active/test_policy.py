@@ -281,8 +281,6 @@ def test_numpy_entropies_leave_plain_numbers_in_the_state():
         ({"name": "dynamic", "tau0_relative": 0.5}, "tau0_relative=0.5 needs the number of classes;"),
         ({"name": "fixed", "tau0_relative": 0.5, "classes": 0}, "tau0_relative=0.5 needs the number"),
         ({"name": "fixed", "tau0_relative": math.nan, "classes": 2}, "tau0_relative=nan is not a threshold;"),
-        ({"name": "quantile", "window": 19}, "window=19 is too short to have a top 0.05; use at least 20."),
-        ({"name": "quantile", "window": -1}, "window=-1 is not a count;"),
         ({"name": "dynamic", "budget": "harsh"}, "budget='harsh' is not a budget;"),
         ({"name": "dynamic", "budget": -1}, "budget=-1 is not a budget;"),
         ({"name": "dynamic", "budget": True}, "budget=True is not a budget;"),
@@ -291,6 +289,19 @@ def test_numpy_entropies_leave_plain_numbers_in_the_state():
 def test_bad_settings_are_refused(settings, sentence):
     with pytest.raises(SettingsError, match=f"^{re.escape(sentence)}"):
         make_policy(**settings)
+
+
+@pytest.mark.parametrize("policy", [Quantile, Paced])
+@pytest.mark.parametrize(
+    ("window", "sentence"),
+    [
+        (19, "window=19 is too short to have a top 0.05; use at least 20."),
+        (-1, "window=-1 is not a count;"),
+    ],
+)
+def test_a_window_without_a_top_is_refused(policy, window, sentence):
+    with pytest.raises(SettingsError, match=f"^{re.escape(sentence)}"):
+        policy(window=window)
 
 
 @pytest.mark.parametrize(
@@ -371,8 +382,8 @@ RELATIVE = {"tau0_relative": 0.4, "classes": 7}
         ({"name": "quantile"}, lambda: Quantile(0.05, 30, 2.0, None)),
         ({"name": "quantile"}, Quantile),
         (
-            {"name": "quantile", "rate": 0.2, "warmup": 40, "window": 25, **RELATIVE},
-            lambda: Quantile(0.2, 40, 0.4 * math.log(7), 25),
+            {"name": "quantile", "rate": 0.2, "warmup": 40, **RELATIVE},
+            lambda: Quantile(0.2, 40, 0.4 * math.log(7)),
         ),
         ({"name": "random"}, lambda: Random(0.05, 0)),
         ({"name": "random"}, Random),
@@ -381,7 +392,6 @@ RELATIVE = {"tau0_relative": 0.4, "classes": 7}
         ({"name": "fixed", "tau0": 0.7}, lambda: Fixed(0.7)),
         ({"name": "paced"}, lambda: Paced(0.05, 200)),
         ({"name": "paced", "rate": 0.006}, lambda: Paced(0.006, 334)),
-        ({"name": "paced", "rate": 0.1, "window": 30}, lambda: Paced(0.1, 30)),
         ({"name": "fixed", "tau0": 0.7, "rate": 0.1, "budget": "hard"}, lambda: Capped(Fixed(0.7), 0.1, 0)),
         ({"name": "fixed", "tau0": 0.7, "budget": 4}, lambda: Capped(Fixed(0.7), total=4)),
     ],

@@ -42,17 +42,57 @@ class Policy(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-class Counting(Protocol):
-    """A policy that counts for itself."""
+class Counting:
+    """What policies have in common: they count, and pass over entropies that are no numbers.
 
-    asked: float
-    seen: int
-    skipped: int
+    A subclass says what it decides by (`judge`), and what more it saves.
 
+    Args:
+        threshold: Of the first sample.
 
-def is_usable(entropy: float) -> bool:
-    """Whether an entropy may touch a policy's state: finite, and not absurdly large."""
-    return abs(entropy) < LARGEST_ENTROPY  # false for NaN too
+    Attributes:
+        kind: Its name, in what is saved.
+    """
+
+    kind: str
+
+    def __init__(self, threshold: float) -> None:
+        self.asked: float = 0
+        self.seen = self.skipped = 0
+        self.threshold = threshold
+
+    def judge(self, entropy: float) -> Decision:
+        """What it says of one more sample, which is among those seen."""
+        raise NotImplementedError
+
+    def decide(self, entropy: float, allowed: bool = True) -> Decision:
+        """Decides on one sample; with `allowed=False` it is counted as seen but cannot be asked about."""
+        entropy = float(entropy)  # of numpy or torch it would leak into the saved state
+        if not abs(entropy) < LARGEST_ENTROPY:  # NaN is not below it either
+            self.skipped += 1
+            return Decision(False, self.threshold)
+        self.seen += 1
+        found = self.judge(entropy)
+        ask = found.ask and allowed
+        self.asked += ask
+        return Decision(ask, found.threshold)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that changes while deciding, in plain numbers."""
+        return {"kind": self.kind, "asked": self.asked, "seen": self.seen, "skipped": self.skipped}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from where `state_dict` was taken.
+
+        Raises:
+            StateError: The state is of another kind of policy.
+        """
+        if state.get("kind") != self.kind:
+            raise StateError(
+                f"The saved policy is {state.get('kind')!r}, not {self.kind!r}; load it into one of its own "
+                "kind."
+            )
+        self.asked, self.seen, self.skipped = state["asked"], int(state["seen"]), int(state["skipped"])
 
 
 def first_threshold(tau0: float | None, tau0_relative: float | None, classes: int | None) -> float:
@@ -101,19 +141,10 @@ def check_number(name: str, value: float) -> float:
     return float(value)
 
 
-def counters(kind: str, policy: Policy) -> dict[str, Any]:
-    """The part of a policy's state that all have."""
-    return {"kind": kind, "asked": policy.asked, "seen": policy.seen, "skipped": policy.skipped}
-
-
-def load_counters(kind: str, policy: Counting, state: dict[str, Any]) -> None:
-    """Take over what `counters` gave.
-
-    Raises:
-        StateError: The state is of another kind of policy.
-    """
-    if state.get("kind") != kind:
-        raise StateError(
-            f"The saved policy is {state.get('kind')!r}, not {kind!r}; load it into one of its own kind."
+def check_window(window: int, rate: float) -> int:
+    """`window` if so many samples have a top `rate`."""
+    if check_count("window", window) * rate < 1:
+        raise SettingsError(
+            f"window={window} is too short to have a top {rate:g}; use at least {math.ceil(1 / rate)}."
         )
-    policy.asked, policy.seen, policy.skipped = state["asked"], int(state["seen"]), int(state["skipped"])
+    return int(window)

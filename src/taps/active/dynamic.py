@@ -6,19 +6,10 @@ import math
 from statistics import NormalDist
 from typing import Any
 
-from taps.active.decision import (
-    NATS,
-    Decision,
-    check_count,
-    check_number,
-    check_rate,
-    counters,
-    is_usable,
-    load_counters,
-)
+from taps.active.decision import NATS, Counting, Decision, check_count, check_number, check_rate
 
 
-class Dynamic:
+class Dynamic(Counting):
     """Algorithm 1: a threshold z standard deviations above the running mean, z larger while over budget.
 
     Samples are counted from 1 and the current entropy is part of the mean and the standard deviation (n−1) it
@@ -38,65 +29,44 @@ class Dynamic:
         (1, 5, 1)
     """
 
+    kind = "dynamic"
+
     def __init__(
-        self,
-        rate: float = 0.05,
-        warmup: int = 30,
-        tau0: float = NATS,
-        switch_at: float | None = None,
+        self, rate: float = 0.05, warmup: int = 30, tau0: float = NATS, switch_at: float | None = None
     ) -> None:
-        self.rate = check_rate(rate)
+        super().__init__(check_number("tau0", tau0))
+        self.rate, self.tau0 = check_rate(rate), self.threshold
         self.warmup = check_count("warmup", warmup)
-        self.tau0 = check_number("tau0", tau0)
         self.switch_at = check_rate(rate if switch_at is None else switch_at, "switch_at")
         self.z_selection = NormalDist().inv_cdf(1 - rate)
         self.z_high = NormalDist().inv_cdf(1 - rate / 2)
-        self.asked: float = 0
-        self.seen = self.skipped = 0
         self.mean = 0.0
         self._squares = 0.0  # sum of squared deviations from the mean, after Welford
-        self._threshold = self.tau0
 
     @property
     def std(self) -> float:
         """Sample standard deviation of the entropies so far; 0 before there are two."""
         return math.sqrt(self._squares / (self.seen - 1)) if self.seen > 1 else 0.0
 
-    def decide(self, entropy: float, allowed: bool = True) -> Decision:
-        """Decides on one sample; with `allowed=False` it is counted as seen but cannot be asked about."""
-        entropy = float(entropy)  # of numpy or torch it would leak into the saved state
-        if not is_usable(entropy):
-            self.skipped += 1
-            return Decision(False, self._threshold)
-        self._observe(entropy)
-        self._threshold = self._current_threshold()
-        ask = allowed and entropy > self._threshold
-        self.asked += ask
-        return Decision(ask, self._threshold)
-
-    def _observe(self, entropy: float) -> None:
-        self.seen += 1
+    def judge(self, entropy: float) -> Decision:
         step = entropy - self.mean
         self.mean += step / self.seen
         self._squares += step * (entropy - self.mean)
-
-    def _current_threshold(self) -> float:
         if self.seen < self.warmup:
-            return self.tau0
-        over_querying = self.asked / self.seen >= self.switch_at
-        return self.mean + (self.z_high if over_querying else self.z_selection) * self.std
+            self.threshold = self.tau0
+        else:
+            over_querying = self.asked / self.seen >= self.switch_at
+            self.threshold = self.mean + (self.z_high if over_querying else self.z_selection) * self.std
+        return Decision(entropy > self.threshold, self.threshold)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that changes while deciding, in plain numbers."""
-        return {
-            **counters("dynamic", self),
+        return super().state_dict() | {
             "mean": self.mean,
             "squares": self._squares,
-            "threshold": self._threshold,
+            "threshold": self.threshold,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from where `state_dict` was taken."""
-        load_counters("dynamic", self, state)
+        super().load_state_dict(state)
         self.mean, self._squares = float(state["mean"]), float(state["squares"])
-        self._threshold = float(state["threshold"])
+        self.threshold = float(state["threshold"])

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from taps.active.decision import Decision, check_count, check_rate, counters, is_usable, load_counters
+from taps.active.decision import Counting, Decision, check_rate, check_window
 from taps.active.quantiles import SlidingWindow
-from taps.errors import SettingsError
 
 MOST_OWED = 2  # questions that may be behind schedule before one is asked at any score
 
 
-class Paced:
+class Paced(Counting):
     """Asks about the images of highest score, at an exact rate.
 
     An image is asked about where its score is among the top q of the last `window`, and q follows what is
@@ -31,26 +30,16 @@ class Paced:
         True
     """
 
-    def __init__(self, rate: float = 0.05, window: int = 200, horizon: float | None = None) -> None:
-        self.rate = check_rate(rate)
-        if check_count("window", window) * rate < 1:
-            raise SettingsError(
-                f"window={window} is too short to have a top {rate:g}; use at least {math.ceil(1 / rate)}."
-            )
-        self.horizon = 1.0 / rate if horizon is None else float(horizon)
-        self.asked: float = 0
-        self.seen = self.skipped = 0
-        self._window = SlidingWindow(window)
-        self._threshold = math.inf
+    kind = "paced"
 
-    def decide(self, entropy: float, allowed: bool = True) -> Decision:
-        """Decides on one image by its score; with `allowed=False` it is seen but cannot be asked about."""
-        score = float(entropy)
-        if not is_usable(score):
-            self.skipped += 1
-            return Decision(False, self._threshold)
-        self.seen += 1
-        self._window.add(score)
+    def __init__(self, rate: float = 0.05, window: int = 200, horizon: float | None = None) -> None:
+        super().__init__(math.inf)
+        self.rate = check_rate(rate)
+        self.horizon = 1.0 / rate if horizon is None else float(horizon)
+        self._window = SlidingWindow(check_window(window, rate))
+
+    def judge(self, entropy: float) -> Decision:
+        self._window.add(entropy)
         due = self.rate * self.seen
         if self.asked >= math.ceil(due - 1e-9):
             return Decision(False, math.inf)
@@ -58,21 +47,16 @@ class Paced:
         held = self._window.count
         above = math.floor(share * held + 1e-9)
         overdue = due - self.asked >= MOST_OWED
-        self._threshold = -math.inf if overdue or above >= held else self._window.at_rank(held - above)
-        ask = allowed and score > self._threshold
-        self.asked += ask
-        return Decision(ask, self._threshold)
+        self.threshold = -math.inf if overdue or above >= held else self._window.at_rank(held - above)
+        return Decision(entropy > self.threshold, self.threshold)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that changes while deciding, in plain numbers."""
-        return {
-            **counters("paced", self),
+        return super().state_dict() | {
             "window": self._window.state_dict(),
-            "threshold": self._threshold if math.isfinite(self._threshold) else None,
+            "threshold": self.threshold if math.isfinite(self.threshold) else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from where `state_dict` was taken."""
-        load_counters("paced", self, state)
+        super().load_state_dict(state)
         self._window.load_state_dict(state["window"])
-        self._threshold = math.inf if state["threshold"] is None else float(state["threshold"])
+        self.threshold = math.inf if state["threshold"] is None else float(state["threshold"])

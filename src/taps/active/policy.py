@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 from taps.active.capped import Capped
 from taps.active.decision import Policy, check_rate, first_threshold
@@ -13,8 +12,6 @@ from taps.active.plain import Fixed, Random
 from taps.active.running_quantile import Quantile
 from taps.errors import SettingsError
 
-Budget = Literal["soft", "hard"] | int
-
 
 def make_policy(
     name: str,
@@ -23,11 +20,10 @@ def make_policy(
     warmup: int = 30,
     tau0: float | None = None,
     switch_at: float | None = None,
-    budget: Budget = "soft",
+    budget: str | int = "soft",
     seed: int = 0,
     classes: int | None = None,
     tau0_relative: float | None = None,
-    window: int | None = None,
 ) -> Policy:
     """Makes a policy by name, with its budget.
 
@@ -42,7 +38,6 @@ def make_policy(
         seed: For "random".
         classes: Number of classes, for `tau0_relative`.
         tau0_relative: τ0 as a fraction of ln(classes), the largest entropy there can be; replaces `tau0`.
-        window: For "quantile", how many of the last entropies it looks at; all unless given.
 
     Raises:
         SettingsError: A value is out of range, or a name is unknown.
@@ -55,13 +50,17 @@ def make_policy(
     elif name == "dynamic":
         policy = Dynamic(rate, warmup, first, switch_at)
     elif name == "quantile":
-        policy = Quantile(rate, warmup, first, window)
+        policy = Quantile(rate, warmup, first)
     elif name == "fixed":
         policy = Fixed(first)
     elif name == "paced":
-        policy = Paced(rate, window or max(200, math.ceil(2 / rate)))
+        policy = Paced(rate, max(200, math.ceil(2 / rate)))
     else:
         raise SettingsError(f"policy={name!r} is unknown; choose dynamic, quantile, random, fixed or paced.")
+    return _within(budget, policy, rate)
+
+
+def _within(budget: str | int, policy: Policy, rate: float) -> Policy:
     if budget == "soft":
         return policy
     if budget == "hard":

@@ -7,19 +7,17 @@ from typing import Any
 
 from taps.active.decision import (
     NATS,
+    Counting,
     Decision,
     check_count,
     check_number,
     check_rate,
-    counters,
-    is_usable,
-    load_counters,
+    check_window,
 )
 from taps.active.quantiles import QuantileSketch, SlidingWindow
-from taps.errors import SettingsError
 
 
-class Quantile:
+class Quantile(Counting):
     """The running (1−α) quantile of the entropies as threshold: no shape of theirs is assumed.
 
     The current entropy is among those the quantile is taken of, as in Algorithm 1. Of n entropies the
@@ -40,53 +38,33 @@ class Quantile:
         25
     """
 
-    def __init__(
-        self,
-        rate: float = 0.05,
-        warmup: int = 30,
-        tau0: float = NATS,
-        window: int | None = None,
-    ) -> None:
-        self.rate = check_rate(rate)
-        self.warmup = check_count("warmup", warmup)
-        self.tau0 = check_number("tau0", tau0)
-        if window is not None and check_count("window", window) * rate < 1:
-            raise SettingsError(
-                f"window={window} is too short to have a top {rate:g}; use at least {math.ceil(1 / rate)}."
-            )
-        self.asked: float = 0
-        self.seen = self.skipped = 0
-        self._quantiles = QuantileSketch() if window is None else SlidingWindow(window)
-        self._threshold = self.tau0
+    kind = "quantile"
 
-    def decide(self, entropy: float, allowed: bool = True) -> Decision:
-        """Decides on one sample; with `allowed=False` it is counted as seen but cannot be asked about."""
-        entropy = float(entropy)  # of numpy or torch it would leak into the saved state
-        if not is_usable(entropy):
-            self.skipped += 1
-            return Decision(False, self._threshold)
-        self.seen += 1
+    def __init__(
+        self, rate: float = 0.05, warmup: int = 30, tau0: float = NATS, window: int | None = None
+    ) -> None:
+        super().__init__(check_number("tau0", tau0))
+        self.rate, self.tau0 = check_rate(rate), self.threshold
+        self.warmup = check_count("warmup", warmup)
+        self._quantiles = QuantileSketch() if window is None else SlidingWindow(check_window(window, rate))
+
+    def judge(self, entropy: float) -> Decision:
         self._quantiles.add(entropy)
         if self.seen < self.warmup:
-            self._threshold, tied = self.tau0, False
+            self.threshold, tied = self.tau0, False
         else:
             held = self._quantiles.count
-            self._threshold = self._quantiles.at_rank(held - math.floor(self.rate * held + 1e-9))
-            tied = entropy == self._threshold and self.asked < self.rate * self.seen
-        ask = allowed and (entropy > self._threshold or tied)
-        self.asked += ask
-        return Decision(ask, self._threshold)
+            self.threshold = self._quantiles.at_rank(held - math.floor(self.rate * held + 1e-9))
+            tied = entropy == self.threshold and self.asked < self.rate * self.seen
+        return Decision(entropy > self.threshold or tied, self.threshold)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that changes while deciding, in plain numbers."""
-        return {
-            **counters("quantile", self),
+        return super().state_dict() | {
             "quantiles": self._quantiles.state_dict(),
-            "threshold": self._threshold,
+            "threshold": self.threshold,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from where `state_dict` was taken."""
-        load_counters("quantile", self, state)
+        super().load_state_dict(state)
         self._quantiles.load_state_dict(state["quantiles"])
-        self._threshold = float(state["threshold"])
+        self.threshold = float(state["threshold"])
