@@ -31,7 +31,7 @@ MAKERS = {
     "window": lambda: Quantile(rate=0.2, warmup=3, tau0=0.5, window=7),
     "random": lambda: Random(rate=0.3, seed=4),
     "fixed": lambda: Fixed(0.3),
-    "capped": lambda: Capped(Dynamic(rate=0.2, warmup=3, tau0=0.5), rate=0.1, slack=1),
+    "capped": lambda: Capped(Dynamic(rate=0.2, warmup=3, tau0=0.5), rate=0.1),
 }
 
 
@@ -211,14 +211,14 @@ def test_nothing_is_asked_where_it_is_not_allowed(name, stream):
     assert policy.seen == sum(map(math.isfinite, stream))
 
 
-@given(stream=entropies, rate=rates, slack=st.integers(0, 3), total=st.one_of(st.none(), st.integers(0, 10)))
-def test_a_hard_budget_is_never_exceeded_and_used_where_it_can_be(stream, rate, slack, total):
-    policy = Capped(Fixed(0.3), rate=rate, slack=slack, total=total)
+@given(stream=entropies, rate=rates, total=st.one_of(st.none(), st.integers(0, 10)))
+def test_a_hard_budget_is_never_exceeded_and_used_where_it_can_be(stream, rate, total):
+    policy = Capped(Fixed(0.3), rate=rate, total=total)
     asked = seen = 0
     for entropy in stream:
         seen += math.isfinite(entropy)
         ask = policy.decide(entropy).ask
-        limit = math.ceil(round(rate * seen, 9)) + slack
+        limit = math.ceil(round(rate * seen, 9))
         limit = limit if total is None else min(limit, total)
         assert ask == (math.isfinite(entropy) and entropy > 0.3 and asked < limit)
         asked += ask
@@ -309,7 +309,6 @@ def test_a_window_without_a_top_is_refused(policy, window, sentence):
     [
         ({}, "A hard budget needs a rate or a total number of questions; give one of them."),
         ({"rate": 2.0}, "rate=2.0 is not a rate;"),
-        ({"rate": 0.1, "slack": -1}, "slack=-1 is not a count;"),
         ({"total": -1}, "total=-1 is not a count;"),
     ],
 )
@@ -392,7 +391,7 @@ RELATIVE = {"tau0_relative": 0.4, "classes": 7}
         ({"name": "fixed", "tau0": 0.7}, lambda: Fixed(0.7)),
         ({"name": "paced"}, lambda: Paced(0.05, 200)),
         ({"name": "paced", "rate": 0.006}, lambda: Paced(0.006, 334)),
-        ({"name": "fixed", "tau0": 0.7, "rate": 0.1, "budget": "hard"}, lambda: Capped(Fixed(0.7), 0.1, 0)),
+        ({"name": "fixed", "tau0": 0.7, "rate": 0.1, "budget": "hard"}, lambda: Capped(Fixed(0.7), 0.1)),
         ({"name": "fixed", "tau0": 0.7, "budget": 4}, lambda: Capped(Fixed(0.7), total=4)),
     ],
 )

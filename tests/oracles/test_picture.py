@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 import re
 
 import numpy as np
@@ -96,8 +97,10 @@ def test_the_way_follows_the_terminal(env: dict[str, str], way: str) -> None:
     assert find_way(env, terminal=True) == way
 
 
-def test_nothing_is_drawn_into_a_file(flag: PixelArray, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_drawn_into_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KITTY_WINDOW_ID", "1")
     out = io.StringIO()
-    show_picture(Console(file=out), b"not even an image", "x.png")
+    console = Console(file=out)
+    way = find_way(os.environ, terminal=console.is_terminal)
+    show_picture(console, b"not even an image", "x.png", way)
     assert out.getvalue() == ""

@@ -14,27 +14,23 @@ class Capped:
 
     Args:
         policy: The policy that decides within the budget.
-        rate: Never more than ⌈rate·t⌉ + slack questions after t samples.
-        slack: Questions that may be asked ahead of the rate.
+        rate: Never more than ⌈rate·t⌉ questions after t samples.
         total: Never more than this many questions in all.
 
     Example:
         >>> from taps.active.plain import Fixed
-        >>> policy = Capped(Fixed(threshold=1.0), rate=0.1, slack=1)
+        >>> policy = Capped(Fixed(threshold=1.0), rate=0.1)
         >>> sum(policy.decide(5.0).ask for _ in range(100))
-        11
+        10
     """
 
-    def __init__(
-        self, policy: Policy, rate: float | None = None, slack: int = 0, total: int | None = None
-    ) -> None:
+    def __init__(self, policy: Policy, rate: float | None = None, total: int | None = None) -> None:
         if rate is None and total is None:
             raise SettingsError(
                 "A hard budget needs a rate or a total number of questions; give one of them."
             )
         self.policy = policy
         self.rate = None if rate is None else check_rate(rate, every=True)
-        self.slack = check_count("slack", slack)
         self.total = None if total is None else check_count("total", total)
 
     @property
@@ -65,7 +61,7 @@ class Capped:
         if self.rate is None:
             return limit
         # 0.07 · 100 is a hair above 7 in binary; without the 1e-9 it would buy an eighth question.
-        return min(limit, math.ceil(self.rate * samples - 1e-9) + self.slack)
+        return min(limit, math.ceil(self.rate * samples - 1e-9))
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the policy inside; a cap has none of its own."""

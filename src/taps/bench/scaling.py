@@ -64,16 +64,14 @@ def resized(load: Load, size: int) -> Load:
     return make
 
 
-def long_stream(
-    clip: Clip, images: int, *, every: int, views: int = 2, classes: int = 10
-) -> Iterator[dict[str, Any]]:
+def long_stream(clip: Clip, images: int, *, every: int) -> Iterator[dict[str, Any]]:
     """Memory along a stream: peak megabytes, resident or of the device, within every so many images."""
-    learner = Learner(clip, class_names(classes), "taps", views=views, prompts="hand", buffer=150)
+    learner = Learner(clip, class_names(10), "taps", views=2, prompts="hand", buffer=150)
     pictures = [photo(40, 50, seed=seed) for seed in range(16)]
     for index in range(images):
         prediction = learner.predict_one(pictures[index % len(pictures)])
         if prediction.ask:
-            learner.learn_one(prediction.id, index % classes)
+            learner.learn_one(prediction.id, index % 10)
         if (index + 1) % every == 0:
             peak = peak_memory_mb(clip.device)
             yield {"over": "stream", "value": index + 1, "peak_mib": peak, "asked": learner.asked}

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from taps.bench.measure import clock, jpeg, photo, summarise
-from taps.bench.step import keep_busy
+from taps.bench.step import IMAGE, keep_busy
 from taps.images.decode import load_image
 from taps.images.prefetch import prefetch
 from taps.images.views import BACKENDS, make_views, sample_generator
@@ -18,18 +18,15 @@ from taps.stream.peak import peak_memory_mb, reset_peak
 WARM = 3
 
 
-def measure_stream(
-    learner: Learner, images: int, *, shape: tuple[int, int] = (375, 500), threads: int = 2
-) -> dict[str, Any]:
+def measure_stream(learner: Learner, images: int, *, threads: int = 2) -> dict[str, Any]:
     """Run a stream of JPEG files through `predict_one`, every question answered at once.
 
     Args:
         learner: Fresh.
         images: How many are timed.
-        shape: Height and width of the images.
         threads: That decode ahead; 0 to decode in turn.
     """
-    files = [jpeg(photo(*shape, seed=seed)) for seed in range(8)]
+    files = [jpeg(photo(*IMAGE, seed=seed)) for seed in range(8)]
     stream = [files[index % len(files)] for index in range(images + WARM)]
     times: list[float] = []
     reset_peak(learner.clip.device)
@@ -45,7 +42,7 @@ def measure_stream(
     timed = times[WARM:]
     return {
         "images": images,
-        "shape": list(shape),
+        "shape": list(IMAGE),
         "decoding_threads": threads,
         "ms": vars(summarise(timed)),
         "images_per_second": 1e3 * len(timed) / sum(timed),

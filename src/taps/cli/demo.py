@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taps.cli.options import new_app
+from taps.cli.options import new_app, parse_list
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from taps.clip import Clip
+    from taps.report.demo import Trace
 
 app = new_app()
 
@@ -38,7 +45,6 @@ def demo(
 
     Needs no network. The folder's own labels play the expert; each is looked at only after its prediction.
     """
-    from taps.cli.options import parse_list
     from taps.clip import load_clip
     from taps.files import make_folder
 
@@ -52,14 +58,17 @@ def demo(
 
 
 def compare(
-    clip: Any, methods: tuple[str, ...], out: Path, *, limit: int, views: int, rate: float, seed: int
+    clip: Clip, methods: tuple[str, ...], out: Path, *, limit: int, views: int, rate: float, seed: int
 ) -> None:
     """One method after the other over the bundled stream; a table and a report."""
     from rich.console import Console
 
+    from taps.cli.progress import StreamProgress
     from taps.data import sign_digits
+    from taps.evaluate.plan import settings_for
     from taps.files import write_text
-    from taps.report.demo import page, what_labels_bought
+    from taps.learner import Learner
+    from taps.report.demo import page, play, what_labels_bought
     from taps.stream.stream import make_stream
 
     console, dataset, model = Console(), sign_digits(), clip.config.name
@@ -73,41 +82,33 @@ def compare(
     )
     # The paper's rule would ask about nearly all of the first 30 images: the budget is held.
     values = {"views": views, "fraction": FRACTION, "rate": rate, "budget": "hard"}
-    traces = _play(console, clip, methods, stream, out, seed, values)
+    learners = {  # all made first: a mistake in the last one's settings should not cost the others' time
+        name: Learner(clip, dataset.classes, name, seed=seed, **settings_for(name, values))
+        for name in methods
+    }
+    traces = []
+    for name, learner in learners.items():
+        with StreamProgress(console, len(stream), title=f"{name:<10}") as bar:
+            traces.append(play(learner, stream, out / name, bar.update))
     write_text(out / REPORT, page(traces, stream, model=model, views=views, warning=warning))
-    _show(console, traces)
+    console.print(_table(traces))
     quiet, asking = traces[0], traces[-1]
     if asking.asked and not quiet.asked:
         console.print(f"{what_labels_bought(quiet, asking)} {asking.changed}", markup=False)
     console.print(f"Report: {(out / REPORT).resolve()}", soft_wrap=True)
 
 
-def _play(
-    console: Any,
-    clip: Any,
-    methods: tuple[str, ...],
-    stream: Any,
-    out: Path,
-    seed: int,
-    values: dict[str, Any],
-) -> list[Any]:
-    from taps.cli.progress import StreamProgress
-    from taps.evaluate.plan import settings_for
-    from taps.learner import Learner
-    from taps.report.demo import play
+def _table(traces: Sequence[Trace]) -> Table:
+    from rich.table import Column, Table
 
-    classes = stream.dataset.classes
-    learners = {  # all made first: a mistake in the last one's settings should not cost the others' time
-        name: Learner(clip, classes, name, seed=seed, **settings_for(name, values)) for name in methods
-    }
-    traces = []
-    for name, learner in learners.items():
-        with StreamProgress(console, len(stream), title=f"{name:<10}") as bar:
-            traces.append(play(learner, stream, out / name, bar.update))
-    return traces
+    numbers = (Column(name, justify="right") for name in ("accuracy", "questions", "ms/image"))
+    table = Table("method", *numbers, title="Measured just now")
+    for trace in traces:
+        table.add_row(trace.name, f"{trace.accuracy:.1%}", str(len(trace.asked)), f"{trace.ms:.0f}")
+    return table
 
 
-def label_page(clip: Any, place: Path, *, limit: int, views: int, rate: float, seed: int) -> None:
+def label_page(clip: Clip, place: Path, *, limit: int, views: int, rate: float, seed: int) -> None:
     """The labelling page on the bundled stream; images have numbers for names, not classes."""
     from taps.cli.label import METHOD, asking_settings, go
     from taps.data import demo_dataset
@@ -125,13 +126,3 @@ def label_page(clip: Any, place: Path, *, limit: int, views: int, rate: float, s
         return made
 
     go(place, clip, begin, port=0, browser=True)
-
-
-def _show(console: Any, traces: Any) -> None:
-    from rich.table import Column, Table
-
-    numbers = (Column(name, justify="right") for name in ("accuracy", "questions", "ms/image"))
-    table = Table("method", *numbers, title="Measured just now")
-    for trace in traces:
-        table.add_row(trace.name, f"{trace.accuracy:.1%}", str(len(trace.asked)), f"{trace.ms:.0f}")
-    console.print(table)

@@ -89,7 +89,7 @@ def beside(folder: Path) -> Path:
     >>> str(beside(Path("photos/holiday/")))
     'photos/holiday.taps'
     """
-    return folder.with_name(f"{folder.name or 'images'}.taps") if folder.name else Path("images.taps")
+    return folder.with_name(f"{folder.name}.taps") if folder.name else Path("images.taps")
 
 
 def stream_name(folder: Path) -> str:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Column
 
-from taps.cli.options import new_app
+from taps.cli.options import check_new, new_app
 from taps.cli.tables import show_table
 
 app = new_app(help="List the models that load, fetch one, or import a file of weights.")
@@ -110,7 +110,6 @@ def import_(
     out: Path = typer.Option(..., "--out", help="Directory for the model; it must not exist yet."),
 ) -> None:
     """Make a directory of a file of weights that says all there is to know, to be loaded by its path."""
-    from taps.cli.options import check_new
     from taps.clip.find import find, write_directory
     from taps.errors import SettingsError
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Sequence
@@ -94,7 +93,7 @@ def attribute_docs(group: Any) -> dict[str, str]:
     texts = [inspect.cleandoc(each.__doc__ or "").partition("Attributes:\n")[2] for each in group.__mro__]
     found = re.findall(r"^ {4}(\w+): (.*(?:\n {8,}.*)*)", "\n".join(reversed(texts)), re.MULTILINE)
     docs = {name: " ".join(said.split()) for name, said in found}
-    return {item.name: docs[item.name] for item in dataclasses.fields(group)}
+    return {item.name: docs[item.name] for item in fields(group)}
 
 
 def parse_value(text: str) -> Any:

@@ -65,16 +65,16 @@ def predict(
     guesses = predict_all(paths, lambda path: dataset.image(index_of[path]), predictor, batch=options.batch)
     if not quiet and options.out != "-":
         guesses = track(guesses, "images", total=len(paths))  # type: ignore[assignment]
-    counts, broken = dict.fromkeys(classes, 0), 0
+    counts: dict[str | None, int] = dict.fromkeys([*classes, None], 0)  # None: could not be read
     with ExitStack() as stack:
         writer = open_csv(stack, options, classes)
         for guess in guesses:
             label = write_guess(writer, guess, classes, dataset, options.top)
             if label is not None:
                 sort_image(dataset, guess.path, label, guess.probs[0], sort)
-            broken += label is None
-            counts[label or classes[0]] += label is not None
+            counts[label] += 1
     if not quiet and options.out != "-":
+        broken = counts.pop(None)
         for name, count in sorted(counts.items(), key=lambda item: -item[1]):
             if count:
                 print(f"{count:>7,}  {name}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from taps.cli.options import new_app
+from taps.cli.options import check_new, new_app
 
 app = new_app(no_args_is_help=True, help="Look at trained prompts, or import public checkpoints.")
 
@@ -59,7 +59,6 @@ def import_(
     out: Path = typer.Option(..., "--out", help="Directory for the prompts; it must not exist yet."),
 ) -> None:
     """Import prompts that a public code has trained. Nothing in the file is executed."""
-    from taps.cli.options import check_new
     from taps.cli.train import save_whole
     from taps.clip import load_clip
     from taps.prompts.foreign import import_prompts

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from taps.cli.options import new_app
+from taps.cli.options import new_app, parse_list
 
 app = new_app()
 
@@ -30,7 +30,6 @@ def report(
     set and the model are the paper's, every measure, settings, and pictures in plots/. A page for each method
     on each data set: classes, confusions, the most confident mistakes with their images.
     """
-    from taps.cli.options import parse_list
     from taps.evaluate.copies import working_folder
     from taps.report.pages import write_report
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taps.cli.options import new_app, with_options
+from taps.cli.options import check_new, new_app, unfinished_beside, with_options
 from taps.training.options import StatsCluster, StatsOptions
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ def stats(
     """Collect mean and variance of the image tower's features over a source set, whole and per class."""
     if context.invoked_subcommand is not None:
         return
-    from taps.cli.options import unfinished_beside
     from taps.cli.sources import labelled_images
     from taps.cluster.connect import find_ray
     from taps.errors import SettingsError
@@ -99,7 +98,6 @@ def merge(
     precise: Precise = False,
 ) -> None:
     """Merge statistics of several sets of images into those of all of them."""
-    from taps.cli.options import check_new
     from taps.prompts.source import SourceStats, merge_stats
 
     check_new(out)

@@ -123,11 +123,11 @@ def misfits(config: ClipConfig, state: State) -> list[str]:
     return [f"{what}: {_some(keys)}" for what, keys in found.items() if keys]
 
 
-def _some(keys: list[str], most: int = 8) -> str:
-    return ", ".join(keys[:most]) + (f" and {len(keys) - most} more" if len(keys) > most else "")
+def _some(keys: list[str]) -> str:
+    return ", ".join(keys[:8]) + (f" and {len(keys) - 8} more" if len(keys) > 8 else "")
 
 
-def fingerprint(state: State, samples: int = 1024) -> str:
+def fingerprint(state: State) -> str:
     """A name for weights, the same whether a file keeps them in single or in half precision.
 
     Hashes some values of every tensor, rounded to half precision: rounding what is rounded changes nothing.
@@ -135,7 +135,7 @@ def fingerprint(state: State, samples: int = 1024) -> str:
     digest = hashlib.sha256()
     for key in sorted(state):
         flat = state[key].detach().flatten()
-        picked = flat[:: max(1, len(flat) // samples)].half()
+        picked = flat[:: max(1, len(flat) // 1024)].half()
         digest.update(f"{key}{tuple(state[key].shape)}".encode())
         digest.update(picked.cpu().numpy().tobytes())
     return digest.hexdigest()[:16]

@@ -46,7 +46,7 @@ def parse_outside(text: str) -> tuple[str, float]:
     return (name, share) if colon else (text, SHARE)
 
 
-def with_outside(dataset: Dataset, text: str, root: str | None = None, seed: int = 0) -> Dataset:
+def with_outside(dataset: Dataset, text: str, root: str | None = None) -> Dataset:
     """The data set with images of another one, labelled `OUTSIDE`.
 
     Classes that both have are left out of the other one. All images stay; so many of the other set are drawn
@@ -56,7 +56,6 @@ def with_outside(dataset: Dataset, text: str, root: str | None = None, seed: int
         dataset: Whose classes count.
         text: Name or path of the other, and behind a colon the share of the stream, 0.2 unless given.
         root: Folder of the named sets.
-        seed: Of the draw.
     """
     name, share = parse_outside(text)
     other = load_dataset(name, root=root)
@@ -70,7 +69,7 @@ def with_outside(dataset: Dataset, text: str, root: str | None = None, seed: int
             f"{other.name} has {len(places):,} images of other classes, but {wanted:,} are {share:g} of the "
             f"stream; give another set, or a smaller share: {name}:{enough:g}."
         )
-    drawn = sorted(np.random.default_rng(seed).permutation(places)[:wanted].tolist())
+    drawn = sorted(np.random.default_rng(0).permutation(places)[:wanted].tolist())
     added = [replace(other.samples[i], key=PREFIX + other.samples[i].key, label=OUTSIDE) for i in drawn]
     source = Joined(dataset.source, other.source)
     return replace(dataset, samples=(*dataset.samples, *added), source=source)

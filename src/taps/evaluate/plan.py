@@ -168,9 +168,7 @@ def make_jobs(
     *,
     prompts: str | None = None,
     preset: str | None = None,
-    limit: int | None = None,
-    noise: float = 0.0,
-    delay: int = 0,
+    **run: Any,
 ) -> list[Job]:
     """Every combination, seed by seed, so that an evaluation cut short has whole tables of fewer seeds.
 
@@ -182,9 +180,7 @@ def make_jobs(
         values: Settings; each method takes those it has.
         prompts: What methods with prompts start from; see `prompts_for`.
         preset: Published settings: a name of `taps.methods.presets`, or "auto" for the data set's own.
-        limit: Images per run.
-        noise: Share of wrong answers.
-        delay: Images before an answer comes.
+        run: Anything else that `Job` has: limit, noise, delay.
     """
     if not methods or not seeds or not streams:
         raise SettingsError("An evaluation needs a data set, a method and a seed at least.")
@@ -200,5 +196,5 @@ def make_jobs(
             **own,
         }
         settings = settings_for(method, given)
-        jobs.append(Job(stream, model, method, seed, settings, label, limit, noise, delay))
+        jobs.append(Job(stream, model, method, seed, settings, label, **run))
     return jobs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -146,8 +147,6 @@ class Console:
     def _draw(self, source: str) -> None:
         if self.picture is None:
             return
-        import os
-
         self._way = self._way or find_way(os.environ, terminal=self.console.is_terminal)
         try:
             show_picture(self.console, self.picture(source), source, self._way)

@@ -29,16 +29,15 @@ CELL = (10, 20)  # pixels of a character cell, about
 WAYS = ("kitty", "iterm", "sixel", "viewer", "blocks", "none")
 
 
-def show_picture(console: Console, data: bytes, name: str, way: str | None = None) -> None:
+def show_picture(console: Console, data: bytes, name: str, way: str) -> None:
     """Show one image.
 
     Args:
-        console: The terminal; nothing is shown where it is none.
+        console: The terminal.
         data: The bytes of an image file.
         name: What the image is called.
-        way: One of `WAYS`; what suits the terminal unless given.
+        way: One of `WAYS`.
     """
-    way = way or find_way(os.environ, terminal=console.is_terminal)
     if way == "none":
         return
     if way == "viewer" and _open_viewer(data, name):

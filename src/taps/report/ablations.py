@@ -28,7 +28,6 @@ class Ablation:
 
     Attributes:
         question: What it asks, for titles.
-        axis: What the variants differ in, with its unit.
         variants: Settings of each by its name in tables; the first is what the others are compared with.
         evicts: Whether it can only show something where the buffer fills.
         labels: Whether it can only show something where questions are asked.
@@ -36,7 +35,6 @@ class Ablation:
     """
 
     question: str
-    axis: str
     variants: dict[str, dict[str, Any]]
     evicts: bool = False
     labels: bool = True
@@ -50,34 +48,28 @@ def _each(setting: str, values: Sequence[float], shown: str) -> dict[str, dict[s
 ABLATIONS: dict[str, Ablation] = {
     "rate": Ablation(
         "How many questions are needed?",
-        "share of images to ask about",
         {"rate 1%": {"rate": 0.01}, "rate 5%": {"rate": 0.05}, "rate 10%": {"rate": 0.10}},
     ),
     "alpha": Ablation(
         "How much should labels weigh against entropy?",
-        "weight α of the labelled memory",
         _each("weight_ce", (0.1, 0.5, 1.0, 2.0, 5.0, 10.0), "alpha {:g}"),
     ),
     "buffer": Ablation(
         "How large must the memory be?",
-        "images the buffer holds",
         _each("buffer", (25, 50, 100, 150), "buffer {:d}"),
         evicts=True,
     ),
     "selection": Ablation(
         "Is uncertainty the right reason to ask?",
-        "images to ask about",
         {"random": {"policy": "random"}, "by entropy": {"policy": "dynamic"}},
     ),
     "eviction": Ablation(
         "Does a class-balanced memory help?",
-        "what a full buffer throws away",
         {"random": {"eviction": "random"}, "class-balanced": {"eviction": "balanced"}},
         evicts=True,
     ),
     "alignment": Ablation(
         "Does alignment to the source set help?",
-        "alignment",
         {
             "none": {"weight_coarse": 0.0, "weight_fine": 0.0},
             "coarse": {"weight_coarse": 1.0, "weight_fine": 0.0},
@@ -89,13 +81,11 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "reset": Ablation(
         "Should prompts carry over to the next image?",
-        "prompts go back to the loaded ones",
         {"every sample": {"reset": "sample"}, "never": {"reset": "never"}},
         labels=False,
     ),
     "policy": Ablation(
         "Does the threshold need normal entropies?",
-        "how the threshold is found",
         {"dynamic": {"policy": "dynamic"}, "quantile": {"policy": "quantile"}},
     ),
 }

@@ -1,8 +1,7 @@
 """Small charts as inline SVG, so that a page needs nothing but itself.
 
 Charts are narrow, and their text is large for their size: a phone shows one a row, a desk two or three.
-Colours of text and grid come from the page (`document.STYLE`); a file of its own has them inside
-(`standalone`).
+Colours of text and grid come from the page (page.css); a file of its own has them inside (`standalone`).
 """
 
 from __future__ import annotations
