@@ -652,8 +652,9 @@ def test_relative_paths_are_remembered_in_full(
 def test_nothing_of_torch_that_is_slow_to_import_is_needed() -> None:
     code = (
         "import sys; sys.modules['sympy'] = None; import numpy, taps; "
-        "learner = taps.Learner(taps.load_clip('tiny', device='cpu'), ['cat', 'dog'], 'tpt'); "
-        "learner.predict_one(numpy.zeros((9, 9, 3), numpy.uint8))"
+        "learner = taps.Learner(taps.load_clip('tiny', device='cpu'), ['cat', 'dog'], 'tpt', views=4); "
+        "image = numpy.zeros((9, 9, 3), numpy.uint8); "
+        "learner.predict_one(image); learner.predict_many([image] * 2)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -71,13 +72,10 @@ class Point:
         """
         if gradient.text is None or self.graph is None or self.context is None:
             return Gradient(None, gradient.vision)
-
-        def back(upper: Tensor) -> Tensor:
-            return torch.autograd.grad(self.graph, self.context, upper, retain_graph=True)[0]  # type: ignore[arg-type]
-
-        given = gradient.text
-        text = torch.vmap(back)(given) if at_once else torch.stack([back(one) for one in given])
-        return Gradient(text, gradient.vision)
+        back = functools.partial(
+            torch.autograd.grad if at_once else pull_back, [self.graph], [self.context], retain_graph=True
+        )
+        return Gradient(_each(back, [gradient.text], at_once=at_once)[0], gradient.vision)
 
 
 def point_at(classifier: Classifier, parameters: Parameters, *, graph: bool = True) -> Point:
@@ -112,14 +110,23 @@ def to_parameters(
         return {name: torch.zeros_like(value) for name, value in parameters.items()}
     outputs = [token for token, _ in pairs]
     parts = [part.to(token.dtype) for token, part in pairs]
-
+    at_once = many and parts[0].is_cuda
     back = functools.partial(
-        torch.autograd.grad if many else pull_back,
+        torch.autograd.grad if at_once else pull_back,
         outputs,
         list(leaves.values()),
         retain_graph=True,
         allow_unused=True,
         materialize_grads=True,
     )
-    grads = torch.vmap(lambda *upper: back(upper))(*parts) if many else back(parts)
+    grads = _each(back, parts, at_once=at_once) if many else back(parts)
     return dict(zip(leaves, grads, strict=True))
+
+
+def _each(
+    back: Callable[[Sequence[Tensor]], Sequence[Tensor]], given: Sequence[Tensor], *, at_once: bool
+) -> Sequence[Tensor]:
+    """What each image's gradients, given in rows, come to, in rows: by one way back for all, or one each."""
+    if at_once:
+        return torch.vmap(lambda *upper: back(upper))(*given)  # type: ignore[no-any-return]
+    return [torch.stack(rows) for rows in zip(*map(back, zip(*given, strict=True)), strict=True)]
