@@ -61,19 +61,16 @@ def test_pool_measures_streams_alone_and_together(tmp_path: Path) -> None:
     assert [row["streams"] for row in rows] == [1, 3]
     assert rows[1]["ratio"] == rows[1]["alone_ms"]["median"] / rows[1]["together_ms"]["median"]
     assert rows[1]["tflop"] == pytest.approx(3 * rows[0]["tflop"])
-    bench(
-        "pool",
-        "--model",
-        "tiny",
-        "--classes",
-        "3",
-        "--streams",
-        "2",
-        "--repeats",
-        "1",
-        "--method",
-        "zero_shot+",
-    )
+
+
+@pytest.mark.parametrize("method", ["zero_shot+", "tpt_skip"])
+def test_pool_counts_the_products_of_steps_that_every_image_takes(tmp_path: Path, method: str) -> None:
+    file = tmp_path / "pool.json"
+    bench("pool", "--model", "tiny", "--classes", "3", "--views", "2", "--streams", "2", "--repeats", "1",
+          "--method", method, "--json", str(file))  # fmt: skip
+    [row] = json.loads(file.read_text())["pool"]
+    assert row["images_per_second"] > 0
+    assert "tflop" not in row  # no gradients; none where its gate lets an image pass
 
 
 def test_start_measures_the_way_to_the_first_predictions(tmp_path: Path) -> None:

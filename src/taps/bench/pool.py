@@ -13,8 +13,8 @@ from taps.adapt.losses import confident_count
 from taps.bench.measure import class_names, clock, photo, summarise, wait
 from taps.bench.step import IMAGE, free_memory, keep_busy, with_memory
 from taps.clip import Clip, TextLayout
-from taps.clip.config import ClipConfig
 from taps.learner import Learner
+from taps.methods.base import Method
 from taps.methods.registry import find_method
 from taps.methods.together import look_together
 from taps.methods.tuner import Tuner
@@ -69,9 +69,8 @@ def measure_pool(
         "ratio": got["alone"].median / got["together"].median,
         "mib_beyond_weights": peak,
     }
-    tuner = learners[0].method
-    if isinstance(tuner, Tuner) and isinstance(tuner.classifier.layout, TextLayout):
-        row["tflop"] = count * step_flops(clip.config, tuner.classifier.layout, views, tuner) / 1e12
+    if operations := step_flops(learners[0].method, views):
+        row["tflop"] = count * operations / 1e12
         row["share_of_floor"] = row["tflop"] * 1e12 / FLOPS / (got["step"].median / 1e3)
     return row
 
@@ -99,14 +98,19 @@ def run_steps(learners: Sequence[Learner], views: Sequence[Tensor]) -> list[obje
     return [predict() for predict in look_together(pairs)]
 
 
-def step_flops(config: ClipConfig, layout: TextLayout, views: int, tuner: Tuner) -> float:
+def step_flops(method: Method, views: int) -> float | None:
     """Operations of an episodic step's products: views forwards, confident ones there and back, view 0 again.
 
     Of the text tower, one way back and one forward. The way back computes gradients of the tokens alone, and
-    so takes as many as the way there.
+    so takes as many as the way there. None where a method takes no such step, or not for every image.
     """
-    kept = confident_count(views, tuner.step_settings.fraction)
-    vision = tuner.anchor.tokens.vision
+    if not isinstance(method, Tuner) or method.batch_key() is None:
+        return None
+    layout, config = method.classifier.layout, method.classifier.clip.config
+    if not isinstance(layout, TextLayout):
+        return None
+    kept = confident_count(views, method.step_settings.fraction)
+    vision = method.anchor.tokens.vision
     tokens = config.image_tokens + (0 if vision is None else vision.shape[1])
     image = tower_flops(config.vision_width, config.vision_layers, tokens, tokens)
     text = tower_flops(
