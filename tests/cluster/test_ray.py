@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,7 +37,7 @@ ray = pytest.importorskip("ray", reason="needs the extra ray")
 httpx = pytest.importorskip("httpx", reason="needs the extra serve")
 
 from taps.cluster import connect, probe  # noqa: E402
-from taps.cluster.origin import Origin, origin  # noqa: E402
+from taps.cluster.origin import Origin, origin, this_machine  # noqa: E402
 from taps.cluster.places import RayPlaces  # noqa: E402
 from taps.cluster.runs import run_on_ray  # noqa: E402
 from taps.cluster.stats import PartMaker, _row, stats_on_ray  # noqa: E402
@@ -197,9 +199,9 @@ def test_runs_on_a_cluster_work_from_and_to_an_address(
 
 
 def names_in(folder: Path) -> set[str]:
-    """The files of an evaluation; those of states without what is drawn at random."""
+    """The files of an evaluation; those of states without when they were saved and a random part."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
-    return {re.sub(r"-[0-9a-f]{8}\.", ".", str(path.relative_to(folder))) for path in files}
+    return {re.sub(r"-\d+-\d+-[0-9a-f]{8}\.", ".", str(path.relative_to(folder))) for path in files}
 
 
 def as_shards(images: Dataset, folder: Path) -> Path:
@@ -254,7 +256,7 @@ def test_a_damaged_shard_is_left_out_and_counted(
     def made_here(parts: Any, images: Any, options: Any, folder: Any, cluster: Any) -> Any:
         make = PartMaker(images, options, folder, Origin(tmp_path))
         for part in parts:
-            assert not make(_row(part, images))["failed"]
+            assert not make(_row(part, images))["unfit"]
             yield part
 
     monkeypatch.setattr("taps.cluster.stats._made_parts", made_here)
@@ -284,8 +286,108 @@ def test_images_that_only_some_machines_have_are_not_left_out(
         make = PartMaker(images, options, tmp_path, here)
         row = _row(range(12), images)
         (tmp_path / "shards").rename(tmp_path / "elsewhere")
-        assert re.match(r"The machine [\d.]+ .*0\.tar", make(row)["failed"])
-    assert "does not see" in make(row)["failed"]
+        assert "0.tar" in make(row)["unfit"]
+    assert "does not see" in make(row)["unfit"]
+
+
+@dataclass(frozen=True)
+class NotThere:
+    """Images that one machine cannot read, or cannot even receive; until it has tried, others wait.
+
+    Attributes:
+        marker: Of a try.
+        received: Whether it can receive them.
+        process: Which reads them at once.
+    """
+
+    marker: Path
+    received: bool
+    process: int = field(default_factory=os.getpid)
+
+    def __call__(self, pixels: PixelArray, index: int) -> PixelArray:
+        end = time.monotonic() + LONG
+        if this_machine() == OTHER:
+            self.fail()
+        while os.getpid() != self.process and not self.marker.exists():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        return pixels
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if this_machine() == OTHER and not self.received:
+            self.fail()
+
+    def fail(self) -> None:
+        self.marker.touch()
+        raise DataError("There is no such image.")
+
+
+OTHER = "127.0.0.2"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("received", [True, False])
+def test_statistics_leave_out_a_machine_that_cannot_make_a_part(
+    cluster: Any,
+    tmp_path: Path,
+    make_job: Callable[..., Job],
+    maple_prompts: Prompts,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    received: bool,
+) -> None:
+    maple_prompts.save_pretrained(tmp_path / "prompts")
+    options = StatsOptions("tiny", prompts=str(tmp_path / "prompts"), device="cpu")
+    images = make_job().stream.load()
+    unseen = replace(images, transforms=(NotThere(tmp_path / "tried", received),))
+    other = cluster.add_node(num_cpus=1, node_ip_address=OTHER)
+    try:
+        found = stats_on_ray(StatsCluster("auto", parts=6), unseen, options, tmp_path / "parts")
+    finally:
+        cluster.remove_node(other)
+    assert found.count == len(images)
+    [said] = [message for message in caplog.messages if "machine" in message]
+    assert re.match(rf"The machine {OTHER} .*: There is no such image\. Others carry on", said)
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+def test_parts_that_a_machine_cannot_make_go_to_others_and_none_leave_nothing(
+    tmp_path: Path, make_job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines = [
+        {"NodeID": name, "NodeManagerAddress": name, "Alive": True, "Resources": {"CPU": 1.0}}
+        for name in ("one", "two")
+    ]
+    fake = SimpleNamespace(nodes=lambda: machines, put=lambda value: value, exceptions=ray.exceptions)
+    monkeypatch.setattr("taps.cluster.stats.connected", lambda *given: nullcontext(fake))
+    monkeypatch.setattr(SourceStats, "load", lambda file: None)
+    monkeypatch.setattr("taps.cluster.stats.merge_stats", lambda made: SimpleNamespace(count=len(made)))
+    tried: list[list[int]] = []
+
+    def by_actors(rows: list[dict[str, Any]], told: Any, room: Any) -> Iterator[dict[str, Any]]:
+        tried.append([row["start"] for row in rows])
+        answers = [row | {"machine": "", "unfit": ""} for row in rows]
+        if "two" not in room.unfit:
+            answers[1] |= {"machine": "two", "unfit": "It has no images."}
+        elif lost:
+            answers[0] |= {"machine": "one", "unfit": "Nor has it."}
+        for row in answers:
+            if not row["unfit"] and not lost:
+                (folder / f"{row['start']}-{row['stop']}.safetensors").touch()
+        return iter(answers)
+
+    monkeypatch.setattr("taps.cluster.stats._by_actors", by_actors)
+    images, folder = make_job().stream.load(), tmp_path / "parts"
+    given: Any = StatsCluster("auto", parts=3), images, StatsOptions(), folder
+    lost = False
+    assert stats_on_ray(*given).count == 3
+    assert tried == [[0, 8, 16], [8]]
+    shutil.rmtree(folder)
+    lost = True
+    with pytest.raises(SettingsError, match=r"The machine one .*: Nor has it"):
+        stats_on_ray(*given)
+    assert not folder.exists()
 
 
 @pytest.mark.slow

@@ -42,9 +42,13 @@ class Room:
 
     def make(self, kind: type, *args: Any) -> Any:
         """An actor, on a machine that is not known to be unfit; it waits where none has room."""
-        share = {"num_cpus": self.share.cpus_per_run, "num_gpus": self.share.gpus_per_run}
+        return self.ray.remote(kind).options(**self.options()).remote(*args)
+
+    def options(self) -> dict[str, Any]:
+        """What Ray is told of an actor."""
+        share = {"num_cpus": self.share.cpus_per_run, "num_gpus": self.share.gpus_per_run or None}
         others = {NODE: f"!in({','.join(sorted(self.unfit))})"} if self.unfit else None
-        return self.ray.remote(kind).options(**share, label_selector=others).remote(*args)
+        return {**share, "label_selector": others}
 
     def avoid(self, address: str, why: str) -> None:
         """Place nothing more on a machine."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import pairwise
@@ -12,7 +13,7 @@ from typing import Any
 from taps.clip import load_clip
 from taps.cluster.connect import DEFAULT, connected
 from taps.cluster.origin import Origin, origin, this_machine
-from taps.cluster.room import places
+from taps.cluster.room import Room, why_unfit
 from taps.data import Dataset
 from taps.errors import DataError, ImageError, StateError, TapsError
 from taps.files import read_json, write_json
@@ -63,9 +64,13 @@ def stats_on_ray(
     left = [part for part, file in files.items() if not file.exists()]
     done = len(images) - sum(map(len, left))
     report(done, len(images))
-    for part in _made_parts(left, images, options, folder, cluster) if left else ():
-        done += len(part)
-        report(done, len(images))
+    try:
+        for part in _made_parts(left, images, options, folder, cluster) if left else ():
+            done += len(part)
+            report(done, len(images))
+    finally:
+        if not any(folder.glob("*.safetensors")):
+            shutil.rmtree(folder)
     made = [SourceStats.load(file) for file in files.values() if file.exists()]
     if not made:
         raise NothingReadableError(f"{images.name} has no readable image; statistics need some.")
@@ -84,25 +89,40 @@ def _made_parts(
 ) -> Iterator[range]:
     """Each part, as soon as its file is written; by actors that keep the model, begun again when lost."""
     with connected(cluster.ray or DEFAULT, cluster) as ray, origin(folder) as here:
-        import ray.data
+        room, told = Room(ray, cluster, log), (ray.put(images), options, folder.resolve(), here)
+        left = {part: _row(part, images) for part in parts}
+        while left:
+            try:
+                for row in _by_actors(list(left.values()), told, room):
+                    if row["unfit"]:
+                        room.avoid(row["machine"], row["unfit"])
+                    else:
+                        part = range(row["start"], row["stop"])
+                        del left[part]
+                        yield part
+            except ray.exceptions.RayError as error:
+                if not (unfit := why_unfit(error)):
+                    raise
+                room.avoid(*unfit)
+            room.check()
 
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
-        ray.data.DataContext.get_current().enable_progress_bars = False  # there is one of our own
-        rows = [_row(part, images) for part in parts]
-        room = min(len(rows), max(1, places(ray.nodes(), cluster)))
-        made = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
-            PartMaker,
-            fn_constructor_args=(ray.put(images), options, folder.resolve(), here),
-            num_cpus=cluster.cpus_per_run,
-            num_gpus=cluster.gpus_per_run or None,
-            compute=ray.data.ActorPoolStrategy(
-                min_size=1, max_size=len(rows), initial_size=room, max_tasks_in_flight_per_actor=1
-            ),
-        )
-        for row in made.iter_rows():
-            if row["failed"]:
-                raise DataError(row["failed"])
-            yield range(row["start"], row["stop"])
+
+def _by_actors(rows: list[dict[str, Any]], told: tuple[Any, ...], room: Room) -> Iterator[dict[str, Any]]:
+    """The rows as `PartMaker` answers them, on machines that are not known to be unfit."""
+    import ray.data
+
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # of what goes wrong the last line is enough
+    ray.data.DataContext.get_current().enable_progress_bars = False  # there is one of our own
+    places = min(len(rows), max(1, room.places()))
+    made = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
+        PartMaker,  # type: ignore[arg-type]
+        fn_constructor_args=told,
+        compute=ray.data.ActorPoolStrategy(
+            min_size=1, max_size=len(rows), initial_size=places, max_tasks_in_flight_per_actor=1
+        ),
+        **room.options(),
+    )
+    yield from made.iter_rows()
 
 
 def _row(part: range, images: Dataset) -> dict[str, Any]:
@@ -163,5 +183,5 @@ class PartMaker:
         except NothingReadableError:
             pass  # such as a shard that is damaged: its images are missing, and are counted in the end
         except TapsError as error:
-            return row | {"failed": f"The machine {this_machine()} of the Ray cluster failed: {error}"}
-        return row | {"failed": ""}
+            return row | {"machine": this_machine(), "unfit": str(error)}
+        return row | {"machine": "", "unfit": ""}
