@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from threading import Event, Timer
 from typing import Any
 
 import fsspec
@@ -49,8 +50,9 @@ def names_in(files: Any) -> set[str]:
 
 
 def test_an_evaluation_at_an_address_has_the_files_of_one_here_and_goes_on(
-    bucket: Any, tmp_path: Path, make_job: Callable[..., Job]
+    bucket: Any, tmp_path: Path, make_job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("taps.evaluate.pool.run_job", partial(run_job, pace=Pace(pause=0, worth=0)))
     jobs = [make_job("zero_shot", limit=5), make_job("coop")]  # the second has no prompts: it fails
     with working_folder(URL) as (folder, there):
         evaluate(jobs, folder, copies=there)
@@ -246,3 +248,24 @@ def test_commands_take_addresses(bucket: Any, tmp_path: Path, pictures: Path) ->
         assert said.exit_code == 0, said.output
         assert f"{URL}/" in said.output
     assert {"results.json", "report.html", "leaderboard.html"} <= names_in(bucket)
+
+
+def test_an_address_that_takes_its_time_to_answer_is_mentioned_meanwhile(
+    store: type[Buckets], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mentioned = Event()
+    monkeypatch.setattr(copies, "PATIENCE", 0.01)
+    monkeypatch.setattr(copies.log, "warning", lambda *words: mentioned.set())
+    monkeypatch.setattr(store, "exists", lambda self, path: not mentioned.wait(60))
+    with working_folder(STORE):
+        assert mentioned.is_set()
+
+
+def test_an_address_that_answers_is_not_mentioned(
+    store: type[Buckets], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made: list[Timer] = []
+    monkeypatch.setattr(copies, "Timer", lambda *given: made.append(Timer(*given)) or made[0])
+    with working_folder(STORE):
+        made[0].join(60)  # called off
+    assert not caplog.messages

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
+from threading import Timer
 from typing import Any
 
 from taps.checkpoint import INDEX, PREVIOUS
@@ -22,6 +23,7 @@ from taps.evaluate.pool import attempt
 from taps.files import PART
 
 log = logging.getLogger("taps")
+PATIENCE = 5.0  # seconds without an answer after which that is said
 EVERY = 30.0  # seconds between two copies of a run that is under way
 
 
@@ -59,7 +61,7 @@ class Copies:
         with self._saying("read"):
             self.files.invalidate_cache()  # other machines write there, too
             there = self._there(out, folder)
-            names = self.files.find(there) if self.files.exists(there) else []
+            names = self.files.find(there) if self._exists(there) else []
             here = [out / name[len(self.root) :].lstrip("/") for name in names]
             for path in here:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,6 +110,17 @@ class Copies:
         except (DataError, OSError) as error:
             log.warning("%s", error)
         self._due[folder] = time.monotonic() + EVERY
+
+    def _exists(self, there: str) -> bool:
+        """Libraries try for minutes where nobody answers, and say nothing meanwhile."""
+        words = f"{self.url} has not answered for {PATIENCE:g} seconds; trying on (Ctrl-C ends it)."
+        late = Timer(PATIENCE, log.warning, [words])
+        late.daemon = True
+        late.start()
+        try:
+            return bool(self.files.exists(there))
+        finally:
+            late.cancel()
 
     def _make_folder(self, there: str) -> None:
         """Object stores have none: their names begin with a bucket, which is not ours to make."""
