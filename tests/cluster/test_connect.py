@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -49,6 +50,22 @@ def test_without_the_extra_one_sentence_says_what_to_install(
     with pytest.raises(SettingsError, match=r"pip install 'taps-vlm\[ray\]'"):
         app([*command, "--ray"], standalone_mode=False)
     assert not os.listdir(tmp_path)
+
+
+def test_nothing_that_takes_time_is_imported_before_a_missing_cluster_is_said(tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.modules |= {{"ray": None, "torch": None}}
+from taps.cli.main import app
+from taps.errors import SettingsError
+for command in {COMMANDS}:
+    try:
+        app([*command, "--ray"], standalone_mode=False)
+    except SettingsError:
+        pass
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def starting(said: list[Any], *, head: str | None, sockets: Sequence[str] = (__file__,)) -> SimpleNamespace:

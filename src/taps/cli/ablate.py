@@ -28,9 +28,11 @@ def ablate(
 
     Says where the buffer never filled, or nothing was asked, so that the ablation cannot show anything.
     """
+    from taps.cluster.connect import find_ray
+
+    find_ray(how.ray, how)  # before what takes long to import
     from rich.console import Console
 
-    from taps.cluster.connect import find_ray
     from taps.evaluate import plan
     from taps.evaluate.copies import working_folder
     from taps.evaluate.jobs import ModelSpec
@@ -38,7 +40,6 @@ def ablate(
     from taps.files import write_text
     from taps.report import ablations
 
-    find_ray(how.ray, how)
     shipped = plan.has_source(ModelSpec(setup.model, setup.pretrained), setup.prompts)
     variants = ablations.variants(name, setup.values, shipped_source=shipped)
     plan.check_values([ablations.METHOD], setup.values)

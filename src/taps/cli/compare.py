@@ -40,20 +40,21 @@ def compare_command(
     taken from the folders. The page is one file: a table that sorts by a click, ranks with the methods that
     cannot be told apart, accuracy against time, labels and calibration. Cells link to pages about their runs.
     """
-    from rich.console import Console
-
     from taps.cluster.connect import find_ray
     from taps.errors import SettingsError
-    from taps.evaluate.copies import working_folder
-    from taps.evaluate.plan import plan_evaluation
-    from taps.report.compare import write_leaderboard
-    from taps.report.leaderboard import leaderboard, summary
 
     given = list(folders or ())
     place = out or next(iter(given), None)
     if place is None or not (given or setup.dataset):
         raise SettingsError("Give folders of results, or --dataset and --out for new ones.")
-    find_ray(how.ray, how)
+    find_ray(how.ray, how)  # before what takes long to import
+    from rich.console import Console
+
+    from taps.evaluate.copies import working_folder
+    from taps.evaluate.plan import plan_evaluation
+    from taps.report.compare import write_leaderboard
+    from taps.report.leaderboard import leaderboard, summary
+
     console, outcome = Console(), None
     with ExitStack() as stack:
         opened = {name: stack.enter_context(working_folder(name)) for name in dict.fromkeys([place, *given])}

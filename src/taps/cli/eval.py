@@ -47,13 +47,14 @@ def evaluate_command(
     All methods see the same images in the same order. Killed runs go on with --resume, to the same result.
     Afterwards: taps report DIR.
     """
+    from taps.cluster.connect import find_ray
+
+    find_ray(how.ray, how)  # before what takes long to import
     from rich.console import Console
 
-    from taps.cluster.connect import find_ray
     from taps.evaluate.copies import working_folder
     from taps.evaluate.plan import plan_evaluation
 
-    find_ray(how.ray, how)
     columns = find_measures(parse_list(measures))
     jobs, lengths = plan_evaluation(setup, wanted_methods(setup, parse_list(method), baselines))
     console = Console(stderr=as_json)

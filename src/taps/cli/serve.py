@@ -24,18 +24,19 @@ def serve(options: ServeOptions, limits: Limits) -> None:
 
     Streams are made over HTTP (`docs/serve.md`). Everything acknowledged survives a crash.
     """
+    from taps.cluster.connect import find_ray
+
+    share = Execution(gpus_per_run=options.gpus_per_process)
+    find_ray(options.ray, share)  # before what takes long to import
     import torch
 
     from taps.clip import load_clip
-    from taps.cluster.connect import find_ray
     from taps.serve import logs
     from taps.serve.labelstudio import LabelStudio
     from taps.serve.run import make_server
     from taps.serve.service import Service
     from taps.serve.store import Store
 
-    share = Execution(gpus_per_run=options.gpus_per_process)
-    find_ray(options.ray, share)
     logs.set_up()
     store = Store(options.store, options.files)
     studio = None
