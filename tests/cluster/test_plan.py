@@ -49,3 +49,14 @@ def test_commands_say_the_arithmetic() -> None:
     assert fleet.gpus == 2  # 166.7 images a second, 100 on each
     assert "166.7 images a second" in said.output
     assert "2 GPUs" in said.output
+
+
+def test_small_numbers_are_not_rounded_away() -> None:
+    said = CliRunner().invoke(
+        app, ["cameras", "1", "--ms", "10", "--every", "3600", "--rate", "0.013", "--load", "0.125"]
+    )
+    assert "= 0.000278 images a second" in said.output
+    assert "× 12.5% busy" in said.output
+    assert "1.3% asked about: 0.312 questions a day" in said.output  # 24 images
+    said = CliRunner().invoke(app, ["stats", "--rate", "10", "--images", "5", "--gpus", "1"])
+    assert "in 5 parts of 0.1 s" in said.output  # an image each

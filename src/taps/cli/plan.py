@@ -60,6 +60,7 @@ def stats(
     """Source statistics of a large set, and how fast its files must come."""
     from taps.cluster.plan import HOUR, plan_stats
 
+    parts = min(parts, images)
     plan = plan_stats(images, rate=rate, gpus=gpus, parts=parts, kilobytes=kilobytes)
     print(f"{images:,} images / ({_gpus(gpus)} × {rate:g} a second) = {_time(plan.seconds / HOUR)}")
     print(f"in {parts} parts of {plan.part_seconds:,.1f} s: at the end GPUs wait for one at most")
@@ -79,19 +80,28 @@ def cameras(
     from taps.cluster.plan import plan_fleet
 
     plan = plan_fleet(count, every=every, ms=ms, load=load, rate=rate, answer=answer)
-    pace = f"{plan.images_per_second:,.{1 if plan.images_per_second >= 1 else 3}f} images a second"
+    pace = f"{_number(plan.images_per_second, 1)} images a second"
     print(f"{count:,} cameras, an image every {every:g} s = {pace}")
-    pace = f"1000 / {ms:g} ms × {load:.0%} busy = {1000 / ms * load:,.0f} images a second"
+    pace = f"1000 / {ms:g} ms × {100 * load:g}% busy = {1000 / ms * load:,.0f} images a second"
     print(f"a GPU: {pace}, {plan.cameras_per_gpu:,} cameras")
     print(_gpus(plan.gpus))
     print(
-        f"{rate:.0%} asked about: {plan.questions_per_day:,.0f} questions a day, "
+        f"{100 * rate:g}% asked about: {_number(plan.questions_per_day, 0)} questions a day, "
         f"{_time(plan.expert_hours_per_day)} of experts at {answer:g} s each"
     )
 
 
 def _gpus(count: int) -> str:
     return f"{count:,} GPUs" if count > 1 else "1 GPU"
+
+
+def _number(value: float, digits: int) -> str:
+    """With so many digits after the point; one below 1 with as many as tell something.
+
+    >>> _number(1234.56, 1), _number(0.0002777, 1)
+    ('1,234.6', '0.000278')
+    """
+    return f"{value:,.{digits}f}" if value >= 1 else f"{value:.3g}"
 
 
 def _time(hours: float) -> str:
