@@ -6,17 +6,19 @@ import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from taps.clip import load_clip
+from taps.clip import Clip, load_clip
 from taps.cluster.connect import DEFAULT, connected
 from taps.cluster.origin import Origin, origin, this_machine
 from taps.cluster.room import Room, why_unfit
 from taps.data import Dataset
 from taps.errors import DataError, ImageError, StateError, TapsError
 from taps.files import read_json, write_json
+from taps.prompts import Prompts
 from taps.prompts.choose import trained_prompts
 from taps.prompts.source import SourceStats, merge_stats
 from taps.training.options import StatsCluster, StatsOptions
@@ -162,8 +164,13 @@ class PartMaker:
 
         origin.enter()
         self.images, self.options, self.folder, self.origin = ray.get(images), options, folder, origin
-        self.clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
-        self.prompts = trained_prompts(self.clip, options.prompts, family="maple")
+
+    @cached_property
+    def model(self) -> tuple[Clip, Prompts]:
+        """With the prompts. Not loaded by the constructor: where that fails, Ray Data may end the pass."""
+        options = self.options
+        clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
+        return clip, trained_prompts(clip, options.prompts, family="maple")
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         part = range(row["start"], row["stop"])
@@ -172,8 +179,7 @@ class PartMaker:
             if row["begins"]:
                 self.images.image(part.start)
             found = collect_stats(
-                self.clip,
-                self.prompts,
+                *self.model,
                 self.images.take(part),
                 layers=self.options.layers,
                 per_class=self.options.per_class,
