@@ -78,6 +78,47 @@ def test_images_are_sorted_and_the_unsure_ones_apart(
     assert [path.name for path in sorted_to.iterdir()] == ["not-sure"]
 
 
+@pytest.mark.parametrize("link", [[], ["--link"]])
+def test_an_image_that_lies_where_it_is_sorted_to_stays(
+    tmp_path: Path, pictures: Path, call: Callable[..., int], link: list[str]
+) -> None:
+    for name in CLASSES.split(","):  # whichever class is predicted
+        folder = tmp_path / "sorted" / name
+        folder.mkdir(parents=True)
+        shutil.copy(pictures / "ant" / "0.png", folder)
+        options = ["--model", "tiny", "--classes", CLASSES, "--sure", 0, "--sort-into", tmp_path / "sorted"]
+        assert call("predict", folder, *options, *link) == 0
+        assert (folder / "0.png").read_bytes() == (pictures / "ant" / "0.png").read_bytes()
+
+
+@pytest.mark.parametrize("command", ["predict", "watch", "run"])
+@pytest.mark.parametrize("into", ["", "sorted"])
+def test_nothing_is_sorted_into_the_folder_of_the_images(
+    pictures: Path, call: Callable[..., int], capsys: pytest.CaptureFixture[str], command: str, into: str
+) -> None:
+    assert call(command, pictures, "--model", "tiny", "--sort-into", pictures / into) == 2
+    assert "choose one outside" in capsys.readouterr().err
+    assert not (pictures / "sorted").exists()
+
+
+def test_a_file_of_classes_may_have_a_comma_in_its_name(
+    pictures: Path, tmp_path: Path, call: Callable[..., int]
+) -> None:
+    (tmp_path / "mine, all.txt").write_text("wasp\nhoney bee, queen\n")
+    assert call("predict", pictures / "bee", "--model", "tiny", "--classes", "mine, all.txt") == 0
+    assert {row["class_2"] for row in rows(tmp_path / "predictions.csv")} <= {"wasp", "honey bee, queen", ""}
+
+
+def test_a_list_of_images_is_not_written_over(
+    pictures: Path, tmp_path: Path, call: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"path,label\n{pictures}/ant/0.png,ant\n{pictures}/bee/0.png,bee\n"
+    (tmp_path / "list.csv").write_text(text)
+    assert call("predict", "list.csv", "--model", "tiny", "--out", "list.csv") == 2
+    assert "choose another --out" in capsys.readouterr().err
+    assert (tmp_path / "list.csv").read_text() == text
+
+
 def test_a_saved_learner_predicts_what_it_has_learned(
     pictures: Path, tmp_path: Path, call: Callable[..., int]
 ) -> None:

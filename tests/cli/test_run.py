@@ -232,6 +232,18 @@ def test_other_images_are_refused(folder, tmp_path, here):
     assert "other images" in err
 
 
+def test_a_run_goes_on_with_images_that_were_moved(folder, tmp_path, here):
+    assert here("run", folder, *FAST, "--limit", "5", "--out", "o")[0] == 0
+    moved = folder.rename(tmp_path / "moved")
+    code, _, err = here("run", "--resume", "--out", "o")
+    assert code == 2
+    assert "taps run FOLDER --resume --out o" in err
+    for where in ([moved], []):  # the new place is kept
+        code, _, err = here("run", *where, "--limit", "9", "--out", "o", "--resume")
+        assert code == 0, err
+    assert len(said(tmp_path / "o")) == 9
+
+
 def test_a_run_under_way_is_left_alone(folder, tmp_path, here):
     assert here("run", folder, *FAST, "--limit", "5", "--out", "o")[0] == 0
     with FileLock(tmp_path / "o" / ".lock"):

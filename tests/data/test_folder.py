@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -49,6 +50,22 @@ def test_other_files_are_counted_not_loaded(place) -> None:  # type: ignore[no-u
     assert [s.key for s in data.samples] == sorted(PETS)
     # What lies in a hidden folder on disk is not even looked at.
     assert data.skipped in (5, 6)
+
+
+def test_a_name_that_is_not_unicode_is_left_out(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "d", PETS)
+    with open(os.fsencode(folder / "cat") + b"/K\xe4tzchen.jpg", "wb") as file:
+        file.write(b"an image")
+    data = load_dataset(folder)
+    assert (len(data), data.left_out) == (5, "1 with a name that is not UTF-8")
+
+
+def test_pictures_of_phones_are_said_to_need_a_package(
+    place, monkeypatch: pytest.MonkeyPatch
+) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr("taps.data.sources._reads_heif", lambda: False)
+    with pytest.raises(DataError, match=r"no images, but 2 \.heic \(pip install pillow-heif to read them\)"):
+        load_dataset(place(["1.HEIC", "2.heic"]))
 
 
 def test_macosx_folder_of_a_zip_is_no_class(tmp_path: Path) -> None:
@@ -135,6 +152,20 @@ def test_given_names_order_the_labels(place, tmp_path: Path) -> None:  # type: i
         load_dataset(path, classes=["cat", "dog"])
 
 
+def test_folders_that_the_list_does_not_name_are_no_classes(place) -> None:  # type: ignore[no-untyped-def]
+    path = place(["1.jpg", "2023/May/2.jpg", "2024/3.jpg"])
+    data = load_dataset(path, classes=["cat", "dog"])
+    assert [s.key for s in data.samples] == ["1.jpg", "2023/May/2.jpg", "2024/3.jpg"]
+    assert data.labels == [None] * 3
+    assert data.classes == ("cat", "dog")
+
+
+def test_of_folders_that_are_no_classes_one_may_be_empty(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "d", ["holiday/1.jpg"])
+    (folder / "empty").mkdir()
+    assert load_dataset(folder, classes=["cat", "dog"]).labels == [None]
+
+
 def test_numbered_folders_count_by_value_not_as_text(place) -> None:  # type: ignore[no-untyped-def]
     path = place([f"{i}/x.jpg" for i in range(12)])
     with pytest.raises(DataError, match="numbers for class folders"):
@@ -179,8 +210,15 @@ def test_lists_of_names_that_cannot_be_used(tmp_path: Path, classes: list[str], 
         load_dataset(folder_of(tmp_path / "d", PETS), classes=classes)
 
 
+@pytest.mark.parametrize("text", ["Käfer\nHund".encode("latin-1"), "cat\ndog".encode("utf-16")])
+def test_a_list_of_names_in_another_encoding(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "names.txt").write_bytes(text)
+    with pytest.raises(DataError, match=r"names\.txt is not in UTF-8: save it in that encoding"):
+        load_dataset(folder_of(tmp_path / "d", PETS), classes=tmp_path / "names.txt")
+
+
 def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no data set"):
+    with pytest.raises(DataError, match="no folder or file"):
         load_dataset(tmp_path / "nothing")
     with pytest.raises(DataError, match="cannot be opened as a zip"):
         load_dataset(put(tmp_path / "cut.zip", "PK not really"))

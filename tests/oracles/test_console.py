@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from rich.console import Console as RichConsole
 
+from taps.active.chooser import ANYWAY
 from taps.errors import ClassNameError
 from taps.oracles import Console, corrections
 from taps.oracles.console import matches, reason
@@ -113,12 +114,12 @@ def test_who_answers_is_named() -> None:
     assert keyboard.console.answer(question(0)) == Answer(1, expert="ann")
     assert keyboard.console.answer(question(1)) == Answer(3, expert="ann")
     assert [said for _, said in corrections(keyboard.console)] == [Answer(none=True, expert="ann")]
-    assert keyboard.console.answer(question(2)) is None  # nothing more is typed
 
 
-def test_quit_is_ctrl_c() -> None:
+@pytest.mark.parametrize("typed", ["q", "wolf", "n"])  # after the last two the input ends
+def test_quit_and_the_end_of_the_input_are_ctrl_c(typed: str) -> None:
     with pytest.raises(KeyboardInterrupt):
-        Keyboard("q").console.answer(question())
+        Keyboard(typed, add_class=lambda name: None).console.answer(question())
 
 
 def test_undo_asks_the_question_before_again() -> None:
@@ -152,6 +153,7 @@ def test_why_it_asks() -> None:
         "It asks because its uncertainty is 1.00, above the threshold of 0.50 (from 0 to 1.39)."
     )
     assert "score is 0.90, above the threshold of 0.50" in reason(question(score=0.9))
+    assert "drawn by lot" in reason(question(score=ANYWAY))
     assert reason(question(threshold=-np.inf)) == "It asks because a question was due."
 
 
@@ -208,10 +210,7 @@ def wait_for(terminal: int, text: str) -> str:
     ],
 )
 def test_console_understands(typed: str, answer: int | Answer) -> None:
-    console = Keyboard(typed).console
-    assert console.answer(question(5)) == answer
-    later = [console.answer(question(id)) for id in (6, 7)]
-    assert later[-1] is None  # end of input
+    assert Keyboard(typed).console.answer(question(5)) == answer
 
 
 def test_console_shows_path_and_predictions() -> None:

@@ -57,8 +57,9 @@ def predict(
     from rich.progress import track
 
     from taps.stream.predict import predict_all
-    from taps.stream.sorting import sort_image
+    from taps.stream.sorting import check_sorting, sort_image
 
+    check_sorting(options.folder, sort)
     predictor, classes, dataset = prepare(options)
     paths = [sample.key for sample in dataset.samples]
     index_of = {path: index for index, path in enumerate(paths)}
@@ -117,6 +118,8 @@ def _created(path: Path) -> TextIO:
 
 def open_csv(stack: ExitStack, options: PredictOptions, classes: tuple[str, ...]) -> Any:
     """A writer of rows; the headings are written."""
+    if Path(options.out).resolve() == Path(options.folder).resolve():
+        raise DataError(f"{options.out} names the images themselves; choose another --out.")
     file = sys.stdout if options.out == "-" else stack.enter_context(_created(Path(options.out)))
     writer = csv.writer(file)
     others = range(2, min(options.top, len(classes)) + 1)

@@ -45,10 +45,11 @@ def run(
     from taps.report.run_page import write_page
     from taps.stream.resume import SUMMARY
     from taps.stream.run import open_run, summarise
-    from taps.stream.sorting import sort_run
+    from taps.stream.sorting import check_sorting, sort_run
 
     console = Console(stderr=as_json)
     options, out, resume = choose_run(options, given_options(context), out, resume=resume)
+    check_sorting(options.folder, sort)
     with open_run(options, out, resume=resume) as session:
         console.print(f"{'Going on with' if resume else 'Record:'} {out}", markup=False, soft_wrap=True)
         if session.learner.clip.fingerprint.startswith("random"):

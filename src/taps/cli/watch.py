@@ -35,8 +35,9 @@ def watch(
     from taps.images import load_image
     from taps.stream.predict import predict_all
     from taps.stream.run import class_list
-    from taps.stream.sorting import sort_image
+    from taps.stream.sorting import check_sorting, sort_image
 
+    check_sorting(options.folder, sort)
     folder = Path(options.folder)
     if not folder.is_dir():
         raise DataError(f"{folder} is no folder; give one to watch.")

@@ -60,7 +60,7 @@ def check_folder(path: str | Path) -> Check:
         try:
             dataset.image(index)
         except (ImageError, DataError) as error:
-            broken.append(str(error))
+            broken.append(str(error).removesuffix("."))
     survey.say_which("error", "Images that cannot be read", broken, most=3)
     few = [name for label, name in enumerate(dataset.classes) if dataset.labels.count(label) < 2]
     survey.say_which("note", "Classes with fewer than two images", few)

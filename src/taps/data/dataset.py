@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from taps.data.sources import told
 from taps.types import PixelArray
 
 DEFAULT_TEMPLATE = "a photo of a {}."
@@ -75,7 +76,7 @@ class Dataset:
     @property
     def left_out(self) -> str:
         """The files that were skipped, for a sentence: "3 .svg, 1 without extension"."""
-        return ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.skipped_kinds.items()) if count)
+        return told(self.skipped_kinds)
 
     def read(self, index: int) -> bytes:
         """The file of one sample as it lies there, or a PNG of its pixels where these are changed."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from taps.data import names
 from taps.data.dataset import Dataset, Sample
 from taps.data.shards import SPLITS, open_source
-from taps.data.sources import Listing
+from taps.data.sources import Listing, told
 from taps.data.tars import TarSource
 from taps.data.webdataset import is_webdataset, load_webdataset
 from taps.errors import DataError
@@ -38,22 +38,24 @@ def load_folder(
         return load_webdataset(source, path, name, classes)
     listing = source.listing()
     if not listing.images:
-        raise DataError(f"{path} holds no images: check the path, or see docs/data.md for the layouts.")
+        found = f", but {told(listing.kinds)}" if listing.kinds else ""
+        raise DataError(f"{path} holds no images{found}: check the path, or see docs/data.md for the layouts.")
     layout = find_layout(listing, split)
     inside = [parts for parts in listing.images if parts[: len(layout.base)] == layout.base]
     given = None if classes is None else names.read_names(classes)
     if given and layout.level == 1 and _are_classes({parts[len(layout.base)] for parts in inside}, given):
         layout = Layout(layout.base, 0)  # not domains: the list says that the upper folders are the classes
-    if layout.level is None:
+    at = len(layout.base) + (layout.level or 0)
+    # Pictures that lie beside the class folders belong to no class.
+    labelled = [parts for parts in inside if len(parts) > at + 1]
+    counts = Counter(parts[at] for parts in labelled)
+    if layout.level is None or (given and not _labels(sorted(counts), given)):
+        # There are no folders, or they have nothing to do with the classes: years, say, or cameras.
         samples = tuple(Sample("/".join(parts), None) for parts in inside)
         return Dataset(
             name, given or (), samples, source, skipped=listing.skipped, skipped_kinds=listing.kinds
         )
-    at = len(layout.base) + layout.level
-    # Pictures that lie beside the class folders belong to no class.
-    labelled = [parts for parts in inside if len(parts) > at + 1]
-    refuse_empty_classes(listing, layout, {parts[at] for parts in labelled}, path)
-    counts = Counter(parts[at] for parts in labelled)
+    refuse_empty_classes(listing, layout, set(counts), path)
     class_list, label_of = number_folders(counts, given, path)
     samples = tuple(
         Sample("/".join(parts), label_of[parts[at]], parts[at - 1] if layout.level == 1 else "")
@@ -128,10 +130,8 @@ def number_folders(
 ) -> tuple[tuple[str, ...], dict[str, int]]:
     """Class list and label of each folder: in sorted order, or in the order of the given names."""
     folders = sorted(counts)
-    wnids = names.are_wnids(folders)
-    words = names.wnid_names(folders) if wnids else [names.readable(folder) for folder in folders]
     if given is not None:
-        return given, _match(folders, words, given, counts, path)
+        return given, _match(folders, given, counts, path)
     if len(folders) < 2:
         raise DataError(
             f"{path} has one class only ({folders[0]}): there is nothing to tell apart; "
@@ -142,29 +142,39 @@ def number_folders(
             f"{path} has numbers for class folders: give the list of class names they count "
             "(ImageNet-V2 is loaded by its name, imagenetv2)."
         )
-    if not wnids:
+    if not names.are_wnids(folders):
         names.refuse_duplicates(folders)
     # Folders of one class under several domains share a label; otherwise each folder has its own.
-    return tuple(words), {folder: index for index, folder in enumerate(folders)}
+    return tuple(_words(folders)), {folder: index for index, folder in enumerate(folders)}
+
+
+def _words(folders: Sequence[str]) -> list[str]:
+    wnids = names.are_wnids(folders)
+    return names.wnid_names(folders) if wnids else [names.readable(folder) for folder in folders]
+
+
+def _labels(folders: Sequence[str], given: tuple[str, ...]) -> dict[str, int]:
+    """Label of each folder that the list of names has."""
+    if all(folder.isdigit() for folder in folders) and not {*folders} & {*given}:
+        # By value: in string order class 10 would come before class 2.
+        return {folder: int(folder) for folder in folders if int(folder) < len(given)}
+    index = {names.normalised(name): i for i, name in enumerate(given)}
+    return {
+        folder: index[names.normalised(word)]
+        for folder, word in zip(folders, _words(folders), strict=True)
+        if names.normalised(word) in index
+    }
 
 
 def _match(
-    folders: Sequence[str], words: Sequence[str], given: tuple[str, ...], counts: Counter[str], path: Path
+    folders: Sequence[str], given: tuple[str, ...], counts: Counter[str], path: Path
 ) -> dict[str, int]:
-    if all(folder.isdigit() for folder in folders) and not {*folders} & {*given}:
-        # By value: in string order class 10 would come before class 2.
-        label_of = {folder: int(folder) for folder in folders if int(folder) < len(given)}
-    else:
-        index = {names.normalised(name): i for i, name in enumerate(given)}
-        label_of = {
-            folder: index[names.normalised(word)]
-            for folder, word in zip(folders, words, strict=True)
-            if names.normalised(word) in index
-        }
+    label_of = _labels(folders, given)
     outside = [f"{folder} ({counts[folder]:,} images)" for folder in folders if folder not in label_of]
     if outside:
         raise DataError(
-            f"{path} has classes that are not in the list of {len(given):,} names: {names.shown(outside)}."
+            f"{path} has classes that are not in the list of {len(given):,} names: {names.shown(outside)}; "
+            "add them to the list, or move these folders away."
         )
     names.refuse_duplicates(folders)
     return label_of

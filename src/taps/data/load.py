@@ -52,7 +52,8 @@ def load_dataset(
         path = base / path
     if not _exists(path):
         raise DataError(
-            f"There is no data set {str(name_or_path)!r}: no path, and no name of taps data list."
+            f"There is no folder or file {str(name_or_path)!r}, and `taps data list` has no such name; "
+            "check the spelling."
         )
     if path.suffix.lower() in MANIFEST_SUFFIXES and path.is_file():
         return load_manifest(path, path.stem, classes)

@@ -57,7 +57,9 @@ def read_text(path: Path, what: str = "") -> str:
     """The text of a file, whatever its byte order mark; `what` says what it is where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise DataError(f"{what}{path} is not in UTF-8: save it in that encoding.") from error
+    except OSError as error:
         raise DataError(f"{what}{path} cannot be read: {error}.") from error
 
 
@@ -76,7 +78,7 @@ def read_names(classes: Sequence[str] | str | Path) -> tuple[str, ...]:
     if any(not name for name in names):
         raise DataError(f"Class name {names.index('') + 1} of the list is empty: remove it.")
     if len(names) < 2:
-        raise DataError(f"A class list needs two names at least, this one has {len(names)}.")
+        raise DataError(f"A class list needs two names at least, in a file one a line; this has {len(names)}.")
     refuse_duplicates(names)
     return tuple(names)
 

@@ -6,7 +6,7 @@ import os
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -29,7 +29,7 @@ class Listing:
         images: Path of every image.
         folders: Path of every folder, empty ones too.
         kinds: How many other files there are of each kind: an ending such as ".svg", "hidden" (those of the
-            file manager too) or "without extension".
+            file manager too), "without extension" or "with a name that is not UTF-8".
     """
 
     images: tuple[tuple[str, ...], ...]
@@ -131,6 +131,9 @@ def list_members(names: Iterable[str], prefix: str = "") -> Listing:
         if any(is_hidden(part) for part in parts):
             kinds["hidden"] += not is_folder
             continue
+        if not _is_unicode(member):  # no file of results could name it
+            kinds["with a name that is not UTF-8"] += not is_folder
+            continue
         above = parts if is_folder else parts[:-1]
         folders.update(above[:depth] for depth in range(1, len(above) + 1))
         if not is_folder and is_image(parts[-1]):
@@ -152,6 +155,25 @@ def is_image(name: str) -> bool:
 
 def _reads_heif() -> bool:
     return find_spec("pillow_heif") is not None
+
+
+def _is_unicode(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def told(kinds: Mapping[str, int]) -> str:
+    """The files of each kind for a sentence.
+
+    >>> told({".svg": 3, ".heic": 1200})
+    '1,200 .heic (pip install pillow-heif to read them), 3 .svg'
+    """
+    hints = dict.fromkeys(HEIF_SUFFIXES, " (pip install pillow-heif to read them)")
+    counted = sorted((kind, count) for kind, count in kinds.items() if count)
+    return ", ".join(f"{count:,} {kind}{hints.get(kind, '')}" for kind, count in counted)
 
 
 def kind_of(name: str) -> str:

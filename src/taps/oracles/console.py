@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from taps.active.chooser import ANYWAY
 from taps.errors import TapsError
 from taps.oracles.picture import find_way, show_picture
 from taps.types import Answer, Query
@@ -38,7 +39,7 @@ YES_OR_NO = "Is it {}? (y for yes, n for no, or another answer, ? for help) "
 class Console:
     """Shows an image, why it is asked about and the likeliest classes; takes an answer.
 
-    What is typed before a question is shown does not count as its answer.
+    What is typed before a question is shown does not count as its answer. The end of the input is as "q".
 
     Args:
         classes: Class names.
@@ -74,21 +75,21 @@ class Console:
         """Whether a typed number means a place in the list; not where classes are called "1", "2", …"""
         return not any(name.isdigit() for name in self.classes)
 
-    def answer(self, query: Query) -> int | Answer | None:
+    def answer(self, query: Query) -> int | Answer:
         given = self._ask(query)
         while given == "undo":
             if self._before is None:
                 self._say("There is no question before this one.")
             else:
                 again = self._ask(self._before)
-                if again is None or again == "undo":
+                if again == "undo":
                     self._say("The answer before stays as it was.")
                 else:
                     self._corrections.append((self._before, self._signed(again)))  # type: ignore[arg-type]
                     self._before = None
             given = self._ask(query)
         self._before = query
-        return None if given is None else self._signed(given)  # type: ignore[arg-type]
+        return self._signed(given)  # type: ignore[arg-type]
 
     def _signed(self, given: int | Answer) -> int | Answer:
         if not self.expert:
@@ -100,7 +101,7 @@ class Console:
         given, self._corrections = self._corrections, []
         return given
 
-    def _ask(self, query: Query) -> int | Answer | str | None:
+    def _ask(self, query: Query) -> int | Answer | str:
         """What was answered; "undo" where the question before is to be put again."""
         shown = self._show(query)
         prompt = PROMPT.format(others="" if self.labels_only else ", not …, none")
@@ -108,10 +109,7 @@ class Console:
             prompt = YES_OR_NO.format(self.classes[query.is_it])
         while True:
             flush_typed()
-            try:
-                typed = self.console.input(prompt, markup=False, emoji=False).strip()
-            except EOFError:
-                return None
+            typed = self._typed(prompt)
             command = "" if _folded(typed) in map(_folded, self.classes) else typed.lower()
             if not typed or command == "s":
                 return Answer(unknown=True)
@@ -185,7 +183,7 @@ class Console:
         if self.add_class is None:
             self._say("No class can be added here.")
             return None
-        name = self.console.input("Its name (empty to go back): ").strip()
+        name = self._typed("Its name (empty to go back): ")
         if not name:
             return None
         try:
@@ -196,6 +194,12 @@ class Console:
         self.classes = (*self.classes, name)
         return len(self.classes) - 1
 
+    def _typed(self, prompt: str) -> str:
+        try:
+            return self.console.input(prompt, markup=False, emoji=False).strip()
+        except EOFError:  # nobody is there any more: the question waits until somebody is
+            raise KeyboardInterrupt from None
+
     def _say(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -205,6 +209,8 @@ def reason(query: Query) -> str:
     said = query.prediction
     if not math.isfinite(said.threshold):
         return "It asks because a question was due."
+    if said.score >= ANYWAY:
+        return "It asks because the image was drawn by lot, so that the answers are a fair sample."
     if math.isnan(said.score) or math.isclose(said.score, said.entropy, rel_tol=1e-6):
         most = math.log(len(said.probs))
         return (

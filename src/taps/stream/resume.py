@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from taps.clip import Clip
+from taps.data.sources import split_archive
 from taps.errors import SettingsError, StateError
 from taps.files import read_json
 from taps.methods.registry import load_plugins
@@ -15,7 +16,7 @@ from taps.stream.options import RunOptions
 from taps.stream.record import EVENTS, SPEC
 from taps.stream.stream import Stream
 
-FREE = ("limit", "device", "expert")  # what a run may go on with otherwise than it began
+FREE = ("folder", "limit", "device", "expert")  # what a run may go on with otherwise than it began
 SUMMARY = "summary.json"
 
 
@@ -31,7 +32,7 @@ def check_identity(folder: Path, now: dict[str, Any]) -> None:
         if name in begun and begun[name] != now[name]:
             raise StateError(
                 f"The run in {folder} was begun with {told} ({begun[name]}, now {now[name]}); "
-                "choose another --out, or remove it."
+                "give it the same ones to go on, or begin another with another --out."
             )
 
 
@@ -65,7 +66,14 @@ def resumed_options(out: Path, options: RunOptions, given: Collection[str]) -> R
                 "leave the option out to go on with it, or choose another --out."
             )
     free = {name: getattr(options, name) for name in FREE if name in given}
-    return replace(stored, **free)
+    resumed = replace(stored, **free)
+    place = Path(resumed.folder or "")
+    if place.is_absolute() and not place.exists() and split_archive(place) is None:
+        raise StateError(
+            f"The images of the run in {out} were in {place}; say where they are now: "
+            f"taps run FOLDER --resume --out {out}"
+        )
+    return resumed
 
 
 def _told(name: str, value: Any) -> str:

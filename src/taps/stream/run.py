@@ -90,19 +90,19 @@ def images_of(options: ImageOptions, classes: Sequence[str] | None = None) -> tu
 
 def class_list(classes: str) -> tuple[str, ...]:
     """Class names as they are typed: separated by commas, or the file that has them."""
-    if "," in classes:
-        return check_classes([name.strip() for name in classes.split(",") if name.strip()])
-    if not Path(classes).is_file():
+    if Path(classes).is_file():
+        return read_names(classes)
+    if "," not in classes:
         raise DataError(
             f"--classes {classes!r} is neither a file with one name a line nor names separated by commas."
         )
-    return read_names(classes)
+    return check_classes([name.strip() for name in classes.split(",") if name.strip()])
 
 
 def _check_oracle(options: RunOptions, dataset: Dataset) -> None:
     if options.oracle == "folder" and all(sample.label is None for sample in dataset.samples):
         raise DataError(
-            f"{options.folder} has no class folders to answer from; use --oracle console or --oracle none."
+            f"{options.folder} has no folders named like the classes to answer from; use --oracle console or --oracle none."
         )
     if options.expert and options.oracle != "console":
         raise SettingsError("--expert says who answers at the console; use it with --oracle console.")

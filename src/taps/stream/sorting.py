@@ -8,7 +8,7 @@ from pathlib import Path
 
 from taps.data.dataset import Dataset
 from taps.data.sources import FolderSource
-from taps.errors import DataError
+from taps.errors import DataError, SettingsError
 from taps.stream.options import SortOptions
 from taps.stream.record import read_predictions
 
@@ -19,6 +19,15 @@ def place_of(dataset: Dataset, key: str) -> Path | None:
     """Where an image lies on the disk; None where it is inside a zip."""
     source = dataset.source
     return (source.base / key).absolute() if isinstance(source, FolderSource) else None
+
+
+def check_sorting(folder: str | Path | None, options: SortOptions) -> None:
+    """Refuse to sort into the folder that the images come from: the copies would be images of it, too."""
+    if options.sort_into is None or folder is None:
+        return
+    images, into = Path(folder).expanduser().resolve(), options.sort_into.resolve()
+    if into == images or images in into.parents:
+        raise SettingsError(f"--sort-into {into} is inside the folder of images; choose one outside of it.")
 
 
 def sort_image(dataset: Dataset, key: str, label: str, probability: float, options: SortOptions) -> None:
@@ -38,8 +47,10 @@ def sort_image(dataset: Dataset, key: str, label: str, probability: float, optio
     target = folder / key.replace("/", "__")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        target.unlink(missing_ok=True)
         place = place_of(dataset, key)
+        if place is not None and place.name == target.name and folder.samefile(place.parent):
+            return  # it lies there already
+        target.unlink(missing_ok=True)
         if place is None:
             target.write_bytes(dataset.source.read(key))
         elif options.link:
