@@ -62,7 +62,7 @@ def test_a_folder_is_labelled_left_and_taken_up_again(pictures: Path, tiny: Clip
     with Service(Store(str(tmp_path / "store")), tiny) as service, pytest.raises(Left):
         images(service, pictures).feed(leave)
     with Service(Store(str(tmp_path / "store")), tiny) as service:
-        with pytest.raises(SettingsError, match="other classes"):
+        with pytest.raises(SettingsError, match=r"other classes \(ant, bee.*\); give those to go on"):
             images(service, pictures, ["a", "b"])
         made, stop = images(service, pictures), threading.Event()
         expert = threading.Thread(target=answer, args=(service, made.dataset, stop))
@@ -108,7 +108,8 @@ def test_files_that_cannot_be_read_do_not_stop_the_others(pictures: Path, tiny: 
     rows = {
         row["path"]: row for row in csv.DictReader((tmp_path / "predictions.csv").read_text().splitlines())
     }
-    assert len(rows) == 24
+    assert len(rows) == 26
+    assert (rows["bee/half.png"]["by"], rows["bee/half.png"]["label"]) == ("nobody", "")
     assert rows[first]["label"] == rows[first]["predicted_first"]
 
 
@@ -116,3 +117,22 @@ def test_a_method_that_never_asks_is_refused() -> None:
     with pytest.raises(SettingsError, match="never asks"):
         label.asking_settings("zero_shot", 0.1, 4)
     assert label.asking_settings("zero_shot+", 0.1, 4) == {"rate": 0.1, "ask_by": "margin"}
+
+
+def test_what_was_begun_and_what_is_left_out_is_said(
+    pictures: Path, tmp_path: Path, here: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def go(place: Path, clip: Clip, begin: Any, **_: object) -> None:
+        with Service(Store(str(place)), clip) as service:
+            begin(service)
+
+    monkeypatch.setattr(label, "go", go)
+    photos = shutil.copytree(pictures, tmp_path / "photos")
+    (photos / "ant" / "film.mp4").touch()
+    command = ("label", photos, "--model", "tiny", "--method", "zero_shot+")
+    code, said, err = here(*command, "--rate", "0.3")
+    assert (code, said) == (0, "left out: 1 .mp4\n"), err
+    assert "begun" not in here(*command, "--rate", "0.3")[1]
+    said = here(*command, "--rate", "0.5")[1]
+    assert "Goes on as it was begun: zero_shot+ with" in said
+    assert "rate=0.3" in said

@@ -35,6 +35,17 @@ def test_csv_and_jsonl_say_the_same(folder: Path) -> None:
     assert loaded[0].read(1) == b"img/2.jpg"
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_what_spreadsheets_write_where_the_comma_is_in_numbers(folder: Path, separator: str) -> None:
+    text = csv_of(folder, ROWS).read_text().replace(",", separator)
+    assert load_dataset(put(folder / "other.csv", text)).samples == load_dataset(folder / "m.csv").samples
+
+
+def test_a_list_of_paths_alone(folder: Path) -> None:
+    listed = csv_of(folder, [("img/1.jpg",), ("img/2.jpg",)], header="path")
+    assert load_dataset(listed, classes=["cat", "dog"]).labels == [None, None]
+
+
 def test_given_names_and_indices(folder: Path) -> None:
     assert load_dataset(csv_of(folder, ROWS), classes=["Guinea Pig", "cat", "dog"]).labels == [2, 0, None]
     numbers = csv_of(folder, [("img/1.jpg", "2", ""), ("img/2.jpg", "0", "")])

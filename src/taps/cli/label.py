@@ -65,7 +65,12 @@ def label(options: LabelOptions) -> None:
     def begin(service: Service) -> Folder:
         made = Folder(service, name, dataset, images.order, images.path)
         beginning = Beginning(name, list(names), method, settings, options.seed, deadline=None, hold=0.0)
-        made.begin(beginning, given=options.classes is not None)
+        stream = made.begin(beginning, given=options.classes is not None)
+        if (stream.method, stream.settings) != (method, stream.settings | settings):
+            begun = " ".join(f"{key}={value}" for key, value in stream.settings.items())
+            print(f"Goes on as it was begun: {stream.method} with {begun}.")
+        if dataset.left_out:
+            print(f"left out: {dataset.left_out}")
         return made
 
     go(options.store or beside(folder), clip, begin, port=options.port, browser=options.browser)

@@ -19,7 +19,7 @@ MANIFEST_SUFFIXES = (".csv", ".jsonl", ".ndjson")
 
 
 def load_manifest(path: Path, name: str, classes: Sequence[str] | str | Path | None = None) -> Dataset:
-    """Load a manifest with the columns `path`, `label` and, if wished, `domain`.
+    """Load a manifest with the columns `path` and, if wished, `label` and `domain`.
 
     Paths are relative to the manifest. A label is a class name, or with a class list also its index; an empty
     one means that nobody knows.
@@ -42,15 +42,16 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a CSV or JSONL file as dicts; a `DataError` with the line where one is damaged."""
     text = names.read_text(path, "The manifest ")
     if path.suffix.lower() == ".csv":
-        reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+        separator = max(",;\t", key=text.partition("\n")[0].count)  # a comma, if there is no other
+        reader = csv.DictReader(io.StringIO(text), delimiter=separator, skipinitialspace=True)
         try:
             columns, rows = list(reader.fieldnames or []), list(reader)
         except csv.Error as error:
             raise DataError(f"{path} is no CSV: {error}.") from error
-        if "path" not in columns or "label" not in columns:
+        if "path" not in columns:
             raise DataError(
                 f"{path} has the columns {', '.join(columns) or '(none)'}: its first line must name "
-                "path and label."
+                "path and, where labels are known, label."
             )
         return rows
     rows = []
@@ -116,7 +117,7 @@ def refuse_bad_paths(samples: Sequence[Sample], manifest: Path) -> None:
     if missing:
         raise DataError(
             f"{manifest} names {len(missing):,} files that are not there: {names.shown(missing)}; "
-            f"paths are relative to {manifest.parent}."
+            f"paths are relative to {manifest.parent.absolute()}."
         )
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from taps.data import Dataset
+from taps.data.names import shown
 from taps.errors import DataError, ImageError, SettingsError
 from taps.files import write_text
 from taps.serve.export import as_csv
@@ -58,8 +59,8 @@ class Folder:
         found = self.service.stream(self.stream)
         if given and list(found.classes) != list(beginning.classes):
             raise SettingsError(
-                "These images were begun with other classes; leave --classes out to go on with them, "
-                "or give another --store to begin anew."
+                f"These images were begun with other classes ({shown(found.classes, most=20)}); "
+                "give those to go on, or another --store to begin anew."
             )
         return found
 
@@ -109,6 +110,8 @@ class Folder:
                 if progress is not None and row.answer is None:
                     self._look_again(row, index)
                 writer.writerow(self._line(row))
+            elif self.name(t) in self.broken:
+                writer.writerow([self.name(t), "", "nobody", "", "", 0])
             if progress is not None:
                 progress(t + 1)
         write_text(predictions, text.getvalue())
