@@ -39,7 +39,9 @@ def load_folder(
     listing = source.listing()
     if not listing.images:
         found = f", but {told(listing.kinds)}" if listing.kinds else ""
-        raise DataError(f"{path} holds no images{found}: check the path, or see docs/data.md for the layouts.")
+        raise DataError(
+            f"{path} holds no images{found}: check the path, or see docs/data.md for the layouts."
+        )
     layout = find_layout(listing, split)
     inside = [parts for parts in listing.images if parts[: len(layout.base)] == layout.base]
     given = None if classes is None else names.read_names(classes)

@@ -78,7 +78,9 @@ def read_names(classes: Sequence[str] | str | Path) -> tuple[str, ...]:
     if any(not name for name in names):
         raise DataError(f"Class name {names.index('') + 1} of the list is empty: remove it.")
     if len(names) < 2:
-        raise DataError(f"A class list needs two names at least, in a file one a line; this has {len(names)}.")
+        raise DataError(
+            f"A class list needs two names at least, in a file one a line; this has {len(names)}."
+        )
     refuse_duplicates(names)
     return tuple(names)
 

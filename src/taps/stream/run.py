@@ -102,7 +102,8 @@ def class_list(classes: str) -> tuple[str, ...]:
 def _check_oracle(options: RunOptions, dataset: Dataset) -> None:
     if options.oracle == "folder" and all(sample.label is None for sample in dataset.samples):
         raise DataError(
-            f"{options.folder} has no folders named like the classes to answer from; use --oracle console or --oracle none."
+            f"{options.folder} has no folders named like the classes to answer from; "
+            "use --oracle console or --oracle none."
         )
     if options.expert and options.oracle != "console":
         raise SettingsError("--expert says who answers at the console; use it with --oracle console.")
