@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from taps.clip import Clip
 from taps.clip.layout import token_rows
-from taps.clip.model import Block, VisionTower
+from taps.clip.transformer import Block
+from taps.clip.vision import VisionTower
 from taps.prompts import Prompts
 from taps.prompts.classes import class_texts
 
