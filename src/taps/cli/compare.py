@@ -8,10 +8,19 @@ from typing import Annotated
 import typer
 
 from taps.cli.eval import Baselines, Methods, carry_out, tell_unfinished, wanted_methods
-from taps.cli.options import new_app, parse_list, with_options
+from taps.cli.options import new_app, with_options
 from taps.evaluate.options import Execution, Setup
 
 app = new_app()
+
+Folders = Annotated[
+    list[str] | None, typer.Argument(help="Folders of `taps eval` or `taps compare` to take runs from.")
+]
+Out = Annotated[str | None, typer.Option(help="Folder for runs and page; the first given one unless named.")]
+Measure = Annotated[str, typer.Option(help="What methods are ordered by: top1, ece, log_loss, …")]
+Baseline = Annotated[
+    str | None, typer.Option(help="The method that differences are to; zero_shot unless given.")
+]
 
 
 @app.command("compare")
@@ -19,20 +28,12 @@ app = new_app()
 def compare_command(
     setup: Setup,
     how: Execution,
-    folders: Annotated[
-        list[str] | None, typer.Argument(help="Folders of `taps eval` or `taps compare` to take runs from.")
-    ] = None,
-    out: Annotated[
-        str | None, typer.Option(help="Folder for runs and page; the first given one unless named.")
-    ] = None,
+    folders: Folders = None,
+    out: Out = None,
     method: Methods = "taps",
     baselines: Baselines = True,
-    measure: Annotated[
-        str, typer.Option(help="What methods are ordered by: top1, ece, log_loss, …")
-    ] = "top1",
-    baseline: Annotated[
-        str | None, typer.Option(help="The method that differences are to; zero_shot unless given.")
-    ] = None,
+    measure: Measure = "top1",
+    baseline: Baseline = None,
 ) -> None:
     """Compare methods over data sets: leaderboard.html, .tex, .csv and .json.
 
@@ -60,7 +61,7 @@ def compare_command(
         opened = {name: stack.enter_context(working_folder(name)) for name in dict.fromkeys([place, *given])}
         folder, copies = opened[place]
         if setup.dataset:
-            jobs, lengths = plan_evaluation(setup, wanted_methods(setup, parse_list(method), baselines))
+            jobs, lengths = plan_evaluation(setup, wanted_methods(setup, method, baselines))
             outcome = carry_out(console, jobs, lengths, folder, how, copies)
             given = [place, *given]
         board = leaderboard([opened[name][0] for name in dict.fromkeys(given)], measure, baseline)

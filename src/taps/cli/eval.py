@@ -56,7 +56,7 @@ def evaluate_command(
     from taps.evaluate.plan import plan_evaluation
 
     columns = find_measures(parse_list(measures))
-    jobs, lengths = plan_evaluation(setup, wanted_methods(setup, parse_list(method), baselines))
+    jobs, lengths = plan_evaluation(setup, wanted_methods(setup, method, baselines))
     console = Console(stderr=as_json)
     with working_folder(out) as (folder, copies):
         outcome = carry_out(console, jobs, lengths, folder, how, copies)
@@ -67,11 +67,12 @@ def evaluate_command(
     tell_unfinished(console, outcome)
 
 
-def wanted_methods(setup: Setup, names: Sequence[str], baselines: bool) -> Sequence[str]:
-    """The methods named, and before them the baselines where these are wanted."""
+def wanted_methods(setup: Setup, method: str, baselines: bool) -> Sequence[str]:
+    """The methods that --method names, and before them the baselines where these are wanted."""
     from taps.evaluate import plan
     from taps.evaluate.jobs import ModelSpec
 
+    names = parse_list(method)
     if not baselines:
         return names
     trained = plan.has_prompts(ModelSpec(setup.model, setup.pretrained), setup.prompts)

@@ -61,19 +61,14 @@ def evaluate(
         copies.check()
     say = partial(copies.named, out) if copies else str
     with locked(out):
-        watch = watcher([(job, job.length(lengths)) for job in left])
-        due = time.monotonic() + 2.0
+        watch, collect_if_due = watcher([(job, job.length(lengths)) for job in left]), _now_and_then(out)
 
         def told(what: str, index: int, value: Any) -> None:
-            nonlocal due
             watch(what, index, say(value) if what == "failed" else value)
             if copies:
                 copies.keep_up(out, left[index].folder(out), now=what == "done")
-            if what == "done" and time.monotonic() > due:  # the file is whole at any moment
-                began = time.monotonic()
-                collect(out)
-                # Thousands of rows take their time: no more than a fiftieth of it all.
-                due = time.monotonic() + max(2.0, 50 * (time.monotonic() - began))
+            if what == "done":
+                collect_if_due()
 
         try:
             why = run(left, out, how, told)
@@ -82,6 +77,20 @@ def evaluate(
         unfinished = [_unfinished(left[index], say(reason)) for index, reason in sorted(why.items())]
         write_json(out / UNFINISHED, {"runs": unfinished})
     return Outcome(rows, unfinished)
+
+
+def _now_and_then(out: Path) -> Callable[[], None]:
+    """Collects the rows so far where two seconds have passed, and fifty times what it took the last time."""
+    due = time.monotonic() + 2.0
+
+    def collect_if_due() -> None:
+        nonlocal due
+        began = time.monotonic()
+        if began > due:
+            collect(out)
+            due = time.monotonic() + max(2.0, 50 * (time.monotonic() - began))
+
+    return collect_if_due
 
 
 def _unfinished(job: Job, why: str) -> dict[str, Any]:

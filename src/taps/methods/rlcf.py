@@ -52,12 +52,10 @@ class Rlcf(ContextTuner):
     @torch.no_grad()
     def predict(self, views: Tensor, ahead: Tensor | None = None) -> MethodOutput:
         size = self.judge.clip.config.image_size
+        shown = views
         if size != views.shape[-1]:
-            views_of_judge = F.interpolate(views.float(), (size, size), mode="bicubic", antialias=True)
-            views_of_judge = views_of_judge.clamp(0, 255)
-        else:
-            views_of_judge = views
-        features = self.judge.image(self.judge.clip.preprocess(views_of_judge), None)
+            shown = F.interpolate(views.float(), (size, size), mode="bicubic", antialias=True).clamp(0, 255)
+        features = self.judge.image(self.judge.clip.preprocess(shown), None)
         self.rewards = (SHARPNESS * features @ self.judge_text.T).clamp_min(0)
         return super().predict(views, ahead)
 
