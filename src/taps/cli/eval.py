@@ -17,7 +17,11 @@ from taps.evaluate.measures import SHORT, Measure, find_measures
 from taps.evaluate.options import Execution, Setup
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from taps.evaluate.copies import Copies
+    from taps.evaluate.evaluate import Outcome
+    from taps.evaluate.jobs import Job
 
 app = new_app()
 
@@ -80,8 +84,13 @@ def wanted_methods(setup: Setup, method: str, baselines: bool) -> Sequence[str]:
 
 
 def carry_out(
-    console: Any, jobs: Any, lengths: dict[str, int], out: Path, how: Execution, copies: Copies | None
-) -> Any:
+    console: Console,
+    jobs: Sequence[Job],
+    lengths: dict[str, int],
+    out: Path,
+    how: Execution,
+    copies: Copies | None,
+) -> Outcome:
     """Run an evaluation under progress bars; Ctrl-C says how to go on."""
     from taps.cli.progress import RunsProgress
     from taps.evaluate.evaluate import evaluate
@@ -103,7 +112,7 @@ def carry_out(
 GO_ON = "Run the same command with --resume to go on."
 
 
-def tell_unfinished(console: Any, outcome: Any) -> None:
+def tell_unfinished(console: Console, outcome: Outcome) -> None:
     """One line for each run that is missing, and exit code 1."""
     for run in outcome.unfinished:
         console.print(
@@ -114,7 +123,7 @@ def tell_unfinished(console: Any, outcome: Any) -> None:
         raise typer.Exit(1)
 
 
-def show(console: Any, rows: list[dict[str, Any]], out: str, measures: list[Measure]) -> None:
+def show(console: Console, rows: list[dict[str, Any]], out: str, measures: list[Measure]) -> None:
     """One line a method and data set, pooled over seeds; measures that no run has are left out.
 
     Where the columns do not fit side by side, tables with some of them each follow one another.

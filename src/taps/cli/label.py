@@ -9,10 +9,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taps.cli.options import new_app, with_options
 from taps.stream.options import ImageOptions
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from taps.clip import Clip
+    from taps.serve.folder import Folder
+    from taps.serve.service import Service
 
 app = new_app()
 
@@ -52,7 +59,7 @@ def label(options: LabelOptions) -> None:
     """
     from taps.clip import load_clip
     from taps.serve.folder import Folder
-    from taps.serve.service import Beginning, Service
+    from taps.serve.service import Beginning
     from taps.stream.run import images_of
     from taps.stream.stream import make_stream
 
@@ -107,7 +114,7 @@ def stream_name(folder: Path) -> str:
     return plain[:64] or "images"
 
 
-def go(place: Path, clip: Any, begin: Callable[[Any], Any], *, port: int, browser: bool) -> None:
+def go(place: Path, clip: Clip, begin: Callable[[Service], Folder], *, port: int, browser: bool) -> None:
     """Serve, open the page, stream the images, write what came of it; until Ctrl-C.
 
     Args:
@@ -138,7 +145,7 @@ def go(place: Path, clip: Any, begin: Callable[[Any], Any], *, port: int, browse
             console.print(f"\nLabels: {labels}\nPredictions: {predictions}", soft_wrap=True)
 
 
-def stream_through(console: Any, images: Any, place: Path) -> None:
+def stream_through(console: Console, images: Folder, place: Path) -> None:
     """Stream all images, wait for the last answer, predict anew what has no label."""
     from rich.progress import Progress
 
@@ -150,7 +157,7 @@ def stream_through(console: Any, images: Any, place: Path) -> None:
             ("The rest, by all that was learnt", lambda progress: images.write(place, progress)),
         ):
             task = bar.add_task(title, total=total)
-            act(lambda done, task=task: bar.update(task, completed=done))
+            act(lambda done, task=task: bar.update(task, completed=done))  # type: ignore[misc]
             bar.update(task, completed=total)
     words = f"All {total:,} images are through: labels.csv and predictions.csv are in {place}."
     images.service.notices[images.stream] = words

@@ -8,13 +8,17 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from taps.cli.options import new_app, with_options
 from taps.errors import DataError, SettingsError
 from taps.stream.options import ImageOptions, SortOptions
+
+if TYPE_CHECKING:
+    from taps.data import Dataset
+    from taps.stream.predict import Guess, Predictor
 
 app = new_app()
 
@@ -86,7 +90,7 @@ def predict(
         print(f"Written: {options.out}")
 
 
-def prepare(options: PredictOptions) -> tuple[Any, tuple[str, ...], Any]:
+def prepare(options: PredictOptions) -> tuple[Predictor, tuple[str, ...], Dataset]:
     """Who predicts, into which classes, and the images."""
     from taps.stream.run import images_of
 
@@ -97,7 +101,7 @@ def prepare(options: PredictOptions) -> tuple[Any, tuple[str, ...], Any]:
     return predictor, classes, images_of(options, classes)[0]
 
 
-def make_predictor(options: PredictOptions, names: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
+def make_predictor(options: PredictOptions, names: Sequence[str]) -> tuple[Predictor, tuple[str, ...]]:
     """Who predicts: a saved learner, into its own classes; or zero-shot CLIP, into those given."""
     from taps.clip import load_clip
     from taps.stream.predict import as_learned, load_learner, zero_shot
@@ -128,7 +132,9 @@ def open_csv(stack: ExitStack, options: PredictOptions, classes: tuple[str, ...]
     return writer
 
 
-def write_guess(writer: Any, guess: Any, classes: tuple[str, ...], dataset: Any, top: int) -> str | None:
+def write_guess(
+    writer: Any, guess: Guess, classes: tuple[str, ...], dataset: Dataset, top: int
+) -> str | None:
     """Write one row; the image's class, or None where it could not be read."""
     from taps.stream.sorting import place_of
 
@@ -139,5 +145,4 @@ def write_guess(writer: Any, guess: Any, classes: tuple[str, ...], dataset: Any,
         return None
     pairs = zip(guess.best[:top], guess.probs[:top], strict=True)
     writer.writerow([path, *(cell for k, p in pairs for cell in (classes[k], f"{p:.6f}")), ""])
-    label: str = classes[guess.best[0]]
-    return label
+    return classes[guess.best[0]]

@@ -7,12 +7,17 @@ import time
 from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from taps.cli.options import new_app, with_options
 from taps.stream.options import RunOptions, SortOptions
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from taps.stream.loop import Session
 
 app = new_app()
 RUNS = Path("runs")
@@ -89,7 +94,7 @@ def choose_run(
     return resumed_options(where, options, given), where, True
 
 
-def stream_through(console: Any, session: Any) -> None:
+def stream_through(console: Console, session: Session) -> None:
     """Follow the stream under a progress bar; an interrupt says what is saved and how to go on."""
     from taps.cli.progress import Paused, StreamProgress
     from taps.oracles import is_repeatable
@@ -98,7 +103,7 @@ def stream_through(console: Any, session: Any) -> None:
     total, out = len(session.stream), session.record.folder
     try:
         with StreamProgress(console, total, session.tally.position) as progress:
-            if not is_repeatable(session.oracle):
+            if session.oracle is not None and not is_repeatable(session.oracle):
                 session.oracle = Paused(session.oracle, progress.bar)
             follow(session, progress=progress.update, prefetched=PREFETCHED)
     except KeyboardInterrupt:
@@ -111,7 +116,7 @@ def stream_through(console: Any, session: Any) -> None:
         raise
 
 
-def show(console: Any, summary: dict[str, Any], out: Path) -> None:
+def show(console: Console, summary: dict[str, Any], out: Path) -> None:
     from rich.table import Column, Table
 
     cells = {

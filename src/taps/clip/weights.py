@@ -107,7 +107,7 @@ def check_fit(config: ClipConfig, state: State, *, source: str) -> None:
 
 
 def misfits(config: ClipConfig, state: State) -> list[str]:
-    """What keys and shapes of a state differ from those of a model in."""
+    """How the keys and shapes of a state differ from those of a model."""
     with torch.device("meta"):
         wanted = dict(Clip(config).named_parameters())
     shapes = [

@@ -34,7 +34,7 @@ class Copies:
         url: As fsspec takes it.
 
     Attributes:
-        known: When the files here that are the same there were changed last.
+        known: Modification time of each file here whose copy there is up to date.
     """
 
     def __init__(self, url: str) -> None:

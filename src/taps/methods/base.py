@@ -77,8 +77,8 @@ class Footing:
     Attributes:
         classifier: The frozen model and the classes.
         text: Features of the class texts, the same for every image [K, d].
-        bases: Names of the predictions beside each other in every output: "zero_shot" first; "view_ensemble"
-            where the output has one; last, under a name of its own, the method's, where it is another.
+        bases: Names of the predictions that every output holds: "zero_shot" first; "view_ensemble" where
+            there is one; last the method's own, under a name of its own, where it is none of these.
         several: Whether outputs have the features of several views.
     """
 

@@ -82,7 +82,7 @@ class Headed(BatchedMethod):
     """A method with a label head.
 
     Args:
-        inner: The method that is ridden on.
+        inner: The method that the head is put on.
         classes: Class names.
         settings: Of the head, and the policy's name.
         seed: For random choices.

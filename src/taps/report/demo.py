@@ -28,7 +28,7 @@ from taps.stream.record import Pace, Record, read_predictions
 from taps.stream.stream import Stream
 from taps.stream.tally import Tally
 
-WINDOW = 50  # images that the accuracy over time is one of
+WINDOW = 50  # last images that each point of the accuracy over time is taken over
 
 
 @dataclass(frozen=True)

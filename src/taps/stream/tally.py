@@ -46,7 +46,7 @@ class Tally:
 
     @property
     def accuracy_of(self) -> str:
-        """What the accuracy is one of: where only answers say what is right, of the images asked about."""
+        """What the accuracy is taken over: answered images alone, where only answers say what is right."""
         return "accuracy on answered" if 0 < self.known <= self.answered else "accuracy"
 
 
