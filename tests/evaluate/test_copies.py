@@ -242,7 +242,7 @@ def test_commands_take_addresses(bucket: Any, tmp_path: Path, pictures: Path) ->
     command += ["--no-baselines", "--seeds", "1", "--limit", "4", "--out", URL]
     said = CliRunner().invoke(app, command)
     assert said.exit_code == 0, said.output
-    assert f"taps report {URL}" in said.output.replace("\n", "")
+    assert f"taps report {URL}" in said.output
     for command in ("report", "compare"):
         said = CliRunner().invoke(app, [command, URL])
         assert said.exit_code == 0, said.output

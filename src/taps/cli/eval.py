@@ -115,9 +115,8 @@ GO_ON = "Run the same command with --resume to go on."
 def tell_unfinished(console: Console, outcome: Outcome) -> None:
     """One line for each run that is missing, and exit code 1."""
     for run in outcome.unfinished:
-        console.print(
-            f"unfinished: {run['dataset']} {run['method']} seed {run['seed']}: {run['why']}", markup=False
-        )
+        line = f"unfinished: {run['dataset']} {run['method']} seed {run['seed']}: {run['why']}"
+        console.print(line, markup=False, soft_wrap=True)
     if outcome.unfinished:
         console.print(GO_ON)
         raise typer.Exit(1)
@@ -138,7 +137,7 @@ def show(console: Console, rows: list[dict[str, Any]], out: str, measures: list[
         ]
         show_table(heads, zip(*shown.values(), strict=True), console=console)
         console.print()
-    console.print(f"Results: {out}   (taps report {out})", markup=False)
+    console.print(f"Results: {out}   (taps report {out})", markup=False, soft_wrap=True)
 
 
 def columns_of(rows: list[dict[str, Any]], measures: list[Measure]) -> dict[str, list[str]]:

@@ -164,4 +164,8 @@ def stream_through(console: Console, images: Folder, place: Path) -> None:
     console.print(f"{words} Correct more on the page, or stop with Ctrl-C.", soft_wrap=True)
     if images.broken:
         first = next(iter(images.broken.items()))
-        console.print(f"{len(images.broken)} could not be read, such as {first[0]}: {first[1]}", markup=False)
+        console.print(
+            f"{len(images.broken)} could not be read, such as {first[0]}: {first[1]}",
+            markup=False,
+            soft_wrap=True,
+        )

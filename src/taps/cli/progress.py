@@ -79,7 +79,8 @@ class RunsProgress(Bars):
                 if what == "done":
                     self.bar.console.print(_told(job, value), markup=False, highlight=False)
                 elif what == "failed":
-                    self.bar.console.print(f"failed: {job.stream.name} {job.title}: {value}", markup=False)
+                    line = f"failed: {job.stream.name} {job.title}: {value}"
+                    self.bar.console.print(line, markup=False, soft_wrap=True)
             self.bar.update(overall, completed=sum(self.done.values()))
 
         return watch
