@@ -23,7 +23,7 @@ def test_notes_say_what_is_wrong_and_nothing_else():
     (useless,) = notes_on(found(head_trust=0.2), even, names)
     assert "not made predictions better" in useless
     (unfair,) = notes_on(found(head_fairness=0.2), even, names)
-    assert "fewer classes" in unfair
+    assert "less diverse" in unfair
     (missing,) = notes_on(found(), np.array([10.0, 10.0, 0.0]), names)
     assert "1 of the 3 classes: 'car'" in missing
     (single,) = notes_on(found(), np.array([20.0, 0.0, 0.0]), names)
@@ -58,7 +58,7 @@ NAMES, EVEN = ["cat", "dog", "car"], np.array([4.0, 3.0, 3.0])
         ({"head_trust": 0.5}, []),
         (
             {"head_labels": 10, "head_fairness": 0.49},
-            ["The answers name fewer classes than the images show, so they are given less weight."],
+            ["The answered images are less diverse than the others, so they are given less weight."],
         ),
         ({"head_labels": 9, "head_fairness": 0.1}, []),
         ({"head_fairness": 0.5}, []),

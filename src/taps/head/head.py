@@ -100,6 +100,7 @@ class Head:
         self.stream: Array = np.zeros(classes)  # what the first base says of all images seen, summed
         self.readings = Readings(features, bases, classes, self.settings)
         self.counts: Array = np.zeros(classes)
+        self.told: Array = np.zeros((2, classes))  # what the first base says of labelled images, and squares
         self.gain = self.doubted = 0.0
         prior = np.array([one.prior for one in self.readings.all])
         self.mixture = Crowd(prior, len(self.settings.wrong))
@@ -154,11 +155,11 @@ class Head:
         return float((self.usual**2).sum()) if self.stream.any() else 1.0
 
     def fairness(self, alike: float | None = None) -> float:
-        """How far the answers name as many classes as the stream shows: 1 for a fair sample, 0 for one class.
+        """How far the labels are those of a fair sample of the stream: 1 where they are, 0 for one class.
 
         Features of one model point much the same way, so what knows few classes pulls every image to them,
-        and the answers, all of these classes, speak for it. Two answers of a fair sample differ as often as
-        two images do; where they differ less often, what was learned shrinks.
+        and the answers, all of these classes, speak for it. Two images of a fair sample differ as often as
+        two of the stream do; where they differ less often, what was learned shrinks.
         """
         differ = 1 - (self.alike if alike is None else alike)
         if differ < 1e-9:
@@ -168,10 +169,18 @@ class Head:
 
     @property
     def pairs(self) -> tuple[float, float]:
-        """How many pairs of answers differ, and how many pairs there are."""
-        held = float(self.counts.sum())
-        pairs = held * (held - 1) / 2
-        return pairs - float((self.counts * (self.counts - 1)).sum()) / 2, pairs
+        """How many pairs of labelled images differ, and how many pairs there are.
+
+        They differ by their labels or by the first base, whichever finds more; none do of one class alone.
+        A poor base finds many classes in a stream of few: of its images, then, and not of the labels, as many
+        differ as in the stream.
+        """
+        pairs = self.labels * (self.labels - 1) / 2
+        if np.count_nonzero(self.counts) < 2:
+            return 0.0, pairs
+        said, squares = self.told
+        named = float((self.counts * (self.counts - 1)).sum())
+        return pairs - min(named, float(said @ said - squares.sum())) / 2, pairs
 
     @property
     def heard(self) -> Array:
@@ -225,6 +234,8 @@ class Head:
             example = self._judge(example, features, logs)
             self.readings.learn(features, logs, example.label, example.no)
         if not example.no:
+            said = np.exp(np.pad(logs[0], (0, len(self.counts) - logs.shape[1]), constant_values=-np.inf))
+            self.told = self.told + np.stack([said, said**2])
             self.counts = self.counts + np.eye(len(self.counts))[example.label]
         return example
 
@@ -267,7 +278,7 @@ class Head:
         `head_gain` is by how many nats a label the mixture beat the bases alone *before* learning each label:
         near 0 or below, the answers (wrong, or contradicting each other) taught nothing so far. `head_trust`
         says how much they are believed, `head_votes` how much the neighbours are, `head_noise` what share of
-        the answers seems wrong, `head_fairness` whether they name as many classes as the images show,
+        the answers seems wrong, `head_fairness` whether they are of images as diverse as the others,
         `head_doubted` how many were more likely wrong than right when they came.
         """
         heard = float(self.mixture.answers.sum())
@@ -286,6 +297,7 @@ class Head:
         """Everything that labels change; none of these arrays is ever changed in place."""
         own = {
             "counts": self.counts,
+            "told": self.told,
             "losses": self.mixture.losses,
             "answers": self.mixture.answers,
             "vote_losses": self.votes.losses,
@@ -301,7 +313,10 @@ class Head:
                 f"The saved head has {len(state['counts'])} classes, this one {classes}; "
                 "use the saved classes."
             )
-        self.counts = np.pad(state["counts"], (0, classes - len(state["counts"])))
+        new = (0, classes - len(state["counts"]))
+        self.counts = np.pad(state["counts"], new)
+        told = state.get("told", np.stack([state["counts"]] * 2))  # not saved by an older version
+        self.told = np.pad(told, ((0, 0), new))
         self.mixture.restore(state["losses"], state["answers"])
         self.outside.restore(state)
         self.votes.restore(state["vote_losses"])
@@ -316,6 +331,6 @@ class Head:
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Go on from where `arrays` was taken: the same bits follow."""
         self.lens.restore(arrays)
-        self.go_to({name: arrays[name] for name in self.state()})
+        self.go_to({name: arrays[name] for name in self.state() if name in arrays})
         self.ring.restore(arrays)
         self.stream = np.pad(arrays["stream"], (0, len(self.counts) - len(arrays["stream"])))

@@ -39,7 +39,7 @@ def notes_on(summary: dict[str, Any], counts: NDArray[np.float64], classes: Sequ
         )
     asked = np.flatnonzero(counts)
     if held >= ENOUGH and summary["head_fairness"] < 0.5:
-        notes.append("The answers name fewer classes than the images show, so they are given less weight.")
+        notes.append("The answered images are less diverse than the others, so they are given less weight.")
     if len(asked) == 1:
         notes.append(
             f"All {held} answers are of the class {classes[int(asked[0])]!r}; nothing could be learned about "
