@@ -161,26 +161,18 @@ def take_step(
         keep_graph: Whether the next step starts where this one ends.
     """
     scored = score_views(classifier, start, views, settings)  # 2–4
-    entropy, chosen, feature = scored.entropy, scored.chosen, scored.features[0]
-    if not update(entropy):
-        skipped = torch.zeros_like(entropy, dtype=torch.bool)
-        return StepResult(
-            scored.logits[0],
-            entropy,
-            skipped,
-            chosen,
-            feature,
-            start,
-            moments,
-            scored.ensemble,
-            scored.features,
-        )
-    parameters, moments, taken = update_prompts(
-        classifier, start, moments, scored, memory, settings, alignment
-    )  # 7
-    end = point_at(classifier, parameters, graph=keep_graph)
-    logits = predict_view(classifier, scored, end)  # 8
-    return StepResult(logits, entropy, taken, chosen, feature, end, moments, scored.ensemble, scored.features)
+    if update(scored.entropy):
+        parameters, moments, taken = update_prompts(
+            classifier, start, moments, scored, memory, settings, alignment
+        )  # 7
+        end = point_at(classifier, parameters, graph=keep_graph)
+        logits = predict_view(classifier, scored, end)  # 8
+    else:
+        end, logits, taken = start, scored.logits[0], torch.zeros_like(scored.entropy, dtype=torch.bool)
+    feature = scored.features[0]
+    return StepResult(
+        logits, scored.entropy, taken, scored.chosen, feature, end, moments, scored.ensemble, scored.features
+    )
 
 
 @torch.no_grad()  # scoring needs no graph: only the confident views are differentiated
