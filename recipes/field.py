@@ -241,11 +241,13 @@ def facts(found: Mapping[Any, Any], datasets: list[str], methods: list[str], ask
     harm = [m for m in free if m in signs and signs[m].count(-1) > signs[m].count(1)]
     help = [m for m in free if m in signs and signs[m].count(1) > len(datasets) / 2]
     told = ", ".join(f"{m} {100 * top[m]:.1f}" for m in free[:5])
-    best = [max(free, key=lambda m: found[d, m]["measures"]["top1"]) for d in datasets]
+    highest = {d: max(found[d, m]["measures"]["top1"] for m in free) for d in datasets}
+    best = [m for m in free if any(found[d, m]["measures"]["top1"] == highest[d] for d in datasets)]
     ece = sorted(free, key=lambda m: mean_of(found, datasets, m, "ece"))
     sentences = [
         f"Without labels the highest means are {told} (zero_shot {100 * top[BASELINE]:.1f}); {len(above)} of "
-        f"{len(free) - 1} methods are above zero_shot, and {len(set(best))} of them are best on some set.",
+        f"{len(free) - 1} methods are above zero_shot, {len(best)} are best on some set, alone or "
+        "with others.",
         f"Better than zero_shot beyond chance on more than half of the sets: {', '.join(help) or 'none'}. "
         f"Worse on more sets than better: {', '.join(harm) or 'none'}. On no set beyond chance: "
         f"{', '.join(never) or 'none'}.",

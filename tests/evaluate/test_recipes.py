@@ -111,6 +111,19 @@ def test_the_field_from_smaller_sets_to_the_page(data: Path, tmp_path: Path) -> 
     assert "*93.35*" in text
 
 
+def test_the_page_of_results_is_what_its_cells_say(tmp_path: Path) -> None:
+    page, kept = tmp_path / "page.md", ROOT / "docs/results.md"
+    rows = ("--rows", "docs/results/field.json", "--reading", "recipes/field_reading.md")
+    shown = run("recipes/field.py", "page", *rows, "--page", page)
+    assert shown.returncode == 0, shown.stderr
+    text = page.read_text()
+    assert text == kept.read_text(), "make docs/results.md anew"
+    free = text.split("**No labels")[1].split("**With labels")[0].splitlines()
+    columns = [line.strip("| ").split(" | ") for line in free if line.startswith("| ")]
+    best = sum(row[5].strip().isdigit() and int(row[5]) > 0 for row in columns)
+    assert f", {best} are best on some set" in text, "as many as the table below has"
+
+
 def test_no_time_at_all_is_recorded(data: Path, tmp_path: Path) -> None:
     done = run(
         *(

@@ -84,7 +84,7 @@ def test_mcnemar_of_thousands_does_not_underflow() -> None:
 def test_bootstrap_matches_drawing_images_one_by_one() -> None:
     rng = np.random.default_rng(1)
     differences = rng.choice([-1.0, 0.0, 1 / 3, 1.0], p=[0.05, 0.7, 0.1, 0.15], size=400)
-    low, high = bootstrap_interval(differences, np.random.default_rng(2))
+    low, high = bootstrap_interval(differences, np.ones(400), np.random.default_rng(2))
     means = [rng.choice(differences, size=400).mean() for _ in range(4000)]
     assert [low, high] == pytest.approx(np.quantile(means, [0.025, 0.975]).tolist(), abs=0.006)
 
@@ -95,7 +95,8 @@ def test_bootstrap_of_a_fair_coin_is_binomial(level: float, low: float, high: fl
     coin = np.repeat([0.0, 1.0], 20)
     tail = [sum(math.comb(40, k) for k in range(n + 1)) / 2**40 for n in range(41)]
     assert tail[round(40 * low) - 1] < (1 - level) / 2 < tail[round(40 * low)]
-    assert bootstrap_interval(coin, np.random.default_rng(0), level) == pytest.approx((low, high))
+    found = bootstrap_interval(coin, np.ones(40), np.random.default_rng(0), level)
+    assert found == pytest.approx((low, high))
 
 
 def test_an_image_counts_once_however_many_seeds_saw_it() -> None:
@@ -109,6 +110,19 @@ def test_an_image_counts_once_however_many_seeds_saw_it() -> None:
     assert (pair.low, pair.high) == (0.0, 1.0)
     with pytest.raises(ValueError, match="longer"):
         compare([(["a"], ones, zeros)], np.random.default_rng(0))
+
+
+def test_the_interval_over_images_is_of_the_difference_it_stands_beside() -> None:
+    """Orders that were cut short share some images: each result counts, as it does in the difference."""
+    rng, zeros = np.random.default_rng(4), np.zeros(300)
+    keys = [[f"both {i}" for i in range(100)] + [f"{order} {i}" for i in range(200)] for order in (1, 2)]
+    mine = np.repeat([1.0, 0.0], [100, 200])  # what both orders showed is all that was gained
+    pair = compare([(names, mine, zeros) for names in keys], np.random.default_rng(0))
+    assert pair.difference == pytest.approx(1 / 3)
+    results = np.repeat([[2.0, 2.0], [0.0, 1.0]], [100, 400], axis=0)  # gained, and of how many results
+    drawn = [results[rng.integers(0, 500, 500)].sum(axis=0) for _ in range(4000)]
+    means = [gained / count for gained, count in drawn]
+    assert [pair.low, pair.high] == pytest.approx(np.quantile(means, [0.025, 0.975]).tolist(), abs=0.006)
 
 
 def test_comparison_counts_gains_and_losses() -> None:

@@ -55,15 +55,22 @@ def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, flo
 
 
 def bootstrap_interval(
-    differences: Floats, rng: np.random.Generator, level: float = 0.95, resamples: int = RESAMPLES
+    sums: Floats, counts: Floats, rng: np.random.Generator, level: float = 0.95, resamples: int = RESAMPLES
 ) -> tuple[float, float]:
-    """Percentile interval of the mean when images are drawn again with replacement.
+    """Percentile interval of the mean over results when images are drawn again with replacement.
 
     Differences of right and wrong take few distinct values, so it is enough to draw how often each appears.
+
+    Args:
+        sums: Of each image's results.
+        counts: How many it has.
+        rng: For the draws.
+        level: Of the interval.
+        resamples: How often all images are drawn.
     """
-    values, counts = np.unique(differences, return_counts=True)
-    drawn = rng.multinomial(len(differences), counts / len(differences), size=resamples)
-    means = drawn @ values / len(differences)
+    kinds, often = np.unique(np.stack([sums, counts], axis=1), axis=0, return_counts=True)
+    drawn = rng.multinomial(len(sums), often / len(sums), size=resamples) @ kinds
+    means = drawn[:, 0] / drawn[:, 1]
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
@@ -125,7 +132,7 @@ def compare(pairs: Sequence[tuple[Sequence[str], Floats, Floats]], rng: np.rando
     for keys, mine, theirs in pairs:
         for key, value in zip(keys, (mine - theirs).tolist(), strict=True):
             total.setdefault(key, []).append(value)
-    per_image = np.array([sum(found) / len(found) for found in total.values()])
-    low, high = bootstrap_interval(per_image, rng)
+    sums, counts = np.array([(sum(found), len(found)) for found in total.values()], np.float64).T
+    low, high = bootstrap_interval(sums, counts, rng)
     p = max(map(mcnemar, gained, lost))
     return Paired(len(pairs), mean, half, low, high, sum(gained), sum(lost), p)
