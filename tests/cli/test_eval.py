@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from taps.cli.eval import app, side_by_side
+from taps.cli.eval import app, columns_of, side_by_side
 from taps.cli.options import parse_list, parse_numbers
 from taps.errors import DataError, SettingsError, TapsError
+from taps.evaluate.pooled import pool
 
 runner = CliRunner()
 
@@ -59,6 +60,18 @@ def test_rows_and_files(zoo: Path, tmp_path: Path) -> None:
         assert (tmp_path / "runs" / "zoo" / method / "1" / "predictions.csv").is_file()
     spec = json.loads((tmp_path / "runs" / "zoo" / "taps" / "1" / "run.json").read_text())
     assert spec["settings"] == {"views": 3, "rate": 0.5}
+
+
+def test_no_gain_has_no_minus() -> None:
+    """One image of 12 lost and one gained: rounding leaves a little less than nothing."""
+    top1 = {"zero_shot": (5 / 12, 5 / 12, 5 / 12), "taps": (4 / 12, 5 / 12, 6 / 12)}
+    rows = [
+        {"dataset": "pets", "method": method, "seed": seed, "n": 10, "top1": value}
+        for method, values in top1.items()
+        for seed, value in enumerate(values)
+    ]
+    assert -1e-12 < (pool(rows)[1].gain or 0) < 0
+    assert columns_of(rows, [])["to zero-shot"] == ["", "+0.00"]
 
 
 def test_again_is_refused_and_resume_adds(zoo: Path, tmp_path: Path) -> None:

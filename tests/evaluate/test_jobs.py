@@ -223,6 +223,12 @@ def test_the_files_of_a_finished_run_are_those_its_row_was_made_from(
     path.write_bytes(whole.replace(b",0.", b",1.", 1))  # a number that could as well be right
     with pytest.raises(DataError, match=r"predictions.csv is damaged .* remove .* and run again"):
         read_results(tmp_path)
+    path.write_bytes(whole + whole.splitlines(keepends=True)[-1])  # as a run that is made longer may leave it
+    [[result]] = read_results(tmp_path).results.values()
+    assert len(result.run) == result.row["n"] == whole.count(b"\n") - 1
+    path.unlink()
+    with pytest.raises(DataError, match=r"predictions.csv is missing; remove .* and run again"):
+        read_results(tmp_path)
     path.write_bytes(whole)
     row = job.folder(tmp_path) / "row.json"
     row.write_text(row.read_text().replace('"n": ', '"n": 1'))

@@ -38,6 +38,7 @@ def test_each_measure_says_what_it_is() -> None:
 def test_numbers_as_tables_show_them() -> None:
     assert MEASURES["top1"].heading == "top-1 %"
     assert MEASURES["top1"].text(0.61234) == "61.23"
+    assert MEASURES["drift_drop"].text(-1e-17) == "0.00"
     assert MEASURES["brier"].text(0.61234) == "0.612"
     assert MEASURES["peak_mem_mb"].text(1234.4) == "1,234"
 

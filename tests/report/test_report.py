@@ -35,6 +35,28 @@ def test_accuracies_are_means_with_t_intervals(tmp_path: Path) -> None:
     assert table.columns == ("method", "pets", "to zero_shot", "asked %")
 
 
+def test_questions_about_images_of_no_class_are_questions(tmp_path: Path) -> None:
+    for path in made_up_folder(tmp_path, n=100).glob("runs/*/*/*/predictions.csv"):
+        header, *rows = (line.split(",") for line in path.read_text().splitlines())
+        for row in rows[::4]:
+            row[header.index("outside")] = "1"
+            for name in ("label", "correct", "top5", "of_label"):
+                row[header.index(name)] = ""
+        path.write_text("".join(f"{','.join(row)}\n" for row in (header, *rows)))
+    results = read_results(tmp_path)
+    taps = results.of("pets", "taps")
+    lines = [(one.folder / "predictions.csv").read_text().splitlines()[1:] for one in taps]
+    asked = [sum(line.split(",")[9] == "1" for line in one) for one in lines]
+    assert [round(100 * one.rate) for one in taps] == asked
+    assert next(row for row in score_table(results).rows if row[0] == "taps")[-1] == f"{np.mean(asked):.1f}"
+    detail = detail_table(results)
+    row = dict(zip(detail.columns, next(row for row in detail.rows if row[1] == "taps"), strict=True))
+    assert (row["asked"], row["asked %"]) == (f"{np.mean(asked):.0f}", f"{np.mean(asked):.2f}")
+    [note] = score_table(results).notes
+    assert note == "Images a run: 100, of which 25 are of no class. Seeds: 1, 2, 3."
+    assert len(taps[0].run) == 75
+
+
 def test_means_stand_only_where_every_set_is_there(tmp_path: Path) -> None:
     made_up_folder(tmp_path, methods=("zero_shot", "taps"), datasets=("pets", "dtd"))
     made_up_folder(tmp_path, methods=("tpt",), datasets=("pets",))

@@ -153,7 +153,7 @@ def columns_of(rows: list[dict[str, Any]], measures: list[Measure]) -> dict[str,
         ]
         for each in measures
     }
-    gains = ["" if cell.gain is None else f"{100 * cell.gain:+.2f}" for cell in found]
+    gains = ["" if cell.gain is None else f"{100 * cell.gain:+z.2f}" for cell in found]
     return {
         "data set": [cell.dataset for cell in found],
         "method": [cell.method for cell in found],

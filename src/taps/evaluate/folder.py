@@ -49,6 +49,8 @@ def check_files(folder: Path, row: dict[str, Any]) -> None:
     for name, mark in row.get("files", {}).items():
         try:
             check_mark(folder / name, mark)
+        except FileNotFoundError as error:
+            raise DataError(f"{folder / name} is missing; remove {folder} and run again.") from error
         except (OSError, DamagedError) as error:
             raise DataError(f"{error}; remove {folder} and run again.") from error
 

@@ -78,7 +78,7 @@ class Measure:
 
     def text(self, value: float) -> str:
         """A number as tables show it, without the unit."""
-        return f"{self.scale * value:,.{self.digits}f}"
+        return f"{self.scale * value:z,.{self.digits}f}"
 
 
 MEASURES: dict[str, Measure] = {

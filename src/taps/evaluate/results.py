@@ -40,15 +40,20 @@ class Result:
         folder: Where its files lie.
         spec: What was run.
         row: The numbers of its row; its `measures` are of as many images as all runs on this data set have.
-        run: Its predictions of these, without those of images of no class.
+        seen: Its predictions of these.
         whole: How many predictions it has in all.
     """
 
     folder: Path
     spec: dict[str, Any]
     row: dict[str, Any]
-    run: Run
+    seen: Run
     whole: int
+
+    @property
+    def run(self) -> Run:
+        """Its predictions without those of images of no class."""
+        return self.seen.inside
 
     @property
     def seed(self) -> int:
@@ -60,7 +65,7 @@ class Result:
 
     @property
     def rate(self) -> float:
-        return float(self.run.asked.mean())
+        return float(self.seen.asked.mean())
 
     @cached_property
     def answers(self) -> list[int]:
@@ -173,7 +178,7 @@ def read_results(out: Path | Sequence[Path], *, baseline: str | None = BASELINE)
         spec, row = read_spec(folder), read_row(folder)
         if row is not None:
             check_files(folder, row)
-            run = read_run(folder)
+            run = read_run(folder).first(row["n"])  # a run that is made longer has more of them
             result = Result(folder, spec, row, run, len(run))
             found.setdefault((row["dataset"], row["method"]), []).append(result)
     if not found:
@@ -209,11 +214,11 @@ def _check_together(found: Found) -> None:
 
 def _cut(result: Result, n: int) -> Result:
     """The same as if it had stopped after `n` images, with measures of these."""
-    row, first = result.row, result.run.first(n)
+    row, first = result.row, result.seen.first(n)
     measures = row.get("measures", {})
     if n < result.whole or "measures" not in row:
         measures = measures | measured(first)
-    return replace(result, row={**row, "measures": measures}, run=first.inside)
+    return replace(result, row={**row, "measures": measures}, seen=first)
 
 
 def _of_common_seeds(found: Found, baseline: str) -> Found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -68,7 +68,9 @@ def _of_methods(
 def over_stream(results: Results, dataset: str, baseline: str) -> list[str]:
     """Running accuracy; of many methods each has a picture of its own, with the baseline in grey."""
     methods, colour = results.methods_of(dataset), colours(results.methods)
-    lines = {m: _mean_line(_running(results.of(dataset, m)), m, colour[m]) for m in methods}
+    lines = {
+        m: _mean_line(_running(r.run.correct for r in results.of(dataset, m)), m, colour[m]) for m in methods
+    }
     base = [replace(line, low=(), high=()) for m, line in lines.items() if m == baseline]
     if len(lines) > MOST:
         lines.pop(baseline, None)
@@ -76,12 +78,12 @@ def over_stream(results: Results, dataset: str, baseline: str) -> list[str]:
     return _of_methods(lines, level, "images seen", "right so far, %", "Accuracy over the stream")
 
 
-def _running(runs: Sequence[Result], column: str = "correct") -> list[tuple[Floats, Floats]]:
+def _running(columns: Iterable[Floats]) -> list[tuple[Floats, Floats]]:
     """The running mean of a column of each run in per cent, from where it has settled."""
     found = []
-    for result in runs:
-        start = min(SETTLED, len(result.run)) - 1
-        ys = 100 * running(getattr(result.run, column))
+    for column in columns:
+        start = min(SETTLED, len(column)) - 1
+        ys = 100 * running(column)
         found.append((np.arange(1.0, len(ys) + 1)[start:], ys[start:]))
     return found
 
@@ -89,9 +91,10 @@ def _running(runs: Sequence[Result], column: str = "correct") -> list[tuple[Floa
 def over_stream_of(runs: Sequence[Result]) -> str:
     """Running accuracy of each order."""
     shades = colours([f"seed {result.seed}" for result in runs])
+    curves = _running(result.run.correct for result in runs)
     lines = {
         name: _mean_line([curve], name, colour)
-        for curve, (name, colour) in zip(_running(runs), shades.items(), strict=True)
+        for curve, (name, colour) in zip(curves, shades.items(), strict=True)
     }
     return charts(_of_methods(lines, [], "images seen", "right so far, %", "Accuracy over the stream"))
 
@@ -127,7 +130,7 @@ def asked_share(results: Results, dataset: str) -> list[str]:
     colour, lines, wanted = colours(results.methods), {}, set()
     for method in asking(results, dataset):
         runs = results.of(dataset, method)
-        lines[method] = _mean_line(_running(runs, "asked"), method, colour[method])
+        lines[method] = _mean_line(_running(run.seen.asked for run in runs), method, colour[method])
         wanted |= {100 * float(run.spec["settings"].get("rate", 0.05)) for run in runs}
     if not lines:
         return []

@@ -157,7 +157,7 @@ def _gain(results: Results, method: str, baseline: str, measure: Measure) -> str
     if method == baseline or mine is None or theirs is None:
         return ""
     gain = (mine - theirs) * measure.scale
-    return Cell(f"{gain:+,.{measure.digits}f}", value=gain)
+    return Cell(f"{gain:+z,.{measure.digits}f}", value=gain)
 
 
 def _with_places(
@@ -213,12 +213,16 @@ def _length_note(results: Results) -> str:
     told: dict[str, list[str]] = {}
     for dataset in results.datasets:
         runs = [result for method in results.methods for result in results.of(dataset, method)]
-        n, longest = len(runs[0].run), max(result.whole for result in runs)
+        n, longest = len(runs[0].seen), max(result.whole for result in runs)
+        outside = [n - len(result.run) for result in runs]
         text = f"{n:,}"
         if any(result.spec["limit"] is not None for result in runs):
             text += ", the first of each order"
         if longest > n:
             text += f" (some runs have {longest:,}; all are compared on what every run has)"
+        if any(outside):
+            ends = dict.fromkeys((min(outside), max(outside)))
+            text += f", of which {' to '.join(map(str, ends))} are of no class"
         told.setdefault(text, []).append(dataset)
     parts = [text if len(told) == 1 else f"{', '.join(names)}: {text}" for text, names in told.items()]
     seeds = sorted({result.seed for runs in results.results.values() for result in runs})

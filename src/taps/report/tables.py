@@ -32,9 +32,9 @@ def difference_table(results: Results, baseline: str = BASELINE) -> Table:
                 (
                     dataset,
                     method,
-                    f"{100 * pair.difference:+.2f}",
+                    f"{100 * pair.difference:+z.2f}",
                     over_seeds,
-                    f"{100 * pair.low:+.2f} to {100 * pair.high:+.2f}",
+                    f"{100 * pair.low:+z.2f} to {100 * pair.high:+z.2f}",
                     f"{pair.gained:,} / {pair.lost:,}",
                     "< 0.0001" if pair.p < 1e-4 else f"{pair.p:.4f}",
                     str(pair.seeds),
@@ -68,7 +68,7 @@ def detail_table(results: Results, measures: Sequence[Measure] = ()) -> Table:
                     method,
                     str(len(found)),
                     *(number(measure, score(found, measure)) for measure in wanted),
-                    f"{np.mean([result.run.asked.sum() for result in found]):.0f}",
+                    f"{np.mean([result.seen.asked.sum() for result in found]):.0f}",
                     _buffer(found),
                     f"{sum(result.row['broken'] for result in found)}",
                 )
