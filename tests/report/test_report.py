@@ -241,6 +241,15 @@ def test_marks_go_to_the_best_of_each_column_either_way(tmp_path: Path) -> None:
             assert {cell.value for cell in cells if cell.place == SECOND} == {values[1]}
 
 
+def test_of_two_equal_methods_none_is_best(tmp_path: Path) -> None:
+    results = read_results(made_up_folder(tmp_path, methods=("zero_shot", "taps"), seeds=(1,)))
+    for runs in results.results.values():
+        runs[0].row["measures"]["ece"] = 0.1
+    for measure, marked in ((MEASURES["ece"], []), (MEASURES["top1"], [BEST, SECOND])):
+        cells = [row[1] for row in score_table(results, measure).rows]
+        assert sorted(cell.place for cell in cells if isinstance(cell, Cell) and cell.place) == marked
+
+
 def test_mean_corruption_errors_stand_where_all_fifteen_are(tmp_path: Path) -> None:
     kinds = [f"kind{i}" for i in range(15)]
     made_up_folder(tmp_path, methods=("zero_shot", "tpt"), datasets=tuple(kinds), seeds=(1,), n=30)

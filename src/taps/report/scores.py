@@ -171,7 +171,8 @@ def _with_places(
         shown = {round(cell.value or 0.0, measure.digits) for cell in numbers.values()}
         best = sorted(shown, key=lambda value: -measure.sign * value)
         places = {i: 1 + best.index(round(cell.value or 0.0, measure.digits)) for i, cell in numbers.items()}
-        if 2 * list(places.values()).count(1) < len(places) or len(places) == 2:  # else being best is nothing
+        first = list(places.values()).count(1)
+        if 2 * first < len(places) or (first, len(places)) == (1, 2):  # else being best is nothing
             for i, cell in numbers.items():
                 found[i][column] = cell.placed(places[i])
     return tuple(tuple(row) for row in found)
