@@ -13,6 +13,13 @@ from taps.serve.leases import Leases
 from tests.browser.site import CLASSES, NEVER, Site, act_and_wait, settled, shown, violations, visiting
 from tests.serve.patient import LONG
 
+# From here on: all that the page says of what was done last.
+TOLD = """() => {
+    const last = document.querySelector("#last");
+    globalThis.told = [];
+    new MutationObserver(() => told.push(last.textContent)).observe(last, {childList: true});
+}"""
+
 
 def test_thirty_questions_by_keyboard(site: Site, page: Any) -> None:
     site.create()
@@ -81,6 +88,58 @@ def test_an_answer_on_its_way_is_taken_back(site: Site, page: Any) -> None:
     assert "Taken back" in page.inner_text("#last")  # what the answer changed is of no interest any more
     assert shown(page) == first
     assert site.answers() == {}
+
+
+def test_an_answer_given_anew_is_not_somebody_elses(site: Site, page: Any) -> None:
+    """The question was asked for again after the undo, and is answered again before it comes."""
+    site.create()
+    site.feed(range(4))
+    page.goto(site.url)
+    first = shown(page)
+    act_and_wait(page, lambda: page.keyboard.press("1"))
+    page.wait_for_selector("text=of the last")
+    asked: list[Any] = []
+    page.route("**/lease", lambda route: route.continue_() if asked else asked.append(route))
+    act_and_wait(page, lambda: page.keyboard.press("u"))
+    while not asked:
+        page.wait_for_timeout(10)
+    page.evaluate(TOLD)
+    act_and_wait(page, lambda: page.keyboard.press("2"))
+    settled(page)
+    with page.expect_response("**/lease"):
+        asked[0].continue_()
+    page.wait_for_timeout(200)
+    assert list(site.answers()) == [first]
+    assert not [said for said in page.evaluate("told") if "elsewhere" in said]
+
+
+def test_a_question_taken_back_stays_while_others_are_asked_for(site: Site, page: Any) -> None:
+    site.create()
+    site.feed(range(2))
+    page.goto(site.url)
+    first, leased = shown(page), []
+
+    def lease(route: Any) -> None:
+        if leased:
+            return route.continue_()
+        site.feed(range(2, 4))
+        leased.append((route, route.fetch()))
+
+    page.route("**/lease", lease)
+    act_and_wait(page, lambda: page.keyboard.press("1"))
+    page.wait_for_selector("#recent .answered")
+    assert len(leased[0][1].json()) == 3  # so many others are held now; the page has not been told
+    page.evaluate(TOLD)
+    act_and_wait(page, lambda: page.keyboard.press("u"))
+    site.feed(range(4, 5))
+    page.wait_for_selector("#recent [data-id='4']")  # heard of: questions are to be asked for once more
+    with page.expect_response(
+        lambda each: each.url.endswith("/lease") and each.request != leased[0][0].request
+    ):
+        leased[0][0].fulfill(response=leased[0][1])
+    page.wait_for_timeout(200)
+    assert shown(page) == first
+    assert not [said for said in page.evaluate("told") if "elsewhere" in said]
 
 
 def test_keys_can_be_turned_off(site: Site, page: Any) -> None:
@@ -152,6 +211,29 @@ def answer_side_by_side(site: Site, pages: list[Any]) -> None:
         "() => !document.querySelector('#question').hidden "
         "|| document.body.textContent.includes('other experts')"
     )
+
+
+def test_who_takes_an_answer_back_has_the_question_before_others(site: Site, browser: Any) -> None:
+    site.create()
+    site.feed(range(1))
+    with visiting(browser) as anne, visiting(browser) as bert:
+        anne.goto(site.url)
+        first = shown(anne)
+        act_and_wait(anne, lambda: anne.keyboard.press("1"))
+        settled(anne)
+        bert.goto(site.url)
+        bert.wait_for_selector("text=Nothing to answer now")
+        bert.evaluate("() => Object.defineProperty(document, 'hidden', {value: true})")  # he looks elsewhere
+        asked: list[Any] = []
+        anne.route("**/lease", lambda route: route.continue_() if asked else asked.append(route))
+        anne.keyboard.press("u")
+        bert.wait_for_selector("#recent .open")
+        while not asked:
+            anne.wait_for_timeout(10)
+        with anne.expect_response("**/lease") as leased:
+            asked[0].continue_()
+        assert [each["prediction"]["name"] for each in leased.value.json()] == [first]
+        assert shown(anne) == first
 
 
 def test_a_page_that_is_closed_gives_its_questions_back(site: Site, browser: Any) -> None:

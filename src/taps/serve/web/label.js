@@ -62,22 +62,22 @@ async function isPassing(error) {
 
 // Questions
 
-const refill = single(async (first = null) => {
+const refill = single(async () => {
   const began = turns;
   try {
-    const wish = { holder, count: Math.min(HELD + outbox.length, 20), first };
-    const held = await post(`${base}/queries/lease`, wish);
+    const first = queue[0]?.prediction.id ?? null; // also one that was taken back: it is held no longer
+    const held = await post(`${base}/queries/lease`, { holder, count: Math.min(HELD + outbox.length, 20), first });
     renewed = Date.now();
-    if (began === turns) arrange(held.filter(({ prediction }) => !done.has(prediction.id)), first);
+    if (began === turns) arrange(held.filter(({ prediction }) => !done.has(prediction.id)));
   } catch (error) {
     if (!(await isPassing(error))) complain(error.message);
   }
 });
 
-function arrange(held, first) {
-  const shown = first ?? queue[0]?.prediction.id;
+function arrange(held) {
+  const shown = queue[0]?.prediction.id;
   const same = held.find(({ prediction }) => prediction.id === shown);
-  if (shown !== undefined && !same) say("That question was answered elsewhere.");
+  if (shown !== undefined && !same) say("That question was answered elsewhere, or another expert has it.");
   queue = same ? [same, ...held.filter((question) => question !== same)] : held;
   for (const { prediction } of queue) new Image().src = pictureOf(stream, prediction, 1600);
   render();
@@ -231,7 +231,7 @@ function bringBack(act) {
   done.delete(act.id);
   queue.unshift(act.question);
   render();
-  refill(act.id);
+  refill();
 }
 
 // A new class
@@ -330,6 +330,7 @@ function heard(kind, { prediction }) {
   if (kind === "classes") return;
   if (!prediction) return;
   noteRecent(prediction);
+  if (kind === "undo" || kind === "reopen") return; // whoever took it back asks for it at once, others in a while
   const mine = queue.some((question) => question.prediction.id === prediction.id);
   if (queue.length < HELD || (mine && prediction.state !== "open")) refill(); // which knows what is still open
 }
