@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import update
+from sqlalchemy import text, update
 
 from taps.clip import Clip
 from taps.errors import StateError
-from taps.serve import blobs, disk, keeper
+from taps.serve import blobs, database, disk, keeper
 from taps.serve import tables as t
 from taps.serve.backup import backup
 from taps.serve.blobs import Blobs
@@ -26,7 +26,7 @@ from taps.serve.doctor import examine
 from taps.serve.errors import SignInError, StoreDownError
 from taps.serve.live import Live
 from taps.serve.routes.events import follow
-from taps.serve.service import Service
+from taps.serve.service import Service, hold
 from taps.serve.snapshots import Snapshots
 from taps.serve.store import Store
 from taps.serve.tokens import Tokens
@@ -259,6 +259,71 @@ def test_a_database_is_not_shared_by_two_folders(
     postgres_server: Any, open_service: Any, tmp_path: Path
 ) -> None:
     url = postgres_server.url()
-    open_service(url, tmp_path / "one")
+    open_service(url, tmp_path / "one").stop()
     with pytest.raises(StateError, match="not the folder this database began with"):
         open_service(url, tmp_path / "two")
+
+
+@pytest.fixture
+def claimed(
+    postgres_server: Any, open_service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Service:
+    """A service on PostgreSQL that trusts its claim for no moment."""
+    monkeypatch.setattr(database, "GONE", 0)
+    monkeypatch.setattr(database, "SURE", 0.0)
+    monkeypatch.setattr(keeper, "RETRY", 0.0)
+    service: Service = open_service(postgres_server.url(), tmp_path / "files")
+    service.create(beginning(), "test")
+    return service
+
+
+def drop_claim(service: Service) -> None:
+    """Let the connection be ended that holds the claim, as an administrator or a network may."""
+    with service.store.database.engine.begin() as connection:
+        held = (
+            "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database"
+        )
+        ended = (
+            f"SELECT pg_terminate_backend(pid, 60000) FROM ({held} WHERE datname = current_database())) held"
+        )
+        assert connection.scalars(text(ended)).all() == [True]
+
+
+def second(service: Service, tmp_path: Path) -> Store:
+    """The same database, from a copy of its folder on another machine."""
+    shutil.copytree(service.store.files, tmp_path / "copy", dirs_exist_ok=True)
+    url = service.store.database.url.render_as_string(hide_password=False)
+    return Store(url.replace("+psycopg", ""), tmp_path / "copy")
+
+
+def test_a_database_is_not_used_from_two_machines(claimed: Service, tiny: Clip, tmp_path: Path) -> None:
+    with second(claimed, tmp_path) as other, pytest.raises(StoreDownError, match="Another service uses"):
+        Service(other, tiny).__enter__()
+    claimed.stop()
+    with Service(second(claimed, tmp_path), tiny) as later:
+        assert later.send("pets", lambda live: live.predict(png(0), "0", "test")).result(LONG).recorded
+
+
+def test_a_claim_that_was_lost_is_made_anew(claimed: Service, tmp_path: Path) -> None:
+    for number in range(2):
+        drop_claim(claimed)
+        assert (
+            claimed.send("pets", lambda live, n=number: live.predict(png(n), "", "test"))
+            .result(LONG)
+            .recorded
+        )
+    with second(claimed, tmp_path) as other, pytest.raises(StoreDownError, match="Another"), hold(other):
+        pass
+
+
+def test_while_another_has_the_claim_nothing_is_written(claimed: Service, tmp_path: Path) -> None:
+    def predict(number: int) -> bool:
+        return claimed.send("pets", lambda live: live.predict(png(number), "", "test")).result(LONG).recorded
+
+    assert predict(0)
+    drop_claim(claimed)
+    with second(claimed, tmp_path) as other, hold(other):
+        assert not predict(1)
+        assert "Another service uses" in claimed.troubles()[0]
+    assert predict(2)
+    assert [row.name for row in claimed.store.predictions(claimed.stream("pets").id)] == ["", ""]

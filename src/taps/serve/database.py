@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 
@@ -19,6 +20,12 @@ from taps.serve.errors import StoreDownError
 
 FILE = "store.sqlite"
 PATIENCE = 5  # seconds for a lock, a connection, a server that does not answer
+GONE = 3  # seconds until the server has noticed that a process before this one was killed
+SURE = 1.0  # seconds for which a claim that was seen to hold is taken to hold
+# One service for each schema of a database, for each has tables of its own.
+CLAIM = "SELECT pg_try_advisory_lock(hashtext('taps ' || coalesce(current_schema(), '')))"
+# The server notices within a minute that a machine is gone, and not after hours.
+KEEPALIVE = [f"SET tcp_keepalives_{name}" for name in ("idle = 30", "interval = 10", "count = 3")]
 
 
 def is_url(place: str) -> bool:
@@ -55,12 +62,28 @@ class Database:
         self._single = self.engine.execution_options(begin=None)
         # SQLite has one writer at a time: waiting for a lock here is fairer than polling the file.
         self._writer = threading.Lock() if self.sqlite else nullcontext()
+        self._claim: Claim | None = None
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Be the one service, on whatever machine, that writes to it; SQLite's is in a folder with a lock."""
+        if self.sqlite:
+            yield
+            return
+        with Claim(self.engine) as claim:
+            with _told(self.url):
+                claim.take(GONE)
+            self._claim = claim
+            yield
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction that is on the disk when the block ends without an error."""
-        with self._writer, _told(self.url), self._writing.begin() as connection:
-            yield connection
+        with self._writer, _told(self.url):
+            if self._claim is not None:
+                self._claim.check()
+            with self._writing.begin() as connection:
+                yield connection
 
     @contextmanager
     def read(self, *, single: bool = False) -> Iterator[Connection]:
@@ -90,6 +113,59 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+class Claim:
+    """The right to write to a PostgreSQL database: a lock that its server keeps while one connection lives.
+
+    Whoever is killed loses it with the connection. Where that breaks while the service lives, the claim is
+    made anew before the next write. Should another have been first, nothing is written while he has it; in
+    the second it may take to notice, the log's numbers, each of which can be given once, keep the two apart.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._lock = engine, threading.Lock()
+        self._connection: Connection | None = None
+        self._seen = 0.0
+
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def take(self, patience: float = 0.0) -> None:
+        """Make the claim; raises where another has it for longer than this."""
+        end = time.monotonic() + patience
+        connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        connection.detach()  # closed, it is not kept for others, and the server lets go of the lock
+        for line in KEEPALIVE:
+            connection.execute(text(line))
+        while not connection.scalar(text(CLAIM)):
+            if time.monotonic() >= end:
+                connection.close()
+                raise StoreDownError(
+                    f"Another service uses the database {self._engine.url.database!r}; stop it, or give "
+                    "another --store.",
+                    retry_after=1,
+                )
+            time.sleep(0.1)
+        self._connection, self._seen = connection, time.monotonic()
+
+    def check(self) -> None:
+        """See that it still holds, or make it anew."""
+        with self._lock:
+            if time.monotonic() - self._seen < SURE:
+                return
+            try:
+                if self._connection is not None:
+                    self._connection.execute(text("SELECT 1"))
+                    self._seen = time.monotonic()
+                    return
+            except DBAPIError:
+                self._connection = None
+            self.take()
 
 
 @contextmanager

@@ -194,7 +194,7 @@ class Service:
 
 @contextmanager
 def hold(store: Store) -> Iterator[None]:
-    """Be the one process that writes to a store."""
+    """Be the one process that writes to a store, to its folder and to its database."""
     try:
         lock = locked(store.files)
         lock.__enter__()
@@ -208,7 +208,8 @@ def hold(store: Store) -> Iterator[None]:
             "backup` still read it."
         ) from error
     try:
-        yield
+        with store.database.claimed():
+            yield
     finally:
         lock.__exit__(None, None, None)
 
