@@ -7,6 +7,7 @@ import io
 import json
 import zipfile
 
+import pytest
 from fastapi.testclient import TestClient
 
 from tests.serve.conftest import ASKING, CLASSES, png
@@ -184,3 +185,31 @@ def test_health(http: TestClient) -> None:
     text = http.get("/metrics").text
     assert 'taps_events{stream="pets"} 1' in text
     assert 'taps_requests_total{method="POST",route="/v1/streams/{stream}/predict",status="200"} 1' in text
+
+
+def test_made_up_methods_are_counted_together(http: TestClient) -> None:
+    """Whoever makes them up, and nobody needs a token for it, does not fill the memory."""
+    for number in range(5):
+        assert http.request(f"NO{number}", "/healthz").status_code == 405
+    text = http.get("/metrics").text
+    assert 'taps_requests_total{method="other",route="/healthz",status="405"} 5' in text
+    assert "NO1" not in text
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "sentence"),
+    [
+        (b'{"label": "cat"}', "application/x-www-form-urlencoded", "Send a JSON object, with the header "),
+        (b"[]", "application/json", "Send a JSON object, with the header "),
+        (b'{"label": "cat"', "application/json", "The body is no JSON: "),
+        (b'{"lable": "cat"}', "application/json", "body.lable: there is no such field"),
+        (b"{}", "application/json", "body: Value error, give a label"),
+    ],
+)
+def test_a_body_that_is_not_understood_gets_a_sentence(
+    http: TestClient, body: bytes, kind: str, sentence: str
+) -> None:
+    begin(http)
+    answer = http.post(f"{S}/queries/0/label", content=body, headers={"Content-Type": kind})
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith(sentence)

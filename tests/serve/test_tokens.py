@@ -132,6 +132,9 @@ def test_a_port_that_is_taken_is_a_sentence() -> None:
         with pytest.raises(SettingsError, match=rf"127\.0\.0\.1:{port} cannot be used .*another --port"):
             check_port("127.0.0.1", port)
     check_port("127.0.0.1", port)
+    for port in (-1, 65_536, 99_999):
+        with pytest.raises(SettingsError, match=f"{port} is no port"):
+            check_port("127.0.0.1", port)
 
 
 @pytest.mark.parametrize("words", [["list"], ["revoke", "24e7fb1cdd44"]])

@@ -90,8 +90,18 @@ async def _refuse(request: Request, error: Exception) -> JSONResponse:
 
 async def _refuse_fields(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    told = [f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in error.errors()]
+    told = [_problem(each) for each in error.errors()]
     return JSONResponse({"detail": "; ".join(told)[:2000]}, status_code=422)
+
+
+def _problem(error: dict[str, Any]) -> str:
+    """What is wrong with a field, and which."""
+    if error["type"] == "json_invalid":
+        return f"The body is no JSON: {error['ctx']['error']} at character {error['loc'][-1]}"
+    if error["type"] == "model_attributes_type":
+        return "Send a JSON object, with the header `Content-Type: application/json`."
+    said = "there is no such field" if error["type"] == "extra_forbidden" else error["msg"]
+    return f"{'.'.join(str(part) for part in error['loc'])}: {said}"
 
 
 async def _refuse_http(request: Request, error: Exception) -> JSONResponse:

@@ -29,6 +29,7 @@ HEADERS = {
     b"referrer-policy": b"no-referrer",
     b"cross-origin-resource-policy": b"same-origin",
 }
+METHODS = {*SAFE, "POST", "PUT", "PATCH", "DELETE"}
 
 
 class TooMuch(Exception):  # noqa: N818
@@ -75,7 +76,8 @@ class Guard:
     def _note(self, scope: MutableMapping[str, Any], request: _Request) -> None:
         seconds = time.perf_counter() - request.began
         found = getattr(scope.get("route"), "path", None) or "unknown"
-        self.state.metrics.request(scope["method"], found, request.status, seconds)
+        method = scope["method"] if scope["method"] in METHODS else "other"  # anybody can make some up
+        self.state.metrics.request(method, found, request.status, seconds)
         line = {
             "method": scope["method"],
             "path": scope["path"],
