@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from taps.serve.leases import Leases
+from taps.serve.tokens import Tokens
 from tests.browser.site import CLASSES, NEVER, Site, act_and_wait, settled, shown, violations, visiting
 from tests.serve.patient import LONG
 
@@ -321,8 +322,6 @@ def test_a_prediction_nobody_was_asked_about_is_corrected(site: Site, page: Any)
 
 
 def test_a_token_is_asked_for_and_changed_for_a_session(site: Site, page: Any) -> None:
-    from taps.serve.tokens import Tokens
-
     site.create()
     site.feed(range(2))
     _, secret = Tokens(site.service.store).create("anne", ("label",))
@@ -338,6 +337,84 @@ def test_a_token_is_asked_for_and_changed_for_a_session(site: Site, page: Any) -
     settled(page)
     assert list(site.answers()) == ["image-0.png"]
     assert secret not in page.evaluate("document.cookie + JSON.stringify(localStorage)")
+
+
+@pytest.fixture
+def anne(site: Site, page: Any) -> Any:
+    """Somebody who has signed in; `tokens` makes and revokes tokens."""
+    site.create()
+    site.feed(range(2))
+    page.tokens = Tokens(site.service.store)
+    page.token, secret = page.tokens.create("anne", ("label",))
+    page.wait_for_timeout(1100)  # a list of tokens is good for a second
+    page.goto(site.url)
+    sign_in(page, secret)
+    shown(page)
+    return page
+
+
+def sign_in(page: Any, secret: str) -> None:
+    page.fill("#token", secret)
+    page.keyboard.press("Enter")
+
+
+def revoke(page: Any) -> str:
+    """The token counts no more; another that does."""
+    page.tokens.revoke(page.token.id)
+    _, secret = page.tokens.create("anne", ("label",))
+    page.wait_for_timeout(1100)
+    return str(secret)
+
+
+def test_answers_wait_until_one_has_signed_in_again(site: Site, anne: Any) -> None:
+    """However many requests were refused meanwhile."""
+    secret = revoke(anne)
+    anne.keyboard.press("1")
+    anne.wait_for_selector("#sign-in[open]")
+    with anne.expect_response("**/lease"):  # as it comes when leases are renewed
+        anne.evaluate("Date.now = () => 1e15; document.dispatchEvent(new Event('pointerdown'))")
+    sign_in(anne, secret)
+    settled(anne)
+    assert list(site.answers()) == ["image-0.png"]
+
+
+def test_who_waits_for_questions_is_told_that_the_session_is_over(site: Site, anne: Any) -> None:
+    for _ in range(2):
+        act_and_wait(anne, lambda: anne.keyboard.press("1"))
+    settled(anne)
+    secret = revoke(anne)
+    site.feed(range(2, 3))
+    anne.wait_for_selector("#sign-in[open]")
+    sign_in(anne, secret)
+    assert shown(anne) == "image-2.png"
+
+
+def test_a_token_that_may_not_label_is_refused_at_the_door(anne: Any) -> None:
+    _, other = anne.tokens.create("camera", ("predict",))
+    secret = revoke(anne)
+    anne.reload()
+    sign_in(anne, other)
+    anne.wait_for_selector("text=ask for one with the role label")
+    sign_in(anne, secret)
+    anne.wait_for_selector("text=Live")
+    assert anne.inner_text("#alert") == ""
+
+
+@pytest.mark.parametrize("width", [360, 390, 430])
+def test_what_is_said_is_seen_on_a_phone(site: Site, browser: Any, width: int) -> None:
+    site.create()
+    site.feed(range(12))
+    with visiting(browser, viewport={"width": width, "height": 740}, has_touch=True, is_mobile=True) as page:
+        page.goto(site.url)
+        shown(page)
+        counts = page.locator("#counts").bounding_box()
+        assert counts is not None
+        assert counts["height"] < 30  # one line
+        page.evaluate("document.querySelector('#alert').textContent = 'Not saved yet.'")
+        page.evaluate("window.scrollTo(0, 400)")
+        place = page.locator("#alert").bounding_box()
+        assert place is not None
+        assert 0 <= place["y"] < 740
 
 
 ATTACKS = ["<img src=x onerror=alert(1)>", '"><script>alert(2)</script>', "{{7*7}}${alert(3)}"]

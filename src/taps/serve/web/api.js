@@ -27,13 +27,18 @@ export async function request(method, path, body, headers = {}) {
 export const get = (path) => request("GET", path);
 export const post = (path, body, headers) => request("POST", path, body, headers);
 
-// The session this browser has, asking for a token where one is needed.
-export async function signedIn(dialog) {
+// The session this browser has, asking for a token where one is needed. All who wait for it wait for the same one.
+let signing = null;
+export const signedIn = (dialog) => (signing ??= signIn(dialog).finally(() => (signing = null)));
+
+async function signIn(dialog) {
   for (;;) {
     try {
       const session = await get("/v1/session");
       csrf = session.csrf;
-      return session;
+      if (session.roles.some((role) => role === "label" || role === "admin")) return session;
+      dialog.querySelector(".problem").textContent = "This token is not for labelling; ask for one with the role label.";
+      await request("DELETE", "/v1/session");
     } catch (error) {
       if (!(error instanceof Refused) || error.status !== 401) throw error;
       await askForToken(dialog);
@@ -53,6 +58,7 @@ function askForToken(dialog) {
       try {
         await request("POST", "/v1/session", undefined, { Authorization: `Bearer ${token}` });
         form.reset();
+        problem.textContent = "";
         dialog.close();
         resolve();
       } catch (error) {

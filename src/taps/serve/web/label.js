@@ -336,6 +336,7 @@ function heard(kind, { prediction }) {
 }
 
 function connected(now) {
+  if (!now) countSoon(); // the session may be over, and this is how one hears of it
   if (now === live) return;
   const before = live;
   live = now;
