@@ -137,6 +137,7 @@ def test_a_saved_learner_predicts_what_it_has_learned(
         (["predict", "PICTURES", "--model", "tiny", "--top", "0"], "--top"),
         (["predict", "PICTURES", "--model", "tiny", "--out", "/proc/no/x.csv"], "cannot be written"),
         (["predict", "PICTURES", "--learner", "nothing-here"], "nothing-here"),
+        (["predict", "PICTURES", "--learner", "x", "--classes", "a,b"], "leave --classes out"),
         (["watch", "nowhere", "--classes", CLASSES], "no folder"),
         (["watch", "PICTURES"], "Which classes"),
     ],

@@ -158,6 +158,14 @@ def test_folders_that_the_list_does_not_name_are_no_classes(place) -> None:  # t
     assert data.classes == ("cat", "dog")
 
 
+def test_images_beside_the_folders_of_listed_classes_have_no_label(place) -> None:  # type: ignore[no-untyped-def]
+    path = place(["1.jpg", "cat/2.jpg", "dog/3.jpg"])
+    data = load_dataset(path, classes=["cat", "dog"])
+    assert [(s.key, s.label) for s in data.samples] == [("1.jpg", None), ("cat/2.jpg", 0), ("dog/3.jpg", 1)]
+    assert data.skipped == 0
+    assert load_dataset(path).labels == [0, 1]
+
+
 def test_of_folders_that_are_no_classes_one_may_be_empty(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "d", ["holiday/1.jpg"])
     (folder / "empty").mkdir()

@@ -49,6 +49,9 @@ def test_commands_of_the_page(call: Call, tmp_path: Path, pictures: Path) -> Non
     assert json.loads(done.stdout)["method"] == "prototypes", done.stderr
     done = call("run", "--resume", "--limit", "6", "--json")  # it is stored with the run
     assert (json.loads(done.stdout)["method"], json.loads(done.stdout)["n"]) == ("prototypes", 6), done.stderr
+    [run] = (tmp_path / "runs").iterdir()
+    done = call("predict", "images", "--learner", str(run), "--quiet")
+    assert done.returncode == 0, done.stderr
     # Two worker processes, which start from nothing.
     done = call(*measured, "--model", "tiny", "--limit", "3", "--seeds", "1", "--no-baselines", "--json")
     assert {row["method"] for row in json.loads(done.stdout)} == {"prototypes", "zero_shot"}, done.stderr

@@ -107,6 +107,8 @@ def make_predictor(options: PredictOptions, names: Sequence[str]) -> tuple[Predi
     from taps.stream.predict import as_learned, load_learner, zero_shot
 
     if options.learner is not None:
+        if options.classes is not None:
+            raise SettingsError("A --learner knows its classes; leave --classes out.")
         learner = load_learner(Path(options.learner))
         return as_learned(learner), learner.classes
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)

@@ -25,6 +25,9 @@ def few_shot(dataset: Dataset, shots: int, seed: int) -> list[int]:
         if len(found) < shots
     ]
     if short:
-        raise DataError(f"{dataset.name} has classes with fewer than {shots} images: {shown(short)}.")
+        raise DataError(
+            f"{dataset.name} has classes with fewer than {shots} images: {shown(short)}; "
+            "take fewer of each, or add images."
+        )
     rng = np.random.default_rng(seed)
     return [int(i) for found in of_class for i in rng.choice(found, size=shots, replace=False)]

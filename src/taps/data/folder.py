@@ -48,7 +48,7 @@ def load_folder(
     if given and layout.level == 1 and _are_classes({parts[len(layout.base)] for parts in inside}, given):
         layout = Layout(layout.base, 0)  # not domains: the list says that the upper folders are the classes
     at = len(layout.base) + (layout.level or 0)
-    # Pictures that lie beside the class folders belong to no class.
+    # Of pictures that lie beside the class folders nobody has said the class.
     labelled = [parts for parts in inside if len(parts) > at + 1]
     counts = Counter(parts[at] for parts in labelled)
     if layout.level is None or (given and not _labels(sorted(counts), given)):
@@ -59,11 +59,14 @@ def load_folder(
         )
     refuse_empty_classes(listing, layout, set(counts), path)
     class_list, label_of = number_folders(counts, given, path)
+    taken = inside if given else labelled
     samples = tuple(
         Sample("/".join(parts), label_of[parts[at]], parts[at - 1] if layout.level == 1 else "")
-        for parts in labelled
+        if len(parts) > at + 1
+        else Sample("/".join(parts), None)
+        for parts in taken
     )
-    kinds = listing.kinds + Counter({"beside the class folders": len(inside) - len(labelled)})
+    kinds = listing.kinds + Counter({"beside the class folders": len(inside) - len(taken)})
     return Dataset(name, class_list, samples, source, skipped=kinds.total(), skipped_kinds=kinds)
 
 

@@ -12,10 +12,12 @@ import numpy as np
 from taps.checkpoint import exists
 from taps.clip import Clip
 from taps.errors import DataError, ImageError
+from taps.files import read_json
 from taps.images.prefetch import prefetch
 from taps.learner import Learner
+from taps.methods.registry import load_plugins
 from taps.methods.settings import TextSettings
-from taps.stream.record import STATE
+from taps.stream.record import SPEC, STATE
 from taps.types import FloatArray, PixelArray
 
 Predictor = Callable[[Sequence[PixelArray]], FloatArray]
@@ -54,6 +56,8 @@ def load_learner(folder: Path) -> Learner:
     found = next((each for each in (folder, folder / STATE) if exists(each)), None)
     if found is None:
         raise DataError(f"{folder} holds neither a saved learner nor a run; give the folder of one.")
+    if (folder / SPEC).is_file():
+        load_plugins(read_json(folder / SPEC).get("plugins", ()))
     return Learner.load(found)
 
 
