@@ -244,6 +244,13 @@ def test_a_run_goes_on_with_images_that_were_moved(folder, tmp_path, here):
     assert len(said(tmp_path / "o")) == 9
 
 
+def test_a_long_list_of_classes_is_no_path(folder, tmp_path, here):
+    names = [f"class number {number}" for number in range(40)]
+    code, _, err = here("run", folder, *FAST, "--oracle", "none", "--classes", ",".join(names), "--out", "o")
+    assert code == 0, err
+    assert json.loads((tmp_path / "o/summary.json").read_text())["classes"] == 40
+
+
 def test_a_run_under_way_is_left_alone(folder, tmp_path, here):
     assert here("run", folder, *FAST, "--limit", "5", "--out", "o")[0] == 0
     with FileLock(tmp_path / "o" / ".lock"):

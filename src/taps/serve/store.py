@@ -55,7 +55,9 @@ class Store:
             make_folder((self.files / "images").absolute())
             make_folder((self.files / "snapshots").absolute())
         except OSError as error:
-            raise StateError(f"The folder {self.files} cannot be used ({error}).") from error
+            raise StateError(
+                f"The folder {self.files} cannot be used ({error}); choose another place for it."
+            ) from error
         self.database = Database(database_url(place))
         self.blobs = Blobs(self.files / "images")
 

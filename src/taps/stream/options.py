@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os.path
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,7 @@ class RunOptions(ImageOptions):
 def _is_path(text: str) -> bool:
     """Whether it leads to something, if only to a zip on its way, and is no plain name."""
     place = Path(text).expanduser()
-    return (place.is_dir() or bool(place.suffix) or "/" in text) and any(
-        step.exists() for step in (place, *place.parents[:-1])
+    return (os.path.isdir(place) or bool(place.suffix) or "/" in text) and any(
+        os.path.exists(step)
+        for step in (place, *place.parents[:-1])  # unlike Path's, for long lists too
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import fields
@@ -90,7 +91,7 @@ def images_of(options: ImageOptions, classes: Sequence[str] | None = None) -> tu
 
 def class_list(classes: str) -> tuple[str, ...]:
     """Class names as they are typed: separated by commas, or the file that has them."""
-    if Path(classes).is_file():
+    if os.path.isfile(classes):
         return read_names(classes)
     if "," not in classes:
         raise DataError(
