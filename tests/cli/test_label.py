@@ -130,8 +130,10 @@ def test_what_was_begun_and_what_is_left_out_is_said(
     photos = shutil.copytree(pictures, tmp_path / "photos")
     (photos / "ant" / "film.mp4").touch()
     command = ("label", photos, "--model", "tiny", "--method", "zero_shot+")
-    code, said, err = here(*command, "--rate", "0.3")
+    monkeypatch.chdir(photos)
+    code, said, err = here("label", ".", *command[2:], "--rate", "0.3")  # kept beside the folder, not in it
     assert (code, said) == (0, "left out: 1 .mp4\n"), err
+    assert (tmp_path / "photos.taps").is_dir()
     assert "begun" not in here(*command, "--rate", "0.3")[1]
     said = here(*command, "--rate", "0.5")[1]
     assert "Goes on as it was begun: zero_shot+ with" in said

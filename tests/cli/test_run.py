@@ -244,6 +244,15 @@ def test_a_run_goes_on_with_images_that_were_moved(folder, tmp_path, here):
     assert len(said(tmp_path / "o")) == 9
 
 
+def test_a_run_of_the_folder_one_is_in(folder, here, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert here("run", ".", *FAST, "--limit", "3")[0] == 0
+    [run] = (folder / "runs").iterdir()
+    assert run.name.startswith(f"{folder.name}-taps-")
+    code, _, err = here("run", "--resume", "--limit", "5")  # the folder of runs is no class
+    assert code == 0, err
+
+
 def test_a_long_list_of_classes_is_no_path(folder, tmp_path, here):
     names = [f"class number {number}" for number in range(40)]
     code, _, err = here("run", folder, *FAST, "--oracle", "none", "--classes", ",".join(names), "--out", "o")

@@ -200,6 +200,14 @@ def test_folders_that_cannot_be_classified(place, keys: list[str], sentence: str
         load_dataset(place(keys))
 
 
+def test_folders_of_runs_and_answers_beside_the_images_are_no_classes(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "d", PETS)
+    put(folder / "runs" / "first" / "run.json")
+    put(folder / "d.taps" / "images" / "ab" / "cdef")
+    assert load_dataset(folder).classes == ("cat", "dog", "guinea pig")
+    assert load_dataset(folder, classes=["cat", "dog", "guinea pig"]).labels == [0, 0, 1, 1, 2]
+
+
 def test_class_folder_without_images(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "d", PETS)
     put(folder / "horse" / "notes.txt")

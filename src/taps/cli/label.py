@@ -64,7 +64,7 @@ def label(options: LabelOptions) -> None:
     from taps.stream.stream import make_stream
 
     dataset, names = images_of(options)
-    folder, method = Path(options.folder), options.method
+    folder, method = named(Path(options.folder)), options.method
     images, name = make_stream(dataset, options.seed), stream_name(folder)
     settings = asking_settings(method, options.rate, options.views)
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
@@ -95,19 +95,28 @@ def asking_settings(method: str, rate: float, views: int) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in known}
 
 
+def named(folder: Path) -> Path:
+    """A folder by its name: in full where it is given as "." or "..".
+
+    >>> str(named(Path("photos/holiday/"))), named(Path(".")).name == Path.cwd().name
+    ('photos/holiday', True)
+    """
+    return folder if folder.name.strip(".") else folder.resolve()
+
+
 def beside(folder: Path) -> Path:
     """Where the store of a folder is.
 
     >>> str(beside(Path("photos/holiday/")))
     'photos/holiday.taps'
     """
-    return folder.with_name(f"{folder.name}.taps") if folder.name else Path("images.taps")
+    return folder.with_name(f"{folder.name}.taps")
 
 
 def stream_name(folder: Path) -> str:
     """A stream's name from a folder's.
 
-    >>> stream_name(Path("My photos (2024)")), stream_name(Path("."))
+    >>> stream_name(Path("My photos (2024)")), stream_name(Path("写真"))
     ('My-photos-2024', 'images')
     """
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.stem).strip("-._")

@@ -86,7 +86,8 @@ def choose_run(
     from taps.stream.resume import last_run, resumed_options
 
     if not resume:
-        name = f"{Path(options.folder or 'run').stem}-{options.method}-{time.strftime('%Y%m%d-%H%M%S')}"
+        images = Path(options.folder or "run").resolve().stem
+        name = f"{images}-{options.method}-{time.strftime('%Y%m%d-%H%M%S')}"
         return options, out or RUNS / name, False
     where = out or last_run(RUNS, options.folder)
     if options.folder is not None and not (where / SPEC).is_file():

@@ -15,6 +15,8 @@ from taps.data.tars import TarSource
 from taps.data.webdataset import is_webdataset, load_webdataset
 from taps.errors import DataError
 
+OURS = ("runs", "taps-demo")  # what commands write into the folder they are called in
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -121,12 +123,14 @@ def refuse_empty_classes(listing: Listing, layout: Layout, filled: set[str], pat
     found = {
         parts[-1]
         for parts in listing.folders
-        if len(parts) == depth and parts[: len(layout.base)] == layout.base
+        if len(parts) == depth
+        and parts[: len(layout.base)] == layout.base
+        and not any(part in OURS or part.endswith(".taps") for part in parts)
     }
     empty = sorted(found - filled)
     if empty:
         raise DataError(
-            f"{path} has class folders without images: {names.shown(empty)}; fill them or remove them."
+            f"{path} has class folders without images: {names.shown(empty)}; fill them, or move them away."
         )
 
 
