@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
+from hypothesis import strategies as st
 
 import taps
 from taps import Learner, Pool, load_clip
@@ -72,6 +75,56 @@ def test_streams_in_a_pool_are_those_alone(tiny: Clip, maple_prompts: Prompts, p
         assert pool[name].summary() == learner.summary()
     with pytest.raises(QueryError, match="no learner named 'cellar'"):
         pool.predict([("cellar", picture(0))])
+
+
+NAMES = ["gate", "yard", "roof", "barn", "well"]
+BATCHES = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 8)), min_size=1, max_size=7)
+SCHEDULES = st.lists(
+    st.one_of(
+        st.tuples(st.just("predict"), BATCHES),
+        st.tuples(st.sampled_from(["fail", "answer", "undo", "load"]), st.just([])),
+    ),
+    min_size=2,
+    max_size=6,
+)
+
+
+@hypothesis.settings(max_examples=8)
+@hypothesis.given(schedule=SCHEDULES)
+def test_whatever_comes_between_streams_in_a_pool_are_those_alone(
+    tiny64: Clip, maple_prompts: Prompts, picture: Picture, tmp_path_factory: Any, schedule: list[Any]
+) -> None:
+    def learners() -> dict[str, Learner]:
+        tuned: Any = {"views": 4, "prompts": maple_prompts, "rate": 0.5, "warmup": 1}
+        return {
+            "gate": Learner(tiny64, CLASSES, "taps", seed=1, **tuned),
+            "yard": Learner(tiny64, CLASSES, "taps", seed=2, **tuned),
+            "roof": Learner(tiny64, ["oak", "elm"], "zero_shot+", seed=3, rate=0.5),
+            "barn": Learner(tiny64, CLASSES, "zero_shot+", seed=4, rate=0.5),
+            "well": Learner(tiny64, CLASSES, "tpt_skip", seed=5, views=4),
+        }
+
+    pool, alone = Pool(learners()), learners()
+    for what, batch in [*schedule, ("predict", [(name, 0) for name in NAMES])]:
+        if what == "predict":
+            said = pool.predict((name, picture(number)) for name, number in batch)
+            for (name, number), mine in zip(batch, said, strict=True):
+                expected = alone[name].predict_one(picture(number))
+                assert (mine.id, mine.label, mine.ask) == (expected.id, expected.label, expected.ask)
+                assert np.allclose(mine.probs, expected.probs, atol=1e-6)
+        elif what == "fail":
+            with pytest.raises(ImageError):
+                pool.predict([("gate", picture(0)), ("roof", b"no image"), ("yard", picture(1))])
+        elif what == "load":
+            folder = tmp_path_factory.mktemp("saved")
+            pool["gate"].save(folder)
+            pool.learners["gate"] = Learner.load(folder, tiny64)
+        for learner in (each[name] for each in (pool, alone) for name in NAMES):
+            for id in learner.pending[:1] if what == "answer" else ():
+                learner.learn_one(id, id % len(learner.classes))
+            for id in learner.answered_ids[:1] if what == "undo" else ():
+                learner.undo(id)
+    assert [pool[name].summary() for name in NAMES] == [alone[name].summary() for name in NAMES]
 
 
 def test_an_undecodable_image_leaves_all_streams_as_they_were(tiny: Clip, picture: Picture) -> None:
