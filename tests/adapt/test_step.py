@@ -325,6 +325,7 @@ def test_a_step_tells_the_feature_and_the_mean_prediction_before_the_update(
     assert (outcome.features - features).abs().max() < 1e-9
     assert (outcome.ensemble.exp() - mean).abs().max() < 1e-9
     assert outcome.taken.tolist() is not declined
+    assert outcome.taken.dtype == torch.bool
 
 
 def test_the_way_back_is_kept_only_where_the_next_step_starts_from_it(

@@ -6,7 +6,7 @@ update, and prompts after it. Every image gets the numbers of a step of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,8 +18,9 @@ from taps.adapt.gradient import Gradient, Point, to_parameters
 from taps.adapt.losses import mean_entropy
 from taps.adapt.memory import Memory
 from taps.adapt.optimiser import adamw_from_rest, fresh_moments
-from taps.adapt.step import Scored, Seen, StepResult, StepSettings, report, score_views, send_to_host
+from taps.adapt.step import Scored, StepResult, StepSettings, score_views
 from taps.clip import TextLayout
+from taps.kernels.many import pull_back
 from taps.prompts.base import Parameters
 from taps.prompts.classifier import Classifier
 
@@ -39,6 +40,51 @@ def batch_size(views: int, device: str = "cuda") -> int:
     """
     fit = min(IMAGES, VIEWS.get(device, VIEWS["cuda"]) // views)
     return fit if fit >= FEWEST.get(device, 1) else 1
+
+
+def report(probs: Tensor, entropy: Tensor, taken: Tensor) -> Tensor:
+    """All that the host waits for, to be copied at once: probabilities [K], H_t, whether the update was made.
+
+    Of many steps, a row for each.
+    """
+    return torch.cat([probs, entropy[..., None], taken[..., None]], dim=-1)
+
+
+def send_to_host(tensor: Tensor) -> Callable[[], Tensor]:
+    """Begin to copy to the host; the function waits for that, but not for what was launched since."""
+    if not tensor.is_cuda:
+        return tensor.cpu
+    host = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor, non_blocking=True)
+    copied = torch.cuda.current_stream(tensor.device).record_event()
+
+    def arrived() -> Tensor:
+        copied.synchronize()
+        return host
+
+    return arrived
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The confident views of one image or of many, and what their loss says of features and texts.
+
+    Attributes:
+        features: Their normalised features with the graph to `vision`.
+        vision: The leaf; None where prompts leave images alone.
+        by_features: Gradient of the loss on the features.
+        by_text: Gradient of the loss on the text features.
+    """
+
+    features: Tensor
+    vision: Tensor | None
+    by_features: Tensor
+    by_text: Tensor
+
+    def pull_back(self) -> Tensor | None:
+        """The gradient on the vision tokens. The graph stays, to be used again."""
+        if self.vision is None:
+            return None
+        return pull_back([self.features], [self.vision], [self.by_features], retain_graph=True)[0]
 
 
 @dataclass(frozen=True)

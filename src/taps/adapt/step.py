@@ -12,7 +12,6 @@ from taps.adapt.gradient import Gradient, Point, point_at, to_parameters
 from taps.adapt.losses import mean_entropy, mean_log_probs, select_confident
 from taps.adapt.memory import Alignment, Labelled
 from taps.adapt.optimiser import Moments, adamw
-from taps.kernels.many import pull_back
 from taps.prompts.base import Parameters
 from taps.prompts.classifier import Classifier
 
@@ -32,28 +31,6 @@ def nothing() -> None:
     """There is nothing to note."""
 
 
-def report(probs: Tensor, entropy: Tensor, taken: Tensor) -> Tensor:
-    """All that the host waits for, to be copied at once: probabilities [K], H_t, whether the update was made.
-
-    Of many steps, a row for each.
-    """
-    return torch.cat([probs, entropy[..., None], taken[..., None]], dim=-1)
-
-
-def send_to_host(tensor: Tensor) -> Callable[[], Tensor]:
-    """Begin to copy to the host; the function waits for that, but not for what was launched since."""
-    if not tensor.is_cuda:
-        return tensor.cpu
-    host = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor, non_blocking=True)
-    copied = torch.cuda.current_stream(tensor.device).record_event()
-
-    def arrived() -> Tensor:
-        copied.synchronize()
-        return host
-
-    return arrived
-
-
 @dataclass(frozen=True)
 class StepResult:
     """Everything a step leaves behind, still on the device.
@@ -70,7 +47,7 @@ class StepResult:
         features: Normalised features of all views before the update [N, d].
         anchored: Normalised feature of view 0 at the loaded prompts, where the step came by it.
         note: Waits for the device and notes what the host must know of the step; to be called once.
-        arrived: Waits for what `report` says of the step, where it is on its way to the host already.
+        arrived: Waits for what `taps.adapt.batch.report` says of it, where that is on its way to the host.
     """
 
     logits: Tensor
@@ -106,29 +83,6 @@ class Scored:
     chosen: Tensor
     entropy: Tensor
     ensemble: Tensor
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The confident views of one image or of many, and what their loss says of features and texts.
-
-    Attributes:
-        features: Their normalised features with the graph to `vision`.
-        vision: The leaf; None where prompts leave images alone.
-        by_features: Gradient of the loss on the features.
-        by_text: Gradient of the loss on the text features.
-    """
-
-    features: Tensor
-    vision: Tensor | None
-    by_features: Tensor
-    by_text: Tensor
-
-    def pull_back(self) -> Tensor | None:
-        """The gradient on the vision tokens. The graph stays, to be used again."""
-        if self.vision is None:
-            return None
-        return pull_back([self.features], [self.vision], [self.by_features], retain_graph=True)[0]
 
 
 def always(entropy: Tensor) -> bool:

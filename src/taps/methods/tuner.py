@@ -14,11 +14,12 @@ from torch import Tensor
 from taps.active.buffer import Buffer
 from taps.active.decision import Policy
 from taps.adapt.ahead import try_step_kernels
+from taps.adapt.batch import report
 from taps.adapt.gradient import Gradient, point_at
 from taps.adapt.graphs import Engine, Start, shared_start
 from taps.adapt.memory import Memory, ReplayItem, replay_item_from
 from taps.adapt.optimiser import Moments, fresh_moments
-from taps.adapt.step import StepResult, StepSettings, report
+from taps.adapt.step import StepResult, StepSettings
 from taps.clip import Clip
 from taps.errors import StateError
 from taps.methods.alignment import find_alignment

@@ -11,13 +11,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from taps.adapt.batch import Seen
 from taps.adapt.gradient import NOTHING, Gradient, Point, to_parameters
 from taps.adapt.graphs.capture import GraphCapture
 from taps.adapt.graphs.setup import StreamSetup
 from taps.adapt.losses import mean_entropy
 from taps.adapt.memory import Labelled
 from taps.adapt.optimiser import Moments, adamw
-from taps.adapt.step import Scored, Seen, update_prompts
+from taps.adapt.step import Scored, update_prompts
 from taps.prompts.base import Parameters
 from taps.prompts.classifier import Classifier
 

@@ -6,13 +6,14 @@ from typing import Protocol
 
 from torch import Tensor
 
+from taps.adapt.batch import Seen
 from taps.adapt.gradient import NOTHING, Gradient, Point
 from taps.adapt.graphs.capture import CapturedGraph, GraphCapture
 from taps.adapt.graphs.setup import StreamSetup
 from taps.adapt.graphs.side_stream import has_two_towers, move, see_views
 from taps.adapt.graphs.static_buffers import StaticMemory
 from taps.adapt.optimiser import Moments
-from taps.adapt.step import Scored, Seen, update_prompts
+from taps.adapt.step import Scored, update_prompts
 from taps.prompts.base import Parameters
 
 
