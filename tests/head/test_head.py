@@ -203,6 +203,23 @@ def test_contradicting_answers_for_one_image_cancel():
     assert probs[2] < probs[:2].min()
 
 
+def test_a_long_stream_where_the_labels_beat_the_bases_by_far_goes_on():
+    """Weights below the smallest number are 0; what the bases alone say is found all the same."""
+    features, beliefs, labels = beliefs_and_features(20, 3, 6, seed=3)
+    head, far = Head(6, 3, bases=2), Head(6, 3, bases=2)
+    accuracy(head, features, beliefs, labels, labels)
+    accuracy(far, features, beliefs, labels, labels)
+    losses = far.mixture.losses.copy()
+    losses[:, : 3 * far.readings.alone] += 2000.0
+    far.mixture.restore(losses, far.mixture.answers)
+    look = head.see(features[:1], beliefs[0])
+    found, said = far.learn(look, 1), head.learn(look, 1)
+    trust = head.mixture.weights()[: 3 * head.readings.alone].sum()
+    assert 0 < trust < 0.9
+    assert np.isfinite(found.gain)
+    assert abs(found.gain - said.gain) < 3
+
+
 def in_a_cone(features):
     """As a model's features are: all much alike, with one direction in common."""
     turned = features + 2.0 * np.eye(features.shape[1])[0]

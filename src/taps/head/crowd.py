@@ -41,15 +41,20 @@ class Crowd:
         self.losses: Array = np.zeros((1, len(self.log_prior)))
         self.answers: Array = np.zeros(1)  # of each person
 
-    def weights(self, person: int = 0) -> Array:
-        """How much each reading is believed with each share of a person, reading by reading [R · S]."""
+    def weights(self, person: int = 0, among: int | None = None) -> Array:
+        """How much each reading is believed with each share of a person, reading by reading [R · S].
+
+        Args:
+            person: Whose shares.
+            among: Of so many of the first readings alone: these weights, too, sum to 1.
+        """
         logs = self.log_prior - (self.losses[person] if person < len(self.losses) else 0.0)
         for other in np.flatnonzero(self.answers):
             if other != person:
                 said = -self.losses[other].reshape(-1, self.shares)
                 most = said.max(axis=1, keepdims=True)
                 logs = logs + np.repeat(most[:, 0] + np.log(np.exp(said - most).mean(axis=1)), self.shares)
-        return softmax(logs)
+        return softmax(logs if among is None else logs[: among * self.shares])
 
     def learn(self, given: Array, person: int = 0) -> None:
         """Take in what each reading with each share said of an answer.

@@ -254,8 +254,8 @@ class Head:
         given = np.maximum(said[:, None] * (1 - wrong) + wrong * chance, SMALLEST)
         weights, noise = self._weights(example.person), self.noise_of(example.person)
         mixed = float((weights * given).sum())
-        alone = slice(self.readings.alone)
-        bases = float((weights[alone] * given[alone]).sum()) / float(weights[alone].sum())
+        alone = self.readings.alone
+        bases = float(self.mixture.weights(example.person, alone) @ given[:alone].ravel())
         right = float((weights * (1 - wrong)).sum(axis=1) @ said)
         ballots = example.likelihood(self._ballots(example.look, example.alike, example.usual))
         ballots = (1 - noise) * ballots + noise * chance
