@@ -70,7 +70,10 @@ def test_files_agree_and_every_cell_has_a_page(folder: Path) -> None:
     assert all((folder / link).is_file() for link in links)
     assert not re.search(r"(src|href)=\"https?:", page)
     rows = list(csv.DictReader((folder / "leaderboard.csv").read_text().splitlines()))
-    stored = json.loads((folder / "leaderboard.json").read_text())["scores"]["top1"]
+    scores = json.loads((folder / "leaderboard.json").read_text())["scores"]
+    times = [cell for cells in scores["ms_p50"].values() for cell in cells.values()]
+    assert {cell["half"] for cell in times} == {None}, "a median has no t-interval"
+    stored = scores["top1"]
     for row in rows:
         for dataset in SETS:
             assert float(row[dataset]) == pytest.approx(100 * stored[dataset][row["method"]]["score"])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from taps.errors import DataError, SettingsError
-from taps.evaluate.measures import MEASURES, Measure
+from taps.evaluate.measures import MEASURES, Measure, mean
 from taps.evaluate.results import Results, read_results
 from taps.report.ranks import LEVEL, Ranking, rank_methods
 from taps.report.scores import interval, known_measures, score, score_table, values_of, with_ranks
@@ -162,7 +162,7 @@ def as_dict(board: Leaderboard) -> dict[str, Any]:
         for (dataset, method), runs in results.results.items():
             values = values_of(runs, measure)
             if values:
-                half = interval(values)[1] if not measure.of else None
+                half = interval(values)[1] if measure.pool is mean else None
                 by_set.setdefault(dataset, {})[method] = {
                     **{"score": measure.pool(values), "half": half, "values": values},
                     "seeds": [result.seed for result in runs],
