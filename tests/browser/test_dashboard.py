@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from taps.serve.tokens import Tokens
 from tests.browser.site import Site
 
 
@@ -96,3 +97,22 @@ def wilson(right: int, all: int, z: float = 1.959964) -> tuple[float, float]:
     a, b, c = 1 + z * z / all, -(2 * share + z * z / all), share * share
     root = math.sqrt(b * b - 4 * a * c)
     return (-b - root) / (2 * a), (-b + root) / (2 * a)
+
+
+def test_a_session_that_is_over_is_told_of(site: Site, page: Any) -> None:
+    site.create()
+    tokens = Tokens(site.service.store)
+    token, secret = tokens.create("anne", ("label",))
+    page.wait_for_timeout(1100)  # a list of tokens is good for a second
+    page.goto(f"{site.url}/streams/pets")
+    page.fill("#token", secret)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=Live")
+    tokens.revoke(token.id)
+    page.wait_for_timeout(1100)
+    site.feed(range(1))
+    page.wait_for_selector("#sign-in[open]")
+    page.fill("#token", tokens.create("anne", ("label",))[1])
+    page.wait_for_timeout(1100)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=1 image")

@@ -222,11 +222,13 @@ async function refresh() {
     stats = await get(`${base}/stats`);
     draw();
   } catch (error) {
+    if (error instanceof Refused && error.status === 401) return void (await signedIn($("#sign-in")));
     if (error instanceof Refused) $("#alert").textContent = error.message;
   }
 }
 
 function connected(now) {
+  if (!now) waiting ||= setTimeout(refresh, 1000); // the session may be over, and this is how one hears of it
   document.body.classList.toggle("lost", !now);
   $("#connection").textContent = now ? "Live" : "Connection lost. Trying again …";
 }
