@@ -2,14 +2,16 @@
 
     PYTHONPATH=src python3 recipes/label.py encode --data DIR --out OUT
     PYTHONPATH=src python3 recipes/label.py run --out OUT --jobs 15
+    PYTHONPATH=src python3 recipes/label.py situations --out OUT --views 4
     PYTHONPATH=src python3 recipes/label.py time --out OUT
     PYTHONPATH=src python3 recipes/label.py page --out OUT --docs docs
 
 DIR holds the zips. `encode` stores the features of 16 views of every image: at the prompts "a photo of a"
 they depend on neither order nor method (two hours on two cores, a minute on a GPU). `run` sends every set
 through the methods truly, one image after the other, prediction first, and writes a row for each stream to
-OUT/rows.jsonl. Both go on where they were stopped. Every choice was made on `CHOOSING`; the others were run
-once, at the end. OUT/before.jsonl, where there is one, has rows of an earlier version in the same form.
+OUT/rows.jsonl; `situations` does so with streams out of the ordinary, to OUT/situations.jsonl. They go on
+where they were stopped. Every choice was made on `CHOOSING`; the others were run once, at the end.
+OUT/before.jsonl and OUT/situations-before.jsonl have rows of earlier versions in the same form.
 Needs no typer and no rich; `page` needs matplotlib.
 """
 
@@ -62,6 +64,8 @@ DRAWN = ("caltech101", *PACS)
 NEAR = ("flowers102", "cub200", "food101", "imagenette", *MADE)
 CHOOSING = ("gtsrb", "dtd", "plantdoc", "art_painting", "sketch", "flowers102", "food101", *MADE[:3])
 VOTES = (0.0, 0.125, 0.25, 0.5, 1.0)  # τ of the method `neighbours`; at 0 it is `view_ensemble`
+SITUATIONS = ("", "few classes", "one class mostly", "class after class", "wrong", "wrong partner")
+ODD_SETS = tuple(name for name in FAR + DRAWN if name not in ("grocery", "plantdoc"))
 SHORT = 2000  # images of a set at most, where it is not one of FAR and DRAWN
 
 
@@ -151,6 +155,8 @@ def run_stream(job: dict[str, Any], file: str, model: str) -> dict[str, Any]:
         if decision.ask and output.item is not None:
             wrong = chance.random() < job["noise"]
             answer = int(chance.integers(len(classes))) if wrong else int(labels[index])
+            if wrong and job.get("situation") == "wrong partner":
+                answer = (int(labels[index]) + 1) % len(classes)
             asked_of = int(probs.argmax())
             no = question == "is_it" and answer != asked_of
             learner.method.learn_answer(id, Answer(no=(asked_of,)) if no else Answer(answer), output.item)
@@ -171,10 +177,16 @@ def run_stream(job: dict[str, Any], file: str, model: str) -> dict[str, Any]:
 
 def stream_of(labels: np.ndarray, job: dict[str, Any]) -> np.ndarray:
     """Places of the images in the order they come in: at random, or class after class."""
-    order = job["order"]
-    places = np.random.default_rng(order).permutation(len(labels))[: job.get("limit")]
-    if job["sorted"]:
-        turn = np.random.default_rng([order, 2]).permutation(labels.max() + 1)
+    order, situation = job["order"], job.get("situation")
+    places = np.random.default_rng(order).permutation(len(labels))
+    turn = np.random.default_rng([order, 2]).permutation(labels.max() + 1)
+    if situation == "few classes":  # three of ten
+        places = places[turn[labels[places]] < max(2, round(0.3 * len(turn)))]
+    elif situation == "one class mostly":  # four of five images
+        first = labels[places] == labels[places[0]]
+        places = places[first | (np.cumsum(~first) <= first.sum() // 4)]
+    places = places[: job.get("limit")]
+    if job["sorted"] or situation == "class after class":
         places = places[np.argsort(turn[labels[places]], kind="stable")]
     return places
 
@@ -229,19 +241,31 @@ def plans(count: int = VIEWS) -> Iterator[dict[str, Any]]:
         yield from on(everywhere, 1, "neighbours", vote=vote, **views)
 
 
+def situation_plans(count: int) -> Iterator[dict[str, Any]]:
+    """Short streams out of the ordinary, one question for ten images."""
+    views = {"views": count, "fraction": 0.5}
+    for order in range(5):
+        for situation in SITUATIONS:
+            for name in ODD_SETS:
+                job = {"set": name, "order": order, "situation": situation, "sorted": False, "limit": 500}
+                job |= {"noise": 0.4 if situation.startswith("wrong") else 0.0}
+                yield job | {"method": "view_ensemble+", "settings": {"rate": 0.1} | views}
+                yield job | {"method": "view_ensemble", "settings": views}
+
+
 def key(row: dict[str, Any]) -> str:
-    names = ("set", "order", "method", "settings", "noise", "sorted", "limit")
+    names = ("set", "order", "method", "settings", "noise", "sorted", "limit", "situation")
     return json.dumps([row.get(name) for name in names], sort_keys=True)
 
 
-def run_all(given: argparse.Namespace) -> None:
+def run_all(given: argparse.Namespace, odd: bool = False) -> None:
     """Every plan whose set is encoded, several at a time, each row written as it comes."""
-    rows_file = given.out / "rows.jsonl"
+    rows_file = given.out / ("situations.jsonl" if odd else "rows.jsonl")
     done = {key(row) for row in read_rows(rows_file)}
     found = {name: feature_file(name, given.out, given.views) for name in (*FILES, *MADE)}
     jobs = [
         job
-        for job in plans(given.views)
+        for job in (situation_plans if odd else plans)(given.views)
         if key(job) not in done
         and found[job["set"]].exists()
         and job["order"] < given.orders
@@ -319,7 +343,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("encode", "run", "time", "page"))
+    parser.add_argument("what", choices=("encode", "run", "situations", "time", "page"))
     parser.add_argument("--data", type=Path, help="folder that holds the zips")
     parser.add_argument("--out", type=Path, required=True, help="features and rows go here")
     parser.add_argument("--docs", type=Path, default=Path("docs"), help="page: where label.md goes")
@@ -339,8 +363,8 @@ def main() -> None:
         return write_page(given.out, given.docs, read_rows)
     if given.what == "time":
         return measure_time(given)
-    if given.what == "run":
-        return run_all(given)
+    if given.what in ("run", "situations"):
+        return run_all(given, odd=given.what == "situations")
     names = given.sets.split(",") if given.sets else (*FILES, *MADE)
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool:
         list(pool.map(encode_one, names, [given] * len(names)))

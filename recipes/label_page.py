@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from label import CHOOSING, DRAWN, FAR, NEAR, VIEWS, VOTES
+from label import CHOOSING, DRAWN, FAR, NEAR, ODD_SETS, SITUATIONS, VIEWS, VOTES
 
 Rows = list[dict[str, Any]]
 Sets = tuple[str, ...]
@@ -124,6 +124,30 @@ def harm_table(rows: Rows) -> str:
     )
 
 
+def situation_table(rows: Rows, before: Rows) -> str:
+    """Streams out of the ordinary: accuracy now and before, on all sets and on new ones."""
+    names = {"": "right answers", "wrong": "40 % wrong", "wrong partner": "40 % wrong, as the next class"}
+    fresh = tuple(s for s in ODD_SETS if s not in (*CHOOSING, "photo", "rsscn7"))
+    lines = []
+    for situation in SITUATIONS:
+        now, then = ([r for r in each if r["situation"] == situation] for each in (rows, before))
+        head, old = ([r for r in each if r["method"] == HEAD] for each in (now, then))
+        plain = [r for r in now if r["method"] == "view_ensemble"]
+        apart = {s: float((by_order(head, (s,)) - by_order(plain, (s,))).mean()) for s in ODD_SETS}
+        least = min(apart, key=lambda s: apart[s])
+        lines.append(
+            [
+                names.get(situation, situation),
+                *(cell(each, ODD_SETS) for each in (plain, old, head)),
+                difference(head, old, ODD_SETS),
+                difference(head, old, fresh),
+                f"{apart[least]:+.1f} ({least})",
+            ]
+        )
+    title = ["", "`view_ensemble`", f"`{HEAD}` before", f"`{HEAD}`", "difference", "on new sets", "least"]
+    return table(title, lines)
+
+
 def curve_table(rows: Rows) -> str:
     lines = []
     for rate in RATES:
@@ -214,12 +238,16 @@ def write_page(out: Path, docs: Path, read_rows: Callable[[Path], Rows]) -> None
     from label_figures import draw
 
     rows, before = read_rows(out / "rows.jsonl"), read_rows(out / "before.jsonl")
+    odd, odd_before = (read_rows(out / f"situations{end}.jsonl") for end in ("", "-before"))
     sizes = {row["set"]: row["images"] for row in chosen(rows, "zero_shot")}
     both = chosen(rows, HEAD, 0.05, questions="both")
     groups = {"far": FAR, "drawn": DRAWN, "near": NEAR}
     parts = main_parts(rows, before) | {
         "harm": harm_table(rows),
         "curve": curve_table(rows),
+        "situations": situation_table(odd, odd_before),
+        "odd_sets": ", ".join(ODD_SETS),
+        "odd_orders": str(len({row["order"] for row in odd})),
         "votes_far": vote_table(rows, FAR),
         "votes_drawn": vote_table(rows, DRAWN),
         "votes_near": vote_table(rows, NEAR),

@@ -104,3 +104,17 @@ def test_a_stopped_run_goes_on(label, features, tmp_path, monkeypatch):
         label.run_all(given)
         (row,) = label.read_rows(tmp_path / "rows.jsonl")
     assert row["method"] == "zero_shot"
+
+
+def test_situations_are_what_they_are_called(label):
+    labels = np.random.default_rng(1).permutation(np.repeat(np.arange(10), 50))
+    streams = {
+        situation: labels[label.stream_of(labels, job("") | {"situation": situation, "limit": 100})]
+        for situation in label.SITUATIONS
+    }
+    assert len(set(streams["few classes"])) == 3
+    whole = labels[label.stream_of(labels, job("") | {"situation": "one class mostly"})]
+    assert sorted(np.bincount(whole))[-1] == 50
+    assert len(whole) == 62
+    assert (np.diff(streams["class after class"]) != 0).sum() == len(set(streams["class after class"])) - 1
+    assert (streams["wrong"] == streams[""]).all()
