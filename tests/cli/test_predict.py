@@ -165,6 +165,26 @@ def test_watch_takes_new_files_as_they_come(
     assert [Path(row["path"]).name for row in rows(tmp_path / "predictions.csv")] == printed
 
 
+def test_watch_goes_on_with_its_rows(
+    pictures: Path, tmp_path: Path, call: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    options = ["--model", "tiny", "--classes", CLASSES, "--every", 0.05, "--limit", 1]
+    for name in ("first", "second", "third"):
+        shutil.copy(pictures / "ant" / "0.png", folder / f"{name}.png")
+        assert call("watch", folder, *options) == 0
+        if name == "first":
+            (folder / "first.png").unlink()  # somebody dealt with it
+    printed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert printed == ["first.png", "second.png", "third.png"]
+    assert [Path(row["path"]).name for row in rows(tmp_path / "predictions.csv")] == printed
+    before = (tmp_path / "predictions.csv").read_bytes()
+    assert call("watch", folder, *options, "--top", 2) == 2
+    assert "has other columns; choose another --out" in capsys.readouterr().err
+    assert (tmp_path / "predictions.csv").read_bytes() == before
+
+
 def test_files_that_were_left_out_are_said_by_kind(
     pictures: Path, tmp_path: Path, call: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -115,23 +115,30 @@ def make_predictor(options: PredictOptions, names: Sequence[str]) -> tuple[Predi
     return zero_shot(clip, names, options.template), tuple(names)
 
 
-def _created(path: Path) -> TextIO:
+def _opened(path: Path, mode: str) -> TextIO:
     try:
-        return path.open("w", newline="", encoding="utf-8", buffering=1)
+        return path.open(mode, newline="", encoding="utf-8", buffering=1)  # type: ignore[return-value]
     except OSError as error:
         raise DataError(f"{path} cannot be written ({error.strerror}); choose another --out.") from error
 
 
 def open_csv(stack: ExitStack, options: PredictOptions, classes: tuple[str, ...]) -> Any:
-    """A writer of rows; the headings are written."""
+    """A writer of rows into a new file; the headings are written."""
+    writer = csv.writer(open_out(stack, options, "w"))
+    writer.writerow(headings(options, classes))
+    return writer
+
+
+def open_out(stack: ExitStack, options: PredictOptions, mode: str) -> TextIO:
     if Path(options.out).resolve() == Path(options.folder).resolve():
         raise DataError(f"{options.out} names the images themselves; choose another --out.")
-    file = sys.stdout if options.out == "-" else stack.enter_context(_created(Path(options.out)))
-    writer = csv.writer(file)
+    return sys.stdout if options.out == "-" else stack.enter_context(_opened(Path(options.out), mode))
+
+
+def headings(options: PredictOptions, classes: tuple[str, ...]) -> list[str]:
     others = range(2, min(options.top, len(classes)) + 1)
     more = [name for place in others for name in (f"class_{place}", f"probability_{place}")]
-    writer.writerow(["path", "predicted", "probability", *more, "error"])
-    return writer
+    return ["path", "predicted", "probability", *more, "error"]
 
 
 def write_guess(

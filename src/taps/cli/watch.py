@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from taps.cli.options import new_app, with_options
-from taps.cli.predict import PredictOptions, make_predictor, open_csv, write_guess
+from taps.cli.predict import PredictOptions, headings, make_predictor, open_csv, open_out, write_guess
+from taps.errors import DataError
 from taps.stream.options import SortOptions
 
 app = new_app()
@@ -27,11 +29,11 @@ def watch(
 ) -> None:
     """Predict each image that is in the folder or comes into it, until Ctrl-C; nobody is asked.
 
-    A file is read once it has not grown between two looks. Rows go to the CSV as they come.
+    A file is read once it has not grown between two looks. Rows go to the CSV as they come; images that have
+    one there already, from an earlier watch, are passed over.
     """
     from taps.data.dataset import Dataset
     from taps.data.sources import FolderSource
-    from taps.errors import DataError
     from taps.images import load_image
     from taps.stream.predict import predict_all
     from taps.stream.run import class_list
@@ -46,8 +48,8 @@ def watch(
     predictor, classes = make_predictor(options, class_list(options.classes) if options.classes else ())
     dataset = Dataset(folder.name, classes, (), FolderSource(folder))
     with ExitStack() as stack:
-        writer = open_csv(stack, options, classes)
-        for count, path in enumerate(new_images(folder, every), start=1):
+        writer, seen = append_csv(stack, options, classes)
+        for count, path in enumerate(new_images(folder, every, seen), start=1):
             (guess,) = predict_all([path], lambda path: load_image(folder / path, name=path), predictor)
             label = write_guess(writer, guess, classes, dataset, options.top)
             if label is not None:
@@ -57,11 +59,26 @@ def watch(
                 break
 
 
-def new_images(folder: Path, every: float) -> Iterator[str]:
-    """Paths of images below a folder, each once, as soon as a file has stopped growing."""
+def append_csv(
+    stack: ExitStack, options: PredictOptions, classes: tuple[str, ...]
+) -> tuple[Any, frozenset[str]]:
+    """A writer of further rows, and the images that have one."""
+    out = Path(options.out)
+    if options.out == "-" or not out.is_file() or not out.stat().st_size:
+        return open_csv(stack, options, classes), frozenset()
+    with out.open(newline="", encoding="utf-8", errors="replace") as file:
+        first, *rows = csv.reader(file)
+    if first != headings(options, classes):
+        raise DataError(f"{out} is there and has other columns; choose another --out.")
+    return csv.writer(open_out(stack, options, "a")), frozenset(row[0] for row in rows if row)
+
+
+def new_images(folder: Path, every: float, seen: Container[str] = ()) -> Iterator[str]:
+    """Paths of images below a folder, each once, as soon as a file has stopped growing; none seen before."""
     from taps.data.sources import FolderSource
 
     done: set[str] = set()
+    base = folder.absolute()
     sizes: dict[str, int] = {}
     while True:
         for parts in FolderSource(folder).listing().images:
@@ -72,6 +89,7 @@ def new_images(folder: Path, every: float) -> Iterator[str]:
                 continue
             if path not in done and sizes.get(path) == size:
                 done.add(path)
-                yield path
+                if str(base / path) not in seen:
+                    yield path
             sizes[path] = size
         time.sleep(every)
