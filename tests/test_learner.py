@@ -302,6 +302,11 @@ def test_a_name_two_classes_share_is_answered_by_index(tiny: Clip) -> None:
         learner.class_index("missile")
 
 
+def test_two_spellings_of_a_name_are_refused_all_the_same(tiny: Clip) -> None:
+    with pytest.raises(ClassNameError, match="'hot_dog' and 'Hot dog' are the same"):
+        Learner(tiny, ["hot_dog", "cat", "Hot dog"], method="zero_shot", allow_duplicates=True)
+
+
 def test_underscores_and_spaces_are_the_same_in_answers(tiny: Clip) -> None:
     learner = Learner(tiny, CLASSES, method="zero_shot")
     assert learner.class_index("hot_dog") == learner.class_index("Hot Dog") == 1

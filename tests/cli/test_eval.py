@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -178,3 +179,20 @@ def test_columns_side_by_side() -> None:
     assert side_by_side(columns, 100) == [[*columns]]
     assert side_by_side(columns, 12) == [["a", "bcd"], ["e"], ["f" * 30]]
     assert side_by_side(columns, 3) == [[name] for name in columns]
+
+
+def test_two_classes_of_one_name_stay_two(
+    zoo: Path, tmp_path: Path, here: Callable[..., tuple[int, str, str]]
+) -> None:
+    """Two of ImageNet's classes are called missile; where nothing tells them apart, the first is named."""
+    images = tmp_path / "net"
+    shutil.copytree(zoo / "ant", images / "n03773504")
+    shutil.copytree(zoo / "bee", images / "n04008634")
+    options = ("--model", "tiny", "--set", "views=2")
+    done = here(
+        "eval", "--dataset", images, "--methods", "zero_shot,view_ensemble+", *options, "--out", "runs"
+    )
+    assert done[0] == 0, done[2]
+    assert json.loads(Path("runs/results.json").read_text())[0]["top1"] == 0.5
+    assert here("run", images, "--oracle", "folder", *options, "--out", "run")[0] == 0
+    assert here("predict", images, "--model", "tiny")[0] == 0

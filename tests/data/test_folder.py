@@ -92,9 +92,12 @@ def test_wnids_get_the_names_of_imagenet(place) -> None:  # type: ignore[no-unty
 
 
 def test_two_imagenet_classes_of_one_name_stay_two(place) -> None:  # type: ignore[no-untyped-def]
-    data = load_dataset(place(["n04355933/a.jpg", "n04356056/a.jpg"]))
+    where = place(["n04355933/a.jpg", "n04356056/a.jpg"])
+    data = load_dataset(where)
     assert data.classes == ("sunglasses", "sunglasses")
     assert [s.label for s in data.samples] == [0, 1]
+    listed = load_dataset(where, classes=["n01440764", "n04355933", "n04356056"])
+    assert [s.label for s in listed.samples] == [1, 2]
 
 
 def test_tiny_imagenets_inner_folder_is_no_class(place) -> None:  # type: ignore[no-untyped-def]

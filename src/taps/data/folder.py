@@ -167,12 +167,15 @@ def _labels(folders: Sequence[str], given: tuple[str, ...]) -> dict[str, int]:
     if all(folder.isdigit() for folder in folders) and not {*folders} & {*given}:
         # By value: in string order class 10 would come before class 2.
         return {folder: int(folder) for folder in folders if int(folder) < len(given)}
-    index = {names.normalised(name): i for i, name in enumerate(given)}
-    return {
-        folder: index[names.normalised(word)]
-        for folder, word in zip(folders, _words(folders), strict=True)
-        if names.normalised(word) in index
-    }
+    places: dict[str, list[int]] = {}
+    for place, name in reversed([*enumerate(given)]):
+        places.setdefault(names.normalised(name), []).append(place)
+    label_of = {}
+    for folder, word in zip(folders, _words(folders), strict=True):
+        left = places.get(names.normalised(word), [])
+        if left:  # of two ImageNet classes with one name, the first folder is the first of the list
+            label_of[folder] = left.pop() if len(left) > 1 else left[0]
+    return label_of
 
 
 def _match(

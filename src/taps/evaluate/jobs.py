@@ -169,7 +169,7 @@ def _zero_shot_ms(stream: StreamSpec, model: ModelSpec, device: str | None) -> f
     None where not one of them can be read.
     """
     dataset = _dataset(stream, model, device)
-    learner = Learner(_clip(model, device), dataset.classes, "zero_shot")
+    learner = Learner(_clip(model, device), dataset.classes, "zero_shot", allow_duplicates=True)
     times = []
     for index in range(min(PASSES, len(dataset))):
         with suppress(ImageError, DataError):
@@ -204,7 +204,7 @@ def run_job(
     dataset = _dataset(job.stream, job.model, device)
     check_labels(dataset)
     stream = make_stream(dataset, job.seed, limit=job.limit, order=job.stream.order)
-    fresh = Learner(clip, dataset.classes, job.method, seed=job.seed, **job.settings)
+    fresh = Learner(clip, dataset.classes, job.method, seed=job.seed, allow_duplicates=True, **job.settings)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, patience=PATIENCE), closing(Record(folder, pace)) as record:
         spec = {**asdict(job), **identity(clip, stream)}

@@ -16,7 +16,8 @@ def check_classes(
 
     Args:
         classes: The names; or names by index, as an `id2label` of transformers has them.
-        allow_duplicates: As ImageNet needs it: two of its classes are named "missile", two "sunglasses".
+        allow_duplicates: As ImageNet needs it: two of its classes are named "missile", two "sunglasses". Two
+            spellings of a name are refused all the same.
     """
     if isinstance(classes, str):  # it would be taken for a list of letters
         raise ClassNameError(f"The classes are one text, {classes!r}; give a list of names.")
@@ -35,7 +36,7 @@ def check_classes(
     seen: dict[str, str] = {}
     for name in names:
         key = folded_name(name)
-        if key in seen and not allow_duplicates:
+        if key in seen and not (allow_duplicates and seen[key] == name):
             raise ClassNameError(f"The class names {seen[key]!r} and {name!r} are the same; keep one.")
         seen[key] = name
     return names

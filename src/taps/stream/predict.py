@@ -43,7 +43,7 @@ class Guess:
 
 def zero_shot(clip: Clip, classes: Sequence[str], template: str = TextSettings.template) -> Predictor:
     """CLIP with a sentence for each class."""
-    return as_learned(Learner(clip, classes, "zero_shot", template=template))
+    return as_learned(Learner(clip, classes, "zero_shot", allow_duplicates=True, template=template))
 
 
 def as_learned(learner: Learner) -> Predictor:

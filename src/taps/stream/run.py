@@ -65,7 +65,8 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
 
 def make_learner(options: RunOptions, clip: Clip, names: Sequence[str]) -> Learner:
     """A fresh learner."""
-    return Learner(clip, names, options.method, seed=options.seed, **settings_of(options))
+    given = settings_of(options)
+    return Learner(clip, names, options.method, seed=options.seed, allow_duplicates=True, **given)
 
 
 def settings_of(options: RunOptions) -> dict[str, Any]:
