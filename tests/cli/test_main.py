@@ -32,6 +32,19 @@ def test_the_help_of_every_command_looks_alike(name):
     assert "--install-completion" not in shown
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("predcit", "No such command 'predcit'. Did you mean 'predict'?"),
+        ("xyz", "No such command 'xyz'."),
+    ],
+)
+def test_a_mistyped_command_is_told_the_one_that_was_meant(typed, said):
+    shown = CliRunner().invoke(main.app, [typed, "photos"], prog_name="taps")
+    assert shown.exit_code == 2
+    assert shown.stderr.splitlines()[-1] == f"Error: {said}"
+
+
 def test_one_version_everywhere():
     cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1]
     newest = re.search(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1]

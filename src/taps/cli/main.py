@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import sys
+from difflib import get_close_matches
 from typing import Any
 
 import typer
@@ -70,6 +71,8 @@ class LazyGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
+            if meant := get_close_matches(cmd_name, COMMANDS, 1):
+                ctx.fail(f"No such command {cmd_name!r}. Did you mean {meant[0]!r}?")
             return None
         module = importlib.import_module(f"taps.cli.{cmd_name}")
         command = typer.main.get_command(module.app)
