@@ -21,6 +21,14 @@ class ClassNameError(TapsError):
     """A list of class names that cannot be classified into."""
 
 
+class UnknownClassError(ClassNameError):
+    """A name that is none of the classes: what is wrong, and the name; the service says what to do itself."""
+
+    def __str__(self) -> str:
+        what, name = self.args
+        return f"{what}; if it is a new one, add it with `add_class({name!r})`."
+
+
 class PromptsError(TapsError):
     """Learned prompts that do not belong to this model, or are damaged."""
 

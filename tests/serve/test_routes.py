@@ -10,6 +10,7 @@ import zipfile
 import pytest
 from fastapi.testclient import TestClient
 
+from taps.serve.schemas import IN_WORDS
 from tests.serve.conftest import ASKING, CLASSES, png
 
 S = "/v1/streams/pets"
@@ -109,7 +110,10 @@ def test_answers_to_unknown_questions(http: TestClient) -> None:
     silent = next(id for id in range(100) if id not in asked)
     for id in (10_000, silent):
         assert http.post(f"{S}/queries/{id}/label", json={"label": "dog"}).status_code == 404
-    assert http.post(f"{S}/queries/{asked[0]}/label", json={"label": "bird"}).status_code == 422
+    refused = http.post(f"{S}/queries/{asked[0]}/label", json={"label": "bird"})
+    assert refused.status_code == 422
+    assert "'bird' is none of the 3 classes" in refused.json()["detail"]
+    assert f"add it with `POST {S}/classes`." in refused.json()["detail"]
     assert http.post(f"{S}/queries/{asked[0]}/label", json={"label": 7}).status_code == 422
     assert http.get(f"{S}/stats").json()["answered"] == 0
 
@@ -213,3 +217,20 @@ def test_a_body_that_is_not_understood_gets_a_sentence(
     answer = http.post(f"{S}/queries/0/label", content=body, headers={"Content-Type": kind})
     assert answer.status_code == 422
     assert answer.json()["detail"].startswith(sentence)
+
+
+@pytest.mark.parametrize("name", ["my pets", "-pets", "größe", "x" * 65, ""])
+def test_which_names_a_stream_may_have_is_told_in_words(http: TestClient, name: str) -> None:
+    answer = http.post("/v1/streams", json={"name": name, "classes": CLASSES})
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == (
+        "body.name: use 1 to 64 of the letters A to Z and a to z, digits, _ . and -, a letter or digit first"
+    )
+
+
+def test_every_pattern_is_told_in_words(http: TestClient) -> None:
+    found = set()
+    json.loads(
+        http.get("/v1/openapi.json").text, object_hook=lambda each: found.add(str(each.get("pattern", "")))
+    )
+    assert found - {""} == set(IN_WORDS)

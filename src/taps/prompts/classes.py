@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping, Sequence
 
 from taps.clip.tokenizer import encode
-from taps.errors import ClassNameError
+from taps.errors import ClassNameError, UnknownClassError
 
 
 def check_classes(
@@ -111,10 +111,7 @@ def _index_of_name(classes: Sequence[str], name: str) -> int:
     folded = [folded_name(each) for each in classes]
     if folded_name(name) in folded:
         return folded.index(folded_name(name))
-    raise ClassNameError(
-        f"{name!r} is none of the {len(classes)} classes, such as {classes[0]!r}; "
-        f"if it is a new one, add it with `add_class({name!r})`."
-    )
+    raise UnknownClassError(f"{name!r} is none of the {len(classes)} classes, such as {classes[0]!r}", name)
 
 
 def add_classes(classes: tuple[str, ...], names: str | Sequence[str]) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from taps.serve.routes import (
     queries,
     streams,
 )
+from taps.serve.schemas import IN_WORDS
 from taps.serve.state import State
 
 log = logging.getLogger("taps.serve")
@@ -101,6 +102,8 @@ def _problem(error: dict[str, Any]) -> str:
     if error["type"] == "model_attributes_type":
         return "Send a JSON object, with the header `Content-Type: application/json`."
     said = "there is no such field" if error["type"] == "extra_forbidden" else error["msg"]
+    if error["type"] == "string_pattern_mismatch":
+        said = IN_WORDS[error["ctx"]["pattern"]]
     return f"{'.'.join(str(part) for part in error['loc'])}: {said}"
 
 

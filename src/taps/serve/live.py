@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from taps.errors import QueryError, TapsError
-from taps.serve.errors import ConflictError, GoneError, NotFoundError, StoreDownError
+from taps.errors import QueryError, TapsError, UnknownClassError
+from taps.serve.errors import ConflictError, GoneError, NotFoundError, StoreDownError, UnusableError
 from taps.serve.keeper import RETRY, SETTLE, Keeper
 from taps.serve.learners import Held
 from taps.serve.records import (
@@ -209,6 +209,9 @@ class Live:
             return act()
         except QueryError as error:
             raise ConflictError(str(error)) from error
+        except UnknownClassError as error:
+            route = f"POST /v1/streams/{self.stream.name}/classes"
+            raise UnusableError(f"{error.args[0]}; if it is a new one, add it with `{route}`.") from error
         except TapsError:
             raise  # refused before anything was changed
         except BaseException:

@@ -11,8 +11,15 @@ from taps.serve.records import ANSWERED, OPEN, UNASKED, Row, Stream
 from taps.serve.tokens import ANYBODY, Token
 from taps.types import Answer
 
-StreamName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+STREAM_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+HOLDER = r"^[A-Za-z0-9-]+$"
 NO_NUL = r"^[^\x00]*$"  # PostgreSQL holds none in a text
+IN_WORDS = {
+    STREAM_NAME: "use 1 to 64 of the letters A to Z and a to z, digits, _ . and -, a letter or digit first",
+    HOLDER: "use the letters A to Z and a to z, digits and - alone",
+    NO_NUL: "leave the NUL character out",
+}
+StreamName = Annotated[str, StringConstraints(pattern=STREAM_NAME)]
 ClassName = Annotated[
     str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True, pattern=NO_NUL)
 ]
@@ -172,7 +179,7 @@ class Question(BaseModel):
 class LeaseRequest(Input):
     """How many questions somebody wants to hold."""
 
-    holder: Annotated[str, Field(min_length=8, max_length=64, pattern=r"^[A-Za-z0-9-]+$")] = Field(
+    holder: Annotated[str, Field(min_length=8, max_length=64, pattern=HOLDER)] = Field(
         description="Names one page of one expert: a random text."
     )
     count: Annotated[int, Field(ge=0, le=20)] = Field(3, description="0 gives all of them back.")
