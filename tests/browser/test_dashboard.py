@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from taps.serve.tokens import Tokens
-from tests.browser.site import Site
+from tests.browser.site import Site, violations
 
 
 def tiles(page: Any) -> dict[str, list[str]]:
@@ -116,3 +116,7 @@ def test_a_session_that_is_over_is_told_of(site: Site, page: Any) -> None:
     page.wait_for_timeout(1100)
     page.keyboard.press("Enter")
     page.wait_for_selector("text=1 image")
+    assert violations(page) == []
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_selector("#sign-in[open]")
+    assert page.context.cookies() == []

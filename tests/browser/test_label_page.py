@@ -400,6 +400,63 @@ def test_a_token_that_may_not_label_is_refused_at_the_door(anne: Any) -> None:
     assert anne.inner_text("#alert") == ""
 
 
+def test_who_signs_out_gives_questions_back_and_ends_the_session(site: Site, anne: Any) -> None:
+    cookies = anne.context.cookies()
+    assert violations(anne) == []
+    anne.get_by_role("button", name="Sign out").click()
+    anne.wait_for_function("() => document.querySelector('#name').textContent === ''")  # nothing is left there
+    anne.wait_for_selector("#sign-in[open]")
+    assert anne.evaluate("document.activeElement.id") == "token"
+    assert anne.locator("#sign-out").is_hidden()
+    session = {"taps_session": cookies[0]["value"]}
+    assert httpx.get(f"{site.url}/v1/streams", cookies=session).status_code == 401
+    secret = anne.tokens.create("bob", ("label",))[1]
+    anne.wait_for_timeout(1100)
+    held = httpx.post(
+        f"{site.url}/v1/streams/pets/queries/lease",
+        json={"holder": "somebody", "count": 2},
+        headers={"Authorization": f"Bearer {secret}"},
+    )
+    assert len(held.json()) == 2
+
+
+def test_answers_are_saved_before_one_is_signed_out(site: Site, anne: Any) -> None:
+    anne.wait_for_selector("text=Live")
+    site.stop()
+    anne.wait_for_selector("text=Connection lost")
+    act_and_wait(anne, lambda: anne.keyboard.press("1"))
+    anne.get_by_role("button", name="Sign out").click()
+    anne.wait_for_selector("text=You will be signed out when 1 answer is saved")
+    assert anne.locator("#sign-in").is_hidden()
+    site.start()
+    anne.wait_for_selector("#sign-in[open]")
+    assert list(site.answers()) == ["image-0.png"]
+
+
+def test_an_answer_that_is_refused_keeps_one_signed_in(site: Site, anne: Any) -> None:
+    sent: list[Any] = []
+    anne.route("**/label", lambda route: sent.append(route))
+    anne.keyboard.press("1")
+    while not sent:
+        anne.wait_for_timeout(10)
+    anne.get_by_role("button", name="Sign out").click()
+    sent[0].fulfill(status=422, json={"detail": "It makes no sense."})
+    anne.wait_for_selector("text=Not saved: It makes no sense. You are still signed in.")
+    anne.unroute("**/label")
+    act_and_wait(anne, lambda: anne.keyboard.press("1"))
+    act_and_wait(anne, lambda: anne.keyboard.press("1"))  # the one that was refused is asked again
+    settled(anne)
+    assert set(site.answers()) == {"image-0.png", "image-1.png"}
+
+
+def test_where_no_token_is_needed_there_is_nothing_to_sign_out_of(site: Site, page: Any) -> None:
+    site.create()
+    page.goto(site.url)
+    page.wait_for_selector("text=Live")
+    assert page.locator("#sign-out").count() == 1
+    assert page.locator("#sign-out").is_hidden()
+
+
 @pytest.mark.parametrize("width", [360, 390, 430])
 def test_what_is_said_is_seen_on_a_phone(site: Site, browser: Any, width: int) -> None:
     site.create()

@@ -36,6 +36,7 @@ async function signIn(dialog) {
     try {
       const session = await get("/v1/session");
       csrf = session.csrf;
+      document.querySelector("#sign-out").hidden = !csrf; // without tokens there is no session
       if (session.roles.some((role) => role === "label" || role === "admin")) return session;
       dialog.querySelector(".problem").textContent = "This token is not for labelling; ask for one with the role label.";
       await request("DELETE", "/v1/session");
@@ -44,6 +45,20 @@ async function signIn(dialog) {
       await askForToken(dialog);
     }
   }
+}
+
+// Ends the session, and loads the page anew, so that nothing it showed is left. Whether that went well.
+export async function signOut(complain) {
+  try {
+    await request("DELETE", "/v1/session");
+  } catch (error) {
+    if (error.status !== 401) {
+      complain(`Not signed out: ${error instanceof Refused ? error.message : "the service does not answer; try again."}`);
+      return false;
+    } // else it was over already
+  }
+  location.reload();
+  return true;
 }
 
 function askForToken(dialog) {

@@ -1,6 +1,6 @@
 // The dashboard of one stream: read once, then kept up to date by events.
 
-import { Refused, follow, get, signedIn } from "/web/api.js";
+import { Refused, follow, get, signOut, signedIn } from "/web/api.js";
 import { band, bars, dot, frame, legend, line, nothing } from "/web/charts.js";
 import { $, count, element, interval, plural, shape, share } from "/web/draw.js";
 import { otherAnswer } from "/web/view.js";
@@ -237,6 +237,7 @@ async function begin() {
   $("#title").textContent = stream;
   document.title = `${stream} · TAPS`;
   $("#label").href = `/?stream=${encodeURIComponent(stream)}`;
+  $("#sign-out").onclick = () => signOut((text) => ($("#alert").textContent = text));
   await signedIn($("#sign-in"));
   const streams = await get("/v1/streams");
   $("#stream").replaceChildren(...streams.map(({ name }) => element("option", { value: name }, name)));

@@ -1,6 +1,6 @@
 // The labelling page: one question at a time, the next ones already here, answers kept until they are saved.
 
-import { Refused, follow, get, post, signedIn } from "/web/api.js";
+import { Refused, follow, get, post, signOut, signedIn } from "/web/api.js";
 import { $, count, element, plural } from "/web/draw.js";
 import { Finder } from "/web/finder.js";
 import { pictureOf, showGuesses, showQuestion, tile } from "/web/view.js";
@@ -29,6 +29,7 @@ let live = null;
 let turns = 0; // answers taken back: what was asked for before one of them is out of date
 let acted = Date.now();
 let renewed = 0;
+let leaving = false; // signing out, as soon as all is saved
 
 const pause = (time) => new Promise((resolve) => setTimeout(resolve, time));
 const say = (text) => ($("#last").textContent = text);
@@ -63,6 +64,7 @@ async function isPassing(error) {
 // Questions
 
 const refill = single(async () => {
+  if (leaving) return;
   const began = turns;
   try {
     const first = queue[0]?.prediction.id ?? null; // also one that was taken back: it is held no longer
@@ -161,7 +163,8 @@ const send = single(async () => {
       }
       settle(act);
       done.delete(act.id); // it is asked again, unless somebody else has answered
-      complain(`Not saved: ${error.message}`);
+      complain(`Not saved: ${error.message}${leaving ? " You are still signed in." : ""}`);
+      leaving = false;
     } finally {
       trying = null;
     }
@@ -233,6 +236,21 @@ function bringBack(act) {
   render();
   refill();
 }
+
+// Nothing that was decided is lost: what is not saved yet is saved before.
+async function leave() {
+  leaving = true;
+  if (outbox.length)
+    say(`You will be signed out when ${plural(outbox.length, "answer")} ${outbox.length === 1 ? "is" : "are"} saved.`);
+  do await Promise.all([send(), refill()]);
+  while (leaving && outbox.length);
+  if (!leaving) return; // an answer was refused
+  await giveBack();
+  leaving = await signOut(complain);
+  if (!leaving) refill();
+}
+
+const giveBack = async () => stream && post(`${base}/queries/lease`, { holder, count: 0 }).catch(() => {});
 
 // A new class
 
@@ -432,6 +450,7 @@ function listen() {
   $("#none").onclick = () => decide(saying.none());
   $("#skip").onclick = () => decide(saying.skip());
   $("#help-button").onclick = openHelp;
+  $("#sign-out").onclick = leave;
   for (const button of document.querySelectorAll(".undo")) button.onclick = undo;
   for (const button of document.querySelectorAll("dialog .close"))
     button.onclick = () => button.closest("dialog").close();
@@ -439,7 +458,7 @@ function listen() {
   $("#keys-on").onchange = (event) => localStorage.setItem("taps-keys", event.target.checked ? "on" : "off");
   $("#stream").onchange = (event) => location.assign(`/?stream=${encodeURIComponent(event.target.value)}`);
   addEventListener("beforeunload", (event) => outbox.length && event.preventDefault());
-  addEventListener("pagehide", () => stream && post(`${base}/queries/lease`, { holder, count: 0 }).catch(() => {}));
+  addEventListener("pagehide", () => leaving || giveBack());
   setInterval(() => live && !queue.length && !document.hidden && askAgain(), 5_000);
   setInterval(() => queue.length && !document.hidden && Date.now() - acted < AWAKE && refill(), RENEW);
 }
