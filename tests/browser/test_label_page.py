@@ -404,7 +404,7 @@ def test_who_signs_out_gives_questions_back_and_ends_the_session(site: Site, ann
     cookies = anne.context.cookies()
     assert violations(anne) == []
     anne.get_by_role("button", name="Sign out").click()
-    anne.wait_for_function("() => document.querySelector('#name').textContent === ''")  # nothing is left there
+    anne.wait_for_function("() => document.querySelector('#name').textContent === ''")
     anne.wait_for_selector("#sign-in[open]")
     assert anne.evaluate("document.activeElement.id") == "token"
     assert anne.locator("#sign-out").is_hidden()
