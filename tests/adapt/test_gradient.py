@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -111,10 +113,13 @@ def test_a_missing_part_or_way_back_leaves_the_vision_part_alone(
     classifier = prompt_classifier(tiny64, CLASSES, maple_prompts)
     point = point_at(classifier, doubled(maple_prompts))
     on_text, on_vision = torch.ones_like(point.text), torch.ones(2)
-    assert point.pull_back(Gradient(None, on_vision)) == Gradient(None, on_vision)
+    left = Gradient(None, on_vision)
+    assert point.pull_back(left) == left
+    assert point.pull_back_each(left, at_once=False) == left
     for missing in ("graph", "context"):
         cut = replace(point, **{missing: None})
-        assert cut.pull_back(Gradient(on_text, on_vision)) == Gradient(None, on_vision)
+        assert cut.pull_back(Gradient(on_text, on_vision)) == left
+        assert cut.pull_back_each(Gradient(on_text[None], on_vision), at_once=False) == left
 
 
 def test_a_point_without_graph_keeps_its_parameters(tiny64: Clip) -> None:
@@ -150,3 +155,75 @@ def test_a_gradient_of_double_precision_reaches_single_precision_parameters(tiny
     gradients = to_parameters(classifier, parameters, Gradient(torch.ones_like(tokens).double(), None))
     assert gradients["context"].dtype == torch.float32
     assert gradients["context"].abs().max() > 0
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_gradients_of_many_images_are_those_of_each_by_autograd(
+    tiny64: Clip, maple_prompts: Prompts, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    """One by one, or all at once as on a GPU: against one graph for each image."""
+    classifier = prompt_classifier(tiny64, CLASSES, maple_prompts)
+    point = point_at(classifier, doubled(maple_prompts))
+    generator = torch.Generator().manual_seed(1)
+    assert point.tokens.vision is not None
+    on_text, on_vision = (
+        torch.randn(4, *part.shape, generator=generator, dtype=torch.float64)
+        for part in (point.text, point.tokens.vision)
+    )
+    vmap, ways = torch.vmap, []
+    monkeypatch.setattr(torch, "vmap", lambda function: ways.append("vmap") or vmap(function))
+    monkeypatch.setattr(Tensor, "is_cuda", at_once)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch loops over attention on a CPU, and says so
+        pulled = point.pull_back_each(Gradient(on_text, on_vision), at_once=at_once)
+        found = to_parameters(classifier, point.parameters, pulled, many=True)
+        # The graph stays, and one image's gradient is no row of many.
+        again = point.pull_back_each(Gradient(on_text[:1], on_vision[:1]), at_once=at_once)
+        alone = to_parameters(classifier, point.parameters, Gradient(again.text[0], again.vision[0]))
+    assert ways == ["vmap"] * 3 * at_once
+    assert pulled.vision is on_vision
+
+    leaves = {name: value.clone().requires_grad_() for name, value in point.parameters.items()}
+    text, vision = maple_tokens(leaves)
+    rows = [encode(maple_prompts.suffix.replace("{}", name)) for name in CLASSES]
+    features = torch.nn.functional.normalize(Literal(tiny64).text(rows, text), dim=1)
+    for i in range(4):
+        expected = torch.autograd.grad(
+            (features * on_text[i]).sum() + (vision * on_vision[i]).sum(),
+            list(leaves.values()),
+            retain_graph=True,
+        )
+        assert list(found) == list(leaves)
+        for (name, gradients), wanted in zip(found.items(), expected, strict=True):
+            assert gradients.shape == (4, *wanted.shape)
+            assert (gradients[i] - wanted).abs().max() < 1e-10, name
+            if i == 0:
+                assert (alone[name] - wanted).abs().max() < 1e-10, name
+
+
+def test_one_by_one_no_gradient_is_given_to_torch(tiny64: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which would import sympy, for seconds, to compare shapes; a number is differentiated instead."""
+    prompts = coop.initial(tiny64)
+    classifier = prompt_classifier(tiny64, CLASSES, prompts)
+    point = point_at(classifier, doubled(prompts))
+    grad, ways = torch.autograd.grad, []
+
+    def differentiate(outputs: Tensor, inputs: list[Tensor], **options: bool) -> tuple[Tensor, ...]:
+        ways.append(outputs.shape)
+        return grad(outputs, inputs, **options)
+
+    monkeypatch.setattr(torch.autograd, "grad", differentiate)
+    pulled = point.pull_back_each(Gradient(torch.ones(2, *point.text.shape), None), at_once=False)
+    to_parameters(classifier, point.parameters, pulled, many=True)
+    assert ways == [()] * 4
+
+
+def test_both_parts_are_of_the_same_images(tiny64: Clip, maple_prompts: Prompts) -> None:
+    classifier = prompt_classifier(tiny64, CLASSES, maple_prompts)
+    parameters = doubled(maple_prompts)
+    tokens = point_at(classifier, parameters, graph=False).tokens
+    assert tokens.text is not None
+    assert tokens.vision is not None
+    gradient = Gradient(tokens.text.expand(3, *tokens.text.shape), tokens.vision[None])
+    with pytest.raises(ValueError, match="shorter"):
+        to_parameters(classifier, parameters, gradient, many=True)

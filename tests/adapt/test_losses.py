@@ -66,6 +66,14 @@ def test_selection_is_a_stable_sort(rows: np.ndarray, fraction: float) -> None:
     assert select_confident(logits, fraction).tolist() == expected
 
 
+def test_of_many_images_are_those_of_each() -> None:
+    logits = 3 * torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for function in (entropies, mean_log_probs, mean_entropy):
+        assert torch.allclose(function(logits), torch.stack([function(each) for each in logits]), rtol=1e-12)
+    chosen = select_confident(logits, 0.5)
+    assert chosen.tolist() == [select_confident(each, 0.5).tolist() for each in logits]
+
+
 @pytest.mark.parametrize(
     ("views", "fraction", "kept"), [(64, 0.1, 6), (1, 0.1, 1), (9, 0.1, 1), (10, 1.0, 10), (8, 0.5, 4)]
 )

@@ -116,7 +116,6 @@ def to_parameters(
         outputs,
         list(leaves.values()),
         retain_graph=True,
-        allow_unused=True,
         materialize_grads=True,
     )
     grads = _each(back, parts, at_once=at_once) if many else back(parts)
