@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import errno
 import json
 import os
@@ -18,7 +17,7 @@ import pytest
 from taps import Learner
 from taps.clip import Clip
 from taps.errors import StateError
-from taps.stream.record import COLUMNS, EVENTS, PREDICTIONS, Pace, Record, read_events
+from taps.stream.record import COLUMNS, EVENTS, PREDICTIONS, Pace, Record, read_events, read_predictions
 from taps.stream.tally import Tally
 from taps.types import OUTSIDE, PixelArray, Prediction
 from tests.streams import same_state
@@ -63,8 +62,9 @@ def test_any_name_comes_back_from_its_row(tmp_path: Path, name: str) -> None:
     with closing(Record(tmp_path)) as record:
         record.row(0, name, prediction(), predicted="bee")
         record.row(1, "plain.png", prediction(), predicted="bee")
-    with (tmp_path / PREDICTIONS).open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        assert [row["path"] for row in csv.DictReader(file)] == [name, "plain.png"]
+    rows = read_predictions(tmp_path)
+    assert [row["path"] for row in rows] == [name, "plain.png"]
+    assert all(tuple(row) == COLUMNS for row in rows)
     data = (tmp_path / PREDICTIONS).read_bytes()
     assert b"\r\n" not in data  # each line ends as text files here do
     assert (
