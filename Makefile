@@ -2,14 +2,21 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+LISTS := pyproject.toml packages/pocket/pyproject.toml constraints.txt
 
-.PHONY: demo test lint types contract docs parity chaos ray labelstudio mutants bench clean release-check
+.PHONY: demo check test slow lint types contract docs parity chaos ray labelstudio mutants bench clean release-check audit
 
-demo: $(STAMP)
+demo: $(RUNTIME)
 	$(BIN)/taps demo
 
 # One thread a process: torch's threads would wait for each other.
+# A part of the tests, the quick ones of every package; tests/quick.txt names them.
+check: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --numprocesses 2 --dist loadfile $$(cat tests/quick.txt)
+
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --numprocesses auto --maxprocesses 4 --dist loadfile
 
@@ -29,6 +36,10 @@ docs: $(STAMP)
 parity: $(STAMP)
 	$(BIN)/python -m pytest -m slow tests/parity
 
+# Recipes, benchmarks and trainings that take a minute or more each.
+slow: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow tests/benchmarks tests/evaluate tests/training
+
 chaos: $(STAMP)
 	$(BIN)/python -m pytest -m slow tests/chaos
 
@@ -45,20 +56,29 @@ labelstudio: $(STAMP)
 
 # An hour or more: plants small bugs one by one; `make mutants MODULES="head/ridge head/mixture"` for some modules.
 mutants: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,mutants]"
+	$(PIP) -e packages/pocket -e ".[dev,mutants]"
 	$(BIN)/python tests/mutants.py $(MODULES)
 
 bench: $(STAMP)
 	$(BIN)/taps bench step --model pocket --classes 100 --buffer 0,150 --views 16 --quick
 
 release-check:
-	recipes/release_check.sh
+	$(PYTHON) recipes/release/check.py
 
-# Installed once; again only when what is to be installed has changed.
-$(STAMP): pyproject.toml constraints.txt
+# Known vulnerabilities of the versions tested together, where the package registry answers.
+audit:
+	recipes/release/audit.sh
+
+# Installed once; again only when what is to be installed has changed. The demo needs what `pip install` brings, no more.
+$(RUNTIME): $(LISTS)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
-	touch $(STAMP)
+	$(PIP) --no-compile -e packages/pocket -e .
+	touch $(RUNTIME)
+
+$(STAMP): $(LISTS)
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -e packages/pocket -e ".[dev]"
+	touch $(RUNTIME) $(STAMP)
 
 clean:
-	rm -rf $(VENV) mutants build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) mutants build dist src/*.egg-info packages/*/src/*.egg-info packages/*/build .mypy_cache .ruff_cache .pytest_cache .hypothesis

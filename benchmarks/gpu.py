@@ -1,4 +1,4 @@
-"""What docs/speed.md says of a GPU: are the numbers right, and how fast do they come?
+"""What docs/results/speed.md says of a GPU: are the numbers right, and how fast do they come?
 
     PYTHONPATH=src python benchmarks/gpu.py --out results/
     PYTHONPATH=src python benchmarks/gpu.py --only steps --file steps.json --out results/

@@ -3,7 +3,7 @@
     PYTHONPATH=src python benchmarks/head.py --model ViT-B-16 --classes 100,1000 --file head.json
     PYTHONPATH=src python benchmarks/head.py --model pocket --threads 2 --file head-cpu.json
 
-Views are made before the clock starts. The head has seen a full ring of made-up images and learned so many
+Views are made before the clock starts. The head has seen a full buffer of made-up images and learned so many
 answers that the oldest are let go (`later`), or has seen few images and makes its metric (`first`). On a CPU
 the head's time is also taken alone, and with a product of torch's between images, each with one thread for
 numpy's products, as the head has it, and with as many as numpy takes: these fight with torch's for the cores.
@@ -39,7 +39,7 @@ from taps.prompts import maple
 from taps.types import Answer
 
 METHODS = ("taps", "view_ensemble")
-LATER = 1100  # images that fill the ring
+LATER = 1100  # images that fill the buffer of recent ones
 
 
 def made_up(clip: Clip, classes: int, views: int, place: int) -> MethodOutput:

@@ -1,7 +1,7 @@
 """One step of several methods on models of real size: seconds and memory, with random weights.
 
     python benchmarks/models.py --models ViT-B-16-SigLIP2,ViT-H-14 --classes 100 --views 64 --json out.json
-    python benchmarks/models.py --table out.json    # as Markdown, for docs/speed.md
+    python benchmarks/models.py --table out.json    # as Markdown, for docs/results/speed.md
 
 On a GPU the models are in bfloat16 unless --dtype says otherwise. Prompts are untrained, PromptAlign's
 statistics come from a few pictures of noise, and methods with a head are answered after every image. A method

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from taps.stream.threads import for_children, threads_each
+from taps.session.threads import for_children, threads_each
 
 PHOTOS = 64
 
@@ -29,7 +29,9 @@ class InMemory:
     """A source of a few JPEG files."""
 
     def __init__(self) -> None:
-        from taps.bench.measure import jpeg, photo
+        from stream import jpeg
+
+        from taps.bench.measure import photo
 
         self.files = [jpeg(photo(375, 500, seed)) for seed in range(PHOTOS)]
 
@@ -48,8 +50,8 @@ def rate_of(work: Callable[[], int], seconds: float) -> float:
 def measure(asked: argparse.Namespace, threads: int, gate: Any, found: Any) -> None:
     """One process: both rates, each begun when all processes are ready."""
     import torch
+    from pool import make_streams
 
-    from taps.bench.pool import make_streams
     from taps.clip import load_clip
     from taps.data import Dataset, Sample
     from taps.training.stats import collect_stats

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pool import make_streams
 from profiling import attention_times, hidden_times, replay_time
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
@@ -38,7 +39,6 @@ from taps.adapt.graphs.capture import GraphCapture
 from taps.adapt.losses import confident_count
 from taps.adapt.step import Scored, score_views
 from taps.bench.measure import machine
-from taps.bench.pool import make_streams
 from taps.clip import TextLayout
 from taps.clip.load import load_clip
 from taps.methods.tuner import Tuner

@@ -1,6 +1,7 @@
 """Make the sample that comes with the package from a zip of Caltech 101's test images.
 
-    python recipes/demo_sample.py caltech101-test.zip src/taps/data/bundled/caltech101-sample.zip
+    python recipes/demo_sample.py caltech101-test.zip \
+        packages/pocket/src/taps_pocket/images/caltech101-sample.zip
     python recipes/demo_sample.py caltech101-test.zip tests/assets/caltech101-even.zip \
         --classes 20 --each 22 --short-side 64 --quality 70
 

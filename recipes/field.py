@@ -1,9 +1,10 @@
 """Every method on every set at hand: one setting for all, several orders, within a time limit; and its page.
 
     python recipes/field.py reduce --data DIR --to SMALLER --images 350
-    PYTHONPATH=src python3 recipes/field.py run --data SMALLER --out OUT --jobs 14 --device cuda
-    python recipes/field.py page --rows docs/results/field.json --page docs/results.md \\
-        --reading recipes/field_reading.md
+    PYTHONPATH=src python3 recipes/field.py run --data SMALLER --out OUT --jobs 14 --device cuda \\
+        --first 66 --most 66
+    python recipes/field.py page --rows docs/results/field.json --page docs/results/field.md \\
+        --reading recipes/field_reading.md --made "commit 7f343ee (2026-11-16), one H200"
 
 `reduce` draws as many images of each set, each class once at least, so that a copy travels easily. `run`
 gives every run a few images first; from the time that took it works out how many fit into the rest, and goes
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from provenance import made_by
 from run_all_pocket import pack
 from table_tools import main, possible, printed
 
@@ -79,6 +81,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rows", type=Path, help="page: field.json")
     parser.add_argument("--page", type=Path)
     parser.add_argument("--reading", type=Path, help="page: what is to be said of it, a Markdown file")
+    parser.add_argument("--made", help="page: commit, day and hardware of the rows; today's unless given")
     args = parser.parse_args()
     args.pretrained = args.prompts = args.source = None
     return args
@@ -90,7 +93,11 @@ def reduce(args: argparse.Namespace) -> None:
     kept: dict[Path, set[str]] = {}
     for name in args.sets.split(","):
         place = args.data / name
-        archive = next(part for part in (place, *place.parents) if part.suffix == ".zip")
+        archive = next((part for part in (place, *place.parents) if part.suffix == ".zip"), None)
+        if archive is None:
+            raise SystemExit(
+                f"{name} is in no zip; name the file, such as {name}.zip, or a folder inside one."
+            )
         inner = place.relative_to(archive).as_posix()
         dataset = load_dataset(place)
         order = stream_order(len(dataset), seed=0).tolist()
@@ -190,6 +197,7 @@ def page(args: argparse.Namespace) -> None:
             sets=len(datasets),
             orders=len(found[datasets[0], BASELINE]["top1"]),
             images=f"{images[0]}" if len(images) == 1 else f"{images[0]} to {images[-1]}",
+            made=made_by("recipes/field.py", args.made),
         ),
         reading,
         "## Who wins where\n",
@@ -207,15 +215,15 @@ def page(args: argparse.Namespace) -> None:
     print(args.page)
 
 
-INTRO = """# Results at pocket scale
+INTRO = """# Every method on every set, at pocket scale
 
-{methods} methods on {sets} data sets, {orders} orders each, {images} images a run, made by `recipes/field.py`
-with the {model} model that comes with the package. Every method has its default settings on every set:
-nothing was tuned on any of them; 64 views. The model is small and knows little of some sets (signs,
-groceries, leaves): the tables show how methods compare under one protocol, not what they reach with a large
-CLIP. [Methods](methods.md) says what each one is, [evaluation](evaluation.md) what each measure is; the cells
-are in [field.json](results/field.json). The paper's own tables at this scale are on
-[another page](pocket-tables.md).
+{made}
+{methods} methods on {sets} data sets, {orders} orders each, {images} images a run, with the {model}
+model that comes with the package. Every method has its default settings on every set: nothing was tuned on
+any of them; 64 views. The model is small and knows little of some sets (signs, groceries, leaves): the tables
+show how methods compare under one protocol, not what they reach with a large CLIP. [Methods](../methods.md)
+describes each, [Measure and compare](../measuring.md) the measures; cells are in [field.json](field.json).
+The paper's own tables at this scale are on [another page](pocket-tables.md).
 """
 
 
@@ -350,7 +358,7 @@ def beside(found: Mapping[Any, Any], datasets: list[str], methods: list[str]) ->
     )
     notes = (
         "Times of runs side by side on one GPU: who is slower than whom, not what one image takes alone "
-        "([speed](speed.md) has that).",
+        "([speed](../speed.md) has that).",
     )
     return Table("Mean over the sets", ("method", *(m.heading for m in shown)), rows, notes)
 

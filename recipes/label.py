@@ -1,4 +1,4 @@
-"""What a label buys: accuracy by number of labels, rule and answers, on sets near and far (docs/label.md).
+"""Label efficiency: accuracy by number of labels, rule and answers, on sets near and far.
 
     PYTHONPATH=src python3 recipes/label.py encode --data DIR --out OUT
     PYTHONPATH=src python3 recipes/label.py run --out OUT --jobs 15
@@ -11,7 +11,6 @@ they depend on neither order nor method (two hours on two cores, a minute on a G
 through the methods truly, one image after the other, prediction first, and writes a row for each stream to
 OUT/rows.jsonl; `situations` does so with streams out of the ordinary, to OUT/situations.jsonl. They go on
 where they were stopped. Every choice was made on `CHOOSING`; the others were run once, at the end.
-OUT/before.jsonl and OUT/situations-before.jsonl have rows of earlier versions in the same form.
 Needs no typer and no rich; `page` needs matplotlib.
 """
 
@@ -35,11 +34,14 @@ import torch.nn.functional as F
 from label_probe import probe_accuracy
 
 import taps
+from taps.aliases import current
 from taps.clip import Clip
 from taps.data import Dataset, corrupt_dataset, load_dataset, subset_classes
+from taps.default import BEFORE
 from taps.head.head import Head
 from taps.images.views import make_views, sample_generator
 from taps.learner import Learner
+from taps.methods.registry import find_method
 from taps.types import Answer
 
 VIEWS, KEPT = 16, 0.25  # of the views: with few of them a tenth would be one
@@ -137,17 +139,22 @@ def run_stream(job: dict[str, Any], file: str, model: str) -> dict[str, Any]:
         return {"images": len(places)} | probe_accuracy(held["features"], labels, places, **job["settings"])
     features = F.normalize(torch.from_numpy(held["features"]).float(), dim=-1)
     clip = with_stored_features(load_once(model, "cpu"), features)
-    learner = Learner(clip, classes, job["method"], seed=job["order"], **job["settings"])
+    # The published figures are those of version 0.2's acquisition, unless a plan names another.
+    before = BEFORE if "acquisition" in find_method(job["method"]).known else {}
+    learner = Learner(clip, classes, job["method"], seed=job["order"], **before | job["settings"])
     chance = np.random.default_rng([job["order"], 1])
+
+    def views_of(index: int) -> torch.Tensor:
+        first = index * features.shape[1]
+        return torch.arange(first, first + learner.settings.views).view(-1, 1, 1, 1)
+
     right, sure, losses, seconds = [], [], [], 0.0
     for id, index in enumerate(places.tolist()):
-        first = index * features.shape[1]
-        views = torch.arange(first, first + learner.settings.views).view(-1, 1, 1, 1)
         began = time.perf_counter()
-        output = learner.method.predict(views)
+        output = learner.method.predict(views_of(index))
         score = output.entropy if output.score is None else output.score
         probs = output.probs.double().numpy()
-        decision, question = learner.decide(probs, score)
+        decision, question = learner._decide(probs, score)
         seconds += time.perf_counter() - began
         right.append(int(probs.argmax()) == labels[index])
         sure.append(float(probs.max()))
@@ -158,12 +165,18 @@ def run_stream(job: dict[str, Any], file: str, model: str) -> dict[str, Any]:
             if wrong and job.get("situation") == "wrong partner":
                 answer = (int(labels[index]) + 1) % len(classes)
             asked_of = int(probs.argmax())
-            no = question == "is_it" and answer != asked_of
+            no = question == "yes_no" and answer != asked_of
             learner.method.learn_answer(id, Answer(no=(asked_of,)) if no else Answer(answer), output.item)
+    again: list[bool] = []
+    for index in places.tolist() if job.get("again") else ():  # by the final state
+        with learner._unchanged():
+            probs = learner.method.predict(views_of(index)).probs
+        again.append(int(probs.argmax()) == labels[index])
     return {
         "images": len(right),
         "classes": len(classes),
         "accuracy": 100 * float(np.mean(right)),
+        **({"final": 100 * float(np.mean(again))} if again else {}),
         "last_quarter": 100 * float(np.mean(right[-(len(right) // 4) :])),
         "asked": learner.asked,
         "put": learner.questions.counts,
@@ -233,8 +246,8 @@ def plans(count: int = VIEWS) -> Iterator[dict[str, Any]]:
     yield from on(everywhere, 5, "neighbours", **views)
     yield from on(everywhere, 1, "view_ensemble", **views)
     for rule in ("margin", "random"):
-        yield from on(labelled, 5, head, rate=0.05, ask_by=rule, **views)
-    yield from on(labelled, 5, head, rate=0.05, questions="is_it", **views)
+        yield from on(labelled, 5, head, rate=0.05, acquisition=rule, **views)
+    yield from on(labelled, 5, head, rate=0.05, questions="yes_no", **views)
     yield from on(labelled, 5, "dota_labels", rate=0.05, **views)
     yield from on(FAR, 2, head, rate=0.05, limit=600, **views)
     for vote in VOTES:
@@ -292,7 +305,8 @@ def run_within(job: dict[str, Any], file: str, given: argparse.Namespace, began:
 def read_rows(file: Path) -> list[dict[str, Any]]:
     if not file.exists():
         return []
-    return [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")]
+    rows = (json.loads(line) for line in file.read_text().splitlines() if line.endswith("}"))
+    return [current(row) for row in rows]
 
 
 def feature_file(name: str, out: Path, views: int) -> Path:
@@ -339,14 +353,15 @@ def head_milliseconds(dim: int, classes: int, images: int = 700, views: int = 16
     }
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=("encode", "run", "situations", "time", "page"))
     parser.add_argument("--data", type=Path, help="folder that holds the zips")
     parser.add_argument("--out", type=Path, required=True, help="features and rows go here")
-    parser.add_argument("--docs", type=Path, default=Path("docs"), help="page: where label.md goes")
+    parser.add_argument("--docs", type=Path, default=Path("docs"), help="page: for results/label-tables.md")
+    parser.add_argument("--made", help="page: commit, day and hardware of the rows; today's unless given")
     parser.add_argument("--model", default="pocket")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--views", type=int, default=VIEWS, help="fewer are quicker to encode")
@@ -355,12 +370,16 @@ def main() -> None:
     parser.add_argument("--orders", type=int, default=5, help="run: at most so many of each stream")
     parser.add_argument("--only", default="", help="run: plans that have this in their settings or names")
     parser.add_argument("--seconds", type=float, default=math.inf, help="run: begin no stream after these")
-    given = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    given = parser().parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     if given.what == "page":
         from label_page import write_page
 
-        return write_page(given.out, given.docs, read_rows)
+        return write_page(given.out, given.docs, read_rows, given.made)
     if given.what == "time":
         return measure_time(given)
     if given.what in ("run", "situations"):

@@ -1,4 +1,4 @@
-"""The picture of docs/label.md."""
+"""The picture of docs/label-efficiency.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def draw(
     for axis, (panel, curves) in zip(axes, lines.items(), strict=True):
         for (name, values), colour in zip(curves.items(), (BLUE, ORANGE, GREY), strict=True):
             axis.plot(percent, values, color=colour, marker="o" if name != "zero-shot" else None, label=name)
-        for (name, value), mark in zip(at_5[panel].items(), "sD", strict=True):
+        for (name, value), mark in zip(at_5[panel].items(), "D", strict=True):
             axis.plot([5.0], [value], mark, color=BLACK, label=name)
         axis.set_xscale("log")
         axis.set_xticks(percent, [f"{value:g}" for value in percent])

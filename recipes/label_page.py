@@ -1,4 +1,4 @@
-"""The page and the picture of `recipes/label.py`: docs/label.md is written by this and by nobody."""
+"""The tables and the picture of `recipes/label.py`: writes docs/results/label-tables.md."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from label import CHOOSING, DRAWN, FAR, NEAR, ODD_SETS, SITUATIONS, VIEWS, VOTES
+from provenance import made_by
 
 Rows = list[dict[str, Any]]
 Sets = tuple[str, ...]
@@ -19,7 +20,14 @@ RATES = (0.01, 0.02, 0.05, 0.1, 0.2)
 
 def chosen(rows: Rows, method: str, rate: float | None = None, **more: Any) -> Rows:
     """Rows of one method and rate, of right answers in random order to a whole stream unless said."""
-    wanted = {"noise": 0.0, "sorted": False, "limit": None, "ask_by": None, "vote": None, "questions": None}
+    wanted = {
+        "noise": 0.0,
+        "sorted": False,
+        "limit": None,
+        "acquisition": None,
+        "vote": None,
+        "questions": None,
+    }
     wanted |= more
     return [
         row
@@ -69,27 +77,22 @@ def difference(one: Rows, other: Rows, sets: Sets) -> str:
     return f"{apart.mean():+.1f} ± {half_width(apart):.1f}"
 
 
-def main_parts(rows: Rows, before: Rows) -> dict[str, str]:
+def main_parts(rows: Rows) -> dict[str, str]:
     """The first tables and what they come to."""
     named = {
         "zero-shot": chosen(rows, "zero_shot"),
         "`view_ensemble`": chosen(rows, "view_ensemble"),
-        "**before**: `zero_shot+`, ridges, asked at random": before,
         "`zero_shot+`, one view": chosen(rows, "zero_shot+", 0.05),
         f"`{HEAD}`": chosen(rows, HEAD, 0.05),
-        "the same, asked by margin": chosen(rows, HEAD, 0.05, ask_by="margin"),
-        "the same, asked at random": chosen(rows, HEAD, 0.05, ask_by="random"),
+        "the same, asked by margin": chosen(rows, HEAD, 0.05, acquisition="margin"),
+        "the same, asked at random": chosen(rows, HEAD, 0.05, acquisition="random"),
         "DOTA with the labels": chosen(rows, "dota_labels", 0.05),
         "linear probe, labels first": chosen(rows, "probe", 0.05),
     }
     now = chosen(rows, HEAD, 0.05)
-    fresh = tuple(s for s in FAR if s not in CHOOSING)
     return {
         "far": accuracy_table(named, FAR),
         "drawn": accuracy_table(named, DRAWN),
-        "gain_far": difference(now, before, FAR),
-        "gain_fresh": difference(now, before, fresh),
-        "gain_drawn": difference(now, before, DRAWN),
         "asked": f"{np.mean([100 * row['asked'] / row['images'] for row in now]):.1f} %",
     }
 
@@ -124,28 +127,18 @@ def harm_table(rows: Rows) -> str:
     )
 
 
-def situation_table(rows: Rows, before: Rows) -> str:
-    """Streams out of the ordinary: accuracy now and before, on all sets and on new ones."""
+def situation_table(rows: Rows) -> str:
+    """Streams out of the ordinary, with and without the head."""
     names = {"": "right answers", "wrong": "40 % wrong", "wrong partner": "40 % wrong, as the next class"}
-    fresh = tuple(s for s in ODD_SETS if s not in (*CHOOSING, "photo", "rsscn7"))
     lines = []
     for situation in SITUATIONS:
-        now, then = ([r for r in each if r["situation"] == situation] for each in (rows, before))
-        head, old = ([r for r in each if r["method"] == HEAD] for each in (now, then))
-        plain = [r for r in now if r["method"] == "view_ensemble"]
+        now = [row for row in rows if row["situation"] == situation]
+        plain, head = ([row for row in now if row["method"] == m] for m in ("view_ensemble", HEAD))
         apart = {s: float((by_order(head, (s,)) - by_order(plain, (s,))).mean()) for s in ODD_SETS}
         least = min(apart, key=lambda s: apart[s])
-        lines.append(
-            [
-                names.get(situation, situation),
-                *(cell(each, ODD_SETS) for each in (plain, old, head)),
-                difference(head, old, ODD_SETS),
-                difference(head, old, fresh),
-                f"{apart[least]:+.1f} ({least})",
-            ]
-        )
-    title = ["", "`view_ensemble`", f"`{HEAD}` before", f"`{HEAD}`", "difference", "on new sets", "least"]
-    return table(title, lines)
+        cells = (cell(each, ODD_SETS) for each in (plain, head))
+        lines.append([names.get(situation, situation), *cells, f"{apart[least]:+.1f} ({least})"])
+    return table(["", "`view_ensemble`", f"`{HEAD}`", "least"], lines)
 
 
 def curve_table(rows: Rows) -> str:
@@ -158,12 +151,12 @@ def curve_table(rows: Rows) -> str:
 
 
 def question_table(rows: Rows, sets: Sets) -> str:
-    """Kinds of questions at the same seconds of the expert's time."""
-    kinds = {"which class": None, "is it this one": "is_it", "what tells more a second": "both"}
+    """Kinds of questions at the same seconds of the annotator's time."""
+    kinds = {"which class": None, "is it this one": "yes_no", "what tells more a second": "both"}
     lines: list[list[str]] = []
     for name, kind in kinds.items():
         some = [row for row in chosen(rows, HEAD, 0.05, questions=kind) if row["set"] in sets]
-        counts = [np.mean([row["put"][each] for row in some]) for each in ("which", "is_it")]
+        counts = [np.mean([row["put"][each] for row in some]) for each in ("class", "yes_no")]
         spent = np.mean([row["expert_seconds"] for row in some])
         put = [f"{counts[0]:.0f} + {counts[1]:.0f}", f"{spent:.0f}"]
         lines.append([name, *put, *(cell(some, (s,)) for s in sets), cell(some, sets)])
@@ -181,13 +174,12 @@ def tau_table(rows: Rows) -> str:
     return table(["τ", *marked], lines)
 
 
-def orders_of(rows: Rows, before: Rows) -> str:
+def orders_of(rows: Rows) -> str:
     """How many orders each part of the page has, of the sets it is about."""
     parts = {
         "5 % labels": (chosen(rows, HEAD, 0.05), FAR + DRAWN + NEAR),
-        "before": (before, FAR + DRAWN),
         "other shares": (chosen(rows, HEAD, 0.01) + chosen(rows, HEAD, 0.2), FAR + DRAWN),
-        "asked otherwise": (chosen(rows, HEAD, 0.05, ask_by="margin"), FAR + DRAWN),
+        "asked otherwise": (chosen(rows, HEAD, 0.05, acquisition="margin"), FAR + DRAWN),
         "anchors": (chosen(rows, "probe", 0.05), FAR + DRAWN),
         "20 % wrong answers": (chosen(rows, HEAD, 0.05, noise=0.2), FAR + DRAWN + NEAR),
         "40 % wrong answers": (chosen(rows, HEAD, 0.05, noise=0.4), FAR + DRAWN + NEAR),
@@ -233,19 +225,19 @@ def time_table(file: Path) -> str:
     )
 
 
-def write_page(out: Path, docs: Path, read_rows: Callable[[Path], Rows]) -> None:
-    """docs/label.md: the words of recipes/label_page.md with the tables in them, and its figure."""
+def write_page(out: Path, docs: Path, read_rows: Callable[[Path], Rows], made: str | None) -> None:
+    """docs/results/label-tables.md: recipes/label_page.md with the tables in it, and the figure."""
     from label_figures import draw
 
-    rows, before = read_rows(out / "rows.jsonl"), read_rows(out / "before.jsonl")
-    odd, odd_before = (read_rows(out / f"situations{end}.jsonl") for end in ("", "-before"))
+    rows, odd = (read_rows(out / name) for name in ("rows.jsonl", "situations.jsonl"))
     sizes = {row["set"]: row["images"] for row in chosen(rows, "zero_shot")}
     both = chosen(rows, HEAD, 0.05, questions="both")
     groups = {"far": FAR, "drawn": DRAWN, "near": NEAR}
-    parts = main_parts(rows, before) | {
+    parts = main_parts(rows) | {
+        "made": made_by("recipes/label.py page", made),
         "harm": harm_table(rows),
         "curve": curve_table(rows),
-        "situations": situation_table(odd, odd_before),
+        "situations": situation_table(odd),
         "odd_sets": ", ".join(ODD_SETS),
         "odd_orders": str(len({row["order"] for row in odd})),
         "votes_far": vote_table(rows, FAR),
@@ -256,7 +248,7 @@ def write_page(out: Path, docs: Path, read_rows: Callable[[Path], Rows]) -> None
         **{f"both_{name}": difference(both, chosen(rows, HEAD, 0.05), sets) for name, sets in groups.items()},
         "taus": tau_table(rows),
         "vote_gains": vote_gains(rows),
-        "orders": orders_of(rows, before),
+        "orders": orders_of(rows),
         "prompts": prompts_table(rows),
         "time": time_table(out / "time.json"),
         "views": str(VIEWS),
@@ -267,7 +259,8 @@ def write_page(out: Path, docs: Path, read_rows: Callable[[Path], Rows]) -> None
     text = (Path(__file__).parent / "label_page.md").read_text()
     for name, value in parts.items():
         text = text.replace("{" + name + "}", value)
-    (docs / "label.md").write_text(text)
+    (docs / "results").mkdir(exist_ok=True)
+    (docs / "results" / "label-tables.md").write_text(text)
     panels = {"far sets": FAR, "Caltech101 and PACS": DRAWN}
     lines = {
         panel: {
@@ -279,10 +272,7 @@ def write_page(out: Path, docs: Path, read_rows: Callable[[Path], Rows]) -> None
         }
         for panel, sets in panels.items()
     }
-    points = {
-        "before: ridges, asked at random": before,
-        "DOTA with the labels": chosen(rows, "dota_labels", 0.05),
-    }
+    points = {"DOTA with the labels": chosen(rows, "dota_labels", 0.05)}
     at_5 = {
         panel: {name: float(by_order(some, sets).mean()) for name, some in points.items()}
         for panel, sets in panels.items()

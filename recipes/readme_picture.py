@@ -26,11 +26,11 @@ from taps.report.demo import WINDOW, windowed_accuracy
 from taps.report.palette import BLUE, FAINT
 from taps.report.svg import Line, chart
 from taps.serve.background import serving
-from taps.serve.live import Live
-from taps.serve.records import OPEN
-from taps.serve.service import Beginning, Service
+from taps.serve.service import Service, StreamConfig
 from taps.serve.store import Store
-from taps.stream.stream import make_stream
+from taps.serve.stream_session import StreamSession
+from taps.session.row import OPEN
+from taps.session.stream import make_stream
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "figures" / "readme.webp"
 QUIET, ASKING = "view_ensemble", "view_ensemble+"
@@ -74,17 +74,17 @@ def play(service: Service) -> None:
     """The demo's stream up to one of its questions, which is left open."""
     data = sign_digits()
     settings = {"views": VIEWS, "fraction": FRACTION, "rate": RATE, "budget": "hard"}
-    service.create(Beginning("hands", list(data.classes), ASKING, settings, 0, None, 0.0), "recipe")
+    service.create(StreamConfig("hands", list(data.classes), ASKING, settings, 0, None, 0.0), "recipe")
     asked = 0
     for t, index in enumerate(make_stream(data, 0, limit=IMAGES).order):
-        act = partial(Live.predict, data=data.read(index), name=f"hand {t + 1}", who="recipe")
+        act = partial(StreamSession.predict, data=data.read(index), name=f"hand {t + 1}", who="recipe")
         row = service.send("hands", act).result().row
         asked += row.state == OPEN
         if asked == ASKED:
             return
         if row.state == OPEN:
             label = data.classes[data.samples[index].label or 0]
-            service.send("hands", partial(Live.label, id=row.id, label=label, who="recipe")).result()
+            service.send("hands", partial(StreamSession.label, id=row.id, label=label, who="recipe")).result()
 
 
 def compose(demo: Path, shot: bytes) -> str:

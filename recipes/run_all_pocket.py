@@ -1,7 +1,7 @@
 """Tables 1, 2 and 3 at pocket scale in one go, within a time limit.
 
     PYTHONPATH=src python3 recipes/run_all_pocket.py --data DIR --out OUT --jobs 12 --time-limit 280
-    PYTHONPATH=src python3 recipes/run_all_pocket.py --out OUT --page docs/pocket-tables.md
+    PYTHONPATH=src python3 recipes/run_all_pocket.py --out OUT --page docs/results/pocket-tables.md
 
 Streams are run in rounds: the first images of every stream for all methods and seeds, then more of them.
 A run goes on where its last round ended, and whatever is cut off by the limit is recorded. All methods on a
@@ -20,6 +20,7 @@ from pathlib import Path
 import table1
 import table2
 import table3
+from provenance import made_by
 from table_tools import main, plan_table, printed
 
 from taps.evaluate.evaluate import evaluate
@@ -41,14 +42,16 @@ SLOW = ("taps", "taps+", "promptalign", "cocoop+tpt", "maple+tpt", "tpt", "tpt_s
 BASELINES = ("zero_shot", "source", "view_ensemble")
 INTRO = """# The tables of the paper at pocket scale
 
-Made by `recipes/run_all_pocket.py` with the model that comes with the package, default settings, and nothing
-tuned on these sets. The pocket model is small: the tables show how methods compare under one fair protocol,
-not what they reach with a large CLIP. `recipes/table1.py`, `table2.py` and `table3.py` make the same tables
-with ViT-B-16 and the paper's sets where these are at hand (`--scale paper`).
+{made}
+The model comes with the package; settings are the defaults, and nothing is tuned on these sets. The pocket
+model is small: the tables show how methods compare under one protocol, not what they reach with a large CLIP.
+`recipes/table1.py`, `table2.py` and `table3.py` make the same tables with ViT-B-16 and the paper's sets where
+these are at hand (`--scale paper`).
 
 `source` is the trained MaPLe prompts, not adapted. `view_ensemble` is the mean of the confident views,
-without any gradient. `taps+` and `zero_shot+` are not in the paper ([label](label.md)). `to zero_shot` is the
-mean of the paired differences. How to read the rest: [evaluation](evaluation.md).
+without any gradient. `taps+` and `zero_shot+` are not in the paper
+([label efficiency](../label-efficiency.md)). `to zero_shot` is the mean of the paired differences. How to
+read the rest: [Measure and compare](../measuring.md).
 """
 
 
@@ -73,7 +76,8 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--page", type=Path, help="write the page of results from what is in --out, and no more"
     )
-    parser.add_argument("--note", default="", help="for the page: where and how this run was made")
+    parser.add_argument("--note", default="", help="for the page: what is to be said of this run")
+    parser.add_argument("--made", help="for the page: commit, day and hardware; those of now unless given")
     args = parser.parse_args()
     args.scale, args.root, args.limit = "pocket", None, None
     return args
@@ -132,7 +136,7 @@ def run_rounds(args: argparse.Namespace, deadline: float) -> None:
         print(f"== {len(outcome.unfinished)} of {len(share)} runs unfinished", flush=True)
 
 
-def make_page(out: Path, note: str = "") -> str:
+def make_page(out: Path, note: str = "", made: str | None = None) -> str:
     """The page of results from whatever is finished."""
     results = read_results(out)
     shift = [name for name in results.datasets if name.startswith("tiny-imagenet/")]
@@ -142,7 +146,8 @@ def make_page(out: Path, note: str = "") -> str:
         "table2": ((*BASELINES, *table2.METHODS, *BEYOND), cross),
         "table3": (results.methods, shift),
     }
-    parts = [INTRO, f"{note}\n"] if note else [INTRO]
+    intro = INTRO.format(made=made_by("recipes/run_all_pocket.py", made))
+    parts = [intro, f"{note}\n"] if note else [intro]
     for table, (methods, datasets) in choice.items():
         part = results.only(methods, datasets)
         if not part.results:
@@ -169,7 +174,7 @@ def run() -> None:
     began = time.time()
     args = options()
     if args.page is not None:
-        args.page.write_text(make_page(args.out, args.note), encoding="utf-8")
+        args.page.write_text(make_page(args.out, args.note, args.made), encoding="utf-8")
         print(args.page)
         return
     run_rounds(args, began + args.time_limit)

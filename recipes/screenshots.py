@@ -22,12 +22,12 @@ from taps.data import load_dataset
 from taps.data.facts import imagenet_names
 from taps.data.sample import bundled_sample
 from taps.serve.background import serving
-from taps.serve.service import Beginning, Service
+from taps.serve.service import Service, StreamConfig
 from taps.serve.store import Store
-from taps.stream.stream import make_stream
+from taps.session.stream import make_stream
 
 DESK, PHONE = {"width": 1280, "height": 860}, {"width": 360, "height": 740}
-SETTINGS = {"rate": 0.3, "ask_by": "margin", "views": 4, "fraction": 0.5}
+SETTINGS = {"rate": 0.3, "acquisition": "margin", "views": 4, "fraction": 0.5}
 IMAGES = 60
 
 
@@ -79,7 +79,7 @@ class Shots:
         self.keep(page, "lost")
 
     def create(self, name: str, classes: list[str]) -> None:
-        beginning = Beginning(name, classes, "view_ensemble+", SETTINGS, seed=0, deadline=None, hold=0.0)
+        beginning = StreamConfig(name, classes, "view_ensemble+", SETTINGS, seed=0, deadline=None, hold=0.0)
         self.service.create(beginning, "recipe")
 
     def feed(self, stream: str, images: int = IMAGES) -> None:
@@ -118,7 +118,7 @@ class Shots:
         page.keyboard.type("lighthouse")
         self.keep(page, "new-class")
         page.keyboard.press("Escape")
-        page.locator("#recent li.silent button").first.click()
+        page.locator("#recent li.unqueried button").first.click()
         self.keep(page, "correct")
         page.keyboard.press("Escape")
         page.evaluate("scrollTo(0, 0)")

@@ -6,19 +6,20 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from taps.embedded import embedded_prompts
 from taps.errors import TapsError
 from taps.evaluate.evaluate import Outcome, evaluate
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
 from taps.evaluate.options import Execution
-from taps.evaluate.plan import has_source, make_jobs, open_streams, with_baselines
+from taps.evaluate.plan import make_jobs, open_streams, with_baselines
 from taps.evaluate.pool import Watch
 from taps.methods.registry import find_method
 from taps.methods.registry import settings as default_settings
 from taps.prompts.base import KINDS
+from taps.prompts.choose import SOURCE_FILE
 from taps.report.pages import write_report
 
 POCKET = (
@@ -65,7 +66,7 @@ def has_family(model: ModelSpec, prompts: str | None, family: str) -> bool:
     """Whether trained prompts of a family are given, or come with the package."""
     if prompts is not None:
         return (Path(prompts) / family).is_dir() or family in Path(prompts).name
-    return (resources.files("taps.prompts") / "shipped" / f"{model.name}-{family}").is_dir()
+    return embedded_prompts(model.name, family) is not None
 
 
 def possible(entries: Sequence[Entry], model: ModelSpec, args: argparse.Namespace) -> list[Entry]:
@@ -139,6 +140,12 @@ def run_table(args: argparse.Namespace, streams: Sequence[StreamSpec], entries: 
         if path.suffix != ".svg":
             print(path)
     return outcome
+
+
+def has_source(model: ModelSpec, prompts: str | None) -> bool:
+    """Whether source statistics come with the package for this model and its own prompts."""
+    folder = embedded_prompts(model.name, "maple")
+    return prompts is None and folder is not None and (folder / SOURCE_FILE).is_file()
 
 
 def main(run: Any) -> None:

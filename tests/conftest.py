@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -35,6 +37,28 @@ def pytest_configure() -> None:
     """Started in the background by a script, a process ignores Ctrl-C; tests that send it need it heard."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say in one line what was skipped, and which command brings it."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if skipped:
+        terminalreporter.write_line(skips_line([str(report.longrepr[2]) for report in skipped]))
+
+
+def skips_line(reasons: list[str]) -> str:
+    """One line for all reasons: packages to install make one command, the rest is counted."""
+    plain = [reason.removeprefix("Skipped: ") for reason in reasons]
+    wanted = [re.search(r"apt-get install ([\w-]+)", reason) for reason in plain]
+    packages = Counter(found[1] for found in wanted if found)
+    rest = Counter(reason for reason, found in zip(plain, wanted, strict=True) if not found)
+    line = f"Skipped: {len(plain)}."
+    if packages:
+        line += f" `apt-get install {' '.join(sorted(packages))}` brings {packages.total()} of them."
+    if rest:
+        reasons = [f"{count} × {reason}" for reason, count in rest.most_common()]
+        line += f" {'The rest' if packages else 'Why'}: {', '.join(reasons)}."
+    return line
 
 
 def pytest_runtest_setup() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from taps.evaluate.jobs import slug
 from taps.files import write_json
-from taps.stream.record import COLUMNS
+from taps.session.record import COLUMNS
 
 SKILL = {"zero_shot": 0.45, "view_ensemble": 0.48, "source": 0.47, "tpt": 0.475, "taps": 0.50}
 TIME = {"zero_shot": 0.006, "view_ensemble": 0.04, "source": 0.007, "tpt": 0.1, "taps": 0.11}
@@ -74,7 +74,7 @@ def _write_run(
                         int(correct[t] or rng.random() < 0.5),
                     ),
                     *(f"{probability[t] if correct[t] else 0.5 * (1 - probability[t]):.6g}",),
-                    *(f"{probability[t] ** 2:.6g}", 0, 0, 0),
+                    *(f"{probability[t] ** 2:.6g}", 0, 0, 0, order[t] % len(CLASSES), "", "", ""),
                 )
             )
     with (folder / "events.jsonl").open("w") as file:

@@ -21,10 +21,10 @@ from pathlib import Path
 MODULES = {
     "active/buffer": ["active/test_buffer.py"],
     "active/capped": ["active/test_policy.py"],
-    "active/chooser": ["active/test_selection.py"],
+    "active/acquisition": ["active/test_selection.py"],
     "active/decision": ["active/test_policy.py"],
     "active/dynamic": ["active/test_policy.py"],
-    "active/pace": ["active/test_selection.py"],
+    "active/query_rate": ["active/test_selection.py"],
     "active/plain": ["active/test_policy.py"],
     "active/policy": ["active/test_policy.py"],
     "active/quantiles": ["active/test_quantiles.py"],
@@ -38,22 +38,22 @@ MODULES = {
     "adapt/step": ["adapt/test_step.py"],
     "checkpoint": ["test_checkpoint_files.py"],
     "evaluate/statistics": ["evaluate/test_statistics.py"],
-    "head/crowd": ["head/test_other_answers.py"],
+    "head/annotators": ["head/test_other_answers.py"],
     "head/head": ["head/test_head.py", "head/test_history.py", "head/test_other_answers.py"],
     "head/history": ["head/test_history.py", "head/test_other_answers.py"],
-    "head/lens": ["head/test_lens.py"],
+    "head/whitening": ["head/test_lens.py"],
     "head/logistic": ["head/test_readings.py", "head/test_other_answers.py"],
     "head/mixture": ["head/test_mixture.py"],
     "head/neighbours": ["head/test_neighbours.py"],
     "head/notes": ["head/test_notes.py"],
-    "head/outside": ["head/test_other_answers.py"],
-    "head/readings": ["head/test_readings.py", "head/test_head.py", "head/test_other_answers.py"],
+    "head/out_of_class": ["head/test_other_answers.py"],
+    "head/experts": ["head/test_readings.py", "head/test_head.py", "head/test_other_answers.py"],
     "head/ridge": ["head/test_readings.py"],
-    "stream/loop": ["stream/test_session.py"],
-    "stream/record": ["stream/test_record.py"],
+    "session/loop": ["stream/test_session.py"],
+    "session/record": ["stream/test_record.py"],
 }
 ROOT = Path(__file__).parents[1]
-REASONS = ROOT / "docs" / "mutants.md"
+REASONS = ROOT / "docs" / "results" / "mutants.md"
 ENOUGH = 0.95  # of the mutants of each module must be killed
 ALIVE = (0, 33)  # exit codes of mutmut: every test passed, no test came by; any other is a test that noticed
 
@@ -157,7 +157,7 @@ def main(modules: list[str]) -> int:
             if f"`{new}`" not in reasons:
                 unexplained.append(f"{module}, {function_of(name)}:\n  - {old}\n  + {new}")
     if unexplained:
-        print("Survivors without a reason in docs/mutants.md:", *unexplained, sep="\n")
+        print("Survivors without a reason in docs/results/mutants.md:", *unexplained, sep="\n")
     if low:
         print(f"Fewer than {ENOUGH:.0%} are killed in {', '.join(low)}.")
     return 1 if unexplained or low else 0

@@ -16,4 +16,4 @@ def test_the_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
         exec(compile(code, str(PAGE), "exec"), known)
     first, second = capsys.readouterr().out.splitlines()
     assert first == "dict_keys(['ann', 'bob']) True"
-    assert re.fullmatch(r"\{'which': \d, 'is_it': \d\} [1-9][\d.]*", second)
+    assert re.fullmatch(r"\{'class': \d, 'yes_no': \d\} [1-9][\d.]*", second)

@@ -41,15 +41,6 @@ def test_the_page_draws_the_contracts_layers() -> None:
     assert layers(drawing[1].splitlines()) == layers(LAYERS["layers"])
 
 
-def test_an_image_and_an_answer_take_at_most_ten_hops() -> None:
-    ways = re.findall(r"## The way of one \w+\n\n```\n(.*?)```", PAGE, re.DOTALL)
-    assert len(ways) == 2
-    for way in ways:
-        hops = [int(hop) for hop in re.findall(r"─(\d+)→", way)]
-        assert 0 < max(hops) <= 10
-        assert set(hops) == set(range(1, max(hops) + 1))
-
-
 def test_modules_named_on_the_page_exist() -> None:
     for cell, text in re.findall(r"^\| `(\w+)/`[^|]*\| (.*) \|$", PAGE, re.MULTILINE):
         for name in re.findall(r"`(\w+\.py)`", text):

@@ -29,7 +29,7 @@ SMALL: dict[str, Any] = {"views": 4, "policy": "random", "rate": 0.6, "buffer": 
 
 @pytest.fixture
 def learner(tiny: Clip, maple_prompts: Prompts, picture: Picture) -> Learner:
-    made = Learner(tiny, CLASSES, seed=2, prompts=maple_prompts, **SMALL)
+    made = Learner(tiny, CLASSES, "taps", seed=2, prompts=maple_prompts, **SMALL)
     walk(made, picture, 5)
     return made
 
@@ -75,7 +75,7 @@ def test_a_crash_anywhere_in_a_save_leaves_one_whole_state(
     more: dict[str, Any] = (
         {"source": made_up_stats(tiny, maple_prompts), "weight_coarse": 0.1} if with_source else {}
     )
-    learner = Learner(tiny, CLASSES, seed=2, prompts=maple_prompts, **SMALL, **more)
+    learner = Learner(tiny, CLASSES, "taps", seed=2, prompts=maple_prompts, **SMALL, **more)
     for until in (1, 2):
         walk(learner, picture, until)
         learner.save(tmp_path)
@@ -128,7 +128,12 @@ def test_another_learner_of_the_same_counts_is_never_mixed_in(
     states = []
     for seed in (1, 2):
         learner = Learner(
-            tiny, CLASSES, seed=seed, prompts=maple_prompts, **{**SMALL, "policy": "fixed", "tau0": 0.0}
+            tiny,
+            CLASSES,
+            "taps",
+            seed=seed,
+            prompts=maple_prompts,
+            **{**SMALL, "policy": "fixed", "tau0": 0.0},
         )
         walk(learner, lambda number, seed=seed: picture(100 * seed + number), 3)
         states.append(learner.state_dict())
@@ -163,7 +168,7 @@ def test_the_stream_goes_on_without_the_directory_its_prompts_came_from(
     tiny: Clip, maple_prompts: Prompts, picture: Picture, tmp_path: Path
 ) -> None:
     maple_prompts.save_pretrained(tmp_path / "prompts")
-    learner = Learner(tiny, CLASSES, prompts=tmp_path / "prompts", **SMALL)
+    learner = Learner(tiny, CLASSES, "taps", prompts=tmp_path / "prompts", **SMALL)
     walk(learner, picture, 4)
     learner.save(tmp_path / "saved")
     shutil.rmtree(tmp_path / "prompts")
@@ -177,7 +182,7 @@ def test_source_statistics_come_back_to_the_bit(
     tiny: Clip, maple_prompts: Prompts, picture: Picture, tmp_path: Path
 ) -> None:
     stats = made_up_stats(tiny, maple_prompts)
-    learner = Learner(tiny, CLASSES, prompts=maple_prompts, source=stats, weight_coarse=0.5, **SMALL)
+    learner = Learner(tiny, CLASSES, "taps", prompts=maple_prompts, source=stats, weight_coarse=0.5, **SMALL)
     walk(learner, picture, 3)
     learner.save(tmp_path)
     (file,) = tmp_path.glob("source-*.safetensors")
@@ -197,7 +202,7 @@ def test_source_statistics_given_as_a_file_stay_there(
     made_up_stats(tiny, maple_prompts).save(tmp_path / "stats.safetensors")
     monkeypatch.chdir(tmp_path)
     learner = Learner(
-        tiny, CLASSES, prompts=maple_prompts, source="stats.safetensors", weight_coarse=0.5, **SMALL
+        tiny, CLASSES, "taps", prompts=maple_prompts, source="stats.safetensors", weight_coarse=0.5, **SMALL
     )
     walk(learner, picture, 3)
     learner.save("saved")
@@ -206,12 +211,12 @@ def test_source_statistics_given_as_a_file_stay_there(
 
 
 def test_the_model_is_found_again_or_asked_for(tiny: Clip, picture: Picture, tmp_path: Path) -> None:
-    learner = Learner(tiny, CLASSES, prompts="coop", **SMALL)
+    learner = Learner(tiny, CLASSES, "taps", prompts="coop", **SMALL)
     learner.save(tmp_path)
     assert Learner.load(tmp_path).clip.device.type == "cpu"
     nameless = load_clip("tiny", device="cpu")
     nameless.source = None
-    Learner(nameless, CLASSES, prompts="coop", **SMALL).save(tmp_path)
+    Learner(nameless, CLASSES, "taps", prompts="coop", **SMALL).save(tmp_path)
     with pytest.raises(StateError, match="give clip="):
         Learner.load(tmp_path)
     assert Learner.load(tmp_path, clip=tiny).seen == 0
@@ -273,6 +278,7 @@ def test_of_bits_flipped_anywhere_in_a_saved_learner_none_loads_silently(
     learner = Learner(
         tiny,
         CLASSES,
+        "taps",
         prompts=maple_prompts,
         source=made_up_stats(tiny, maple_prompts),
         weight_coarse=0.5,
@@ -311,7 +317,7 @@ def test_of_bits_flipped_anywhere_in_prompts_or_statistics_none_loads_silently(
 def test_where_the_newest_state_is_damaged_the_one_before_is_used_and_that_is_said(
     learner: Learner, picture: Picture, tmp_path: Path, caplog: pytest.LogCaptureFixture, pattern: str
 ) -> None:
-    before = Learner(learner.clip, CLASSES, seed=2, prompts=learner.settings.prompts, **SMALL)
+    before = Learner(learner.clip, CLASSES, "taps", seed=2, prompts=learner.settings.prompts, **SMALL)
     walk(before, picture, 3)
     before.save(tmp_path)
     learner.save(tmp_path)
@@ -345,7 +351,7 @@ def test_a_copy_goes_its_own_way_and_shares_the_model(
 ) -> None:
     maple_prompts.save_pretrained(tmp_path / "prompts")
     settings = {**SMALL, "policy": "fixed", "tau0": 0.0}
-    learner = Learner(tiny, CLASSES, prompts=str(tmp_path / "prompts"), reset="never", **settings)
+    learner = Learner(tiny, CLASSES, "taps", prompts=str(tmp_path / "prompts"), reset="never", **settings)
     walk(learner, picture, 4)
     shutil.rmtree(tmp_path / "prompts")
     before = learner.state_dict()

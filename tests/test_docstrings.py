@@ -15,9 +15,11 @@ LEFT_OUT = {"taps.cli.__main__", "taps.serve.migrations.env"}
 MODULES = [
     found.name for found in pkgutil.walk_packages(taps.__path__, "taps.") if found.name not in LEFT_OUT
 ]
+# Scripts outside the package that have examples.
+SCRIPTS = ["balance", "plan", "pool", "rate"]
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", [*MODULES, *SCRIPTS])
 def test_examples_run(name: str) -> None:
     try:
         module = importlib.import_module(name)

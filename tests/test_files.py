@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -22,12 +24,15 @@ from taps.errors import DamagedError, StateError
 from taps.files import (
     AppendFile,
     check_mark,
+    json_text,
     read_json,
     read_tensors,
     write_json,
     write_tensors,
     write_text,
 )
+
+SOURCES = Path(files.__file__).parent
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
@@ -63,7 +68,7 @@ def test_what_was_there_stays_when_writing_fails(tmp_path: Path, monkeypatch: py
         assert file.get_tensor("a").tolist() == [0]
 
 
-@pytest.mark.parametrize("dtype", list(files.DTYPES), ids=str)
+@pytest.mark.parametrize("dtype", [getattr(torch, name) for name in files.DTYPES], ids=str)
 def test_tensors_of_any_kind_come_back_as_safetensors_reads_them(tmp_path: Path, dtype: torch.dtype) -> None:
     value = torch.tensor([[0, 1, 2], [3, 1, 0]]).to(dtype)
     given = {"b": value, "é": value.T, "one": value[0, 1], "none": value[:0], "byte": torch.ones(1).byte()}
@@ -199,3 +204,53 @@ def test_a_full_disk_is_a_sentence_and_leaves_no_half_of_a_file(
     ):
         rows.write(b"0" * 100_000)
     rows.close()
+
+
+def no_constant(name: str) -> None:
+    raise AssertionError(f"{name} is not JSON")
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_json_has_null_where_a_number_is_not_finite(value: Any) -> None:
+    def finite(each: Any) -> Any:
+        if isinstance(each, dict):
+            return {name: finite(part) for name, part in each.items()}
+        if isinstance(each, list):
+            return [finite(part) for part in each]
+        return each if not isinstance(each, float) or abs(each) < float("inf") else None
+
+    assert json.loads(json_text(value), parse_constant=no_constant) == finite(value)
+
+
+def test_every_file_and_line_is_written_by_the_one_writer() -> None:
+    """`json.dumps` itself lets NaN and Infinity through, which no other language reads."""
+    places = {
+        path.relative_to(SOURCES).as_posix()
+        for path in SOURCES.rglob("*.py")
+        if "json.dump" in path.read_text(encoding="utf-8")
+    }
+    inside_alone = {
+        "session/options.py",  # read back at once
+        "evaluate/folder.py",
+        "checks/states.py",
+        "checks/contract.py",
+        "prompts/encoded.py",  # a digest
+        "serve/chain.py",
+        "serve/doctor.py",
+    }
+    assert places == {"files.py"} | inside_alone
+
+
+def test_tensors_with_infinite_numbers_beside_them(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"threshold": float("inf")})
+    write_json(tmp_path / "b.json", [float("nan")])
+    write_tensors(tmp_path / "c", {"a": torch.arange(3)}, {"threshold": float("inf")})
+    for name in ("a.json", "b.json"):
+        json.loads((tmp_path / name).read_text(), parse_constant=no_constant)
+    assert read_json(tmp_path / "a.json")["threshold"] is None
+    assert read_tensors(tmp_path / "c")[1]["threshold"] is None

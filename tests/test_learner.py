@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import taps
-import taps.adapt.ledger
+import taps.adapt.pending
 from taps import Learner, load_clip
 from taps.clip import Clip
 from taps.errors import ClassNameError, ImageError, QueryError, SettingsError, StateError
@@ -43,7 +43,7 @@ def make(clip: Clip, prompts: Prompts, name: str, **more: Any) -> Learner:
     chosen = {"prompts": prompts, **STREAMS[name][1], **more}
     if chosen.get("weight_coarse") or chosen.get("weight_fine"):
         chosen["source"] = made_up_stats(clip, prompts, CLASSES)
-    return Learner(clip, CLASSES, seed=5, **chosen)
+    return Learner(clip, CLASSES, "taps", seed=5, **chosen)
 
 
 Recorded = tuple[list[Bits], list[dict[str, Any]]]
@@ -114,7 +114,7 @@ def test_a_seed_gives_the_same_stream_and_another_another(
     tiny: Clip, maple_prompts: Prompts, picture: Picture
 ) -> None:
     runs = [
-        walk(Learner(tiny, CLASSES, seed=seed, prompts=maple_prompts, **SMALL), picture, 12)
+        walk(Learner(tiny, CLASSES, "taps", seed=seed, prompts=maple_prompts, **SMALL), picture, 12)
         for seed in (1, 1, 2)
     ]
     assert runs[0] == runs[1]
@@ -122,14 +122,14 @@ def test_a_seed_gives_the_same_stream_and_another_another(
 
 
 def test_views_are_drawn_anew_at_every_place_of_the_stream(tiny: Clip, picture: Picture) -> None:
-    learner = Learner(tiny, CLASSES, prompts="coop", views=6, fraction=0.5)
+    learner = Learner(tiny, CLASSES, "taps", prompts="coop", views=6, fraction=0.5)
     again = [learner.predict_one(picture(0)).entropy for _ in range(4)]
     assert len(set(again)) == 4  # one image, the same prompts: only the views differ
 
 
 def asked_learner(tiny: Clip, picture: Picture, **more: Any) -> Learner:
     """Three images seen, all asked about; the first one answered."""
-    learner = Learner(tiny, CLASSES, prompts="coop", views=4, policy="fixed", tau0=0.0, **more)
+    learner = Learner(tiny, CLASSES, "taps", prompts="coop", views=4, policy="fixed", tau0=0.0, **more)
     for number in range(3):
         assert learner.predict_one(picture(number)).ask
     learner.learn_one(0, "ship")
@@ -173,7 +173,7 @@ def test_the_same_answer_twice_changes_nothing(tiny: Clip, picture: Picture) -> 
 
 def test_what_is_no_model_is_told_how_to_become_one(tiny: Clip) -> None:
     with pytest.raises(SettingsError, match=r"write taps.load_clip\('pocket'\)"):
-        Learner("pocket", CLASSES)  # type: ignore[arg-type]
+        Learner("pocket", CLASSES, "taps")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("names", [[], 3, None, [3], ()])
@@ -225,7 +225,7 @@ QUIET: dict[str, Any] = {"policy": "fixed", "tau0": 99.0, "views": 4}
 def test_an_image_nobody_asked_about_takes_no_answer_where_it_was_not_kept(
     tiny: Clip, picture: Picture, settings_: dict[str, Any]
 ) -> None:
-    learner = Learner(tiny, CLASSES, **settings_)
+    learner = Learner(tiny, CLASSES, **{"method": "taps", **settings_})
     for number in range(3):
         assert not learner.predict_one(picture(number)).ask
     before = learner.state_dict()
@@ -327,8 +327,8 @@ BROKEN: dict[str, Any] = {
 def test_broken_images_leave_no_trace(
     tiny: Clip, maple_prompts: Prompts, picture: Picture, reset: str
 ) -> None:
-    learner = Learner(tiny, CLASSES, seed=5, prompts=maple_prompts, reset=reset, **SMALL)
-    untroubled = Learner(tiny, CLASSES, seed=5, prompts=maple_prompts, reset=reset, **SMALL)
+    learner = Learner(tiny, CLASSES, "taps", seed=5, prompts=maple_prompts, reset=reset, **SMALL)
+    untroubled = Learner(tiny, CLASSES, "taps", seed=5, prompts=maple_prompts, reset=reset, **SMALL)
     for number, broken in enumerate(BROKEN.values()):
         before = learner.state_dict()
         with pytest.raises(ImageError):
@@ -342,7 +342,7 @@ def test_broken_images_leave_no_trace(
 def test_black_white_and_one_pixel_images_are_predicted(
     tiny: Clip, maple_prompts: Prompts, value: int, shape: tuple[int, ...]
 ) -> None:
-    learner = Learner(tiny, CLASSES, prompts=maple_prompts, **SMALL)
+    learner = Learner(tiny, CLASSES, "taps", prompts=maple_prompts, **SMALL)
     prediction = learner.predict_one(np.full(shape, value, np.uint8))
     assert np.isfinite(prediction.probs).all()
     assert prediction.probs.sum() == pytest.approx(1, abs=1e-5)
@@ -364,7 +364,7 @@ def test_memory_does_not_grow_with_the_stream(
     tiny: Clip, maple_prompts: Prompts, picture: Picture, reset: str
 ) -> None:
     learner = Learner(
-        tiny, CLASSES, prompts=maple_prompts, reset=reset, buffer=4, views=4, policy="fixed", tau0=0.0
+        tiny, CLASSES, "taps", prompts=maple_prompts, reset=reset, buffer=4, views=4, policy="fixed", tau0=0.0
     )
 
     def go(images: int) -> tuple[int, int]:
@@ -383,8 +383,8 @@ def test_memory_does_not_grow_with_the_stream(
 def test_questions_nobody_answers_do_not_pile_up(
     tiny: Clip, picture: Picture, monkeypatch: pytest.MonkeyPatch, augmix: bool
 ) -> None:
-    monkeypatch.setattr(taps.adapt.ledger, "PENDING", 5)
-    learner = Learner(tiny, CLASSES, prompts="coop", views=8, policy="fixed", tau0=0.0, augmix=augmix)
+    monkeypatch.setattr(taps.adapt.pending, "PENDING", 5)
+    learner = Learner(tiny, CLASSES, "taps", prompts="coop", views=8, policy="fixed", tau0=0.0, augmix=augmix)
     for number in range(8):
         assert learner.predict_one(picture(number)).ask
     early = tensors_alive()
@@ -403,7 +403,7 @@ def test_questions_nobody_answers_do_not_pile_up(
         "pixels": torch.uint8,
         "feature": torch.float32,
     }
-    item = learner.ledger.pending[11]
+    item = learner.queries.pending[11]
     for value in (item.pixels, item.feature):
         assert value is not None
         assert value.untyped_storage().nbytes() == value.numel() * value.element_size()
@@ -414,7 +414,7 @@ def test_prompts_go_back_every_k_images(tiny: Clip, maple_prompts: Prompts, pict
     quiet: dict[str, Any] = {"views": 6, "policy": "fixed", "tau0": 99.0, "lr": 1e-3, "guard": False}
 
     def run(reset: str, images: list[int]) -> list[bytes]:
-        learner = Learner(tiny, CLASSES, prompts=maple_prompts, reset=reset, **quiet)
+        learner = Learner(tiny, CLASSES, "taps", prompts=maple_prompts, reset=reset, **quiet)
         learner.seen = images[0]  # same views as those of the stream it is compared with
         return [learner.predict_one(picture(number)).probs.tobytes() for number in images]
 
@@ -428,9 +428,8 @@ def test_prompts_go_back_every_k_images(tiny: Clip, maple_prompts: Prompts, pict
 
 
 def test_the_default_rate_of_learning_is_lower_where_prompts_carry_over(tiny: Clip) -> None:
-    rates = {
-        reset: Learner(tiny, CLASSES, prompts="coop", reset=reset).method.lr for reset in ("sample", "never")
-    }  # type: ignore[attr-defined]
+    made = {r: Learner(tiny, CLASSES, "taps", prompts="coop", reset=r) for r in ("sample", "never")}
+    rates = {reset: learner.method.lr for reset, learner in made.items()}  # type: ignore[attr-defined]
     assert rates == {"sample": 4e-3, "never": 5e-5}
 
 
@@ -449,7 +448,7 @@ def test_the_default_rate_of_learning_is_lower_where_prompts_carry_over(tiny: Cl
 )
 def test_class_lists_that_cannot_be_are_refused(tiny: Clip, classes: Any, said: str) -> None:
     with pytest.raises(ClassNameError, match=said):
-        Learner(tiny, classes, prompts="coop")
+        Learner(tiny, classes, "taps", prompts="coop")
 
 
 def test_braces_in_class_names_and_templates_are_letters(tiny: Clip, picture: Picture) -> None:
@@ -487,27 +486,27 @@ def test_braces_in_class_names_and_templates_are_letters(tiny: Clip, picture: Pi
 )
 def test_settings_that_cannot_be_are_refused_by_name(tiny: Clip, wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):
-        Learner(tiny, CLASSES, **{"prompts": "coop", **wrong})
+        Learner(tiny, CLASSES, "taps", **{"prompts": "coop", **wrong})
 
 
 def test_a_state_is_refused_where_it_does_not_belong(
     tiny: Clip, maple_prompts: Prompts, picture: Picture
 ) -> None:
     """Cached gradients belong to their prompts and to the weights of the loss."""
-    learner = Learner(tiny, CLASSES, prompts=maple_prompts, **SMALL)
+    learner = Learner(tiny, CLASSES, "taps", prompts=maple_prompts, **SMALL)
     walk(learner, picture, 8)
     state = learner.state_dict()
     moved = {name: value + 1e-3 for name, value in maple_prompts.parameters.items()}
     other_prompts = Prompts("maple", moved, maple_prompts.suffix, maple_prompts.base, tiny.fingerprint)
     others = [
         Learner(tiny, CLASSES, method="zero_shot"),
-        Learner(tiny, ["cat", "dog"], prompts=maple_prompts, **SMALL),
-        Learner(tiny, CLASSES, prompts="coop", **SMALL),
-        Learner(tiny, CLASSES, prompts=other_prompts, **SMALL),
-        Learner(tiny, CLASSES, prompts=maple_prompts, **SMALL, reset="never"),
-        Learner(tiny, CLASSES, prompts=maple_prompts, **SMALL, weight_ce=2.0),
-        Learner(tiny, CLASSES, prompts=maple_prompts, **{**SMALL, "buffer": 9}),
-        Learner(tiny, CLASSES, prompts=maple_prompts, **{**SMALL, "policy": "quantile"}),
+        Learner(tiny, ["cat", "dog"], "taps", prompts=maple_prompts, **SMALL),
+        Learner(tiny, CLASSES, "taps", prompts="coop", **SMALL),
+        Learner(tiny, CLASSES, "taps", prompts=other_prompts, **SMALL),
+        Learner(tiny, CLASSES, "taps", prompts=maple_prompts, **SMALL, reset="never"),
+        Learner(tiny, CLASSES, "taps", prompts=maple_prompts, **SMALL, weight_ce=2.0),
+        Learner(tiny, CLASSES, "taps", prompts=maple_prompts, **{**SMALL, "buffer": 9}),
+        Learner(tiny, CLASSES, "taps", prompts=maple_prompts, **{**SMALL, "policy": "quantile"}),
     ]
     for other in others:
         if other.method_name != "zero_shot":
@@ -534,7 +533,7 @@ def test_other_precisions_predict_and_resume(picture: Picture, tmp_path: Path, d
 
     clip = load_clip("tiny", device="cpu", dtype=dtype)
     for name, prompts in (("a", "coop"), ("b", "maple")):
-        learner = Learner(clip, CLASSES, prompts=prompts, **SMALL)
+        learner = Learner(clip, CLASSES, "taps", prompts=prompts, **SMALL)
         walk(learner, picture, 6)
         learner.save(tmp_path / name)
         resumed = Learner.load(tmp_path / name)
@@ -545,14 +544,14 @@ def test_other_precisions_predict_and_resume(picture: Picture, tmp_path: Path, d
 def test_zero_shot_context_predicts_as_zero_shot_before_any_update(tiny: Clip, picture: Picture) -> None:
     """The text context starts as "a photo of a": with a rate of 0 nothing is learned and nothing differs."""
     plain = Learner(tiny, CLASSES, method="zero_shot")
-    hand = Learner(tiny, CLASSES, prompts="hand", views=4, lr=0.0)
+    hand = Learner(tiny, CLASSES, "taps", prompts="hand", views=4, lr=0.0)
     for number in range(3):
         one, other = plain.predict_one(picture(number)), hand.predict_one(picture(number))
         assert np.allclose(one.probs, other.probs, atol=1e-5)
 
 
 def test_predictions_are_plain_values(tiny: Clip, picture: Picture) -> None:
-    prediction = Learner(tiny, CLASSES, prompts="coop", views=4).predict_one(picture(0))
+    prediction = Learner(tiny, CLASSES, "taps", prompts="coop", views=4).predict_one(picture(0))
     kinds = {name: type(getattr(prediction, name)) for name in ("id", "index", "entropy", "threshold", "ask")}
     assert kinds == {"id": int, "index": int, "entropy": float, "threshold": float, "ask": bool}
     assert prediction.probs.dtype == np.float32
@@ -569,13 +568,13 @@ def test_views_that_wait_for_an_answer_are_bounded(
 ) -> None:
     learner = waiting_with_views(tiny, maple_prompts)
     one = learner.settings.views * 3 * tiny.config.image_size**2
-    monkeypatch.setattr(taps.adapt.ledger, "PENDING_BYTES", 3 * one)
+    monkeypatch.setattr(taps.adapt.pending, "PENDING_BYTES", 3 * one)
     for number in range(5):
         learner.predict_one(picture(number))
     assert learner.pending == (2, 3, 4)
     for id in learner.pending:
         learner.learn_one(id, 0)
-    monkeypatch.setattr(taps.adapt.ledger, "PENDING_BYTES", one - 1)
+    monkeypatch.setattr(taps.adapt.pending, "PENDING_BYTES", one - 1)
     learner.predict_one(picture(5))
     assert learner.pending == (5,)  # one question can always wait
     learner.learn_one(5, 0)
@@ -591,7 +590,7 @@ def test_views_wait_in_host_memory(picture: Picture) -> None:
         learner.predict_one(picture(number))
     twin = copy.deepcopy(learner)
     for each in (learner, twin):
-        assert {item.views.device.type for item in each.ledger.pending.values()} == {"cpu"}  # type: ignore[union-attr]
+        assert {item.views.device.type for item in each.queries.pending.values()} == {"cpu"}  # type: ignore[union-attr]
         for id in each.pending:
             each.learn_one(id, id % 3)
     assert learner.predict_one(picture(9)).probs.tolist() == twin.predict_one(picture(9)).probs.tolist()
@@ -603,7 +602,7 @@ def test_views_wait_in_host_memory(picture: Picture) -> None:
 def test_a_rate_that_was_missed_by_more_than_half_is_spoken_of(
     tiny: Clip, picture: Picture, tau0: float, said: str
 ) -> None:
-    learner = Learner(tiny, CLASSES, "zero_shot+", policy="fixed", tau0=tau0)
+    learner = Learner(tiny, CLASSES, "zero_shot+", policy="fixed", tau0=tau0, explore=0)
     paced = Learner(tiny, CLASSES, "zero_shot+", policy="paced")
     for _ in range(99):
         learner.predict_one(picture(0))
@@ -621,7 +620,7 @@ def test_no_rate_is_called_missed_that_was_kept(tiny: Clip, picture: Picture) ->
     With half of the images to ask about and yes or no alone, all of them are asked about.
     """
     classes = [f"class {number}" for number in range(30)]
-    yes_or_no = [{"rate": rate, "questions": "is_it"} for rate in (0.05, 0.5)]
+    yes_or_no = [{"rate": rate, "questions": "yes_no"} for rate in (0.05, 0.5)]
     for asking in ({"rate": 0.01}, {"rate": 0.05}, *yes_or_no):
         learner = Learner(tiny, classes, "zero_shot+", **asking)  # type: ignore[arg-type]
         for number in range(120):
@@ -636,5 +635,55 @@ def test_tab_completion_offers_what_a_person_calls(tiny: Clip) -> None:
     assert {"predict_one", "learn_one", "undo", "skip", "add_class", "save", "classes", "asked"} <= set(
         offered
     )
-    assert not [name for name in offered if name.startswith("_") or name in ("ledger", "from_saved")]
+    assert not [name for name in offered if name.startswith("_") or name == "queries"]
     assert set(dir(taps)) == {*taps.__all__, "__version__"}
+
+
+@pytest.mark.parametrize("kind", ["episodic", "continual", "view_ensemble+"])
+def test_reset_and_clone_begin_anew(tiny: Clip, maple_prompts: Prompts, picture: Picture, kind: str) -> None:
+    """Whatever was learned, what follows has the bits of a stream that begins."""
+    if kind in STREAMS:
+        learner = make(tiny, maple_prompts, kind)
+    else:
+        learner = Learner(tiny, CLASSES, kind, seed=5, views=3, rate=0.5)
+    began, settings_ = learner.state_dict(), learner.settings
+    said = walk(learner, picture, 6)
+    for fresh in (learner.clone(), learner):
+        fresh.reset()
+        assert (fresh.seen, fresh.asked, fresh.answered, fresh.pending, fresh.recent) == (0, 0, 0, (), ())
+        assert same_state(fresh.state_dict(), began)
+        assert walk(fresh, picture, 6) == said
+        assert (fresh.settings, fresh.clip) == (settings_, learner.clip)
+
+
+def test_a_clone_shares_nothing_but_the_model(tiny: Clip, picture: Picture) -> None:
+    learner = Learner(tiny, CLASSES, views=2, rate=1.0)
+    clone = learner.clone()
+    before = clone.state_dict()
+    walk(learner, picture, 3)
+    learner.add_class("owl")
+    assert same_state(clone.state_dict(), before)
+    assert learner.clone().classes == learner.classes != clone.classes
+
+
+def test_saved_as_pretrained_it_is_loaded_from_there(tiny: Clip, picture: Picture, tmp_path: Path) -> None:
+    class Own(Learner):
+        pass
+
+    learner = Own(tiny, CLASSES, views=2, rate=1.0)
+    walk(learner, picture, 3)
+    learner.save_pretrained(tmp_path / "saved")
+    loaded = Own.from_pretrained(tmp_path / "saved", tiny)
+    assert type(loaded) is type(copy.deepcopy(learner)) is type(learner.clone()) is Own
+    assert same_state(loaded.state_dict(), learner.state_dict())
+
+
+def test_nothing_is_offered_that_a_person_should_not_call(tiny: Clip) -> None:
+    offered = {name for name in dir(Learner) if not name.startswith("_")}
+    methods = {name for name in offered if callable(getattr(Learner, name))}
+    assert methods == {
+        *("predict_one", "predict_many", "learn_one", "repredict", "repredict_kept", "skip", "undo"),
+        *("ask", "wanted_kept"),  # of images that are there already, as `taps label` has them
+        *("add_class", "class_index", "summary", "state_dict", "load_state_dict", "reset", "clone"),
+        *("save", "load", "save_pretrained", "from_pretrained"),
+    }

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from taps import Learner
 from taps.clip import Clip
 from taps.errors import ClassNameError, QueryError
-from taps.stream.loop import Session
-from taps.stream.record import Record, read_events
-from taps.stream.tally import Tally
+from taps.session.loop import Session
+from taps.session.record import Record, read_events
+from taps.session.running_score import RunningScore
 from taps.types import Answer, PixelArray
 from tests.streams import CLASSES, bits, same_state
 
@@ -38,7 +38,7 @@ def seen(clip: Clip, picture: Picture, images: int = 4, method: str = "zero_shot
         ({"no": "wolf"}, ClassNameError, "'wolf' is none of"),
         ({"no": 9}, ClassNameError, "from 0 to 3"),
         ({"no": CLASSES}, QueryError, "say none=True"),
-        ({"label": "cat", "expert": 7}, QueryError, "The expert is 7"),
+        ({"label": "cat", "annotator": 7}, QueryError, "The annotator is 7"),
         ({}, ClassNameError, "from 0 to 3"),
     ],
 )
@@ -55,7 +55,7 @@ def test_answers_that_make_no_sense_are_refused_and_change_nothing(
 def test_a_method_without_a_head_takes_labels_alone(tiny: Clip, picture: Picture) -> None:
     learner = Learner(tiny, CLASSES, "taps", prompts="coop", views=4, **ALWAYS)
     learner.predict_one(picture(0))
-    learner.learn_one(0, "cat", expert="ann")
+    learner.learn_one(0, "cat", annotator="ann")
     before = learner.state_dict()
     for other in ({"no": "cat"}, {"none": True}):
         with pytest.raises(QueryError, match="learns from labels alone"):
@@ -67,10 +67,10 @@ def test_classes_it_is_not_of_add_up_until_one_is_left(tiny: Clip, picture: Pict
     learner, plain = seen(tiny, picture), seen(tiny, picture)
     learner.learn_one(1, no="cat")
     learner.learn_one(1, no=["ship"])
-    assert learner.ledger.given[1].answer == Answer(no=(0, 2))
+    assert learner.queries.given[1].answer == Answer(no=(0, 2))
     learner.learn_one(1, no="tree")
     plain.learn_one(1, "hot dog")
-    assert learner.ledger.given[1].answer == Answer(1)
+    assert learner.queries.given[1].answer == Answer(1)
     assert (learner.answered, learner.corrected, learner.undone) == (1, 0, 0)
     ends = [each.predict_one(picture(5)).probs.tobytes() for each in (learner, plain)]
     assert ends[0] == ends[1]
@@ -83,7 +83,7 @@ def test_what_follows_from_the_first_answer_changes_nothing(
     learner = seen(tiny, picture)
     learner.learn_one(1, **first)
     before = learner.state_dict()
-    learner.learn_one(1, no="ship", expert="ann")
+    learner.learn_one(1, no="ship", annotator="ann")
     assert same_state(learner.state_dict(), before)
     learner.learn_one(1, no="cat")
     assert same_state(learner.state_dict(), before) == ("none" in first)
@@ -103,23 +103,23 @@ def test_reject_is_nothing_until_somebody_says_none_of_these(tiny: Clip, picture
 
 def test_each_expert_has_a_share_of_wrong_answers_in_the_summary(tiny: Clip, picture: Picture) -> None:
     learner = seen(tiny, picture)
-    assert learner.summary()["head_experts"] == {}
-    learner.learn_one(0, "cat", expert="ann")
-    learner.learn_one(1, "ship", expert="bob")
+    assert learner.summary()["head_annotators"] == {}
+    learner.learn_one(0, "cat", annotator="ann")
+    learner.learn_one(1, "ship", annotator="bob")
     learner.learn_one(2, "ship")
-    learner.learn_one(3, Answer("tree", expert="ann"))
-    found = learner.summary()["head_experts"]
+    learner.learn_one(3, Answer("tree", annotator="ann"))
+    found = learner.summary()["head_annotators"]
     assert {name: each["answers"] for name, each in found.items()} == {"": 1, "ann": 2, "bob": 1}
     assert all(0 <= each["noise"] <= 0.3 for each in found.values())
     learner.undo(1)
-    assert set(learner.summary()["head_experts"]) == {"", "ann"}
+    assert set(learner.summary()["head_annotators"]) == {"", "ann"}
 
 
 KINDS: list[dict[str, Any]] = [
     {"label": "ship"},
-    {"label": "cat", "expert": "ann"},
+    {"label": "cat", "annotator": "ann"},
     {"no": "cat"},
-    {"no": ["tree", 1], "expert": "bob"},
+    {"no": ["tree", 1], "annotator": "bob"},
     {"none": True},
 ]
 
@@ -148,7 +148,7 @@ def test_any_answers_saved_and_taken_back_go_on_to_the_same_bits(
             assert same_state(resumed.state_dict(), learner.state_dict())
             learner = resumed
         learner.learn_one(id, **kind)
-    last = [(id, learner.ledger.given[id].answer) for id in learner.ledger.given]
+    last = [(id, learner.queries.given[id].answer) for id in learner.queries.given]
     for id in sorted(gone & dict(last).keys()):
         learner.undo(id)
     plain = seen(tiny, picture, 6, method)
@@ -162,15 +162,15 @@ def test_any_answers_saved_and_taken_back_go_on_to_the_same_bits(
 
 def test_every_kind_of_answer_is_on_record(tiny: Clip, picture: Picture, tmp_path: Path) -> None:
     record = Record(tmp_path)
-    session = Session(seen(tiny, picture), None, record, Tally(), positions={0: 10, 3: 13})  # type: ignore[arg-type]
-    given_ = ["ship", Answer(no=("cat", 2), expert="ann"), Answer(none=True), Answer(unknown=True)]
+    session = Session(seen(tiny, picture), None, record, RunningScore(), positions={0: 10, 3: 13})  # type: ignore[arg-type]
+    given_ = ["ship", Answer(no=("cat", 2), annotator="ann"), Answer(none=True), Answer(unknown=True)]
     assert [session.learn(id, answer) for id, answer in enumerate(given_)] == [2, None, None, None]
     record.close()
     assert list(read_events(tmp_path)) == [
-        {"event": "answered", "id": 0, "t": 10, "answer": 2, "label": "ship"},
-        {"event": "answered", "id": 1, "t": None, "no": ["cat", "ship"], "expert": "ann"},
+        {"event": "answered", "id": 0, "t": 10, "label": "ship"},
+        {"event": "answered", "id": 1, "t": None, "no": ["cat", "ship"], "annotator": "ann"},
         {"event": "answered", "id": 2, "t": None, "none": True},
         {"event": "skipped", "id": 3, "t": 13},
     ]
-    assert session.tally.answered == 3
+    assert session.running.answered == 3
     assert session.learner.summary()["skipped"] == 1

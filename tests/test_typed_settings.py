@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from pathlib import Path
 
@@ -11,6 +12,10 @@ import pytest
 import taps
 from taps import Learner
 from taps.clip import Clip
+from taps.errors import SettingsError
+from taps.methods.registry import chosen_method, find_method, list_methods
+from taps.methods.settings import AskSettings
+from taps.methods.taps import TapsSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPE = ROOT / "recipes" / "typed_settings.py"
@@ -18,12 +23,18 @@ SNIPPET = """
 from typing import Any
 from taps.clip import Clip
 from taps.learner import Learner
+from taps.methods.plus import ViewEnsemblePlusSettings
+from taps.methods.taps import TapsSettings
 
 def make(clip: Clip, own: dict[str, Any]) -> None:
     Learner(clip, ["cat", "dog"], "taps", rate=0.1, views=8)
     Learner(clip, ["cat", "dog"], "taps", raet=0.1)  # misspelt
     Learner(clip, ["cat", "dog"], "taps", rate="0.1")  # a text
     Learner(clip, ["cat", "dog"], "mine", **own)
+    Learner(clip, ["cat", "dog"], method=TapsSettings(lr=1e-3, rate=0.1))
+    Learner(clip, ["cat", "dog"], method=TapsSettings(raet=0.1))  # misspelt
+    Learner(clip, ["cat", "dog"], method=TapsSettings(acquisition="margin"))  # that of another method
+    Learner(clip, ["cat", "dog"], method=ViewEnsemblePlusSettings(acquisition="margin", views="8"))  # a text
 """
 
 
@@ -47,8 +58,29 @@ def test_a_misspelt_setting_is_a_type_error(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("MYPYPATH", str(ROOT / "src"))
     said, _, _ = api.run(["--config-file", "mypy.ini", "--cache-dir", str(tmp_path / "cache"), "snippet.py"])
     errors = [line for line in said.splitlines() if ": error:" in line]
-    assert [line.split(":")[1] for line in errors] == ["8", "9"], said
+    assert [line.split(":")[1] for line in errors] == ["10", "11", "14", "15", "16"], said
     assert "raet" in errors[0]
+    assert "raet" in errors[2]
+
+
+@pytest.mark.parametrize("name", list_methods())
+def test_the_settings_of_each_method_are_a_class_that_names_it(name: str) -> None:
+    kind = find_method(name).settings
+    assert getattr(importlib.import_module(kind.__module__), kind.__name__) is kind
+    assert chosen_method(kind(), {}) == (name, kind())
+
+
+def test_a_settings_object_makes_the_learner_that_keywords_make(tiny: Clip) -> None:
+    by_object = Learner(tiny, ["cat", "dog"], TapsSettings(views=2, lr=0.5))
+    by_words = Learner(tiny, ["cat", "dog"], "taps", views=2, lr=0.5)
+    assert (by_object.method_name, by_object.settings) == ("taps", by_words.settings)
+
+
+def test_settings_of_no_method_or_given_twice_are_refused(tiny: Clip) -> None:
+    with pytest.raises(SettingsError, match="AskSettings are those of no method"):
+        Learner(tiny, ["cat", "dog"], AskSettings())
+    with pytest.raises(SettingsError, match="given twice: in TapsSettings and as rate"):
+        Learner(tiny, ["cat", "dog"], TapsSettings(), rate=0.5)
 
 
 def test_a_learner_says_what_it_is(tiny: Clip) -> None:
@@ -60,5 +92,6 @@ def test_a_learner_says_what_it_is(tiny: Clip) -> None:
 
 
 def test_tab_completion_offers_what_is_public() -> None:
-    assert {"Learner", "load_clip", "list_methods", "settings"} <= set(dir(taps))
+    assert {"Answer", "Dataset", "Learner", "Prediction", "load_clip", "stream"} <= set(dir(taps))
+    assert all(getattr(taps, name) is not None for name in taps.__all__)
     assert not [name for name in dir(taps) if name in ("importlib", "annotations", "HOMES")]

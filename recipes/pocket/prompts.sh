@@ -10,7 +10,7 @@ set -euo pipefail
 
 data=${1:?usage: recipes/pocket/prompts.sh DATA [DEVICE]}
 device=${2:-cpu}
-shipped="$(cd "$(dirname "$0")/../.." && pwd)/src/taps/prompts/shipped"
+shipped="$(cd "$(dirname "$0")/../.." && pwd)/packages/pocket/src/taps_pocket/prompts"
 images=(--data "$data/tiny-imagenet-train-0.zip" --data "$data/tiny-imagenet-train-1.zip")
 mkdir -p "$shipped"
 

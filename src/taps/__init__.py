@@ -7,20 +7,39 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from taps.clip import load_clip
+    from taps.data.dataset import Dataset
     from taps.learner import Learner
     from taps.methods.registry import list_methods, settings
     from taps.report.compare import compare
     from taps.serve.client import Client
-    from taps.stream.pool import Pool
+    from taps.session.events import stream
+    from taps.session.pool import Pool
+    from taps.types import Answer, Prediction
 
-__all__ = ["Client", "Learner", "Pool", "compare", "list_methods", "load_clip", "settings"]
+__all__ = [
+    "Answer",
+    "Client",
+    "Dataset",
+    "Learner",
+    "Pool",
+    "Prediction",
+    "compare",
+    "list_methods",
+    "load_clip",
+    "settings",
+    "stream",
+]
 __version__ = "0.2.0"
 
 # Imported when first used, so that commands which need no torch do not wait for it.
 HOMES = {
+    "Answer": "taps.types",
+    "Dataset": "taps.data.dataset",
+    "Prediction": "taps.types",
+    "stream": "taps.session.events",
     "Client": "taps.serve.client",
     "Learner": "taps.learner",
-    "Pool": "taps.stream.pool",
+    "Pool": "taps.session.pool",
     "load_clip": "taps.clip",
     "compare": "taps.report.compare",
     "list_methods": "taps.methods.registry",

@@ -1,6 +1,6 @@
 """`python -m taps` is `taps`."""
 
-from taps.cli.main import run
+from taps.cli.start import run
 
 if __name__ == "__main__":
     run()

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from taps.aliases import current
 from taps.clip import Clip, load_clip
 from taps.errors import DamagedError, StateError
 from taps.files import FORMAT, check_tensors, read_json, read_tensors, write_json, write_tensors, writing
@@ -150,6 +151,8 @@ def _plain(name: str, value: Any) -> Any:
     """A setting as JSON holds it. Prompts are in the state, statistics in their own file; paths in full."""
     if isinstance(value, Prompts | SourceStats):
         return None
+    if name == "texts" and value is not None:  # pairs: class names are no fields
+        return [[each, list(sentences)] for each, sentences in value.items()]
     if isinstance(value, Path) or (name == "source" and isinstance(value, str)):
         return str(Path(value).expanduser().resolve())
     return value
@@ -182,7 +185,7 @@ def read(directory: Path, check: Callable[[dict[str, Any]], None] = lambda extra
 
 
 def _read(directory: Path, name: str, check: Callable[[dict[str, Any]], None]) -> Saved:
-    index = read_json(directory / name)
+    index = current(read_json(directory / name))
     if index["format"] != FORMAT:
         raise StateError(
             f"{directory} was saved in format {index['format']}; this version reads format {FORMAT}."
@@ -196,6 +199,8 @@ def _read(directory: Path, name: str, check: Callable[[dict[str, Any]], None]) -
 def with_prompts(settings: dict[str, Any], state: dict[str, Any], clip: Clip) -> dict[str, Any]:
     """Settings with the prompts that a state began with: it goes on even where their directory is gone."""
     settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    if isinstance(texts := settings.get("texts"), tuple):
+        settings["texts"] = dict(texts)
     values, anchor = state["values"]["state"], without_prefix("method.anchor.", state["tensors"])
     if anchor:
         settings["prompts"] = prompts_for(clip, values["kind"], anchor, values["suffix"])

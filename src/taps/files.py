@@ -7,39 +7,44 @@ have no checksum; they are taken as they are.
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
+import math
 import os
 import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from taps.errors import DamagedError, DataError, StateError
+
+if TYPE_CHECKING:  # who writes JSON alone does not wait for torch
+    from torch import Tensor
 
 PART = ".part"  # a file that is being written
 CHECKSUM = "checksum"
 FORMAT = 2
 DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
 }
-"""What safetensors calls each kind of number."""
+"""What safetensors calls each of torch's kinds of numbers."""
 _BLANK = "0" * 64
 _FIELD = re.compile(rb'"checksum": ?"([0-9a-f]{64})"')
 _CHUNK = 1 << 20
@@ -56,16 +61,79 @@ def make_folder(path: Path) -> None:
         raise DataError(f"{path} cannot be written ({error.strerror}); choose another --out.") from error
 
 
+def make_durable_folder(folder: Path) -> None:
+    """A folder and those above it, each on the disk."""
+    if not folder.is_dir():
+        make_durable_folder(folder.parent)
+        folder.mkdir(mode=0o750, exist_ok=True)
+        sync_folder(folder.parent)
+
+
 def write_text(path: Path, text: str) -> None:
-    with _new_file(path) as part:
-        part.write_text(text, encoding="utf-8")
+    with writing(path), _new_file(path) as part:
+        part.write_text(text, encoding="utf-8", errors="surrogateescape")
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """A file that is there as a whole or not at all, whoever else writes it; its name is on the disk, too.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    with (
+        _new_file(path, f".{os.getpid()}-{threading.get_ident()}") as part,
+        open(part, "wb", opener=lambda name, flags: os.open(name, flags, 0o640)) as file,
+    ):
+        file.write(data)
+    sync_folder(path.parent)
+
+
+def sha256_of(path: Path) -> str:
+    """Of all that a file holds."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def csv_line(values: Sequence[Any]) -> str:
+    r"""One line of a CSV file.
+
+    >>> csv_line(["a,b", 1])
+    '"a,b",1\n'
+    """
+    text = io.StringIO()
+    # Python's writer does not see that a lone carriage return in a file's name must be quoted.
+    odd = any("\r" in str(value) for value in values)
+    quoting: Literal[0, 1] = csv.QUOTE_ALL if odd else csv.QUOTE_MINIMAL
+    csv.writer(text, lineterminator="\n", quoting=quoting).writerow(values)
+    return text.getvalue()
+
+
+def json_text(value: Any, **how: Any) -> str:
+    """JSON that every reader takes: null stands where a number is not finite, for JSON has no word for it.
+
+    >>> json_text({"threshold": float("inf"), "n": 3})
+    '{"threshold": null, "n": 3}'
+    """
+    try:
+        return json.dumps(value, allow_nan=False, **how)
+    except ValueError:  # rare, so only then is a copy made
+        return json.dumps(_finite(value), allow_nan=False, **how)
+
+
+def _finite(value: Any) -> Any:
+    """The same with None for every number that is not finite."""
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_json(path: Path, value: Any, *, indent: int | None = 1) -> None:
     """An object with its checksum as first member. A list has no room for one and is written as it is."""
     if not isinstance(value, dict):
-        return write_text(path, json.dumps(value, indent=indent) + "\n")
-    text = json.dumps({CHECKSUM: _BLANK, "format": FORMAT, **value}, indent=indent) + "\n"
+        return write_text(path, json_text(value, indent=indent) + "\n")
+    text = json_text({CHECKSUM: _BLANK, "format": FORMAT, **value}, indent=indent) + "\n"
     write_text(path, text.replace(_BLANK, hashlib.sha256(text.encode()).hexdigest(), 1))
 
 
@@ -103,7 +171,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], meta: dict[str, Any
     sha = hashlib.sha256(header)
     for piece in pieces:
         sha.update(piece)
-    with _new_file(path) as part, part.open("wb") as file:
+    with writing(path), _new_file(path) as part, part.open("wb") as file:
         file.write(header.replace(_BLANK.encode(), sha.hexdigest().encode(), 1))
         for piece in pieces:
             file.write(piece)
@@ -111,6 +179,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], meta: dict[str, Any
 
 def _bytes_of(tensor: Tensor) -> memoryview:
     """A tensor's numbers as they are written, without a copy where it is on the CPU and contiguous."""
+    import torch
+
     there = tensor.detach().cpu().contiguous()
     flat = there.as_strided((there.numel(),), (1,))  # one number is contiguous whatever its stride
     data: memoryview = flat.view(torch.uint8).numpy().data
@@ -119,13 +189,13 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 def _tensor_header(tensors: Sequence[tuple[str, Tensor]], meta: dict[str, Any]) -> bytes:
     """What a safetensors file begins with: its own length, and where each tensor lies behind it."""
-    index: dict[str, Any] = {"__metadata__": {CHECKSUM: _BLANK, "taps": json.dumps(meta)}}
+    index: dict[str, Any] = {"__metadata__": {CHECKSUM: _BLANK, "taps": json_text(meta)}}
     end = 0
     for name, value in tensors:
         begin, end = end, end + value.nbytes
-        kind = DTYPES[value.dtype]
+        kind = DTYPES[str(value.dtype).removeprefix("torch.")]
         index[name] = {"dtype": kind, "shape": list(value.shape), "data_offsets": [begin, end]}
-    text = json.dumps(index).encode()
+    text = json_text(index).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
 
@@ -218,19 +288,37 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _new_file(path: Path) -> Iterator[Path]:
-    """A name to write under; what was written gets its own name once it is really on the disk."""
-    part = path.with_name(path.name + PART)
-    with writing(path):
-        part.unlink(missing_ok=True)  # left by somebody who was stopped
-        try:
-            yield part
-            with part.open("rb+") as file:
-                os.fsync(file.fileno())
-            os.replace(part, path)
-        except OSError:
-            part.unlink(missing_ok=True)  # half of a file helps nobody, least of all on a full disk
-            raise
+def _new_file(path: Path, mark: str = "") -> Iterator[Path]:
+    """A name to write under; what was written gets its own name once it is really on the disk.
+
+    Args:
+        path: Its own name.
+        mark: Tells the names apart of several who write the same file at one time.
+    """
+    part = path.with_name(path.name + mark + PART)
+    part.unlink(missing_ok=True)  # left by somebody who was stopped
+    try:
+        yield part
+        sync_file(part)
+        os.replace(part, path)
+    except OSError:
+        part.unlink(missing_ok=True)  # half of a file helps nobody, least of all on a full disk
+        raise
+
+
+def sync_file(path: Path) -> None:
+    """What a file holds is on the disk."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Names made or removed in a folder are on the disk, too."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _compare(path: Path, head: bytes, rest: Iterable[bytes] = (), *, old: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from itertools import groupby, islice
@@ -15,28 +15,35 @@ import torch
 from torch import Tensor
 
 from taps import checkpoint
+from taps.active.accuracy import RunningAccuracy
+from taps.active.acquisition import ANYWAY
 from taps.active.decision import Decision, Policy
-from taps.active.pace import MOST_OWED
 from taps.active.policy import make_policy
-from taps.active.question import Questions, which_seconds
-from taps.adapt.ahead import try_tower_kernels
-from taps.adapt.ledger import Ledger
+from taps.active.query_rate import MOST_OWED, Paced
+from taps.active.question import Questions, class_seconds
+from taps.adapt.pending import PendingQueries
+from taps.adapt.warm_up import try_tower_kernels
 from taps.clip import Clip
+from taps.default import METHOD
 from taps.errors import QueryError, SettingsError, StateError
 from taps.images.decode import load_image
 from taps.images.views import make_views, make_views_of, sample_generator
+from taps.methods.answers import normalise_answer
 from taps.methods.base import Method, MethodOutput, Snapshot, with_prefix, without_prefix
-from taps.methods.registry import find_method, method_settings
-from taps.methods.settings import Asking
-from taps.methods.together import look_together
+from taps.methods.batched import predict_batch
+from taps.methods.known import DrawnImage, KnownImage
+from taps.methods.registry import chosen_method, find_method
+from taps.methods.settings import Asking, Settings, TextSettings
 from taps.methods.typed import AnySettings
 from taps.prompts.classes import add_classes, check_classes, class_index, whole_number
+from taps.prompts.texts import SENTENCE, class_texts, list_templates, read_texts
+from taps.stages import stage
 from taps.types import Answer, FloatArray, PixelArray, Prediction
 
 ENOUGH = 100  # images before it is said that the rate is missed
-PARTS = ("from_saved", "ledger", "method", "policy")  # not offered by tab completion
+PARTS = ("queries", "method", "policy")  # not offered by tab completion
 COUNTS = ("seen", "answered", "unasked", "undone", "corrected")  # a state has under their own names
-POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget")
+POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget", "pace", "expected")
 
 
 def check_seed(seed: int) -> int:
@@ -52,23 +59,28 @@ class Learner:
     Args:
         clip: The frozen model.
         classes: Class names; their order gives the indices. Or an `id2label` mapping.
-        method: Which system (`taps methods` lists them).
+        method: Which system (`taps methods` lists them); or a settings object of one, such as
+            `TapsSettings(lr=1e-3)` of `taps.methods.taps`, whose fields type checkers know.
         seed: Every random choice follows from it.
         allow_duplicates: Let two classes have one name, as two pairs of ImageNet's do; answer those by index.
         **settings: Of the method, by name. A misspelt one is refused, by type checkers too; they let those
             of a method of one's own pass as a `dict[str, Any]`.
 
     >>> import numpy as np, taps
-    >>> learner = Learner(taps.load_clip("tiny"), ["cat", "dog"], method="zero_shot")
-    >>> learner.predict_one(np.zeros((40, 30, 3), np.uint8)).ask
-    False
+    >>> learner = Learner(taps.load_clip("tiny"), ["cat", "dog"], rate=1.0)
+    >>> prediction = learner.predict_one(np.zeros((40, 30, 3), np.uint8))
+    >>> prediction.ask, prediction.label in learner.classes
+    (True, True)
+    >>> learner.learn_one(prediction.id, "dog")
+    >>> learner
+    <Learner view_ensemble+ on tiny, 2 classes: 1 seen, 1 asked, 1 answered>
     """
 
     def __init__(
         self,
         clip: Clip,
         classes: Sequence[str] | Mapping[int, str],
-        method: str = "taps",
+        method: str | Settings = METHOD,
         *,
         seed: int = 0,
         allow_duplicates: bool = False,
@@ -80,17 +92,47 @@ class Learner:
             )
         self.clip = clip
         self.classes = check_classes(classes, allow_duplicates=allow_duplicates)
-        self.method_name = method
-        self.settings = method_settings(method, settings)
+        self.method_name, given = chosen_method(method, settings)
+        self.settings = with_texts(given, self.classes)
         self.seed = check_seed(seed)
         try_tower_kernels(clip)
-        self.method = find_method(method).build(clip, self.classes, self.settings, seed)
+        self.reset()
+
+    def reset(self) -> None:
+        """Go back to the beginning: nothing seen, nothing learned. Classes added later stay.
+
+        >>> import numpy as np, taps
+        >>> learner = Learner(taps.load_clip("tiny"), ["cat", "dog"], views=1)
+        >>> learner.predict_one(np.zeros((40, 30, 3), np.uint8)).id, learner.seen
+        (0, 1)
+        >>> learner.reset()
+        >>> learner.seen
+        0
+        """
+        self.method = find_method(self.method_name).build(self.clip, self.classes, self.settings, self.seed)
         self.policy = self._make_policy(len(self.classes))
         self.questions = self._make_questions(len(self.classes))
         self.seen = 0
         self.answered = self.unasked = self.undone = self.corrected = 0
         self.skipped = self.given_back = 0  # questions nobody had an answer to; those returned to the budget
-        self.ledger = Ledger(self.settings.recent if self.method.asks else 0, self.settings.undo)
+        self.accuracy = RunningAccuracy(len(self.classes))
+        self.queries = PendingQueries(self.settings.recent if self.method.asks else 0, self.settings.undo)
+
+    def clone(self) -> Learner:
+        """A fresh learner of the same model, classes and settings; `copy.deepcopy` copies the state too.
+
+        >>> import taps
+        >>> Learner(taps.load_clip("tiny"), ["cat", "dog"], "zero_shot+", rate=0.2).clone().settings.rate
+        0.2
+        """
+        return type(self)(
+            self.clip,
+            self.classes,
+            self.method_name,
+            seed=self.seed,
+            allow_duplicates=True,  # they were checked when the stream began
+            **self._given(),
+        )
 
     def __repr__(self) -> str:
         counts = f"{self.seen:,} seen, {self.asked:,} asked, {self.answered:,} answered"
@@ -104,42 +146,56 @@ class Learner:
 
     @property
     def order(self) -> str:
-        """Whether an expert's answer is the prediction ("ask_first") or comes after it ("predict_first")."""
+        """ "ask_first": an annotator's answer is the prediction; "predict_first": it comes after it."""
         return self.settings.order
 
     @property
     def asked(self) -> int:
-        """Questions put to the expert; the budget counts those that were not given back."""
+        """Questions put to the annotator; the budget counts those that were not given back."""
         return sum(self.questions.counts.values())
 
     @property
     def pending(self) -> tuple[int, ...]:
         """Ids of the questions that wait for an answer, the oldest first."""
-        return tuple(sorted(self.ledger.pending))
+        return tuple(sorted(self.queries.pending))
 
     @property
     def recent(self) -> tuple[int, ...]:
         """Ids of the images that nobody asked about and `learn_one` takes a label for, the oldest first."""
-        return tuple(sorted(self.ledger.recent))
+        return tuple(sorted(self.queries.recent))
 
     @property
     def answered_ids(self) -> tuple[int, ...]:
         """Ids of the images whose answers can be taken back, in the order in which they were given."""
-        return tuple(self.ledger.given)
+        return tuple(self.queries.given)
 
-    def predict_one(self, image: Any) -> Prediction:
+    def predict_one(self, image: Any, *, update: bool = True) -> Prediction:
         """Predict one image and decide at once whether to ask for its label.
 
         Args:
-            image: A path, bytes, a PIL image, or an array. One that cannot be decoded raises `ImageError` and
-                leaves everything as it was.
+            image: A path, bytes, a PIL image, or an array; or what `taps.methods.known` has. One that cannot
+                be decoded raises `ImageError` and leaves everything as it was.
+            update: Whether the image becomes the next one of the stream. Where not, nothing is changed: no
+                count, no budget, nothing learned.
+
+        >>> import numpy as np, taps
+        >>> learner = Learner(taps.load_clip("tiny"), ["cat", "dog"], views=1)
+        >>> learner.predict_one(np.zeros((40, 30, 3), np.uint8), update=False).id, learner.seen
+        (0, 0)
         """
-        pixels = load_image(image, copy=False)
+        if not update:
+            with self._unchanged():
+                return self.predict_one(image)
+        if isinstance(image, KnownImage):
+            began = time.perf_counter() - image.seconds
+            return self._conclude(image.predicted_by(self.method), began)
+        if not isinstance(image, DrawnImage):
+            image = DrawnImage(load_image(image, copy=False), self.seed, self.seen)
         began = time.perf_counter()
-        output = self.method.predict(self._views(pixels, self.seen))
+        output = self.method.predict(self._views(image))
         return self._conclude(output, began)
 
-    def predict_many(self, images: Sequence[Any]) -> list[Prediction]:
+    def predict_many(self, images: Sequence[Any], *, update: bool = True) -> list[Prediction]:
         """What `predict_one` says of each image in turn, computed together: for a backlog.
 
         No answer can come in between: where a question should be answered before the next image, call
@@ -149,11 +205,19 @@ class Learner:
         Args:
             images: As `predict_one` takes them. Where one cannot be decoded, `ImageError` is raised and
                 everything is as it was.
+            update: As `predict_one` has it. Where not, no image changes what is said of another.
         """
-        return predict_together([(self, image) for image in images])
+        pairs = [(self, image) for image in images]
+        if update:
+            return predict_together(pairs)
+        with self._unchanged() as put_back:
+            return predict_together(pairs, put_back)
 
-    def _views(self, pixels: PixelArray, id: int) -> Tensor:
-        return make_views(pixels, generator=sample_generator(self.seed, id), **self._view_settings)
+    def _views(self, image: DrawnImage) -> Tensor:
+        """The views of an image that its settings ask for, pixels 0..255; view 0 is the image itself."""
+        with stage("views"):
+            generator = sample_generator(image.seed, image.number)
+            return make_views(image.pixels, generator=generator, **self._view_settings)
 
     @property
     def _view_settings(self) -> dict[str, Any]:
@@ -168,30 +232,32 @@ class Learner:
     def _conclude(self, output: MethodOutput, began: float) -> Prediction:
         """Decide whether to ask, and take note of the image."""
         probs = torch.nan_to_num(output.probs.float().cpu(), nan=1 / len(self.classes)).numpy()
-        score = output.entropy if output.score is None else output.score
-        decision, question = self.decide(probs, score)
+        entropy = float(output.entropy)  # plain numbers, whatever kind a method gives: they are written down
+        score = entropy if output.score is None else float(output.score)
+        decision, question = self._decide(probs, score)
         index = int(probs.argmax())
         seconds = time.perf_counter() - began
         id, self.seen = self.seen, self.seen + 1
+        self.accuracy.add(id, index, float(probs[index]), decision.chance, decision.ask)
         if output.item is not None:
-            if decision.ask and question == "is_it":
-                self.ledger.is_it.add(id)
-            self.ledger.keep(id, output.item, decision.ask)
+            if decision.ask and question == "yes_no":
+                self.queries.yes_no.add(id)
+            self.queries.keep(id, output.item, decision.ask)
         return Prediction(
             id,
             index,
             self.classes[index],
             probs,
-            output.entropy,
+            entropy,
             decision.threshold,
             decision.ask,
             seconds,
-            score,
-            output.reject,
+            ANYWAY if decision.random else score,
+            float(output.reject),
             question,
         )
 
-    def decide(self, probs: FloatArray, score: float) -> tuple[Decision, str]:
+    def _decide(self, probs: FloatArray, score: float) -> tuple[Decision, str]:
         """Whether to ask about an image, and which kind of question; it is counted as put.
 
         Args:
@@ -199,14 +265,14 @@ class Learner:
             score: How much an answer is wanted.
         """
         if self.policy is None:
-            return Decision(False, float("inf")), "which"
+            return Decision(False, float("inf")), "class"
         kind = self.questions.choose(probs)
         decision = self.policy.decide(score, allowed=kind is not None)
         if kind is not None and decision.ask:
-            self.policy.asked += self.questions.put(kind) - 1  # the policy has counted a whole one
-        return decision, kind or "which"
+            self.policy.refund(1 - self.questions.put(kind))  # it has counted a whole one
+        return decision, kind or "class"
 
-    def predict_again(self, id: int, image: Any) -> Prediction:
+    def repredict(self, id: int, image: Any) -> Prediction:
         """What it would say now of an image it has seen, with the views it had then; nothing is changed.
 
         Args:
@@ -218,33 +284,56 @@ class Learner:
             self.seen = id
             return self.predict_one(image)
 
-    def peek(self, image: Any) -> Prediction:
-        """What `predict_one` would say of an image now; nothing is changed."""
-        with self._unchanged():
-            return self.predict_one(image)
+    def repredict_kept(self, ids: Iterable[int]) -> dict[int, FloatArray]:
+        """Probabilities it would give now to images it keeps, from what is kept of them; nothing is changed.
+
+        Quick: a method with a head has all but the head's share by then. Images without an answer that are
+        among the `pending` or the `recent` ones are kept. Others are left out, and so are those of methods
+        that have to look at an image again (`repredict`).
+
+        Args:
+            ids: Of the predictions made then.
+        """
+        kept = {id: item for id in ids if (item := self.queries.kept(id)) is not None}
+        said = {id: self.method.predict_kept(item) for id, item in kept.items()}
+        return {id: probs for id, probs in said.items() if probs is not None}
+
+    def wanted_kept(self, ids: Iterable[int]) -> dict[int, float]:
+        """How much an answer is wanted for each of some `recent` images; nothing is changed.
+
+        A method with a head compares them with each other and with those that are answered or asked about, so
+        that the highest is the one to `ask` about next. Others leave all out.
+
+        Args:
+            ids: Of the predictions made then.
+        """
+        kept = {id: item for id in ids if (item := self.queries.recent.get(id)) is not None}
+        scores = self.method.wanted_kept(list(kept.values()), list(self.queries.pending.values()))
+        return {} if scores is None else dict(zip(kept, scores.tolist(), strict=True))
 
     @contextmanager
-    def _unchanged(self) -> Iterator[None]:
-        """What is predicted inside leaves no trace.
+    def _unchanged(self) -> Iterator[Callable[[], None]]:
+        """What is predicted inside leaves no trace; yields what takes it back before that.
 
-        What the ledger holds is set aside, and kept images are not copied: no prediction writes to them.
+        What the queries holds is set aside, and kept images are not copied: no prediction writes to them.
         """
-        method = self.method.snapshot()
-        tensors = {
-            name: value if value.dtype == torch.uint8 else value.detach().clone()
-            for name, value in method.tensors.items()
-        }
-        policy = self.policy.state_dict() if self.policy else None
-        before, questions = (self.seen, self.ledger), self.questions.values()
-        self.ledger = Ledger(0, 0)
-        try:
-            yield
-        finally:
-            self.seen, self.ledger = before
+        method, policy = _copied(self.method.snapshot()), self.policy.state_dict() if self.policy else None
+        seen, queries, questions = self.seen, self.queries, self.questions.values()
+        accuracy, self.accuracy = self.accuracy, RunningAccuracy(len(self.classes))
+        self.queries = PendingQueries(0, 0)
+
+        def put_back() -> None:
+            self.seen = seen
             self.questions.restore(questions)
-            self.method.restore(Snapshot(tensors, method.values))
+            self.method.restore(_copied(method))
             if self.policy and policy is not None:
                 self.policy.load_state_dict(policy)
+
+        try:
+            yield put_back
+        finally:
+            self.queries, self.accuracy = queries, accuracy
+            put_back()
 
     def learn_one(
         self,
@@ -253,9 +342,9 @@ class Learner:
         *,
         no: str | int | Sequence[str | int] = (),
         none: bool = False,
-        expert: str = "",
+        annotator: str = "",
     ) -> None:
-        """Take in an expert's answer: to a question, or about one of the last images nobody asked about.
+        """Take in an annotator's answer: to a question, or about one of the last images nobody asked about.
 
         A second answer for the same image takes the place of the first, which is undone, unless it follows
         from the first: then it changes nothing. Classes it is said not to be of add up. A label nobody asked
@@ -266,61 +355,52 @@ class Learner:
             label: The class, by name or index; or an `Answer`.
             no: Instead of a label, a class it is not of, or several.
             none: Instead of a label, that it is of none of the classes.
-            expert: Who says so. A method with a head learns how often each one is wrong.
+            annotator: Who says so. A method with a head learns how often each one is wrong.
         """
         if isinstance(label, Answer) and label.unknown:
             return self.skip(id)
-        if isinstance(label, Answer):
-            return self.learn_one(id, label.label, no=label.no, none=label.none, expert=label.expert)
         id, before = self._known_id(id), None
-        if id in self.ledger.given:
-            before = self.ledger.given[id].answer
-        several = tuple(no) if isinstance(no, Sequence) and not isinstance(no, str) else (no,)
-        answer = self.resolved(Answer(label, several, none, expert=expert), before)
+        if id in self.queries.given:
+            before = self.queries.given[id].answer
+        given = label if isinstance(label, Answer) else Answer(label, no, none, annotator=annotator)  # type: ignore[arg-type]
+        no = given.no
+        several = tuple(no) if isinstance(no, Sequence | np.ndarray) and not isinstance(no, str) else (no,)
+        given = replace(given, no=several)
+        labels_only = None if self.method.takes_any_answer else self.method_name
+        answer = normalise_answer(given, self.classes, before, labels_only=labels_only)
         if before is not None:
             if answer.follows_from(before):
                 return
             self.undo(id)
             refined = before.no and answer.label not in before.no and not answer.none
             self.undone, self.corrected = self.undone - 1, self.corrected + (not refined)
-        self.method.learn_answer(id, answer, self.ledger.item(id))
-        self.ledger.answer(id, answer)
+        self.method.learn_answer(id, answer, self.queries.item(id))
+        self.queries.answer(id, answer)
+        self.accuracy.answer(id, answer)
+        if self.policy and isinstance(answer.label, int):
+            self.policy.answer(answer.label)
         self.answered += 1
-        self.unasked += not self.ledger.given[id].asked
-        self.ledger.shorten([old for old in self.ledger.given if not self.method.remembers(old)])
+        self.unasked += not self.queries.given[id].asked
+        self.queries.shorten([old for old in self.queries.given if not self.method.remembers(old)])
 
-    def resolved(self, answer: Answer, before: Answer | None = None) -> Answer:
-        """An answer with classes by index; what is not of all classes but one is of that one.
+    def ask(self, id: int, drawn: bool = False) -> None:
+        """Ask about one of the `recent` images that nobody was asked about yet; it counts as a question.
 
         Args:
-            answer: With classes by name or index.
-            before: What was said of the same image: classes it is not of add up.
+            id: Of the prediction.
+            drawn: Whether it was drawn at random among all of them. Such answers tell how good the
+                predictions are (`summary`); others tell nothing of that.
         """
-        if not isinstance(answer.expert, str):
-            raise QueryError(f"The expert is {answer.expert!r}; give a name.")
-        if (answer.label is not None) + bool(answer.no) + bool(answer.none) > 1:
-            raise QueryError(
-                "An image is given a label, or classes it is not of, or none=True: one of these."
-            )
-        if not answer.no and not answer.none:
-            return Answer(self.class_index(answer.label), expert=answer.expert)  # type: ignore[arg-type]
-        if not self.method.takes_any_answer:
-            raise QueryError(
-                f"{self.method_name!r} learns from labels alone; methods with a head, such as "
-                "'view_ensemble+', take other answers."
-            )
-        if answer.none:
-            return Answer(none=True, expert=answer.expert)
-        out = {self.class_index(each) for each in answer.no} | set(before.no if before else ())
-        left = set(range(len(self.classes))) - out
-        if not left:
-            raise QueryError("It cannot be of no class and one of them; say none=True.")
-        if len(left) == 1:
-            return Answer(left.pop(), expert=answer.expert)
-        return Answer(no=tuple(sorted(out)), expert=answer.expert)  # type: ignore[type-var]
+        id = self._known_id(id)
+        if self.policy is None or id not in self.queries.recent or id in self.queries.skipped:
+            raise QueryError(f"Sample {id} is none of the images that may still be asked about.")
+        if drawn and (said := self.method.predict_kept(self.queries.item(id))) is not None:
+            self.accuracy.sample(id, int(said.argmax()), len(self.queries.recent))
+        self.queries.ask(id)
+        self.policy.charge(self.questions.put("class"))
 
     def skip(self, id: int) -> None:
-        """The expert does not know: the question is over, and goes back to the budget.
+        """The annotator does not know: the question is over, and goes back to the budget.
 
         One question is given back for each image, while fewer than half of all have been: so at most twice
         as many are put as the budget says, however often nobody knows. Of a budget in seconds nothing is
@@ -331,12 +411,12 @@ class Learner:
             id: Of the prediction that asked.
         """
         id = self._known_id(id)
-        if id not in self.ledger.pending:
+        if id not in self.queries.pending:
             raise QueryError(f"Sample {id} has no open question that could be skipped.")
         assert self.policy is not None
         back = 2 * self.given_back < self.asked
-        self.policy.asked -= back * self.questions.share(self.ledger.kind(id))
-        self.ledger.skip(id, back)
+        self.policy.refund(back * self.questions.share(self.queries.kind(id)))
+        self.queries.skip(id, back)
         self.skipped, self.given_back = self.skipped + 1, self.given_back + back
 
     def undo(self, id: int) -> str | None:
@@ -354,21 +434,22 @@ class Learner:
             The class that had been answered; None where no class was named, or the question was skipped.
         """
         id = self._known_id(id)
-        if id in self.ledger.skipped:
+        if id in self.queries.skipped:
             self._unskip(id)
             return None
-        given = self.ledger.answered(id)
+        given = self.queries.answered(id)
         label = given.answer.label if isinstance(given.answer.label, int) else -1
         self.method.forget(id, label, given.item)
-        self.ledger.take_back(id)
+        self.queries.take_back(id)
+        self.accuracy.answer(id, None)
         self.answered, self.undone = self.answered - 1, self.undone + 1
         self.unasked -= not given.asked
         return None if label < 0 else self.classes[label]
 
     def _unskip(self, id: int) -> None:
         assert self.policy is not None
-        back = self.ledger.reopen(id)
-        self.policy.asked += back * self.questions.share(self.ledger.kind(id))
+        back = self.queries.reopen(id)
+        self.policy.charge(back * self.questions.share(self.queries.kind(id)))
         self.skipped, self.given_back = self.skipped - 1, self.given_back - back
 
     def add_class(self, names: str | Sequence[str]) -> None:
@@ -381,14 +462,17 @@ class Learner:
             names: One name, or several.
         """
         classes = add_classes(self.classes, names)
-        method = find_method(self.method_name).build(self.clip, classes, self.settings, self.seed)
+        settings = with_texts(self.settings, classes, added=len(self.classes))
+        method = find_method(self.method_name).build(self.clip, classes, settings, self.seed)
         method.grow(self.method)
         policy = self._make_policy(len(classes))
         if self.policy and policy:
             policy.load_state_dict(self.policy.state_dict())
+        self.accuracy.grow(len(classes))
         questions = self._make_questions(len(classes))
         questions.restore(self.questions.values())
         self.method, self.policy, self.classes, self.questions = method, policy, classes, questions
+        self.settings = settings
 
     def class_index(self, label: str | int) -> int:
         """Index of a class given by name or index."""
@@ -401,7 +485,7 @@ class Learner:
             "asked": self.asked,
             "answered": self.answered,
             "unasked": self.unasked,
-            "pending": len(self.ledger.pending),
+            "pending": len(self.queries.pending),
             "skipped": self.skipped,
             "given_back": self.given_back,
             "undone": self.undone,
@@ -411,8 +495,11 @@ class Learner:
             counts["skipped_entropies"] = self.policy.skipped
             counts["questions"] = dict(self.questions.counts)
             counts["spent"] = round(self.policy.asked, 3)  # of the budget: a yes or no is less than one,
-            counts["is_it_share"] = round(self.questions.share("is_it"), 3)  # this much of one
+            counts["yes_no_share"] = round(self.questions.share("yes_no"), 3)  # this much of one
             counts["seconds"] = round(self.questions.spent, 1)
+            counts["accuracy"] = self.accuracy.summary(self.classes)
+            ahead = self.accuracy.forecast(self.answered)
+            counts["forecast"] = None if ahead is None else ahead.plain()
         found = counts | self.method.summary()
         return found | {"notes": self._notes() + found.get("notes", [])}
 
@@ -425,12 +512,14 @@ class Learner:
             notes.append(f"Answers that were taken back: {self.undone}.")
         spent = self.questions.choose(np.ones(1)) is None
         if spent:
-            notes.append(f"The {self.questions.total:g} seconds of the expert's time are spent.")
+            notes.append(f"The {self.questions.total:g} seconds of the annotator's time are spent.")
         if isinstance(self.settings, Asking) and self.policy and self.seen >= ENOUGH and not spent:
             wanted = self.settings.rate * self.seen
+            early = isinstance(self.policy, Paced) and self.policy.ahead
             # Neither too few questions, whatever each takes of the budget, nor more than it allows.
             had = min(self.asked, max(self.policy.asked, wanted))
-            if abs(had - wanted) > max(wanted / 2, MOST_OWED) and self.settings.budget in ("soft", "hard"):
+            steered = self.settings.budget in ("soft", "hard") and not early
+            if steered and abs(had - wanted) > max(wanted / 2, MOST_OWED):
                 notes.append(
                     f"{had / self.seen:.1%} of the {self.seen} images were asked about, not "
                     f'{self.settings.rate:.1%}; policy="paced" keeps to the rate.'
@@ -440,16 +529,17 @@ class Learner:
     def state_dict(self) -> dict[str, Any]:
         """The whole state: `tensors` by name, and `values` that JSON can hold."""
         snapshot = self.method.snapshot()
-        tensors = with_prefix("method.", snapshot.tensors) | self.ledger.tensors()
+        tensors = with_prefix("method.", snapshot.tensors) | self.queries.tensors()
         values = {
             "method": self.method_name,
             "classes": list(self.classes),
             "seed": self.seed,
             **{name: getattr(self, name) for name in COUNTS},
-            **self.ledger.values(),
+            **self.queries.values(),
             "counts": [self.skipped, self.given_back],
             "policy": self.policy.state_dict() if self.policy else None,
             "questions": self.questions.values(),
+            "accuracy": self.accuracy.values(),
             "state": snapshot.values,
             "model": self.clip.fingerprint,
         }
@@ -474,7 +564,7 @@ class Learner:
                     f"The saved state has another {name} than this learner; "
                     "make the learner with `Learner.load`."
                 )
-        ledger = self.ledger.restored(values, tensors, self.clip.device)
+        queries = self.queries.restored(values, tensors, self.clip.device)
         before = self.method.snapshot()
         try:
             self.method.restore(Snapshot(without_prefix("method.", tensors), values["state"]))
@@ -488,7 +578,9 @@ class Learner:
             setattr(self, name, values[name])
         self.skipped, self.given_back = values["counts"]
         self.questions.restore(values["questions"])
-        self.ledger = ledger
+        if "accuracy" in values:  # not saved by an older version
+            self.accuracy.restore(values["accuracy"])
+        self.queries = queries
 
     def save(self, directory: str | Path, extra: dict[str, Any] | None = None) -> None:
         """Write the state, the settings and the name of the model; the model itself is not copied.
@@ -505,7 +597,7 @@ class Learner:
         """A learner in the same state that goes its own way; both share the frozen model."""
         state = self.state_dict()
         settings = checkpoint.with_prompts(self._given(), state, self.clip)
-        return self._in_state(self.clip, settings, state)
+        return _in_state(type(self), self.clip, settings, state)
 
     def _given(self) -> dict[str, Any]:
         return {field.name: getattr(self.settings, field.name) for field in fields(self.settings)}
@@ -519,29 +611,12 @@ class Learner:
             clip: The model; loaded again from where it came from when not given.
         """
         try:
-            return cls.from_saved(checkpoint.read(Path(directory)), clip)
+            return restored(checkpoint.read(Path(directory)), clip, cls)
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"The learner saved in {directory} is damaged ({error!r}).") from error
 
-    @classmethod
-    def from_saved(cls, saved: checkpoint.Saved, clip: Clip | None = None) -> Learner:
-        """The learner that `checkpoint.read` found."""
-        clip = clip or saved.load_clip()
-        return cls._in_state(clip, saved.settings(clip), saved.state)
-
-    @classmethod
-    def _in_state(cls, clip: Clip, settings: dict[str, Any], state: dict[str, Any]) -> Learner:
-        values = state["values"]
-        learner = cls(
-            clip,
-            values["classes"],
-            values["method"],
-            seed=values["seed"],
-            allow_duplicates=True,  # they were checked when the stream began
-            **settings,
-        )
-        learner.load_state_dict(state)
-        return learner
+    save_pretrained = save
+    from_pretrained = load
 
     def _make_policy(self, classes: int) -> Policy | None:
         if not self.method.asks:
@@ -552,13 +627,14 @@ class Learner:
                 f"{self.method_name!r} asks, but its settings are no `Asking` ones; add them."
             )
         given = {name: getattr(settings, name) for name in POLICY_FIELDS}
-        return make_policy(settings.policy, seed=self.seed, classes=classes, **given)
+        explore = getattr(settings, "explore", 0.0)
+        return make_policy(settings.policy, seed=self.seed, classes=classes, explore=explore, **given)
 
     def _make_questions(self, classes: int) -> Questions:
         given = self.settings
-        which = given.which_seconds or which_seconds(classes)
-        kinds = given.questions or ("both" if given.budget_seconds else "which")
-        return Questions(kinds, {"which": which, "is_it": given.is_it_seconds}, given.budget_seconds)
+        which = given.class_seconds or class_seconds(classes)
+        kinds = given.questions or ("both" if given.budget_seconds else "class")
+        return Questions(kinds, {"class": which, "yes_no": given.yes_no_seconds}, given.budget_seconds)
 
     def _known_id(self, given: object) -> int:
         """The id of an image seen; a plain number, whatever kind was given."""
@@ -570,30 +646,87 @@ class Learner:
         return id
 
 
+def with_texts(settings: Settings, classes: tuple[str, ...], added: int | None = None) -> Settings:
+    """Settings that hold the sentences of the classes themselves: a saved learner needs no file of them.
+
+    Args:
+        settings: Of the method.
+        classes: Class names.
+        added: From which class on they were added later: these are put into the template.
+    """
+    if not isinstance(settings, TextSettings) or settings.texts is None:
+        return settings
+    found = read_texts(settings.texts, classes[:added]) or {}
+    new = classes[len(classes) if added is None else added :]
+    plain = [each for each in list_templates(settings.template) if SENTENCE not in each]
+    made = zip(new, class_texts(new, plain or None), strict=True)
+    return replace(settings, texts=found | dict(made))
+
+
+def restored(saved: checkpoint.Saved, clip: Clip | None = None, kind: type[Learner] = Learner) -> Learner:
+    """The learner that `checkpoint.read` found."""
+    clip = clip or saved.load_clip()
+    return _in_state(kind, clip, saved.settings(clip), saved.state)
+
+
+def _in_state(kind: type[Learner], clip: Clip, settings: dict[str, Any], state: dict[str, Any]) -> Learner:
+    values = state["values"]
+    learner = kind(
+        clip,
+        values["classes"],
+        values["method"],
+        seed=values["seed"],
+        allow_duplicates=True,  # they were checked when the stream began
+        **settings,
+    )
+    learner.load_state_dict(state)
+    return learner
+
+
+def _copied(method: Snapshot) -> Snapshot:
+    """A state that nothing is written to later; kept images are not copied."""
+    tensors = {
+        name: value if value.dtype == torch.uint8 else value.detach().clone()
+        for name, value in method.tensors.items()
+    }
+    return Snapshot(tensors, method.values)
+
+
 TOGETHER = 64  # images of a backlog that are looked at before the first of them is predicted
 VIEWED = 4  # images whose views are made at once; meanwhile the host draws the next ones' crops
 
 
-def predict_together(images: Sequence[tuple[Learner, Any]]) -> list[Prediction]:
+def predict_together(
+    images: Sequence[tuple[Learner, Any]], put_back: Callable[[], None] | None = None
+) -> list[Prediction]:
     """The predictions of images of several learners, each image with its learner; what can is done at once.
 
     A learner may have several: it predicts them in the order given. Where an image cannot be decoded,
     `ImageError` is raised and every learner is as it was.
+
+    Args:
+        images: Each with its learner.
+        put_back: Called after each image; where it is given, each is predicted as the learner's next one.
     """
     began = time.perf_counter()
     found: list[Prediction] = []
     decoded: Iterator[PixelArray] = (load_image(image, copy=False) for _, image in images)
     while len(found) < len(images):
         learners = [learner for learner, _ in images[len(found) : len(found) + TOGETHER]]
-        predict = look_together(_look_at(learners, decoded))
+        predict = predict_batch(_look_at(learners, decoded, step=int(put_back is None)))
         decoded = iter([*decoded])  # while a GPU computes; only when all could be is something concluded
-        found += [learner._conclude(one(), began) for learner, one in zip(learners, predict, strict=True)]
+        for learner, one in zip(learners, predict, strict=True):
+            found.append(learner._conclude(one(), began))
+            if put_back is not None:
+                put_back()
     seconds = (time.perf_counter() - began) / max(1, len(found))
     return [replace(each, seconds=seconds) for each in found]
 
 
-def _look_at(learners: Sequence[Learner], images: Iterator[PixelArray]) -> Iterator[tuple[Method, Tensor]]:
-    """An image for each learner: its method and the views."""
+def _look_at(
+    learners: Sequence[Learner], images: Iterator[PixelArray], step: int
+) -> Iterator[tuple[Method, Tensor]]:
+    """An image for each learner: its method and the views; `step` from the id of one image to the next."""
     ids = {id(learner): learner.seen for learner in learners}
     pairs = zip(learners, images, strict=False)
     for settings, alike in groupby(pairs, key=lambda pair: pair[0]._view_settings):
@@ -601,6 +734,6 @@ def _look_at(learners: Sequence[Learner], images: Iterator[PixelArray]) -> Itera
             generators = []
             for learner, _ in part:
                 generators.append(sample_generator(learner.seed, ids[id(learner)]))
-                ids[id(learner)] += 1
+                ids[id(learner)] += step
             made = make_views_of([pixels for _, pixels in part], generators, **settings)
             yield from zip((learner.method for learner, _ in part), made, strict=True)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from taps.active.capped import Capped
 from taps.active.decision import Decision, check_rate
 from taps.active.dynamic import Dynamic
-from taps.active.pace import Paced
 from taps.active.plain import Fixed, Random
 from taps.active.policy import make_policy
+from taps.active.query_rate import Paced
 from taps.active.running_quantile import Quantile
 from taps.errors import SettingsError, StateError
 
@@ -361,7 +361,8 @@ def test_rounding_takes_no_sample_from_the_top():
 
 
 def test_the_ends_of_what_is_taken():
-    assert make_policy("fixed", tau0_relative=0.5, classes=1).decide(0.1) == Decision(True, 0.0)  # ln 1 is 0
+    lowest = make_policy("fixed", tau0_relative=0.5, classes=1)  # ln 1 is 0
+    assert lowest.decide(0.1) == Decision(True, 0.0, 1.0)
     policy = Fixed(1.0)
     assert [policy.decide(value).ask for value in (1e100, 9.9e99, -1e100)] == [False, True, False]
     assert (policy.seen, policy.skipped) == (1, 2)

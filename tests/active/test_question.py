@@ -9,35 +9,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taps.active.question import Questions, which_seconds
+from taps.active.question import Questions, class_seconds
 
 
 @given(
     weights=st.lists(st.floats(0, 1), min_size=2, max_size=12).filter(lambda found: sum(found) > 0.01),
     which=st.floats(0.5, 30),
-    is_it=st.floats(0.5, 30),
+    yes_no=st.floats(0.5, 30),
 )
-def test_the_one_that_tells_more_a_second(weights: list[float], which: float, is_it: float) -> None:
+def test_the_one_that_tells_more_a_second(weights: list[float], which: float, yes_no: float) -> None:
     probs = [weight / sum(weights) for weight in weights]
     whole = -sum(p * math.log(p) for p in probs if p > 0) / which
     top = max(probs)
-    part = -sum(p * math.log(p) for p in (top, 1 - top) if p > 0) / is_it
-    chosen = Questions("both", {"which": which, "is_it": is_it}).choose(np.array(probs))
+    part = -sum(p * math.log(p) for p in (top, 1 - top) if p > 0) / yes_no
+    chosen = Questions("both", {"class": which, "yes_no": yes_no}).choose(np.array(probs))
     if abs(whole - part) > 1e-9:
-        assert chosen == ("which" if whole > part else "is_it")
+        assert chosen == ("class" if whole > part else "yes_no")
 
 
 def test_time_grows_with_the_classes_from_a_yes_or_no_to_one_of_fifty() -> None:
-    assert which_seconds(2) == which_seconds(1) == 1.6
-    assert which_seconds(50) == pytest.approx(11.7, abs=0.02)
-    assert which_seconds(100) - which_seconds(50) == pytest.approx(2.175)
+    assert class_seconds(2) == class_seconds(1) == 1.6
+    assert class_seconds(50) == pytest.approx(11.7, abs=0.02)
+    assert class_seconds(100) - class_seconds(50) == pytest.approx(2.175)
 
 
-@given(kinds=st.sampled_from(["which", "is_it", "both"]), total=st.floats(0.1, 60), seed=st.integers(0, 99))
+@given(kinds=st.sampled_from(["class", "yes_no", "both"]), total=st.floats(0.1, 60), seed=st.integers(0, 99))
 def test_no_more_time_is_spent_than_there_is_and_none_is_left_that_would_do(
     kinds: str, total: float, seed: int
 ) -> None:
-    chance, costs = np.random.default_rng(seed), {"which": 5.0, "is_it": 1.5}
+    chance, costs = np.random.default_rng(seed), {"class": 5.0, "yes_no": 1.5}
     questions, spent = Questions(kinds, costs, total), 0.0
     while (kind := questions.choose(chance.dirichlet(np.ones(6)))) is not None:
         assert kinds in (kind, "both")
@@ -45,12 +45,12 @@ def test_no_more_time_is_spent_than_there_is_and_none_is_left_that_would_do(
         spent += costs[kind]
     assert questions.spent == pytest.approx(spent)
     assert spent <= total + 1e-6
-    cheapest = 5.0 if kinds == "which" else 1.5
+    cheapest = 5.0 if kinds == "class" else 1.5
     assert total - spent < cheapest + 1e-6
 
 
 def test_time_that_is_just_enough_is_enough() -> None:
-    questions = Questions("which", {"which": 0.1, "is_it": 0.05}, total=0.3)
+    questions = Questions("class", {"class": 0.1, "yes_no": 0.05}, total=0.3)
     even, told = np.array([0.5, 0.5]), []
     while (kind := questions.choose(even)) is not None:  # 0.3 - 0.1 - 0.1 is a little less than 0.1
         told.append(questions.put(kind))
@@ -59,13 +59,13 @@ def test_time_that_is_just_enough_is_enough() -> None:
 
 
 def test_it_goes_on_where_it_was_saved() -> None:
-    one, other = (Questions("both", {"which": 4.0, "is_it": 1.0}, total=9.0) for _ in range(2))
-    for kind in ("which", "is_it", "is_it"):
+    one, other = (Questions("both", {"class": 4.0, "yes_no": 1.0}, total=9.0) for _ in range(2))
+    for kind in ("class", "yes_no", "yes_no"):
         one.put(kind)
     saved = one.values()
-    one.put("is_it")
-    assert saved == {"counts": {"which": 1, "is_it": 2}, "spent": 6.0}
+    one.put("yes_no")
+    assert saved == {"counts": {"class": 1, "yes_no": 2}, "spent": 6.0}
     other.restore(saved)
-    assert other.put("is_it") == 0.25
-    assert other.values() == one.values() == {"counts": {"which": 1, "is_it": 3}, "spent": 7.0}
-    assert saved["counts"] == {"which": 1, "is_it": 2}
+    assert other.put("yes_no") == 0.25
+    assert other.values() == one.values() == {"counts": {"class": 1, "yes_no": 3}, "spent": 7.0}
+    assert saved["counts"] == {"class": 1, "yes_no": 2}

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taps.active import SCORES, Chooser, Paced, narrowness, scarcity
+from taps.active import SCORES, Acquisition, Paced, narrowness, scarcity
 from taps.active.capped import Capped
-from taps.active.chooser import ANYWAY
 from taps.active.policy import make_policy
 from taps.errors import SettingsError, StateError
 
@@ -92,7 +91,8 @@ def run(chooser, features, probs, start, stop):
     scores = []
     for i in range(start, stop):
         leverage = partial(abs, float(features[i, 0]))
-        scores.append(chooser.score(probs[i], float(i % 7), counts, float(features[i, 1]), leverage))
+        rest = (leverage, partial(float, i % 3), lambda: np.ones(3) / 3)
+        scores.append(chooser.score(probs[i], float(i % 7), counts, float(features[i, 1]), *rest))
     return scores
 
 
@@ -100,18 +100,18 @@ def run(chooser, features, probs, start, stop):
 def test_every_rule_goes_on_where_it_was_saved(rule):
     rng = np.random.default_rng(0)
     features, probs = rng.normal(size=(80, 4)), rng.dirichlet(np.ones(3), size=80)
-    one, other = Chooser(rule, seed=3, explore=0.1), Chooser(rule, seed=3, explore=0.1)
+    one, other = Acquisition(rule, seed=3), Acquisition(rule, seed=3)
     run(one, features, probs, 0, 40)
     other.restore(json.loads(json.dumps(one.values())))
     assert run(one, features, probs, 40, 80) == run(other, features, probs, 40, 80)
     with pytest.raises(StateError):
-        Chooser("random" if rule != "random" else "margin", seed=3).restore(one.values())
+        Acquisition("random" if rule != "random" else "margin", seed=3).restore(one.values())
 
 
 def test_chance_follows_the_seed_a_state_was_begun_with():
-    one, other = Chooser("random", seed=3), Chooser("random", seed=8)
+    one, other = Acquisition("random", seed=3), Acquisition("random", seed=8)
     other.restore(one.values())
-    nothing = (np.ones(3) / 3, 0.0, np.zeros(3), 1.0, lambda: 0.0)
+    nothing = (np.ones(3) / 3, 0.0, np.zeros(3), 1.0, float, float, list)
     assert [one.score(*nothing) for _ in range(5)] == [other.score(*nothing) for _ in range(5)]
 
 
@@ -192,13 +192,23 @@ def test_pace_is_saved_before_and_after_its_first_threshold():
         assert one.decide(math.nan) == other.decide(math.nan)
 
 
+def gradient_form(probs, leverage):
+    """g'A⁻¹g with A = I ⊗ G written out, where x'G⁻¹x is the leverage."""
+    feature, gram = np.array([2.0, 0.0]), np.diag([4.0 / leverage, 1.0])
+    off = probs - np.eye(len(probs))[probs.argmax()]
+    whole = np.kron(np.eye(len(probs)), gram)
+    gradient = np.kron(off, feature)
+    return float(gradient @ np.linalg.solve(whole, gradient))
+
+
 def test_rules_are_what_their_names_say():
     """Each rule on two images, against its own formula."""
     rng = np.random.default_rng(3)
     features, probs = rng.normal(size=(4, 5)), rng.dirichlet(np.ones(3), size=4)
     counts = np.array([0.0, 2.0, 5.0])
+    before = np.array([0.2, 0.3, 0.5])
     told = [
-        (p, 0.1 * i, counts, 0.7, partial(float, f[0]))
+        (p, 0.1 * i, counts, 0.7, partial(float, f[0]), partial(float, f[1]), lambda: before)
         for i, (f, p) in enumerate(zip(features, probs, strict=True))
     ]
     expected = {
@@ -208,34 +218,34 @@ def test_rules_are_what_their_names_say():
         "leverage": features[:, 0].tolist(),
         "coverage": [p[0] + p[1] / 3 + p[2] / 6 for p in probs],
         "density": [0.7 * (1 - (sorted(p)[2] - sorted(p)[1])) for p in probs],
+        "sensitivity": features[:, 1].tolist(),
+        "vessal": [gradient_form(p, f[0]) for f, p in zip(features, probs, strict=True)],
+        "drift": [math.dist(p, before) for p in probs],
     }
     for rule, wanted in expected.items():
-        chooser = Chooser(rule, seed=9)
+        chooser = Acquisition(rule, seed=9)
         assert [chooser.score(*each) for each in told] == pytest.approx(wanted), rule
         assert chooser.values() == {"rule": rule, "seed": 9, "images": 4}
 
 
-def test_a_share_of_the_images_is_wanted_whatever_the_rule_says():
-    probs, counts = np.array([0.9, 0.1]), np.zeros(2)
-    chooser = Chooser("margin", seed=1, explore=0.1)
-    scores = [chooser.score(probs, 0.0, counts, 1.0, lambda: 0.0) for _ in range(2000)]
-    assert set(scores) == {ANYWAY, narrowness(probs)}
-    assert 150 < scores.count(ANYWAY) < 250
-
-
 def test_density_asks_about_narrow_margins_among_many():
     probs, counts = np.array([0.6, 0.4]), np.zeros(2)
-    chooser = Chooser("density", seed=1)
-    found = [chooser.score(probs, 0.0, counts, density, lambda: 0.0) for density in (0.5, 1.0, -0.2)]
+    chooser = Acquisition("density", seed=1)
+    rest = (float, float, list)
+    found = [chooser.score(probs, 0.0, counts, density, *rest) for density in (0.5, 1.0, -0.2)]
     assert found == pytest.approx([0.4, 0.8, 0.0])
 
 
-def test_images_wanted_anyway_are_a_share_drawn_by_chance_of_its_own():
-    given = (np.array([0.7, 0.3]), 0.25, np.zeros(2), 0.0, lambda: 0.0)
-    scores = [Chooser("entropy", 9, explore) for explore in (0.0, 0.4)]
-    found = [[chooser.score(*given) for _ in range(50)] for chooser in scores]
-    anyway = [np.random.default_rng([9, image, 1]).random() < 0.4 for image in range(50)]
-    assert found[0] == [0.25] * 50
-    assert [score != 0.25 for score in found[1]] == anyway
+def test_a_share_of_the_images_is_asked_about_whatever_the_policy_says():
+    policy = make_policy("fixed", tau0=1.0, rate=0.5, explore=0.8, seed=9)
+    found = [policy.decide(entropy) for entropy in [0.0, 2.0] * 25]
+    drawn = [bool(np.random.default_rng([9, image, 1]).random() < 0.4) for image in range(50)]
+    assert [each.ask for each in found[::2]] == [each.random for each in found[::2]] == drawn[::2]
+    assert {each.chance for each in found[::2]} == {0.4}
+    assert {(each.ask, each.random, each.chance) for each in found[1::2]} == {(True, False, 1.0)}
+    assert policy.asked == 25 + sum(drawn[::2])
+
+
+def test_a_state_of_another_rule_is_refused():
     with pytest.raises(StateError, match=r"asks by 'entropy', this one by 'margin'\.$"):
-        Chooser("margin", 9).restore(scores[0].values())
+        Acquisition("margin", 9).restore(Acquisition("entropy", 9).values())

@@ -112,7 +112,7 @@ def test_captured_steps_of_many_images_are_the_plain_ones(count: int) -> None:
     owners = [tuners[number % 3] for number in range(count)]
     for round in range(2):  # captured, then replayed with other images
         views = [random_pixels(clip, 8, seed=10 * round + number) for number in range(count)]
-        done = tuners[0].look_ahead(owners, views)
+        done = tuners[0].encode_batch(owners, views)
         for owner, each, (mine, _) in zip(owners, views, done, strict=True):
             compare(mine, alone(owner, each), 1e-11)
         if round == 0:
@@ -140,7 +140,7 @@ def test_on_cuda_steps_together_are_those_of_each(kind: str, dtype: torch.dtype,
     assert isinstance(tuners[0].engine, Engine)
     for round in range(2):
         views = [random_pixels(clip, 8, seed=10 * round + number).cuda() for number in range(3)]
-        done = tuners[0].look_ahead(tuners, views)
+        done = tuners[0].encode_batch(tuners, views)
         for tuner, each, (mine, _) in zip(tuners, views, done, strict=True):
             expected = tuner._step(each)
             assert float(mine.entropy) == pytest.approx(float(expected.entropy), rel=tolerance)

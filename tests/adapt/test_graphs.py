@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import taps.adapt.step
-from taps.adapt.batch import Seen
+from taps.adapt.batch import ViewScores
 from taps.adapt.gradient import Point
 from taps.adapt.graphs import features, static_buffers
 from taps.adapt.graphs.capture import CudaCapture, GraphCapture, no_collection, overwrite
@@ -161,7 +161,7 @@ def exchange(old: Any, new: Any) -> None:
     if isinstance(old, Point):
         overwrite((old.text, old.tokens), (new.text, new.tokens))
         exchanged = ("graph", "context")
-    elif isinstance(old, Seen):
+    elif isinstance(old, ViewScores):
         overwrite((old.by_features, old.by_text), (new.by_features, new.by_text))
         exchanged = ("features", "vision")
     else:
@@ -334,7 +334,7 @@ def test_a_step_that_fails_on_two_streams_is_captured_on_one(images: int) -> Non
     graphs = Wide()
     wide.engine = Engine("graph", torch.device("cpu"), episodic=True, graphs=graphs)
     views = [random_pixels(clip, 8, seed=seed) for seed in range(images)]
-    for each, ahead in zip(views, wide.look_ahead([wide] * images, views), strict=True):
+    for each, ahead in zip(views, wide.encode_batch([wide] * images, views), strict=True):
         assert far(wide.predict(each, ahead).probs, plain.predict(each).probs) < 1e-5
     assert graphs.streams == 1
     assert graphs.captured

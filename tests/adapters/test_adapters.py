@@ -13,7 +13,6 @@ import torch
 
 from taps import Learner
 from taps.adapters import (
-    Judged,
     PoolLearner,
     RiverClassifier,
     TapsClassifier,
@@ -32,16 +31,24 @@ from taps.adapters import (
 from taps.clip import Clip
 from taps.data import load_dataset
 from taps.errors import DataError, SettingsError
+from taps.session.row import Row
 from taps.types import PixelArray
 from tests.adapters.duck import DuckDataset, DuckFeatures, DuckImage, DuckLabel
 from tests.streams import same_state
 
 Picture = Callable[[int], PixelArray]
 NAMES = ["ant", "bee", "cat"]
-JUDGED = [
-    Judged("/photos/ant/1.jpg", "bee", 0.75, True, "ant"),
-    Judged("/photos/bee/1 ü&.png", "bee", 0.9, False),
-    Judged("/photos/cat/3.jpg", "ant", 0.4, True),
+
+
+def row(path: str, label: str, probability: float, state: str, answer: str | None = None) -> Row:
+    top = [[label, probability]]
+    return Row(0, NAMES.index(label), label, 0.5, 0.01, top, name=path, state=state, answer=answer)
+
+
+ROWS = [
+    row("/photos/ant/1.jpg", "bee", 0.75, "answered", "ant"),
+    row("/photos/bee/1 ü&.png", "bee", 0.9, "unqueried"),
+    row("/photos/cat/3.jpg", "ant", 0.4, "open"),
 ]
 
 
@@ -107,7 +114,7 @@ def test_scikit_learn_is_the_learner_and_predicting_leaves_no_trace(tiny: Clip, 
     before = ours.learner_.state_dict()
     probs = ours.predict_proba(images)
     assert same_state(ours.learner_.state_dict(), before)
-    np.testing.assert_array_equal(probs[0], learner.predict_one(images[0]).probs)
+    np.testing.assert_allclose(probs[0], learner.predict_one(images[0]).probs, rtol=1e-5)
     assert probs.shape == (5, 3)
     assert list(ours.predict(images)) == [NAMES[k] for k in probs.argmax(axis=1)]
     again = TapsClassifier(**ours.get_params())
@@ -142,17 +149,17 @@ def test_a_pool_gives_its_most_uncertain_images(tiny: Clip, picture: Picture) ->
 
 
 def test_csv_there_and_back(tmp_path: Path) -> None:
-    write_csv(tmp_path / "answers.csv", JUDGED)
+    write_csv(tmp_path / "answers.csv", ROWS)
     assert read_csv(tmp_path / "answers.csv") == {"/photos/ant/1.jpg": "ant"}
 
 
 def test_fiftyone_files(tmp_path: Path) -> None:
-    write_fiftyone(tmp_path, JUDGED)
+    write_fiftyone(tmp_path, ROWS)
     files = {path.name: json.loads(path.read_text()) for path in tmp_path.iterdir()}
     assert files["data.json"] == {
-        "0000000.jpg": JUDGED[0].path,
-        "0000001.png": JUDGED[1].path,
-        "0000002.jpg": JUDGED[2].path,
+        "0000000.jpg": ROWS[0].name,
+        "0000001.png": ROWS[1].name,
+        "0000002.jpg": ROWS[2].name,
     }
     assert files["predictions.json"]["labels"]["0000002"] == {"label": "ant", "confidence": 0.4}
     assert [each["label"] for each in files["questions.json"]["labels"].values()] == [
@@ -160,8 +167,8 @@ def test_fiftyone_files(tmp_path: Path) -> None:
         "not asked",
         "asked",
     ]
-    assert read_fiftyone(tmp_path / "answers.json") == {JUDGED[0].path: "ant"}
-    assert read_fiftyone(tmp_path / "predictions.json") == {each.path: each.predicted for each in JUDGED}
+    assert read_fiftyone(tmp_path / "answers.json") == {ROWS[0].name: "ant"}
+    assert read_fiftyone(tmp_path / "predictions.json") == {each.name: each.label for each in ROWS}
 
 
 def test_fiftyone_export_with_its_images(tmp_path: Path) -> None:
@@ -183,7 +190,7 @@ def test_fiftyone_manifest_of_its_own(tmp_path: Path) -> None:
 
 
 def test_label_studio_tasks(tmp_path: Path) -> None:
-    write_label_studio(tmp_path / "tasks.json", JUDGED, root="/photos")
+    write_label_studio(tmp_path / "tasks.json", ROWS, root="/photos")
     tasks = json.loads((tmp_path / "tasks.json").read_text())
     assert tasks[1]["data"]["image"] == "/data/local-files/?d=bee/1%20%C3%BC%26.png"
     result = tasks[2]["predictions"][0]["result"][0]

@@ -1,4 +1,4 @@
-"""The examples of docs/adapters.md run, from top to bottom, on a folder of two kinds of pictures."""
+"""The examples of docs/integrations.md run, from top to bottom, on a folder of two kinds of pictures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from taps.cli import main
 from tests.adapters.duck import DuckDataset, DuckFeatures, DuckImage, DuckLabel
 
-PAGE = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -35,7 +35,7 @@ def test_examples_run(
         monkeypatch.setitem(sys.modules, "datasets", stand_in)
     names: dict[str, object] = {}
     for example in EXAMPLES:
-        exec(compile(example.replace('"pocket"', '"tiny"'), "docs/adapters.md", "exec"), names)
+        exec(compile(example.replace('"pocket"', '"tiny"'), "docs/integrations.md", "exec"), names)
     said = capsys.readouterr().out
     assert "<Choice value=" in said
     assert "0 labelled" in said

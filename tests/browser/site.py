@@ -12,7 +12,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from taps.serve.background import serving
-from taps.serve.service import Beginning, Service
+from taps.serve.service import Service, StreamConfig
 from tests.serve.conftest import png
 from tests.serve.patient import LONG
 
@@ -78,7 +78,7 @@ class Site:
     def create(self, name: str = "pets", **changes: Any) -> None:
         values: dict[str, Any] = {"classes": CLASSES, "method": "taps", "settings": ALWAYS, "seed": 1}
         values |= {"deadline": None, "hold": 0.0, **changes}
-        self.service.create(Beginning(name=name, **values), "test")
+        self.service.create(StreamConfig(name=name, **values), "test")
 
     def feed(self, numbers: range, stream: str = "pets", name: str = "image-{}.png") -> None:
         for number in numbers:

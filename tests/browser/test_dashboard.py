@@ -46,7 +46,7 @@ def test_the_numbers_are_the_stores_and_live(site: Site, page: Any) -> None:
 
 
 def test_what_another_rule_asks_by_is_drawn_with_its_threshold(site: Site, page: Any) -> None:
-    site.create(method="zero_shot+", settings={"ask_by": "margin", "rate": 0.3, "explore": 0.3})
+    site.create(method="zero_shot+", settings={"acquisition": "margin", "rate": 0.3, "explore": 0.3})
     site.feed(range(30))
     page.goto(f"{site.url}/streams/pets")
     page.wait_for_selector("#score svg")
@@ -57,13 +57,31 @@ def test_what_another_rule_asks_by_is_drawn_with_its_threshold(site: Site, page:
         ".sort((a, b) => a.cx.baseVal.value - b.cx.baseVal.value).map(dot => -dot.cy.baseVal.value)"
     )
     rows = site.service.store.predictions(site.service.stream("pets").id)
-    usual = max(row.score for row in rows if row.score < 1)  # one drawn by lot has a score above all others
+    usual = max(
+        row.score for row in rows if row.score < 1
+    )  # one drawn at random has a score above all others
     assert usual < max(row.score for row in rows)
     assert spread(heights) == pytest.approx(spread([min(row.score, usual) for row in rows]), abs=0.01)
 
 
+def test_every_event_is_told_in_words(site: Site, page: Any) -> None:
+    site.create()
+    site.feed(range(1))
+    page.goto(f"{site.url}/streams/pets")
+    page.wait_for_selector("text=Live")
+    act = site.service.send
+    for key in ("first", "second"):  # the second changes nothing, and is on record for its key
+        act("pets", lambda session, key=key: session.label(0, "dog", "test", key)).result()
+    act("pets", lambda session: session.undo(0, "test")).result()
+    act("pets", lambda session: session.skip(0, "test")).result()
+    act("pets", lambda session: session.add_classes(["bird"], "test")).result()
+    page.wait_for_selector("#events li.classes_added")
+    kinds = page.eval_on_selector_all("#events li b", "all => all.map(each => each.textContent)")
+    assert kinds[:5] == ["classes_added", "skipped", "undone", "repeated", "answered"]
+
+
 def test_a_yes_or_no_takes_part_of_the_budget(site: Site, page: Any) -> None:
-    settings = {"rate": 0.6, "questions": "is_it", "which_seconds": 10.0, "is_it_seconds": 5.0}
+    settings = {"rate": 0.6, "questions": "yes_no", "class_seconds": 10.0, "yes_no_seconds": 5.0}
     site.create(method="zero_shot+", settings=settings)
     site.feed(range(12))
     page.goto(f"{site.url}/streams/pets")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import time
 from functools import partial, partialmethod
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,7 +15,18 @@ import pytest
 
 from taps.serve.leases import Leases
 from taps.serve.tokens import Tokens
-from tests.browser.site import CLASSES, NEVER, Site, act_and_wait, settled, shown, violations, visiting
+from tests.browser.site import (
+    CLASSES,
+    FLAGS,
+    NEVER,
+    Site,
+    act_and_wait,
+    chromium,
+    settled,
+    shown,
+    violations,
+    visiting,
+)
 from tests.serve.patient import LONG
 
 # From here on: all that the page says of what was done last.
@@ -129,6 +144,8 @@ def test_a_question_taken_back_stays_while_others_are_asked_for(site: Site, page
     page.route("**/lease", lease)
     act_and_wait(page, lambda: page.keyboard.press("1"))
     page.wait_for_selector("#recent .answered")
+    while not leased:
+        page.wait_for_timeout(10)
     assert len(leased[0][1].json()) == 3  # so many others are held now; the page has not been told
     page.evaluate(TOLD)
     act_and_wait(page, lambda: page.keyboard.press("u"))
@@ -210,7 +227,7 @@ def answer_side_by_side(site: Site, pages: list[Any]) -> None:
     site.feed(range(20, 21))  # both are told of it, one gets it
     pages[0].wait_for_function(
         "() => !document.querySelector('#question').hidden "
-        "|| document.body.textContent.includes('other experts')"
+        "|| document.body.textContent.includes('other annotators')"
     )
 
 
@@ -252,6 +269,30 @@ def test_a_page_that_is_closed_gives_its_questions_back(site: Site, browser: Any
         other.request.post(leases, data={"holder": "somebody", "count": 0})
         site.feed(range(2, 3))  # news: the other page asks again
         assert shown(other) == "image-0.png"
+
+
+def test_a_browser_that_is_killed_keeps_no_question(
+    site: Site, page: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Leases, "__init__", partialmethod(Leases.__init__, patience=1e9))
+    site.stop()
+    site.start()
+    site.create()
+    site.feed(range(1))
+    words = [chromium(), *FLAGS, "--headless", f"--user-data-dir={tmp_path}", site.url]
+    killed = subprocess.Popen(words, start_new_session=True, stderr=subprocess.DEVNULL)  # type: ignore
+    try:
+        end, leases = time.monotonic() + LONG, f"{site.url}/v1/streams/pets/queries/lease"
+        while httpx.post(leases, json={"holder": "somebody", "count": 1}).json():
+            httpx.post(leases, json={"holder": "somebody", "count": 0})
+            assert time.monotonic() < end, "the browser takes no question"
+            time.sleep(0.5)
+        page.goto(site.url)
+        page.wait_for_selector("text=Others are on it")
+    finally:
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+    assert shown(page) == "image-0.png"
 
 
 def test_a_question_that_somebody_left_lying_comes_to_another(
@@ -318,7 +359,69 @@ def test_a_prediction_nobody_was_asked_about_is_corrected(site: Site, page: Any)
     page.get_by_role("button", name="Undo").click()
     page.wait_for_selector("text=Taken back")
     assert site.answers() == {}
-    assert set(site.states().values()) == {"silent"}
+    assert set(site.states().values()) == {"unqueried"}
+
+
+def test_a_correction_may_be_none_of_the_classes_or_a_new_one(site: Site, page: Any) -> None:
+    never = {"policy": "fixed", "tau0": 99.0, "acquisition": "entropy"}
+    site.create(method="zero_shot+", settings=never)
+    site.feed(range(3))
+    page.goto(site.url)
+    page.click("#recent li[data-id='1'] button")
+    assert violations(page) == []
+    page.keyboard.press("0")
+    page.wait_for_selector("#recent li[data-id='1']:has-text('none of the classes')")
+    page.click("#recent li[data-id='2'] button")
+    page.locator("#correct").get_by_role("button", name="New class").click()
+    page.fill("#add-name", "zebra")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#recent li[data-id='2']:has-text('zebra')")
+    page.click("#recent li[data-id='0'] button")
+    page.locator("#correct").get_by_role("combobox").fill("okapi")
+    page.keyboard.press("Enter")
+    assert page.input_value("#add-name") == "okapi"
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#recent li[data-id='0']:has-text('okapi')")
+    assert not page.query_selector("dialog[open]")
+    assert site.answers() == {"image-2.png": "zebra", "image-0.png": "okapi"}
+    rows = page.request.get(f"{site.url}/v1/streams/pets/predictions").json()
+    assert [row["none"] for row in rows] == [False, True, False]
+
+
+def test_a_class_that_was_added_is_listed_at_once(site: Site, page: Any) -> None:
+    site.create(classes=["cat", "dog"])
+    site.feed(range(4))
+    page.goto(site.url)
+    shown(page)
+    page.keyboard.press("n")
+    page.fill("#add-name", "zebra")
+    act_and_wait(page, lambda: page.keyboard.press("Enter"))
+    settled(page)
+    assert page.inner_text("#guesses .label >> nth=2") == "zebra"
+    site.service.send("pets", lambda live: live.add_classes(["okapi"], "another")).result()
+    page.wait_for_selector("#guesses .label:text-is('okapi')")
+    second = shown(page)
+    act_and_wait(page, lambda: page.keyboard.press("4"))
+    settled(page)
+    assert site.answers()[second] == "okapi"
+
+
+def test_a_new_class_that_is_there_already_is_taken(site: Site, page: Any) -> None:
+    site.create()
+    site.feed(range(3))
+    page.goto(site.url)
+    given = {shown(page): "stop sign"}
+    page.route("**/stats", lambda route: route.abort())  # it does not hear of classes from elsewhere
+    for typed, expected in (("Stop_Sign", "stop sign"), ("Zebra", "zebra")):
+        given[shown(page)] = expected
+        if expected == "zebra":  # somebody else has just added it
+            site.service.send("pets", lambda live: live.add_classes(["zebra"], "another")).result()
+            page.unroute("**/stats")
+        page.keyboard.press("n")
+        page.fill("#add-name", typed)
+        act_and_wait(page, lambda: page.keyboard.press("Enter"))
+    settled(page)
+    assert site.answers() == given
 
 
 def test_a_token_is_asked_for_and_changed_for_a_session(site: Site, page: Any) -> None:
@@ -524,7 +627,7 @@ def test_a_class_is_found_among_a_thousand(site: Site, page: Any, typed: str, ex
 
 
 def test_yes_no_and_none_of_the_classes(site: Site, page: Any) -> None:
-    site.create(method="zero_shot+", settings={"rate": 1.0, "questions": "is_it"})
+    site.create(method="zero_shot+", settings={"rate": 1.0, "questions": "yes_no"})
     site.feed(range(4))
     page.goto(site.url)
     guesses = []
@@ -546,3 +649,20 @@ def test_yes_no_and_none_of_the_classes(site: Site, page: Any) -> None:
     assert violations(page) == []
     page.goto(f"{site.url}/streams/pets")
     page.wait_for_selector(f"text=is not {guesses[1]}")
+
+
+def test_how_good_it_is_and_what_more_answers_would_bring(site: Site, page: Any) -> None:
+    site.create(method="zero_shot+", settings={"policy": "random", "rate": 0.6})
+    site.feed(range(24))
+    page.goto(f"{site.url}/streams/pets")
+    page.wait_for_selector("#standing:has-text('All predictions')")
+    said = "All predictions · cannot be said yet: 0 random answers, 8 needed"
+    assert page.inner_text("#standing") == said
+    for id in [row.id for row in site.service.store.predictions(site.service.stream("pets").id) if row.asked]:
+        site.service.send("pets", lambda live, id=id: live.label(id, CLASSES[id % 2], "test")).result()
+    stats = httpx.get(f"{site.url}/v1/streams/pets/stats").json()
+    assert stats["accuracy"]["estimate"]["answers"] == stats["answered"] >= 10
+    said = " · ".join(("All predictions", stats["accuracy"]["said"], stats["forecast"]["said"]))
+    page.wait_for_selector(f"#standing:text-is('{said}')")  # the dashboard follows
+    page.goto(f"{site.url}/?stream=pets")
+    page.wait_for_selector(f"#standing:text-is('{said}')")

@@ -1,4 +1,4 @@
-"""A stream killed without warning, again and again, comes to the same end as one left in peace."""
+"""A stream killed without warning, again and again, comes to the same end as one left cleanly."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if (where / "saved" / "learner.json").exists():
     learner = Learner.load(where / "saved", clip=clip)
 else:
     prompts = maple.initial(clip, torch.Generator().manual_seed(11))
-    learner = Learner(clip, ["cat", "dog", "ship"], prompts=prompts, views=4, reset=sys.argv[3],
+    learner = Learner(clip, ["cat", "dog", "ship"], "taps", prompts=prompts, views=4, reset=sys.argv[3],
                       policy="random", rate=0.5, buffer=3, seed=1)
 with (where / "said.jsonl").open("a") as log:
     while learner.seen < images:

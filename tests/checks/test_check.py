@@ -34,6 +34,7 @@ SMALL: dict[str, Any] = {
     "memory": 4,
     "sure": 2,
     "steps": 2,
+    "window": 4,
     **ASKING,
 }
 
@@ -58,6 +59,14 @@ def test_every_registered_method_keeps_the_contract(tiny: Clip, maple_prompts: P
     assert (report.asked > 0) == find_method(name).asks
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in list_methods() if "as_published" in find_method(name).known]
+)
+def test_so_does_every_form_as_published(tiny: Clip, maple_prompts: Prompts, name: str) -> None:
+    chosen = settings_of(name, tiny, maple_prompts) | {"as_published": True}
+    check_method(lambda seed: Learner(tiny, CLASSES, name, seed=seed, **chosen), length=6)
+
+
 @pytest.mark.parametrize("name", list_methods())
 def test_a_look_leaves_no_trace_in_any_method(
     tiny: Clip, maple_prompts: Prompts, picture: Callable[[int], PixelArray], name: str
@@ -68,11 +77,34 @@ def test_a_look_leaves_no_trace_in_any_method(
         if learner.predict_one(picture(number)).ask:
             learner.learn_one(number, number)
     before = learner.state_dict()
-    looks = [learner.peek(picture(3)), learner.predict_again(1, picture(1)), learner.peek(picture(3))]
+    looks = [
+        learner.predict_one(picture(3), update=False),
+        learner.repredict(1, picture(1)),
+        learner.predict_one(picture(3), update=False),
+    ]
     assert same_state(learner.state_dict(), before)
     said = learner.predict_one(picture(3))
     assert looks[0].probs.tobytes() == looks[2].probs.tobytes() == said.probs.tobytes()
     assert (looks[0].id, looks[0].ask, looks[1].id) == (said.id, said.ask, 1)
+
+
+@pytest.mark.parametrize("name", list_methods())
+def test_looks_at_many_images_do_not_depend_on_their_order(
+    tiny: Clip, maple_prompts: Prompts, picture: Callable[[int], PixelArray], name: str
+) -> None:
+    learner = Learner(tiny, CLASSES, name, seed=0, **settings_of(name, tiny, maple_prompts))
+    for number in range(18 if name in ("neighbours", "zero_shot+") else 3):
+        if learner.predict_one(picture(number)).ask:
+            learner.learn_one(number, number % 3)
+    before, images = learner.state_dict(), [picture(number) for number in (30, 31, 32, 33)]
+    said = learner.predict_many(images, update=False)
+    turned = learner.predict_many(images[::-1], update=False)[::-1]
+    assert same_state(learner.state_dict(), before)
+    for image, one, other in zip(images, said, turned, strict=True):
+        alone = learner.predict_one(image, update=False)
+        assert one.id == other.id == alone.id
+        assert np.allclose(one.probs, alone.probs, atol=1e-5)
+        assert np.allclose(other.probs, alone.probs, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +125,7 @@ def test_taps_keeps_it_in_all_its_forms(tiny: Clip, maple_prompts: Prompts, more
     chosen = settings_of("taps", tiny, maple_prompts) | {"prompts": maple_prompts, **more}
     if "weight_fine" in more:
         chosen["source"] = made_up_stats(tiny, maple_prompts, CLASSES)
-    report = check_method(lambda seed: Learner(tiny, CLASSES, seed=seed, **chosen), length=6)
+    report = check_method(lambda seed: Learner(tiny, CLASSES, "taps", seed=seed, **chosen), length=6)
     assert report.asked > 0
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,10 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "recipes/README.md", "deploy/taps.service")),
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "results").glob("*.md")),
 ]
+SCRIPT = re.compile(r"\bpython3? ((?:recipes|benchmarks)/[\w/]+\.py)\b([^\n`|#]*)")
+APPS = ("simulate", "plan", "ablate", "bench")  # scripts whose options typer knows
 SHOWN = re.compile(r"\btaps ([a-z]+)\b([^\n`|#]*)")
 
 
@@ -38,3 +43,23 @@ def test_options_in_the_documents_exist() -> None:
             assert given <= options(command, rest.split()), f"{page.name}: taps {name}{rest}"
             found += len(given)
     assert found > 150
+
+
+def test_scripts_in_the_documents_exist_and_have_their_options() -> None:
+    found = 0
+    for page in PAGES:
+        for script, rest in SCRIPT.findall(page.read_text(encoding="utf-8").replace("\\\n", " ")):
+            assert (ROOT / script).is_file(), f"{page.name}: {script}"
+            if Path(script).stem not in APPS:
+                continue
+            command = get_command(importlib.import_module(Path(script).stem).app)
+            given = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest))
+            assert given <= options(command, rest.split()), f"{page.name}: {script}{rest}"
+            found += len(given)
+    assert found > 20
+
+
+def test_the_page_of_commands_has_a_section_for_each() -> None:
+    hook = runpy.run_path(str(ROOT / "docs" / "reference" / "commands.py"))
+    titles = re.findall(r"^## taps ([a-z]+)$", "".join(hook["_sections"]()), re.MULTILINE)
+    assert titles == list(COMMANDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import shutil
 import threading
 from pathlib import Path
@@ -12,18 +13,25 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from taps.active.acquisition import ANYWAY
 from taps.cli import label
 from taps.clip import Clip
 from taps.data import load_dataset
 from taps.errors import SettingsError
 from taps.learner import Learner
+from taps.serve import folder, learner_log
 from taps.serve.folder import Folder
-from taps.serve.records import OPEN
-from taps.serve.service import Beginning, Service
+from taps.serve.review import calibrated
+from taps.serve.service import Service, StreamConfig
 from taps.serve.store import Store
-from taps.stream.stream import make_stream
+from taps.session.log import ASKED, DRAWN
+from taps.session.options import SortOptions
+from taps.session.row import OPEN
+from taps.session.stream import make_stream
+from tests.serve.test_trouble import Break, commit_fails, database_gone, disk_full
 
-SETTINGS: dict[str, Any] = {"rate": 0.4, "ask_by": "margin"}
+SETTINGS: dict[str, Any] = {"rate": 0.4, "acquisition": "margin"}
+POOL = SETTINGS | folder.pool_settings(10, 24)
 
 
 def images(
@@ -36,9 +44,13 @@ def images(
     stream = make_stream(dataset, 0)
     made = Folder(service, "photos", dataset, stream.order, stream.path)
     names = classes or list(dataset.classes)
-    beginning = Beginning("photos", names, "zero_shot+", settings, 0, None, 0.0)
-    made.begin(beginning, given=classes is not None)
+    beginning = StreamConfig("photos", names, "zero_shot+", settings, 0, None, 0.0)
+    made.begin(beginning, given=classes is not None, questions=10)
     return made
+
+
+def ending(place: Path, made: Folder) -> label.Ending:
+    return label.Ending(place, made.dataset, SortOptions())
 
 
 def answer(service: Service, dataset: Any, stop: threading.Event) -> None:
@@ -65,30 +77,172 @@ def test_a_folder_is_labelled_left_and_taken_up_again(pictures: Path, tiny: Clip
         with pytest.raises(SettingsError, match=r"other classes \(ant, bee.*\); give those to go on"):
             images(service, pictures, ["a", "b"])
         made, stop = images(service, pictures), threading.Event()
-        expert = threading.Thread(target=answer, args=(service, made.dataset, stop))
-        expert.start()
+        annotator = threading.Thread(target=answer, args=(service, made.dataset, stop))
+        annotator.start()
         try:
-            label.stream_through(Console(file=io.StringIO()), made, tmp_path)
+            label.stream_through(Console(file=io.StringIO()), made, ending(tmp_path, made))
         finally:
             stop.set()
-            expert.join()
+            annotator.join()
         check(service, made, tmp_path, tiny)
+
+
+class Person:
+    """Somebody who answers while a block runs."""
+
+    def __init__(self, service: Service, made: Folder) -> None:
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=answer, args=(service, made.dataset, self.stop))
+
+    def __enter__(self) -> None:
+        self.thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        self.thread.join()
+
+
+def table(place: Path, name: str = "predictions.csv") -> list[dict[str, str]]:
+    return list(csv.DictReader((place / name).read_text().splitlines()))
+
+
+def test_questions_are_chosen_among_all_images_and_all_are_predicted_again(
+    pictures: Path, tiny: Clip, tmp_path: Path
+) -> None:
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = images(service, pictures, settings=POOL)
+        with Person(service, made):
+            label.stream_through(Console(file=io.StringIO()), made, ending(tmp_path, made))
+        rows, labels = table(tmp_path), table(tmp_path, "labels.csv")
+        assert [row["path"] for row in rows] == [made.name(t) for t in range(24)]
+        assert len(labels) == sum(row["by"] == "person" for row in rows) == 10
+        assert {row["who"] for row in labels} == {"test"}
+        assert labels[0]["when"].startswith("20")
+        asked = service.store.events(service.stream("photos").id, kind=ASKED)
+        assert [event.value for event in asked] == 2 * [None, None, None, None, DRAWN]
+        rows_of = {row.id: row for row in service.store.predictions(service.stream("photos").id)}
+        assert [rows_of[event.prediction].score == ANYWAY for event in asked] == 2 * [*4 * [False], True]
+        assert made.status() | {"learner": ""} == {
+            "phase": "done", "done": 24, "images": 24, "answered": 10, "wanted": 10, "learner": "",
+        }  # fmt: skip
+        log = service.worker("photos").session.learner_log
+        learner = Learner(tiny, made.dataset.classes, "zero_shot+", seed=0, **POOL)
+        learner.load_state_dict(log.learner().state_dict())
+        for t, row in enumerate(rows):  # ids are places here
+            if row["by"] == "model":
+                probs = learner.repredict_kept([t])[t]
+                assert row["label"] == made.dataset.classes[probs.argmax()]
+                assert float(row["probability"]) == pytest.approx(calibrated(float(probs.max())), abs=1e-4)
+        log.drop()
+        log.snapshots.folder.rename(tmp_path / "lost")  # so that the whole log is replayed
+        again = service.send("photos", lambda session: session.learner_log.learner().state_dict()).result()
+        assert again["values"] == learner.state_dict()["values"]
+
+
+def test_the_first_question_is_of_what_is_there_and_later_ones_wait_for_the_rest(
+    pictures: Path, tiny: Clip, tmp_path: Path
+) -> None:
+    """With nobody answering, images go on; with somebody quick, questions keep pace with the images."""
+    put: list[int] = []
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = images(service, pictures, settings=POOL)
+        made.feed(lambda done: put.append(made.counts()["open"]))
+    assert put == [0] * 7 + [3] * 17
+    with Service(Store(str(tmp_path / "quick")), tiny) as service:
+        made, truth = images(service, pictures, settings=POOL), {}
+        truth = {sample.key: made.dataset.classes[sample.label or 0] for sample in made.dataset.samples}
+        asked: list[int] = []
+
+        def answer_all(done: int) -> None:
+            for row in service.store.predictions(service.stream("photos").id, states=[OPEN]):
+                act = lambda live, row=row: live.label(row.id, truth[row.name], "test")  # noqa: E731
+                service.send("photos", act).result()
+            asked.append(made.counts()["answered"])
+
+        made.feed(answer_all)
+    assert all(count <= 10 * (t + 1) / 24 + 3 for t, count in enumerate(asked))
+    assert asked[-1] >= 9
+
+
+def test_more_questions_are_asked_on_request_and_by_a_higher_rate(
+    pictures: Path, tiny: Clip, tmp_path: Path
+) -> None:
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = images(service, pictures, settings=POOL)
+        with Person(service, made):
+            made.feed(lambda done: None)
+            made.finish(lambda done: None)
+            assert (made.counts()["answered"], made.ask()) == (10, False)
+            assert made.more(2) == 12
+            made.finish(lambda done: None)
+        assert made.counts()["answered"] == 12
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = images(service, pictures, settings=POOL)
+        made.want(100)
+        assert made.wanted == 24  # there are no more images
+        seen = service.send("photos", lambda live: live.learner_log.learner().summary()["seen"]).result()
+        made.feed(lambda done: None)
+        now = service.send("photos", lambda live: live.learner_log.learner().summary()["seen"]).result()
+        assert seen == now == 24  # nothing is encoded twice
+
+
+def test_skipped_images_are_not_asked_about_again_and_others_take_their_place(
+    pictures: Path, tiny: Clip, tmp_path: Path
+) -> None:
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = images(service, pictures, settings=POOL)
+        made.feed(lambda done: None)
+        number, seen = service.stream("photos").id, set()
+        while made.ask():
+            for row in service.store.predictions(number, states=[OPEN]):
+                assert row.id not in seen
+                seen.add(row.id)
+                service.send("photos", lambda live, row=row: live.skip(row.id, "test")).result()
+    assert len(seen) == 24
+
+
+def test_a_table_that_is_not_whole_says_what_it_lacks(pictures: Path, tiny: Clip, tmp_path: Path) -> None:
+    def leave(done: int) -> None:
+        if done == 5:
+            raise Left
+
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = images(service, pictures, settings=POOL)
+        with pytest.raises(Left):
+            made.feed(leave)
+        assert "Not whole: 19 images are not encoded yet; the same" in ending(tmp_path, made).write(made)
+    assert len(table(tmp_path)) == 5
+
+
+def test_images_are_sorted_by_what_is_believed_in_the_end(pictures: Path, tiny: Clip, tmp_path: Path) -> None:
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = images(service, pictures, settings=POOL)
+        with Person(service, made):
+            made.feed(lambda done: None)
+            made.finish(lambda done: None)
+        sort = SortOptions(tmp_path / "sorted", sure=0.0)
+        said = label.Ending(tmp_path, made.dataset, sort, long=True).write(made)
+    assert f"Sorted: {tmp_path / 'sorted'}" in said
+    for row in table(tmp_path):
+        assert (tmp_path / "sorted" / row["label"] / row["path"].replace("/", "__")).is_file()
+    assert "ended_by" in table(tmp_path, "labels.csv")[0]
 
 
 def check(service: Service, made: Folder, folder: Path, clip: Clip) -> None:
     rows = list(csv.DictReader((folder / "predictions.csv").read_text().splitlines()))
     assert [row["path"] for row in rows] == [made.name(t) for t in range(len(made.order))]
     labels = {
-        row["name"]: row["answer"] for row in csv.DictReader((folder / "labels.csv").read_text().splitlines())
+        row["path"]: row["label"] for row in csv.DictReader((folder / "labels.csv").read_text().splitlines())
     }
     assert labels
     assert {row["path"]: row["label"] for row in rows if row["by"] == "person"} == labels
     assert "images are through" in service.notices["photos"]
+    assert f"taps predict NEW_IMAGES --learner {service.store.files}" in service.notices["photos"]
     plain = Learner(clip, made.dataset.classes, "zero_shot+", seed=0, recent=100, **SETTINGS)
-    plain.load_state_dict(service.owner("photos").live.keeper.learner().state_dict())
+    plain.load_state_dict(service.worker("photos").session.learner_log.learner().state_dict())
     for t, row in enumerate(rows):
         if row["by"] == "model":
-            assert row["label"] == plain.predict_again(t, made.dataset.read(made.order[t])).label
+            assert row["label"] == plain.repredict(t, made.dataset.read(made.order[t])).label
     before = (folder / "predictions.csv").read_text()
     made.write(folder)  # what was said in the end stays
     assert (folder / "predictions.csv").read_text() == before
@@ -104,7 +258,8 @@ def test_files_that_cannot_be_read_do_not_stop_the_others(pictures: Path, tiny: 
         assert sorted(made.broken) == ["ant/gone.png", "bee/half.png"]
         first = made.name(0)
         (tmp_path / "photos" / first).unlink()  # since then
-        made.write(tmp_path, lambda done: None)
+        made.predict_again(lambda done: None)
+        made.write(tmp_path)
     rows = {
         row["path"]: row for row in csv.DictReader((tmp_path / "predictions.csv").read_text().splitlines())
     }
@@ -113,16 +268,57 @@ def test_files_that_cannot_be_read_do_not_stop_the_others(pictures: Path, tiny: 
     assert rows[first]["label"] == rows[first]["predicted_first"]
 
 
+@pytest.mark.parametrize("broken", [disk_full, database_gone, commit_fails])
+def test_images_that_come_while_the_store_fails_are_put_on_record_later(
+    pictures: Path, tiny: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Break
+) -> None:
+    monkeypatch.setattr(learner_log, "RETRY", 0.0)
+    monkeypatch.setattr(folder, "AGAIN", 0.01)
+    with Service(Store(str(tmp_path / "store")), tiny) as service, monkeypatch.context() as patch:
+        made = images(service, pictures, settings={"rate": 0.01})
+        healed = threading.Timer(1.0, patch.undo)
+
+        def fail(done: int) -> None:
+            if done == 5:
+                broken(patch)
+                healed.start()
+
+        made.feed(fail)
+        healed.join()
+        made.write(tmp_path)
+    rows = list(csv.DictReader((tmp_path / "predictions.csv").read_text().splitlines()))
+    assert [row["path"] for row in rows] == [made.name(t) for t in range(24)]
+    assert not made.broken
+
+
+@pytest.mark.parametrize("same", ["ant/0", "ant/1"], ids=["one content", "two contents"])
+def test_every_path_has_its_row_however_long_and_alike_they_are(
+    pictures: Path, tiny: Clip, tmp_path: Path, same: str
+) -> None:
+    deep = f"{'d' * 150}/{'e' * 100}"
+    for name, source in ((f"ant/{deep}/a", "ant/0"), (f"ant/{deep}/b", same), ("bee/c", "bee/0")):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(pictures / f"{source}.png", tmp_path / "photos" / f"{name}.png")
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = images(service, tmp_path / "photos", settings={"rate": 0.01})
+        made.feed(lambda done: None)
+        made.write(tmp_path)
+    rows = list(csv.DictReader((tmp_path / "predictions.csv").read_text().splitlines()))
+    assert [row["path"] for row in rows] == [made.name(t) for t in range(3)]
+
+
 def test_a_method_that_never_asks_is_refused() -> None:
     with pytest.raises(SettingsError, match="never asks"):
-        label.asking_settings("zero_shot", 0.1, 4)
-    assert label.asking_settings("zero_shot+", 0.1, 4) == {"rate": 0.1, "ask_by": "margin"}
+        label.asking_settings("zero_shot", 4, 3, 30)
+    assert label.asking_settings("taps", 4, 3, 30) == {"rate": 0.1, "expected": 30, "views": 4}
+    found = label.asking_settings("zero_shot+", 4, 3, 30)
+    assert found == {"rate": 0.1, "expected": 30, **folder.pool_settings(3, 30)}
 
 
 def test_what_was_begun_and_what_is_left_out_is_said(
     pictures: Path, tmp_path: Path, here: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def go(place: Path, clip: Clip, begin: Any, **_: object) -> None:
+    def go(place: Path, clip: Clip, begin: Any, *_: object, **more: object) -> None:
         with Service(Store(str(place)), clip) as service:
             begin(service)
 
@@ -134,7 +330,27 @@ def test_what_was_begun_and_what_is_left_out_is_said(
     code, said, err = here("label", ".", *command[2:], "--rate", "0.3")  # kept beside the folder, not in it
     assert (code, said) == (0, "left out: 1 .mp4\n"), err
     assert (tmp_path / "photos.taps").is_dir()
-    assert "begun" not in here(*command, "--rate", "0.3")[1]
-    said = here(*command, "--rate", "0.5")[1]
+    assert "begun" not in here(*command, "--rate", "0.5")[1]  # more questions are no other beginning
+    said = here(*command[:-1], "view_ensemble+")[1]
     assert "Goes on as it was begun: zero_shot+ with" in said
-    assert "rate=0.3" in said
+
+
+def test_a_number_of_questions_is_enough(pictures: Path, tmp_path: Path, here: Any) -> None:
+    assert [label.LabelOptions("photos", budget=9).questions(images) for images in (6, 30)] == [6, 9]
+    with pytest.raises(SettingsError, match="--budget is 0; it must be 1 or more"):
+        label.LabelOptions("photos", budget=0)
+    with pytest.raises(SettingsError, match="give one of them"):
+        label.LabelOptions("photos", budget=3, rate=0.1)
+    out = tmp_path / "run"
+    command = ("run", pictures, "--model", "tiny", "--method", "zero_shot+", "--budget", "6", "--out", out)
+    code, said, err = here(*command)
+    assert code == 0, err
+    summary = json.loads((out / "summary.json").read_text())
+    assert 4 <= summary["asked"] <= 6  # of 24: at the usual rate it would be one
+    assert summary["learner"]["accuracy"]["said"] in " ".join(said.split())
+
+
+def test_quick_and_views_contradict_each_other() -> None:
+    assert label.LabelOptions("photos", quick=True).quick
+    with pytest.raises(SettingsError, match="--quick and --views"):
+        label.LabelOptions("photos", quick=True, views=8)

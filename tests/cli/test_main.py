@@ -25,6 +25,15 @@ def test_module_and_version(arguments):
     assert ("demo" in out) == (arguments == ["--help"])
 
 
+def test_help_has_every_command_once_in_groups_and_the_everyday_ones_first():
+    shown = CliRunner().invoke(main.app, ["--help"], prog_name="taps").output
+    titles = re.findall(r"^(\S.*):$", shown, re.MULTILINE)
+    assert titles == ["Options", "Everyday", "Research", "Service", "Look up"]
+    listed = re.findall(r"^  ([a-z]+)  ", shown, re.MULTILINE)
+    apps = {path.stem for path in Path(main.__file__).parent.glob("*.py") if "\napp = " in path.read_text()}
+    assert sorted(listed) == sorted(apps - {"main"})
+
+
 @pytest.mark.parametrize("name", main.COMMANDS)
 def test_the_help_of_every_command_looks_alike(name):
     shown = CliRunner().invoke(main.app, [name, "--help"], prog_name="taps", catch_exceptions=False).output
@@ -47,7 +56,7 @@ def test_a_mistyped_command_is_told_the_one_that_was_meant(typed, said):
 
 def test_one_version_everywhere():
     cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1]
-    newest = re.search(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1]
+    newest = re.search(r"^## (\d\S*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1]
     assert cited == newest == taps.__version__
 
 

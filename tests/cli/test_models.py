@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import socket
 
 import pytest
 import torch
@@ -91,6 +92,7 @@ def fake_hub(monkeypatch, tmp_path, files, damaged=False):
         return str(link)
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    monkeypatch.setattr(hub, "_reachable", lambda: True)
     monkeypatch.setattr(hub, "OPEN_CLIP_CACHE", tmp_path / "clip")
     return asked
 
@@ -126,11 +128,40 @@ def test_without_a_network_the_cache_is_searched_for_every_name_of_the_weights(t
 
     (tmp_path / "model.bin").write_bytes(b"weights")
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    monkeypatch.setattr(hub, "_reachable", lambda: True)
     assert "model.bin" in call("pull", "ViT-g-14")
     with pytest.raises(WeightsError, match="`taps models show RN50x4` gives the steps"):
         call("pull", "RN50x4")
     with pytest.raises(WeightsError, match=r"needs config\.json, preprocessor_config\.json and one of model"):
         call("pull", "some/repository")
+
+
+@pytest.mark.parametrize(
+    ("refused", "proxies", "tried"), [(True, {}, []), (True, {"https": "x:1"}, [True]), (False, {}, [True])]
+)
+def test_who_cannot_be_reached_is_not_tried_again_and_again(monkeypatch, refused, proxies, tried):
+    """The hub's client would wait longer and longer, for half a minute in all, before it gives up."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    asked = []
+
+    def download(repository, file, *, local_files_only):
+        asked.extend([] if local_files_only else [True])
+        raise OSError("no network")
+
+    def connect(address, timeout):
+        assert address == ("hub.example", 443)
+        if refused:
+            raise socket.gaierror("Name or service not known")
+        return socket.socket()
+
+    monkeypatch.setattr(constants, "ENDPOINT", "https://hub.example")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    monkeypatch.setattr("socket.create_connection", connect)
+    monkeypatch.setattr("taps.clip.hub.getproxies", lambda: proxies, raising=False)
+    with pytest.raises(WeightsError, match="`taps models show RN50x4` gives the steps"):
+        call("pull", "RN50x4")
+    assert asked == tried
 
 
 def test_a_file_that_cannot_be_had_is_named_with_all_others(tmp_path, monkeypatch):

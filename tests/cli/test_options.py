@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from taps.cli.options import attribute_docs, with_options
 from taps.errors import SettingsError
 from taps.evaluate.options import Execution, Setup
-from taps.stream.options import RunOptions
+from taps.session.options import RunOptions
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ def test_fields_become_options() -> None:
         "--towns", "Ulm", "--days", "3", "--no-fast", "--set", "a=1", "--set", "b=x", "--name", "B"
     )
     assert (trip, name) == (Trip(("Ulm",), (3,), False, {"a": 1, "b": "x"}), "B")
+    with pytest.raises(SettingsError, match="--days has 1 twice"):
+        typed("--to", "Ulm", "--days", "1,2,01")
     with pytest.raises(SettingsError, match="--days 'two'"):
         typed("--to", "Ulm", "--days", "two")
     with pytest.raises(typer.BadParameter, match="--towns"):

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +16,22 @@ import pytest
 import taps
 from taps import Learner
 from taps.cli import main
+from taps.clip import Clip
 from taps.data import load_dataset
+from taps.serve.saved import learner_of
+from taps.serve.service import Service
+from taps.serve.store import Store
+from tests.serve.test_saved import beginning, teach
 
 CLASSES = "ant,bee,cat"
+# Methods that carry something from image to image, with settings that make it count.
+LIVELY: dict[str, dict[str, Any]] = {
+    "neighbours": {"views": 4},
+    "tda": {},
+    "dpe": {"views": 4},
+    "taps": {"views": 4, "reset": "never", "lr": 0.1, "rate": 0.5},
+    "view_ensemble+": {"views": 4, "rate": 0.5},
+}
 
 
 @pytest.fixture
@@ -128,7 +142,32 @@ def test_a_saved_learner_predicts_what_it_has_learned(
     learner = Learner.load(tmp_path / "r" / "state")
     dataset = load_dataset(str(pictures))
     for index, row in enumerate(rows(tmp_path / "predictions.csv")):
-        assert row["predicted"] == learner.predict_one(dataset.image(index)).label
+        wanted = learner.predict_one(dataset.image(index), update=False)
+        assert row["predicted"] == wanted.label
+        assert abs(float(row["probability"]) - wanted.probs.max()) < 1e-4
+
+
+@pytest.mark.parametrize("method", ["neighbours", "tda", "dpe", "taps", "view_ensemble+"])
+def test_what_a_saved_learner_says_of_an_image_does_not_depend_on_the_others(
+    pictures: Path, tmp_path: Path, call: Callable[..., int], method: str
+) -> None:
+    learner = Learner(taps.load_clip("tiny"), CLASSES.split(","), method, **LIVELY[method])
+    dataset = load_dataset(str(pictures))
+    for index in range(20):
+        if learner.predict_one(dataset.image(index % len(dataset))).ask:
+            learner.learn_one(index, dataset.samples[index % len(dataset)].label)
+    learner.save(tmp_path / "saved")
+    paths = [str(path) for path in sorted(pictures.rglob("*.png"))]
+    found = []
+    for order in (paths, paths[::-1], paths[3:5]):
+        (tmp_path / "list.csv").write_text("path\n" + "\n".join(order))
+        assert call("predict", "list.csv", "--learner", "saved", "--top", 1, "--batch", 4) == 0
+        found.append({row["path"]: row for row in rows(tmp_path / "predictions.csv")})
+    assert len(found[0]) == len(paths)
+    for said in found[1:]:
+        for path, row in said.items():
+            assert row["predicted"] == found[0][path]["predicted"]
+            assert abs(float(row["probability"]) - float(found[0][path]["probability"])) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -137,7 +176,7 @@ def test_a_saved_learner_predicts_what_it_has_learned(
         (["predict", "PICTURES", "--model", "tiny", "--top", "0"], "--top"),
         (["predict", "PICTURES", "--model", "tiny", "--out", "/proc/no/x.csv"], "cannot be written"),
         (["predict", "PICTURES", "--learner", "nothing-here"], "nothing-here"),
-        (["predict", "PICTURES", "--learner", "x", "--classes", "a,b"], "leave --classes out"),
+        (["predict", "PICTURES", "--learner", "x", "--classes", "a,b"], "leave --classes"),
         (["watch", "nowhere", "--classes", CLASSES], "no folder"),
         (["watch", "PICTURES"], "Which classes"),
     ],
@@ -196,3 +235,18 @@ def test_files_that_were_left_out_are_said_by_kind(
     words = ("run", folder, "--model", "tiny", "--method", "zero_shot", "--limit", 2)
     assert call(*words) == 0
     assert "left out: 2 .svg, 1 without extension\n" in capsys.readouterr().out
+
+
+def test_taps_predict_takes_a_store(pictures: Path, tiny: Clip, tmp_path: Path, here: Any) -> None:
+    with Service(Store(str(tmp_path / "photos.taps")), tiny) as service:
+        service.create(beginning("photos"), "test")
+        teach(service, "photos", pictures, 12)
+    code, _, err = here("predict", pictures, "--learner", "photos.taps", "--stream", "photos")
+    assert code == 0, err
+    found = rows(tmp_path / "predictions.csv")
+    learner = learner_of(tmp_path / "photos.taps")
+    assert len(found) == 24
+    for row in found:
+        assert row["predicted"] == learner.predict_one(Path(row["path"]), update=False).label
+    assert "it has no streams" in here("predict", pictures, "--learner", pictures, "--stream", "x")[2]
+    assert "give that, too" in here("predict", pictures, "--stream", "x")[2]

@@ -15,7 +15,11 @@ import pytest
 from filelock import FileLock
 from PIL import Image
 
-from taps.stream.record import COLUMNS
+from taps.data import load_dataset
+from taps.errors import StateError
+from taps.session.options import RunOptions
+from taps.session.record import COLUMNS, read_predictions
+from taps.session.run import settings_of
 
 TAPS = [sys.executable, "-m", "taps.cli"]
 FAST = ["--model", "tiny", "--method", "taps", "--set", "views=4", "--set", "tau0=0.5"]
@@ -63,13 +67,60 @@ def test_a_run_leaves_a_page_and_sorted_images(folder, tmp_path, here):
     assert here("run", folder, *FAST, "--out", "o", "--sort-into", "sorted", "--sure", "0")[0] == 0
     rows = list(csv.DictReader((tmp_path / "o/predictions.csv").read_text().splitlines()))
     for row in rows:  # where somebody answered, the answer says where an image belongs
-        label = row["label"] if row["asked"] == "1" else row["predicted"]
+        label = row["label"] if row["asked"] == "1" else row["final"]
         copy = tmp_path / "sorted" / label / row["path"].replace("/", "__")
         assert copy.read_bytes() == (folder / row["path"]).read_bytes()
     page = (tmp_path / "o/report.html").read_text()
     assert re.search(r"<h1>(.*)</h1>", page)[1].endswith(f" on {folder.name}")
     assert all(f"<td>{row['predicted']}</td>" in page for row in rows)
     assert page.count("<img") >= sum(row["asked"] == "1" for row in rows)
+
+
+def test_results_do_not_wait_for_the_page(folder, tmp_path, here, monkeypatch):
+    def broken(*_):
+        raise StateError("The page is broken.")
+
+    monkeypatch.setattr("taps.report.run_page.write_page", broken)
+    assert here("run", folder, *FAST, "--out", "o", "--sort-into", "sorted", "--limit", "6")[0] == 2
+    assert len(list((tmp_path / "sorted").rglob("*.png"))) == 6
+    assert (tmp_path / "o/predictions.csv").read_text().count("\n") == 7
+    assert json.loads((tmp_path / "o/summary.json").read_text())["n"] == 6
+
+
+def test_no_two_images_are_sorted_under_one_name(tmp_path, here):
+    names = ["a/b/c.png", "a__b/c.png", "a/b__c.png", "a__b__c.png", "a_/b_c.png", "a/_b_c.png"]
+    rng = np.random.default_rng(0)
+    for name in names:
+        path = tmp_path / "images" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (20, 24, 3), dtype=np.uint8)).save(path)
+    given = ["--model", "tiny", "--classes", "cat,dog", "--sort-into", "sorted", "--quiet"]
+    for _ in range(2):  # a second time, the same names
+        code, _, err = here("predict", "images", *given)
+        assert code == 0, err
+        copies = {path.read_bytes() for path in (tmp_path / "sorted").rglob("*.png")}
+        assert copies == {(tmp_path / "images" / name).read_bytes() for name in names}
+        assert len(list((tmp_path / "sorted").rglob("*.png"))) == len(names)
+    assert list((tmp_path / "sorted").rglob("a__b__c.png"))  # a/b/c.png, which nothing else could mean
+
+
+MISSILES = ("n04008634", "n03773504")  # both are called missile; the folders sort the other way round
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_wordnet_ids_with_equal_names_are_classes(tmp_path, here, as_file):
+    fill(tmp_path / "images", 2, names=(*MISSILES, "n01440764"))
+    ids = [*MISSILES, "n01440764"]
+    (tmp_path / "ids.txt").write_text("\n".join(ids))
+    given = ["--classes", "ids.txt" if as_file else ",".join(ids)]
+    code, _, err = here("run", "images", *FAST, *given, "--out", "o")
+    assert code == 0, err
+    rows = list(csv.DictReader((tmp_path / "o/predictions.csv").read_text().splitlines()))
+    assert {row["label"] for row in rows} == {"missile", "tench"}
+    assert all(ids[int(row["truth"])] == row["path"].split("/")[0] for row in rows)
+    code, _, err = here("predict", "images", "--learner", "o", "--quiet")
+    assert code == 0, err
+    assert here("predict", "images", "--model", "tiny", *given, "--quiet")[0] == 0
 
 
 def test_a_setting_that_is_refused_leaves_no_folder(folder, tmp_path, here):
@@ -94,10 +145,10 @@ def said(run):
 STOPPED = """
 import os, signal, sys
 from taps.cli import main, progress
-from taps.stream.record import Pace, Record
+from taps.session.record import Pace, Record
 
-def update(self, streamed, tally):
-    if tally.position == 37:
+def update(self, step, running):
+    if running.position == 37:
         os.kill(os.getpid(), signal.{signal})
 
 progress.StreamProgress.update = update
@@ -149,6 +200,22 @@ def test_console_oracle_asks_a_person(folder, tmp_path, here):
     assert (summary["asked"], summary["answered"]) == (2, 1)
 
 
+@pytest.mark.parametrize("typed", ["n\nzebra\nzebra\ndog\n", "dog\nu\nn\nzebra\nzebra\ndog\n"])
+def test_a_class_is_added_at_the_console(folder, tmp_path, here, typed):
+    asked = ["--classes", "cat,dog,bird", "--oracle", "console", "--limit", "3", "--out", "o"]
+    code, _, err = here("run", folder / "dog", *FAST, *asked, stdin=typed)
+    assert code == 0, err
+    rows = read_predictions(tmp_path / "o")
+    assert [row["label"] for row in rows] == ["zebra", "zebra", "dog"]
+    added = [float(row["of_label"]) for row in rows]
+    assert added[0] == 0.0  # nobody had thought of it when the image was predicted
+    assert added[2] > 0
+    code, _, err = here("run", "--resume", "--limit", "5", "--out", "o", stdin="zebra\nbird\n")
+    assert code == 0, err
+    assert json.loads((tmp_path / "o/summary.json").read_text())["classes"] == 4
+    assert [row["label"] for row in read_predictions(tmp_path / "o")[3:]] == ["zebra", "bird"]
+
+
 def test_an_expert_is_named_where_one_is_asked(folder, here):
     code, _, err = here("run", folder, *FAST, "--expert", "ann", "--out", "o")
     assert code == 2
@@ -171,7 +238,7 @@ def test_files_that_cannot_be_read_are_counted_and_skipped(folder, tmp_path, her
     assert json.loads(out)["broken"] == broken
     assert json.loads(out)["n"] == 27 - broken
     events = map(json.loads, (tmp_path / "out/events.jsonl").read_text().splitlines())
-    assert {"cat/lost.png", "dog/loop.jpg"} <= {e["path"] for e in events if e["event"] == "broken"}
+    assert {"cat/lost.png", "dog/loop.jpg"} <= {e["path"] for e in events if e["event"] == "unreadable"}
 
 
 def test_a_damaged_member_of_a_zip_is_counted_and_skipped(folder, tmp_path, here):
@@ -282,7 +349,7 @@ def test_answers_of_a_person_survive_a_kill_at_the_next_question(folder, tmp_pat
     code, _, err = here("run", "--resume", "--out", "o", "--expert", "bob", stdin="bird\ncat\nhorse\n")
     assert code == 0, err
     events = [json.loads(line) for line in (tmp_path / "o/events.jsonl").read_text().splitlines()]
-    answers = [(event["label"], event.get("expert")) for event in events if event["event"] == "answered"]
+    answers = [(event["label"], event.get("annotator")) for event in events if event["event"] == "answered"]
     assert answers == [("dog", None), ("bird", "bob"), ("cat", "bob")]
 
 
@@ -293,9 +360,13 @@ def test_answers_of_a_person_survive_a_kill_at_the_next_question(folder, tmp_pat
         (["absent", "--model", "tiny"], "absent"),
         (["empty", "--model", "tiny"], "empty"),
         (["images", "--model", "tiny", "--method", "guess"], "no method named 'guess'"),
-        (["images", "--model", "tiny", "--classes", "cat,"], "at least two classes"),
-        (["images", "--model", "tiny", "--classes", "missing.txt"], "neither a file"),
-        (["images", "--model", "tiny", "--classes", ""], "neither a file"),
+        (
+            ["images", "--model", "tiny", "--classes", "cat,"],
+            "'cat,' names one class; a classifier",
+        ),
+        (["images", "--model", "tiny", "--classes", "cat"], "'cat' names one class; a classifier"),
+        (["images", "--model", "tiny", "--classes", "missing.txt"], "there is no such file"),
+        (["images", "--model", "tiny", "--classes", ""], "'' names no class"),
         (["images", "--model", "tiny", "--limit", "0"], "--limit is 0"),
         (["images", "--model", "tiny", "--limit", "-5"], "--limit is -5"),
         (["images", "--model", "tiny", "--device", "abacus"], "'abacus' cannot be used here"),
@@ -340,3 +411,36 @@ def test_a_full_disk_is_a_sentence_and_the_run_can_go_on(folder, tmp_path, here,
     code, _, err = here("run", folder, *FAST, "--out", "out", "--resume")
     assert code == 0, err
     assert json.loads((tmp_path / "out/summary.json").read_text())["n"] == 24
+
+
+@pytest.mark.parametrize("command", ["run", "predict"])
+def test_a_folder_that_is_not_there_is_told_before_torch_is_imported(tmp_path, command):
+    code = (
+        "import sys; sys.modules['torch'] = None; from taps.cli.main import run; sys.argv[0] = 'taps'; run()"
+    )
+    given = [sys.executable, "-c", code, command, "nowhere"]
+    done = subprocess.run(given, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith("taps: There is no folder or file 'nowhere'")
+
+
+def test_a_stream_as_a_paper_draws_it(folder, tmp_path, here):
+    """One class after the other; a run that goes on has the same order."""
+    plain = ["--model", "tiny", "--method", "zero_shot", "--order", "statA:separate"]
+    code, _, err = here("run", folder, *plain, "--out", "out")
+    assert code == 0, err
+    rows = list(csv.DictReader((tmp_path / "out/predictions.csv").read_text().splitlines()))
+    labels = [row["label"] for row in rows]
+    assert [labels[place] for place in (0, 8, 16)] == list(dict.fromkeys(labels))
+    assert [row["phase"] for row in rows] == [str(place // 8) for place in range(24)]
+    code, _, err = here("run", folder, "--no-shuffle", "--order", "statA", "--model", "tiny")
+    assert (code, err.strip()) == (2, "taps: --order statA shuffles the stream; leave out --no-shuffle.")
+
+
+def test_quick_takes_four_views_where_the_method_has_views(pictures):
+    dataset = load_dataset(pictures)
+    quick = settings_of(RunOptions(str(pictures), quick=True), dataset)
+    assert (quick["views"], quick["fraction"]) == (4, 0.5)
+    assert settings_of(RunOptions(str(pictures), quick=True, settings={"views": 8}), dataset)["views"] == 8
+    assert "views" not in settings_of(RunOptions(str(pictures), method="zero_shot", quick=True), dataset)
+    assert "views" not in settings_of(RunOptions(str(pictures)), dataset)

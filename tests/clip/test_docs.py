@@ -1,4 +1,4 @@
-"""docs/models.md and speed.md: examples run, names in the table are names, figures are those measured."""
+"""docs/models.md and results/speed.md: examples run, names in tables exist, figures are those measured."""
 
 import json
 import re
@@ -40,4 +40,4 @@ def test_the_table_of_other_models_is_that_of_the_figures(monkeypatch: pytest.Mo
     script = runpy.run_path(str(root / "benchmarks" / "models.py"))
     monkeypatch.delitem(sys.modules, "methods")
     rows = json.loads((root / "docs" / "results" / "speed" / "h200-models.json").read_text())
-    assert script["table"](rows) in (root / "docs" / "speed.md").read_text(encoding="utf-8")
+    assert script["table"](rows) in (root / "docs" / "results" / "speed.md").read_text(encoding="utf-8")

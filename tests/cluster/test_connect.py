@@ -24,7 +24,6 @@ from taps.evaluate.options import Execution
 MACHINE = {"Alive": True, "Resources": {"CPU": 2.0}}
 COMMANDS = [
     ["eval", "--dataset", "nowhere", "--out", "out"],
-    ["ablate", "rate", "--dataset", "nowhere", "--out", "out"],
     ["compare", "--dataset", "nowhere", "--out", "out"],
     ["stats", "--data", "nowhere", "--out", "out"],
     ["serve"],

@@ -9,9 +9,11 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from taps.data import Dataset, load_dataset
 from taps.data.sources import ZipSource
+from taps.data.streams import ordered
 from taps.errors import DataError
 
 from .layouts import folder_of, put, tar_of, zip_of
@@ -277,3 +279,25 @@ def test_one_zip_in_several_processes(tmp_path: Path) -> None:
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         found = list(pool.map(_read, [(data, i) for i in range(len(data))]))
     assert [content.decode() for content in found] == [s.key for s in data.samples]
+
+
+@pytest.mark.parametrize(
+    ("domains", "classes", "spoken"),
+    [
+        (("Caltech101", "LabelMe", "SUN09", "VOC2007"), ("bird", "person"), ("bird", "person")),
+        (("Art", "Clipart", "Product", "Real World"), ("Alarm_Clock", "Bed"), ("Alarm Clock", "Bed")),
+    ],
+)
+def test_vlcs_and_office_home_are_streams_of_domains(
+    tmp_path: Path, domains: tuple[str, ...], classes: tuple[str, ...], spoken: tuple[str, ...]
+) -> None:
+    for domain in domains:
+        for name in classes:
+            (tmp_path / domain / name).mkdir(parents=True)
+            Image.new("RGB", (8, 8)).save(tmp_path / domain / name / "00001.jpg")
+    data = load_dataset(str(tmp_path))
+    assert tuple(name.replace("_", " ") for name in data.classes) == spoken
+    assert {sample.domain for sample in data.samples} == set(domains)
+    order, phase = ordered(data, "by_domain", seed=1)
+    assert [data.samples[i].domain for i in order] == [name for name in domains for _ in classes]
+    assert phase.max() == 3

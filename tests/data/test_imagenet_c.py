@@ -1,4 +1,4 @@
-"""The corruptions of ImageNet-C: their parts against loops, their strengths against its numbers."""
+"""The corruptions after ImageNet-C: their parts against loops, their strengths against its numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taps.data import corrupt
+from taps.data import corrupt, corrupt_dataset, demo_dataset
 from taps.data.corrupt import kinds_of
 from taps.data.imagenet_c import IMAGENET_C, _convolved, _sampled, _zoomed
 from taps.types import PixelArray
@@ -30,12 +30,12 @@ NAMES = [
 
 
 def corrupted(image: PixelArray, kind: str, severity: int, seed: int = 0) -> PixelArray:
-    return corrupt(image, f"imagenet-c/{kind}", severity, np.random.default_rng(seed))
+    return corrupt(image, f"imagenet-c-like/{kind}", severity, np.random.default_rng(seed))
 
 
 def test_the_fifteen_by_name() -> None:
-    assert [name.removeprefix("imagenet-c/") for name in IMAGENET_C] == NAMES
-    assert kinds_of("imagenet-c") == tuple(IMAGENET_C)
+    assert [name.removeprefix("imagenet-c-like/") for name in IMAGENET_C] == NAMES
+    assert kinds_of("imagenet-c-like") == tuple(IMAGENET_C)
 
 
 @settings(max_examples=30)
@@ -124,3 +124,15 @@ def test_contrast_pixelate_and_weather() -> None:
     dark[:48] = 255
     apart = [int(np.subtract(*corrupted(dark, "fog", s).mean(axis=(1, 2))[[10, -10]])) for s in (1, 3, 5)]
     assert 225 > apart[0] > apart[1] > apart[2] > 0, "fog takes contrast away"
+
+
+def test_the_benchmarks_name_is_taken_but_not_used() -> None:
+    """These are not its images: no table may say so."""
+    assert all(kind.startswith("imagenet-c-like/") for kind in kinds_of("imagenet-c") if kind)
+    assert kinds_of("imagenet-c/fog, sketch") == ("imagenet-c-like/fog", "sketch")
+    image = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(
+        corrupt(image, "imagenet-c/fog", 3, np.random.default_rng(1)), corrupted(image, "fog", 3, 1)
+    )
+    seen = corrupt_dataset(demo_dataset(), "imagenet-c/fog")
+    assert seen.samples[0].note.endswith("imagenet-c-like/fog 3")

@@ -146,3 +146,101 @@ def test_streams_of_nothing(n: int, limit: int | None) -> None:
 def test_taking_keeps_order() -> None:
     data = made([0, 1, 2, 3])
     assert [s.key for s in data.take(np.array([3, 0])).samples] == ["3.jpg", "0.jpg"]
+
+
+def balanced_set(classes: int, each: int) -> Dataset:
+    return made([label for label in range(classes) for _ in range(each)], classes)
+
+
+def test_statas_stream_has_as_many_slots_as_batches_and_at_most_as_many_as_classes() -> None:
+    for classes, each, slots in ((40, 32, 10), (5, 300, 5), (4, 20, 1)):
+        data = balanced_set(classes, each)
+        order, phase = ordered(data, "statA:50", seed=1)  # so even that every slot is filled
+        assert sorted(order.tolist()) == list(range(classes * each))
+        assert phase[-1] + 1 == slots
+
+
+def test_statas_classes_are_cut_in_file_order_and_the_rarer_the_lower_the_concentration() -> None:
+    data = balanced_set(20, 100)
+    held = {}
+    for text in ("0.1", "0.01", "0.001"):
+        slots_of_class = []
+        for seed in range(10):
+            order, phase = ordered(data, f"statA:{text}", seed)
+            at = np.empty(2000, np.int64)
+            at[order] = phase
+            for label in range(20):
+                own = at[100 * label : 100 * (label + 1)]
+                assert (np.diff(own) >= 0).all(), "cut by cumulated shares, in file order"
+                slots_of_class.append(len(set(own.tolist())))
+        held[text] = np.mean(slots_of_class)
+    assert held["0.1"] > held["0.01"] > held["0.001"] >= 1
+    assert held["0.001"] < 1.1
+    # Expected slots with half an image or more: Σ P(Beta(γ, 14γ) ≥ 0.005) over 15 slots, by 10⁵ draws.
+    shares = np.random.default_rng(0).dirichlet(np.full(15, 0.1), 100_000)
+    assert held["0.1"] == pytest.approx((shares >= 0.005).sum(axis=1).mean(), rel=0.1)
+
+
+def test_statas_slots_are_shuffled_inside() -> None:
+    order, phase = ordered(balanced_set(20, 100), "statA:0.1", seed=3)
+    longest = np.bincount(phase).argmax()
+    inside = order[phase == longest]
+    assert (np.diff(inside) < 0).mean() > 0.3
+
+
+def test_statas_separate_stream_has_one_class_a_phase() -> None:
+    data = balanced_set(6, 30)
+    order, phase = ordered(data, "statA:separate", seed=1)
+    assert [set((order[phase == p] // 30).tolist()) for p in range(6)] != [{p} for p in range(6)]
+    assert all(len(set((order[phase == p] // 30).tolist())) == 1 for p in range(6))
+
+
+def test_statas_tasks_have_so_many_images_of_so_many_classes_drawn_alike() -> None:
+    data = balanced_set(20, 50)
+    found = []
+    for seed in range(300):
+        order, _ = ordered(data, "statA_batch:64:1-4", seed)
+        classes = set((order // 50).tolist())
+        assert len(set(order.tolist())) == len(order) == min(64, 50 * len(classes))
+        found.append(len(classes))
+    assert np.allclose(np.bincount(found)[1:] / 300, 0.25, atol=0.07)
+
+
+def test_correlated_streams_fill_every_slot_and_keep_classes_together() -> None:
+    data = balanced_set(10, 100)
+    for seed in range(5):
+        order, _ = ordered(data, "correlated:0.1", seed)
+        assert sorted(order.tolist()) == list(range(1000))
+        labels = order // 100
+        runs = 1 + int((np.diff(labels) != 0).sum())
+        assert runs < 60, "a shuffled stream of ten classes has 900 runs"
+    _, phase = ordered(data, "correlated:0.1", seed=1)
+    sizes = np.bincount(phase)
+    assert len(sizes) == 10
+    assert sizes.min() >= 10
+    assert sizes.max() <= 200, "a slot that holds N/K takes no more: N/K and one class at most"
+    with pytest.raises(DataError, match="10 images in each of 10 slots"):
+        ordered(balanced_set(10, 5), "correlated:0.1", seed=1)
+
+
+def test_a_long_tail_falls_from_all_images_of_a_class_to_one_in_so_many() -> None:
+    data = balanced_set(11, 100)
+    order, phase = ordered(data, "longtail:100", seed=2)
+    counts = sorted(np.bincount(order // 100, minlength=11).tolist(), reverse=True)
+    assert counts == [round(100 * 100 ** (-rank / 10)) for rank in range(11)]
+    assert len(set(order.tolist())) == len(order)
+    assert not phase.any()
+
+
+def test_a_protocol_with_a_limit_is_of_the_images_a_shuffled_stream_begins_with() -> None:
+    data = balanced_set(5, 200)
+    order, _ = ordered(data, "statA:0.1", seed=4, limit=300)
+    assert sorted(order.tolist()) == sorted(stream_order(1000, 4, 300).tolist())
+
+
+@pytest.mark.parametrize(
+    "kind", ["statA:0", "statA:x", "statA_batch:64", "statA_batch:64:4-1", "correlated:-1", "longtail:1"]
+)
+def test_orders_of_papers_with_bad_numbers_are_refused(kind: str) -> None:
+    with pytest.raises(SettingsError, match=kind.partition(":")[0]):
+        ordered(balanced_set(4, 20), kind, 0)

@@ -19,7 +19,7 @@ from taps.evaluate.copies import Copies, attempt_there, working_folder
 from taps.evaluate.evaluate import evaluate
 from taps.evaluate.jobs import Job, run_job
 from taps.evaluate.options import Execution
-from taps.stream.record import Pace
+from taps.session.record import Pace
 from tests.evaluate.buckets import Buckets
 
 URL = "memory://bucket/field"

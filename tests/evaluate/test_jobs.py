@@ -18,8 +18,8 @@ from taps.evaluate import jobs
 from taps.evaluate.jobs import Job, run_job, slug
 from taps.evaluate.results import read_results
 from taps.files import read_json, write_json
-from taps.stream.record import EVENTS, PREDICTIONS, SPEC, STATE, Pace, read_events
-from taps.stream.tally import Tally
+from taps.session.record import EVENTS, PREDICTIONS, SPEC, STATE, Pace, read_events
+from taps.session.running_score import RunningScore
 
 SETTINGS = {"views": 4, "policy": "fixed", "tau0": 0.0, "buffer": 5}
 NEVER = {**SETTINGS, "reset": "never", "lr": 1e-3}
@@ -29,9 +29,9 @@ class CrashError(RuntimeError):
     pass
 
 
-def crash_at(position: int) -> Callable[[Tally], None]:
-    def progress(tally: Tally) -> None:
-        if tally.position == position:
+def crash_at(position: int) -> Callable[[RunningScore], None]:
+    def progress(running: RunningScore) -> None:
+        if running.position == position:
             raise CrashError
 
     return progress
@@ -47,7 +47,9 @@ def predictions(folder: Path) -> list[dict[str, str]]:
 def without_times(row: dict[str, Any] | None) -> dict[str, Any]:
     assert row is not None
     times = ("ms_p50", "ms_p95", "adapt_ms", "peak_mem_mb", "overhead")
-    measures = {name: value for name, value in row["measures"].items() if name not in times}
+    measures = {
+        name: value for name, value in row["measures"].items() if name not in times and "utility" not in name
+    }
     return {name: row[name] for name in row if name not in times} | {"measures": measures}
 
 
@@ -66,7 +68,7 @@ def test_a_crashed_run_resumes_to_the_same_end(
     assert predictions(job.folder(tmp_path / "cut")) == predictions(job.folder(tmp_path / "whole"))
 
 
-YES_OR_NO = {"settings": {"questions": "is_it", "policy": "fixed", "tau0": -1.0}}
+YES_OR_NO = {"settings": {"questions": "yes_no", "policy": "fixed", "tau0": -1.0}}
 
 
 @pytest.mark.parametrize(("method", "more"), [("taps", {}), ("zero_shot+", YES_OR_NO)])
@@ -83,22 +85,22 @@ def test_late_answers_survive_a_crash(
         events = list(read_events(job.folder(tmp_path / "cut")))
         said = {event["id"]: event for event in events if event["event"] == "predicted"}
         answers = [event for event in events if event["event"] == "answered"]
-        assert {said[answer["id"]]["question"] for answer in answers} == {"is_it"}
+        assert {said[answer["id"]]["question"] for answer in answers} == {"yes_no"}
         told = [answer.get("label") or answer["no"][0] for answer in answers]
-        assert told == [said[answer["id"]]["predicted"] for answer in answers]  # yes or no, nothing else
+        assert told == [said[answer["id"]]["label"] for answer in answers]  # yes or no, nothing else
         assert {"no" in answer for answer in answers} == {True, False}
         assert whole is not None
-        assert whole["questions"] == {"which": 0, "is_it": len(said)}
+        assert whole["questions"] == {"class": 0, "yes_no": len(said)}
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec, run_job
-from taps.stream.record import Pace
+from taps.session.record import Pace
 
-def progress(tally):
-    if tally.position == 13:
+def progress(running):
+    if running.position == 13:
         os.kill(os.getpid(), signal.SIGKILL)
 
 job = Job(StreamSpec(sys.argv[1], name="pictures"), ModelSpec("tiny"), "taps", 1, {settings})
@@ -121,7 +123,7 @@ def test_a_resumed_run_does_not_begin_anew(tmp_path: Path, make_job: Callable[..
     with pytest.raises(CrashError):
         run_job(make_job(), tmp_path, progress=crash_at(14), pace=Pace(4, 0))
     seen: list[int] = []
-    run_job(make_job(), tmp_path, progress=lambda tally: seen.append(tally.position))
+    run_job(make_job(), tmp_path, progress=lambda running: seen.append(running.position))
     assert seen == list(range(13, 25))  # 12 were saved
 
 
@@ -129,20 +131,20 @@ def test_stop_saves_where_it_stands(tmp_path: Path, make_job: Callable[..., Job]
     calls = iter(range(100))
     assert run_job(make_job(), tmp_path, stop=lambda: next(calls) == 9) is None
     seen: list[int] = []
-    row = run_job(make_job(), tmp_path, progress=lambda tally: seen.append(tally.position))
+    row = run_job(make_job(), tmp_path, progress=lambda running: seen.append(running.position))
     assert seen[0] == 10
     assert without_times(row) == without_times(run_job(make_job(), tmp_path / "whole"))
 
 
 def test_ctrl_c_saves_where_it_stands(tmp_path: Path, make_job: Callable[..., Job]) -> None:
-    def interrupt(tally: Tally) -> None:
-        if tally.position == 9:
+    def interrupt(running: RunningScore) -> None:
+        if running.position == 9:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         run_job(make_job(), tmp_path, progress=interrupt, pace=Pace(1000, 0))
     seen: list[int] = []
-    row = run_job(make_job(), tmp_path, progress=lambda tally: seen.append(tally.position))
+    row = run_job(make_job(), tmp_path, progress=lambda running: seen.append(running.position))
     assert seen[0] == 10
     assert without_times(row) == without_times(run_job(make_job(), tmp_path / "whole"))
 
@@ -205,7 +207,7 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(
     data[committed["size"] - 2 if damaged.name == PREDICTIONS else -2] ^= 1
     damaged.write_bytes(data)
     seen: list[int] = []
-    row = run_job(make_job(), tmp_path, progress=lambda tally: seen.append(tally.position))
+    row = run_job(make_job(), tmp_path, progress=lambda running: seen.append(running.position))
     assert seen[0] == 5
     assert f"{damaged.name} is damaged" in caplog.text
     assert "the state saved before it is used" in caplog.text

@@ -118,3 +118,14 @@ def test_situations_are_what_they_are_called(label):
     assert len(whole) == 62
     assert (np.diff(streams["class after class"]) != 0).sum() == len(set(streams["class after class"])) - 1
     assert (streams["wrong"] == streams[""]).all()
+
+
+def test_the_page_of_tables_is_what_its_rows_say(label, tmp_path):
+    """Rows of 0.2 name settings and questions otherwise; they are read all the same."""
+    from label_page import write_page
+
+    kept = RECIPES.parent / "docs" / "results"
+    page = (kept / "label-tables.md").read_text(encoding="utf-8")
+    made = page.split("` at ")[1].split(".\n")[0]
+    write_page(kept / "label", tmp_path, label.read_rows, made)
+    assert (tmp_path / "results" / "label-tables.md").read_text(encoding="utf-8") == page

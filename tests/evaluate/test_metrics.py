@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -133,3 +134,11 @@ def test_images_of_no_class_are_told_apart_and_not_part_of_the_accuracy() -> Non
     assert "auroc_reject" not in found  # nothing was learned of such images
     assert "auroc_max" not in measured(run.inside)
     assert measured(run.inside)["top1"] == 0.5
+
+
+def test_two_classes_of_one_name_are_two() -> None:
+    run = made_run([0, 0, 0], correct=np.array([1.0, 0, 0]), truth=np.array([0.0, 1, 1]))
+    run = replace(run, labels=["missile"] * 3)
+    assert measured(run)["per_class"] == 0.5
+    older = replace(run, truth=np.full(3, np.nan))  # it says no more than the name
+    assert measured(older)["per_class"] == pytest.approx(1 / 3)

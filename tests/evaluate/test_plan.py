@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,8 +25,15 @@ def test_methods_get_only_the_settings_they_have() -> None:
     assert [job.settings for job in jobs] == [{}, {"views": 8}, {"rate": 0.1, "views": 8}]
 
 
+def test_a_seed_named_twice_is_refused_and_numpys_are_plain() -> None:
+    with pytest.raises(SettingsError, match="seeds has 3 twice; name each number once"):
+        plan.make_jobs([STREAM], TINY, ["taps"], [3, 1, 3], {})
+    [job] = plan.make_jobs([STREAM], TINY, ["taps"], [np.int64(3)], {"rate": np.float64(0.5)})
+    assert json.loads(json.dumps([job.seed, job.settings])) == [3, {"rate": 0.5}]
+
+
 def test_runs_come_seed_by_seed() -> None:
-    jobs = plan.make_jobs([STREAM], TINY, ["zero_shot", "taps"], [3, 1, 3], {})
+    jobs = plan.make_jobs([STREAM], TINY, ["zero_shot", "taps"], [3, 1], {})
     assert [(job.seed, job.method) for job in jobs] == [
         (3, "zero_shot"),
         (3, "taps"),

@@ -20,7 +20,7 @@ from taps.evaluate.jobs import Job, StreamSpec
 from taps.evaluate.options import Execution
 from taps.evaluate.pool import run_jobs
 from taps.files import read_json
-from taps.stream.lock import locked
+from taps.session.lock import locked
 
 
 @dataclass(frozen=True)

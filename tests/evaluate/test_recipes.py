@@ -56,6 +56,7 @@ def run(*options: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_all_tables_within_a_time_limit(data: Path, tmp_path: Path) -> None:
     out, archive = tmp_path / "out", tmp_path / "out.tar.gz"
     small = ("--model", "tiny", "--views", "2", "--rounds", "2,3", "--seeds", "1")
@@ -91,6 +92,11 @@ def test_all_tables_within_a_time_limit(data: Path, tmp_path: Path) -> None:
 def test_the_field_from_smaller_sets_to_the_page(data: Path, tmp_path: Path) -> None:
     small, out = tmp_path / "small", tmp_path / "out"
     sets = ("--sets", "caltech101-test.zip,pacs.zip/photo")
+    wrong = run("recipes/field.py", "reduce", "--data", data, "--to", small, "--sets", "sign-digits")
+    assert (
+        wrong.stderr
+        == "sign-digits is in no zip; name the file, such as sign-digits.zip, or a folder inside one.\n"
+    )
     made = run("recipes/field.py", "reduce", "--data", data, "--to", small, *sets, "--images", "3")
     assert made.returncode == 0, made.stderr
     with zipfile.ZipFile(small / "caltech101-test.zip") as archive:
@@ -112,12 +118,13 @@ def test_the_field_from_smaller_sets_to_the_page(data: Path, tmp_path: Path) -> 
 
 
 def test_the_page_of_results_is_what_its_cells_say(tmp_path: Path) -> None:
-    page, kept = tmp_path / "page.md", ROOT / "docs/results.md"
+    page, kept = tmp_path / "page.md", ROOT / "docs/results/field.md"
     rows = ("--rows", "docs/results/field.json", "--reading", "recipes/field_reading.md")
-    shown = run("recipes/field.py", "page", *rows, "--page", page)
+    made = ("--made", "commit 7f343ee (2026-11-16), one H200")
+    shown = run("recipes/field.py", "page", *rows, *made, "--page", page)
     assert shown.returncode == 0, shown.stderr
     text = page.read_text()
-    assert text == kept.read_text(), "make docs/results.md anew"
+    assert text == kept.read_text(), "make docs/results/field.md anew"
     free = text.split("**No labels")[1].split("**With labels")[0].splitlines()
     columns = [line.strip("| ").split(" | ") for line in free if line.startswith("| ")]
     best = sum(row[5].strip().isdigit() and int(row[5]) > 0 for row in columns)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from taps.errors import DataError
 from taps.evaluate.metrics import bins_of, calibration_error
 from taps.evaluate.scores import answers_at, overhead, read_run, score
-from taps.stream.tally import Tally
+from taps.session.running_score import RunningScore
 from tests.made_up import made_up_folder
 
 probabilities = st.floats(0.001, 1.0, allow_nan=False)
@@ -63,7 +63,10 @@ def test_a_row_is_read_off_the_csv(tmp_path: Path) -> None:
     lines = [line.split(",") for line in (folder / "predictions.csv").read_text().splitlines()[1:]]
     run = read_run(folder)
     row = score(
-        run, Tally(position=41, broken=1, method_s=2.0, decode_s=1.0, wall_s=3.1), {"buffer_fill": 3}, asked=4
+        run,
+        RunningScore(position=41, broken=1, method_s=2.0, decode_s=1.0, wall_s=3.1),
+        {"buffer_fill": 3},
+        asked=4,
     )
     assert row["n"] == 40
     assert row["broken"] == 1
@@ -115,7 +118,7 @@ def test_the_first_part_of_a_run(tmp_path: Path) -> None:
 def test_odd_names_survive_the_csv(tmp_path: Path) -> None:
     from contextlib import closing
 
-    from taps.stream.record import Record
+    from taps.session.record import Record
     from taps.types import Prediction
 
     keys = ["a,b.png", 'quo"te.png', "line\u2028end.png", "return\r.png", "new\nline.png", "ü.png"]
@@ -129,4 +132,4 @@ def test_odd_names_survive_the_csv(tmp_path: Path) -> None:
 
 
 def test_no_method_time_means_no_overhead() -> None:
-    assert overhead(Tally()) == 0.0
+    assert overhead(RunningScore()) == 0.0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from taps.errors import SettingsError, StateError
 from taps.head.head import NONE, Head
 from taps.head.neighbours import vote
-from taps.head.outside import Outside
+from taps.head.out_of_class import OutOfClass
 
 WRONG = np.array([0.0, 0.1, 0.3])  # shares of wrong answers that are thought possible
 
@@ -51,8 +51,8 @@ class Naive:
         self.votes = np.array([1 / 2, 1 / 6, 1 / 6, 1 / 6])
         self.wrong = np.array([0.0, 0.1, 0.3])
 
-    def readings(self, features, logs):
-        """All readings of one image [20, K]."""
+    def experts(self, features, logs):
+        """All experts of one image [20, K]."""
         rows = [sharp * base for sharp in (0.5, 1.0, 2.0) for base in logs]
         score = np.zeros(self.classes)
         if self.seen:
@@ -66,7 +66,7 @@ class Naive:
     def belief(self, features, logs):
         trust = self.weights.sum(axis=1)
         trust = np.where(trust >= 0.01, trust, 0.0)
-        return trust @ self.readings(features, logs) / trust.sum()
+        return trust @ self.experts(features, logs) / trust.sum()
 
     def ballots(self, look, usual):
         own = self.belief(look.features[0], look.logs[0])
@@ -76,7 +76,7 @@ class Naive:
 
     def learn(self, look, usual, label):
         features, logs = look.features[0], look.logs[0]
-        given = self.readings(features, logs)[:, [label]] * (1 - self.wrong) + self.wrong / self.classes
+        given = self.experts(features, logs)[:, [label]] * (1 - self.wrong) + self.wrong / self.classes
         noise = float((self.weights * self.wrong).sum())
         ballots = self.ballots(look, usual)[:, label] * (1 - noise) + noise / self.classes
         ballots[0] = (self.weights * given).sum()
@@ -107,8 +107,8 @@ def test_head_is_the_mixture_written_out():
     for i in range(60):
         look = head.see(views[i], beliefs[i])
         expected = naive.votes @ naive.ballots(look, head.usual)
-        if head.fairness() == 1.0:
-            np.testing.assert_allclose(head.predict(look), expected, atol=1e-7)
+        assert head.fairness() == 1.0
+        np.testing.assert_allclose(head.predict(look), expected, atol=1e-7)
         if i % 3 == 0:
             head.counts = np.full(4, 5.0)  # as fair as can be: fairness has a test of its own
             naive.learn(look, head.usual, int(labels[i]))
@@ -122,7 +122,7 @@ def test_head_is_the_mixture_written_out():
 @settings(max_examples=12)
 @given(st.sampled_from([0.0, 0.3]), st.booleans(), st.integers(0, 1000))
 def test_the_answers_are_predicted_as_well_as_by_any_expert(noise, several, seed):
-    """The stated bound, for every reading with every share of wrong answers and every weight of the votes."""
+    """The stated bound, for every expert with every share of wrong answers and every weight of the votes."""
     features, beliefs, labels = beliefs_and_features(50, 5, 8, seed=seed)
     views, rng = some_views(features, seed), np.random.default_rng(seed)
     head = Head(8, 5, bases=2, several=several)
@@ -210,11 +210,11 @@ def test_a_long_stream_where_the_labels_beat_the_bases_by_far_goes_on():
     accuracy(head, features, beliefs, labels, labels)
     accuracy(far, features, beliefs, labels, labels)
     losses = far.mixture.losses.copy()
-    losses[:, : 3 * far.readings.alone] += 2000.0
+    losses[:, : 3 * far.experts.alone] += 2000.0
     far.mixture.restore(losses, far.mixture.answers)
     look = head.see(features[:1], beliefs[0])
     found, said = far.learn(look, 1), head.learn(look, 1)
-    trust = head.mixture.weights()[: 3 * head.readings.alone].sum()
+    trust = head.mixture.weights()[: 3 * head.experts.alone].sum()
     assert 0 < trust < 0.9
     assert np.isfinite(found.gain)
     assert abs(found.gain - said.gain) < 3
@@ -313,7 +313,7 @@ def test_leverage_falls_with_every_label_like_it():
 
 
 def told_by_one_base(probs):
-    """What a head on one base says of an image before any answer: each reading's probabilities and prior."""
+    """What a head on one base says of an image before any answer: each expert's probabilities and prior."""
     rows = [probs**sharp for sharp in (0.5, 1.0, 2.0, 1.0, 1.0, 0.0, 0.5, 1.0, 0.0, 0.5, 1.0)]
     prior = np.array([0.7 / 3] * 3 + [0.04, 0.02] + [0.04] * 6)
     return np.array([row / row.sum() for row in rows]), prior
@@ -392,7 +392,7 @@ def test_the_summary_is_made_of_what_was_learned():
 @pytest.mark.parametrize("several", [False, True])
 def test_how_new_an_image_is_and_whether_it_shows_none_of_the_classes(several):
     """Newness by view 0, outside by the mean of the views where there are several."""
-    head, outside, rng = Head(4, 3, bases=2, several=several), Outside(4), np.random.default_rng(6)
+    head, outside, rng = Head(4, 3, bases=2, several=several), OutOfClass(4), np.random.default_rng(6)
     learned, stream = [], np.zeros(3)
     for turn in range(8):
         logs = np.log(rng.dirichlet(np.ones(3), 2))
@@ -409,7 +409,38 @@ def test_how_new_an_image_is_and_whether_it_shows_none_of_the_classes(several):
     wider = Head(4, 5, bases=2, several=several)
     wider.restore(head.arrays())
     np.testing.assert_allclose(wider.usual, [*stream / 8, 0.0, 0.0], atol=1e-12)
+    look = wider.see(rng.normal(size=(3, 4)), np.log(np.full((2, 5), 0.2)))
+    expected = [*(stream + 0.2) / 9, 0.2, 0.2]  # of an added class over the images since
+    np.testing.assert_allclose(wider.usual, expected, atol=1e-12)
+    again = Head(4, 5, bases=2, several=several)
+    again.restore(wider.arrays())
+    np.testing.assert_allclose(again.usual, expected, atol=1e-12)
+    older = {name: array for name, array in head.arrays().items() if name != "before"}
+    again.restore(older)  # as an older version saved it
+    np.testing.assert_allclose(again.usual, [*stream / 8, 0.0, 0.0], atol=1e-12)
     assert wider.counts.tolist() == [*head.counts, 0, 0]
+    wider.learn(look, 3)
+    assert wider.answered.tolist() == [0, 0, 0, 1 / (wider.labels + 1), 0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_answer_of_an_added_class_does_not_take_images_unlike_it(seed):
+    """Zero-shot knows little of five kinds of images and never names the added class."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(5, 16))
+    kinds = rng.integers(5, size=90)
+    views = some_views(0.3 + centres[kinds] + 0.8 * rng.normal(size=(90, 16)), seed)
+    said = softmax(rng.normal(size=(90, 1, 6)) + 0.3 * np.eye(6)[kinds][:, None] - 8 * np.eye(6)[5])
+    head, wider = Head(16, 5, bases=1, several=True), Head(16, 6, bases=1, several=True)
+    for i in range(60):
+        look = head.see(views[i], np.log(said[i, :, :5] / said[i, :, :5].sum()))
+        if i % 10 == 0:
+            head.learn(look, int(kinds[i]))
+    wider.restore(head.arrays())
+    wider.learn(wider.see(views[60], np.log(said[60])), 5)
+    unlike = [i for i in range(61, 90) if kinds[i] != kinds[60]]
+    taken = [wider.predict(wider.see(views[i], np.log(said[i]))).argmax() == 5 for i in unlike]
+    assert sum(taken) <= len(unlike) / 5
 
 
 def test_what_cannot_be_is_refused():

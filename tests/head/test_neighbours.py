@@ -6,18 +6,20 @@ import numpy as np
 import pytest
 
 from taps.errors import StateError
-from taps.head.neighbours import LOWEST, NEAR, Look, Ring, vote
+from taps.head.neighbours import LOWEST, NEAR, Neighbourhood, RecentImages, vote
 
 
-def fill(ring: Ring, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, list[Look]]:
+def fill(
+    recent: RecentImages, count: int, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, list[Neighbourhood]]:
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(count, 2, 6))
     logs = np.log(rng.dirichlet(np.ones(3), size=(count, 1)))
-    return features, logs, [ring.look(f, said) for f, said in zip(features, logs, strict=True)]
+    return features, logs, [recent.look(f, said) for f, said in zip(features, logs, strict=True)]
 
 
 def test_the_nearest_of_the_last_images_are_found():
-    features, logs, looks = fill(Ring((2, 6), (1, 3), size=40), 100)
+    features, logs, looks = fill(RecentImages((2, 6), (1, 3), size=40), 100)
     units = features[:, 1] / np.linalg.norm(features[:, 1], axis=1, keepdims=True)
     for t in (NEAR, 39, 70, 99):
         before = np.arange(max(0, t - 40), t)
@@ -33,9 +35,9 @@ def test_the_nearest_of_the_last_images_are_found():
 
 
 def test_the_same_image_again_does_not_vote_for_itself():
-    ring = Ring((2, 6), (1, 3))
-    features, logs, _ = fill(ring, 30)
-    look = ring.look(features[7], logs[7])
+    recent = RecentImages((2, 6), (1, 3))
+    features, logs, _ = fill(recent, 30)
+    look = recent.look(features[7], logs[7])
     assert look.cosines.max() < 0.999
 
 
@@ -53,10 +55,22 @@ def test_votes_are_the_weighted_mean_against_the_usual():
     assert not vote(beliefs[:0], cosines[:0], usual).any()
 
 
+def test_neighbours_vote_for_the_classes_that_they_know():
+    """Of a class that no neighbour knows they say nothing; of one that some know, these alone vote."""
+    rng = np.random.default_rng(4)
+    beliefs, cosines = rng.dirichlet(np.ones(4), 3), np.array([0.9, 0.8, 0.7])
+    usual, known = rng.dirichlet(np.ones(4)), np.array([[1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 0]])
+    odds = vote(beliefs, cosines, usual, known)
+    for place in range(4):
+        who = np.flatnonzero(known[:, place])
+        alone = vote(beliefs[who], cosines[who], usual)
+        assert odds[place] == pytest.approx(alone[place] if len(who) else 0.0, abs=1e-12)
+
+
 def test_looks_are_packed_and_widened():
-    _, _, looks = fill(Ring((2, 6), (1, 3)), 20)
+    _, _, looks = fill(RecentImages((2, 6), (1, 3)), 20)
     for look in (looks[0], looks[-1]):
-        again = Look.unpacked(look.packed(), (2, 6), 1)
+        again = Neighbourhood.unpacked(look.packed(), (2, 6), 1)
         assert look.packed().dtype == np.float32
         for name in ("features", "logs", "cosines"):
             np.testing.assert_array_equal(getattr(again, name), getattr(look, name))
@@ -69,44 +83,44 @@ def test_looks_are_packed_and_widened():
 
 
 def test_a_ring_goes_on_where_it_was_saved():
-    one, other = Ring((2, 6), (1, 3), size=30), Ring((2, 6), (1, 5), size=30)
+    one, other = RecentImages((2, 6), (1, 3), size=30), RecentImages((2, 6), (1, 5), size=30)
     fill(one, 45)
     other.restore(one.arrays())
     assert (other.logs[:, :, 3:] == LOWEST).all()
-    features, logs, _ = fill(Ring((2, 6), (1, 3)), 20, seed=1)
+    features, logs, _ = fill(RecentImages((2, 6), (1, 3)), 20, seed=1)
     for f, said in zip(features, logs, strict=True):
         mine, theirs = one.look(f, said), other.look(f, np.pad(said, ((0, 0), (0, 2))))
         np.testing.assert_array_equal(mine.features, theirs.features)
     with pytest.raises(StateError):
-        Ring((1, 6), (1, 3)).restore(one.arrays())
+        RecentImages((1, 6), (1, 3)).restore(one.arrays())
 
 
 def test_an_image_of_one_feature_is_compared_by_it():
-    ring, rng = Ring((1, 4), (1, 2)), np.random.default_rng(5)
+    recent, rng = RecentImages((1, 4), (1, 2)), np.random.default_rng(5)
     features = rng.normal(size=(NEAR + 1, 1, 4))
-    looks = [ring.look(one, np.log([[0.5, 0.5]])) for one in features]
+    looks = [recent.look(one, np.log([[0.5, 0.5]])) for one in features]
     units = features[:, 0] / np.linalg.norm(features[:, 0], axis=1, keepdims=True)
     np.testing.assert_allclose(np.sort(looks[-1].cosines), np.sort(units[:-1] @ units[-1]), atol=1e-6)
 
 
 def test_of_many_images_just_the_nearest_are_found():
-    ring, rng = Ring((1, 8), (1, 2)), np.random.default_rng(6)
+    recent, rng = RecentImages((1, 8), (1, 2)), np.random.default_rng(6)
     features = rng.normal(size=(1500, 1, 8))
     for one in features:
-        look = ring.look(one, np.log([[0.5, 0.5]]))
+        look = recent.look(one, np.log([[0.5, 0.5]]))
     units = features[:, 0] / np.linalg.norm(features[:, 0], axis=1, keepdims=True)
-    before = (units[:-1] @ units[-1])[-len(ring.unit) :]
+    before = (units[:-1] @ units[-1])[-len(recent.unit) :]
     np.testing.assert_allclose(np.sort(look.cosines), np.sort(before)[-NEAR:], atol=1e-6)
 
 
 def test_where_all_images_are_the_same_they_count_as_opposite():
-    ring = Ring((1, 3), (1, 2))
+    recent = RecentImages((1, 3), (1, 2))
     for _ in range(NEAR + 1):
-        look = ring.look(np.array([[1.0, 2.0, 2.0]]), np.log([[0.5, 0.5]]))
+        look = recent.look(np.array([[1.0, 2.0, 2.0]]), np.log([[0.5, 0.5]]))
     assert look.cosines.tolist() == [-1.0] * NEAR
 
 
 def test_a_ring_of_other_features_is_refused_with_a_sentence():
     told = r"^The saved head remembers other features; use the saved model and settings\.$"
     with pytest.raises(StateError, match=told):
-        Ring((1, 6), (1, 3)).restore(Ring((2, 6), (1, 3)).arrays())
+        RecentImages((1, 6), (1, 3)).restore(RecentImages((2, 6), (1, 3)).arrays())

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taps.errors import StateError
-from taps.head.crowd import Crowd
+from taps.head.annotators import AnnotatorMixture
+from taps.head.experts import HeadSettings
 from taps.head.head import NONE, Head
 from taps.head.history import History
 from taps.head.logistic import Logistic
-from taps.head.outside import Outside
-from taps.head.readings import HeadSettings
+from taps.head.out_of_class import OutOfClass
 from tests.head.test_history import same, stream
 
 
@@ -66,45 +66,45 @@ def test_of_two_classes_not_one_is_the_other():
 @given(st.integers(1, 3), st.integers(0, 12), st.integers(0, 10_000))
 def test_a_crowd_is_bayes_rule_over_every_choice_of_shares(people, answers, seed):
     rng = np.random.default_rng(seed)
-    readings, shares = np.array([0.5, 0.3, 0.2]), 2
-    crowd = Crowd(readings, shares)
+    experts, shares = np.array([0.5, 0.3, 0.2]), 2
+    annotators = AnnotatorMixture(experts, shares)
     choices = list(itertools.product(range(shares), repeat=people))
-    belief = {(r, each): readings[r] / len(choices) for r in range(3) for each in choices}
+    belief = {(r, each): experts[r] / len(choices) for r in range(3) for each in choices}
     for _ in range(answers):
         person, given_to_it = int(rng.integers(people)), rng.uniform(0.05, 1.0, size=(3, shares))
-        crowd.learn(given_to_it.ravel(), person=person)
+        annotators.learn(given_to_it.ravel(), person=person)
         belief = {(r, each): b * given_to_it[r, each[person]] for (r, each), b in belief.items()}
     total = sum(belief.values())
     for person in range(people):
         expected = np.zeros((3, shares))
         for (r, each), b in belief.items():
             expected[r, each[person]] += b / total
-        np.testing.assert_allclose(crowd.weights(person), expected.ravel(), atol=1e-12)
+        np.testing.assert_allclose(annotators.weights(person), expected.ravel(), atol=1e-12)
 
 
 def test_a_crowd_of_another_size_is_refused():
     with pytest.raises(StateError, match=r"6 experts, this one 4; make it with the saved settings\.$"):
-        Crowd(np.ones(2), 2).restore(np.zeros((1, 6)), np.zeros(1))
+        AnnotatorMixture(np.ones(2), 2).restore(np.zeros((1, 6)), np.zeros(1))
 
 
 def test_answers_without_a_name_are_the_first_persons():
-    crowd = Crowd(np.ones(2), 2)
-    crowd.learn(np.array([0.9, 0.5, 0.1, 0.5]))
-    assert crowd.answers.tolist() == [1]
-    np.testing.assert_array_equal(crowd.weights(), crowd.weights(0))
-    assert np.abs(crowd.weights() - crowd.weights(1)).max() > 0.05
-    before = crowd.losses[0].copy()
-    crowd.learn(np.array([0.5, 0.25, 1.0, 0.125]))
-    np.testing.assert_allclose((crowd.losses[0] - before) / np.log(2), [1.0, 2.0, 0.0, 3.0])
+    annotators = AnnotatorMixture(np.ones(2), 2)
+    annotators.learn(np.array([0.9, 0.5, 0.1, 0.5]))
+    assert annotators.answers.tolist() == [1]
+    np.testing.assert_array_equal(annotators.weights(), annotators.weights(0))
+    assert np.abs(annotators.weights() - annotators.weights(1)).max() > 0.05
+    before = annotators.losses[0].copy()
+    annotators.learn(np.array([0.5, 0.25, 1.0, 0.125]))
+    np.testing.assert_allclose((annotators.losses[0] - before) / np.log(2), [1.0, 2.0, 0.0, 3.0])
 
 
 def test_readings_that_are_hopeless_leave_numbers_behind():
     """Losses so large that their exponentials are 0 in double precision."""
-    crowd, prior = Crowd(np.array([0.75, 0.25]), 2), [0.375, 0.375, 0.125, 0.125]
-    crowd.restore(np.array([[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 2000.0, 2001.0]]), np.ones(2))
-    np.testing.assert_allclose(crowd.weights(0), [0.5, 0.5, 0.0, 0.0], atol=1e-12)
-    crowd.restore(np.full((1, 4), 2000.0), np.ones(1))
-    np.testing.assert_allclose(crowd.weights(0), prior)
+    annotators, prior = AnnotatorMixture(np.array([0.75, 0.25]), 2), [0.375, 0.375, 0.125, 0.125]
+    annotators.restore(np.array([[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 2000.0, 2001.0]]), np.ones(2))
+    np.testing.assert_allclose(annotators.weights(0), [0.5, 0.5, 0.0, 0.0], atol=1e-12)
+    annotators.restore(np.full((1, 4), 2000.0), np.ones(1))
+    np.testing.assert_allclose(annotators.weights(0), prior)
 
 
 def test_who_errs_is_found_out_and_the_others_are_believed():
@@ -125,14 +125,14 @@ def test_who_errs_is_found_out_and_the_others_are_believed():
 
 
 def test_as_many_answers_are_refitted_as_asked_for_up_to_64():
-    assert [Outside(2, refit).fits.capacity for refit in (5, 64, 500)] == [5, 64, 64]
+    assert [OutOfClass(2, refit).fits.capacity for refit in (5, 64, 500)] == [5, 64, 64]
     assert Head(2, 3, 1, settings=HeadSettings(refit=5)).outside.fits.capacity == 5
 
 
 def test_outside_is_its_formula_written_out():
     """The share, two steps of each fit on all answers, and the mixture by what each said beforehand."""
     rng = np.random.default_rng(3)
-    outside, weights, counts = Outside(3), np.ones(3) / 3, np.zeros(2)
+    outside, weights, counts = OutOfClass(3), np.ones(3) / 3, np.zeros(2)
     seen: list[tuple[np.ndarray, int]] = []
     fits = {0.03: np.zeros((4, 2)), 0.3: np.zeros((4, 2))}
     start = np.array([0.0, -3.0])

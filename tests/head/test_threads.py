@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from taps.head import threads
+from taps.head.experts import Experts
 from taps.head.head import Head
-from taps.head.lens import Lens
 from taps.head.logistic import Logistic
-from taps.head.readings import Readings
 from taps.head.threads import one_thread, openblas
+from taps.head.whitening import FeatureWhitener
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def note(monkeypatch, kind: type, name: str, seen: list[int]) -> None:
 
 
 def test_all_of_the_head_has_one_thread(monkeypatch, used):
-    for kind, name in ((Lens, "see"), (Readings, "probs"), (Readings, "learn"), (Logistic, "add")):
+    for kind, name in ((FeatureWhitener, "see"), (Experts, "probs"), (Experts, "learn"), (Logistic, "add")):
         note(monkeypatch, kind, name, used)
     head, even = Head(2, 2, bases=1), np.log([[0.5, 0.5]])
     look = head.see(np.eye(2)[[0]], even)

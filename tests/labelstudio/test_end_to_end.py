@@ -39,7 +39,7 @@ def test_a_project_gets_predictions_and_teaches(studio: httpx.Client, tiny: Clip
         project = make_project(studio, "pets", CONFIG, {f"{number}.png": png(number) for number in range(3)})
         fine(studio.post("/api/ml", json={"project": project, "url": f"{url}/label-studio", "title": "taps"}))
         name = f"label-studio-{project}"
-        assert name in service.owners  # it was set up
+        assert name in service.workers  # it was set up
         tasks = fine(studio.get("/api/tasks", params={"project": project, "fields": "all"}))["tasks"]
         for task in tasks:  # looked at, as somebody does who opens it
             found = until(lambda task=task: shown(studio, task["id"]), "The prediction")
@@ -53,7 +53,7 @@ def test_a_project_gets_predictions_and_teaches(studio: httpx.Client, tiny: Clip
             return {row.name: row.answer for row in rows}
 
         assert until(lambda: answers()[f"task {first}"], "The annotation") == "ship"
-        learner = service.owner(name).live.keeper.learner()
+        learner = service.worker(name).session.learner_log.learner()
         assert learner.summary()["answered"] == 1
         fine(studio.delete(f"/api/annotations/{made['id']}/"))
         until(lambda: answers()[f"task {first}"] is None or None, "The deletion")

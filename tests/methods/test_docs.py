@@ -10,7 +10,10 @@ from taps.methods.registry import list_methods
 from taps.training.recipe import RECIPES
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = {name: (DOCS / name).read_text(encoding="utf-8") for name in ("methods.md", "training.md")}
+PAGES = {
+    name: (DOCS / name).read_text(encoding="utf-8")
+    for name in ("methods.md", "training.md", "class-texts.md")
+}
 EXAMPLES = [
     (name, code)
     for name, page in PAGES.items()

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from taps import Learner
 from taps.clip import Clip
+from taps.methods import Snapshot
 from taps.methods.registry import all_methods, find_method, method_settings
 from taps.types import PixelArray
 
@@ -94,6 +95,33 @@ def dota(s: Stream, *, begin: str, labels: dict[int, int]) -> list[Array]:
     return said
 
 
+def published_dota(s: Stream, *, begin: str, labels: dict[int, int]) -> list[Array]:
+    """The authors' arithmetic: a covariance for each class, around its mean before the image."""
+    dim, classes = s.x.shape[-1], len(NAMES)
+    means = s.text.copy() if begin == "text" else np.full((classes, dim), 0.001)
+    counts = np.ones(classes)
+    spreads = np.stack([0.5 * np.eye(dim) for _ in range(classes)])
+    inverse = np.linalg.inv(spreads.mean(0))  # not shrunk before the first image
+    said: list[Array] = []
+    for i in range(IMAGES):
+        kept = s.confident(i)
+        feature = s.x[i, kept].mean(0)
+        score = np.array([feature @ inverse @ m - 0.5 * m @ inverse @ m for m in means])
+        weight = min(0.3 * counts.mean() / KEPT, 0.4)
+        said.append(softmax(s.logits[i, kept].mean(0) + weight * score))
+        new_means, new_counts = means.copy(), counts.copy()
+        for k in range(classes):
+            y = [float(labels[i] == k) if i in labels else s.probs[i, view, k] for view in kept]
+            pairs = list(zip(y, s.x[i, kept], strict=True))
+            new_counts[k] = counts[k] + sum(y)
+            new_means[k] = (counts[k] * means[k] + sum(w * x for w, x in pairs)) / new_counts[k]
+            apart = sum(w * np.outer(x - means[k], x - means[k]) for w, x in pairs)
+            spreads[k] = (counts[k] * spreads[k] + apart) / new_counts[k]
+        means, counts = new_means, new_counts
+        inverse = np.linalg.inv(0.9 * spreads.mean(0) + 0.1 * np.eye(dim))
+    return said
+
+
 DOTA: dict[str, Any] = {"variance": 0.5, "shrink": 0.1, "weight_growth": 0.3, "weight_most": 0.4}
 
 
@@ -102,10 +130,21 @@ def test_dota(stream: Stream, begin: str) -> None:
     same(stream.run("dota", VIEWS, begin=begin, **DOTA), dota(stream, begin=begin, labels={}))
 
 
-def test_dota_with_labels_that_are_taken_back_too(stream: Stream) -> None:
+@pytest.mark.parametrize("begin", ["zero", "text"])
+def test_dota_as_published(stream: Stream, begin: str) -> None:
+    found = stream.run("dota", VIEWS, begin=begin, as_published=True, **DOTA)
+    same(found, published_dota(stream, begin=begin, labels={}))
+    assert not np.allclose(found, stream.run("dota", VIEWS, begin=begin, **DOTA), atol=1e-6)
+
+
+@pytest.mark.parametrize(("as_published", "literal"), [(False, dota), (True, published_dota)])
+def test_dota_with_labels_that_are_taken_back_too(
+    stream: Stream, as_published: bool, literal: Callable[..., list[Array]]
+) -> None:
     """An answer is a one-hot belief; a wrong one that is taken back was never there."""
     labels = {0: 2, 3: 1, 4: 2, 7: 0}
-    given = method_settings("dota_labels", {"views": VIEWS, "fraction": 0.5, **DOTA})
+    chosen = {"views": VIEWS, "fraction": 0.5, "as_published": as_published, **DOTA}
+    given = method_settings("dota_labels", chosen)
     method = find_method("dota_labels").build(stream.clip, NAMES, given, 0)
     said = []
     for i, views in enumerate(stream.views):
@@ -119,7 +158,7 @@ def test_dota_with_labels_that_are_taken_back_too(stream: Stream) -> None:
         method.forget(i, 3, output.item)
         if i in labels:
             method.learn(i, labels[i], output.item)
-    same(said, dota(stream, begin="zero", labels=labels))
+    same(said, literal(stream, begin="zero", labels=labels))
     assert not np.allclose(said[-1], stream.run("dota", VIEWS, **DOTA)[-1], atol=1e-6)
 
 
@@ -157,7 +196,9 @@ def surest(s: Stream, upto: int, label: int, shots: int, *, labels: Array, uncer
     return sorted(mine, key=lambda j: uncertain[j])[:shots]
 
 
-def test_oga(stream: Stream) -> None:
+@pytest.mark.parametrize("as_published", [False, True])
+def test_oga(stream: Stream, as_published: bool) -> None:
+    """Published: the sum of a class's images over the number there is room for, here 4."""
     s, dim = stream, stream.x.shape[-1]
     said = []
     for i in range(IMAGES):
@@ -166,7 +207,7 @@ def test_oga(stream: Stream) -> None:
             held = surest(s, i, k, 4, labels=s.probs[:, 0].argmax(1), uncertain=entropy(s.probs[:, 0]))
             most = max(most, len(held))
             if len(held) >= 2:
-                means[k] = s.x[held, 0].mean(0)
+                means[k] = s.x[held, 0].sum(0) / (4 if as_published else len(held))
             apart += [s.x[j, 0] - means[k] for j in held]
         precision = dim * np.eye(dim)
         if most > 2:
@@ -176,7 +217,7 @@ def test_oga(stream: Stream) -> None:
             )
         density = [-0.5 * (s.x[i, 0] - m) @ precision @ (s.x[i, 0] - m) for m in means]
         said.append(softmax(np.log(s.probs[i, 0]) + 0.3 * np.array(density)))
-    same(stream.run("oga", shots=4, power=0.3), said)
+    same(stream.run("oga", shots=4, power=0.3, as_published=as_published), said)
 
 
 def test_bca(stream: Stream) -> None:
@@ -236,20 +277,40 @@ def test_dmn(stream: Stream, name: str, views: int) -> None:
 
 
 def test_boostadapter(stream: Stream) -> None:
-    s = stream
+    """The surest images vote for, with the image's own views; the last unsure ones vote against."""
+    s, classes = stream, len(NAMES)
     label, uncertain = s.probs.argmax(-1), entropy(s.probs)
+    ratio = uncertain[:, 0] / np.log2(classes)
+    low, high = float(np.quantile(ratio, 0.1)), float(np.quantile(ratio, 0.95))
     said = []
+    last_is_not_surest = 0
     for i in range(IMAGES):
         out = s.logits[i, 0].copy()
-        for k in range(len(NAMES)):
+        for k in range(classes):
             cached = surest(s, i, k, 2, labels=label[:, 0], uncertain=uncertain[:, 0])
             pool = [(uncertain[j, 0], s.x[j, 0]) for j in cached]
             pool += [(uncertain[i, v], s.x[i, v]) for v in s.confident(i) if label[i, v] == k]
             for _, x in sorted(pool, key=lambda each: each[0])[:3]:
                 out[k] += 2.0 * np.exp(-3.0 * (1 - x @ s.x[i, 0]))
+            unsure = [j for j in range(i + 1) if label[j, 0] == k and low < ratio[j] < high]
+            last_is_not_surest += set(unsure[-2:]) != set(sorted(unsure, key=lambda j: ratio[j])[:2])
+            for j in unsure[-2:]:
+                out -= 5.0 * np.exp(-(1 - s.x[j, 0] @ s.x[i, 0])) * (s.probs[j, 0] > 0.25)
         said.append(softmax(out))
-    settings = {"scale": s.scale, "positive_shots": 2, "more": 1, "unsure_from": 9.0, "unsure_to": 9.0}
-    same(stream.run("boostadapter", VIEWS, **settings), said)
+    assert last_is_not_surest > 0
+    settings = {"scale": s.scale, "positive_shots": 2, "more": 1, "negative_weight": 5.0, "mask_above": 0.25}
+    same(stream.run("boostadapter", VIEWS, unsure_from=low, unsure_to=high, **settings), said)
+
+
+def test_boostadapter_goes_on_from_a_cache_with_room(stream: Stream) -> None:
+    """A cache of 0.2 has its first unsure image in front of an empty place: the place is filled first."""
+    given = method_settings("boostadapter", {"views": 1, "unsure_from": 0.0, "unsure_to": 9.0})
+    method = find_method("boostadapter").build(stream.clip, NAMES, given, 0)
+    tensors = method.snapshot().tensors
+    tensors["negative"][:, 0], tensors["negative_entropies"][:, 0] = 1.0, 0.5
+    method.restore(Snapshot(tensors))
+    method.predict(stream.views[0, :1])
+    assert method.summary()["cache_negative"] == len(NAMES) + 1
 
 
 def ecalp(s: Stream, *, memory: int, labels: dict[int, int]) -> list[Array]:
@@ -326,6 +387,7 @@ def test_dpe(stream: Stream) -> None:
     running, count = s.text.copy(), 0
     cache: list[list[tuple[float, Array]]] = [[] for _ in range(classes)]
     said = []
+    others = 0
 
     def unit(rows: Array) -> Array:
         return np.asarray(rows / np.linalg.norm(rows, axis=-1, keepdims=True))
@@ -345,9 +407,11 @@ def test_dpe(stream: Stream) -> None:
         contrast = [-np.log(softmax(moved[k] @ texts[held].T / 0.01))[i] for i, k in enumerate(held)]
         return float(entropy(softmax(logits)) + 0.2 * np.mean(contrast))
 
-    for i in range(4):
-        kept = s.confident(i)
-        logits = s.scale * s.x[i, kept] @ unit(running).T
+    for i in range(6):
+        rows = s.scale * s.x[i] @ unit(running).T
+        kept = sorted(range(VIEWS), key=lambda view: float(entropy(softmax(rows[view]))))[:KEPT]
+        others += kept != s.confident(i)
+        logits = rows[kept]
         mean = s.x[i, kept].mean(0)
         label = int(logits.mean(0).argmax())
         pool = [*cache[label], (float(entropy(softmax(logits).mean(0))), mean)]
@@ -358,7 +422,7 @@ def test_dpe(stream: Stream) -> None:
             step = np.zeros_like(residual)
             step[index] = 1e-6
             gradient[index] = (loss(step, mean) - loss(-step, mean)) / 2e-6
-        moved = -6e-4 * gradient / (np.abs(gradient) + 1e-3)
+        moved = -0.02 * gradient / (np.abs(gradient) + 1e-3)
         final, texts, _, _ = told(moved, s.x[i, 0])
         p = softmax(final)
         said.append(p)
@@ -366,7 +430,8 @@ def test_dpe(stream: Stream) -> None:
             count += 1
             running = running * count / (count + 1) + texts / (count + 1)
     assert count > 0
-    found = stream.run("dpe", VIEWS, shots=2, sure_below=0.5)[:4]
+    assert others > 0  # the texts have moved far enough that other views are the confident ones
+    found = stream.run("dpe", VIEWS, shots=2, sure_below=0.5, lr=0.02)[:6]
     np.testing.assert_allclose(np.stack(found), np.stack(said), atol=1e-6, rtol=0)
 
 
@@ -397,3 +462,20 @@ def test_answers_classes_added_and_undo_as_a_user_does_them(tiny: Clip, picture:
     assert learner.undo(first.id) == "ship"
     assert before.keys() == learner.method.snapshot().tensors.keys()
     assert learner.predict_one(picture(2)).probs.shape == (5,)
+
+
+@pytest.mark.parametrize("q", [0.1, 0.5, 1.0, 3.0])
+def test_views_are_chosen_by_tsallis_entropy(stream: Stream, q: float) -> None:
+    means: list[Array] = []
+    votes: list[Array] = []
+    others = 0
+    for image, probs in enumerate(stream.probs):
+        own = entropy(probs) if q == 1 else (1 - (probs**q).sum(-1)) / (q - 1)
+        kept = sorted(range(VIEWS), key=lambda view: float(own[view]))[:KEPT]
+        others += set(kept) != set(stream.confident(image))
+        means.append(probs[kept].mean(axis=0))
+        counts = np.bincount(probs[kept].argmax(-1), minlength=len(NAMES))
+        votes.append((counts + means[-1]) / (KEPT + 1))
+    assert bool(others) == (q != 1), "the choice must differ for the test to say anything"
+    same(stream.run("view_ensemble", VIEWS, tsallis=q), means)
+    same(stream.run("zero", VIEWS, tsallis=q, ties="mean"), votes)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from taps import Learner
 from taps.clip import Clip
-from taps.head.lens import Lens
+from taps.head.whitening import FeatureWhitener
 from taps.images.views import make_views, sample_generator
 from taps.prompts import coop
 
@@ -27,7 +27,7 @@ def images():
 def test_it_is_the_vote_of_the_sixteen_nearest(tiny: Clip, images):
     learner = Learner(tiny, CLASSES, "neighbours", seed=5, vote=0.7, **VIEWS)
     text = learner.method.text
-    lens, units, said = Lens(tiny.config.embed_dim, several=True), [], []
+    whitener, units, said = FeatureWhitener(tiny.config.embed_dim, several=True), [], []
     for i, image in enumerate(images):
         views = make_views(image, views=6, size=tiny.config.image_size, generator=sample_generator(5, i))
         with torch.no_grad():
@@ -35,7 +35,7 @@ def test_it_is_the_vote_of_the_sixteen_nearest(tiny: Clip, images):
             probs = F.softmax(tiny.scale * features @ text.T, dim=-1).double().numpy()
         entropies = -(probs * np.log(probs)).sum(axis=1)
         said.append(probs[np.argsort(entropies)[:2]].mean(axis=0))
-        seen = lens.see(features.double().numpy())[-1]
+        seen = whitener.see(features.double().numpy())[-1]
         units.append(seen / np.linalg.norm(seen))
         expected = said[-1]
         if i >= 16:

@@ -8,9 +8,9 @@ import torch
 
 import taps
 from taps.adapt.graphs.capture import CudaCapture, overwrite
-from taps.head import lens
+from taps.head import whitening
+from taps.head.experts import HeadSettings
 from taps.head.head import Head
-from taps.head.readings import HeadSettings
 from taps.learner import Learner
 from taps.methods import headed, on_device
 from taps.methods.on_device import DeviceHead
@@ -21,6 +21,7 @@ KINDS = {
     "zero_shot+": {},
     "view_ensemble+": {"views": 6, "fraction": 0.34},
     "taps+": {"views": 6, "fraction": 0.34, "prompts": "hand"},
+    "neighbours+": {"views": 6, "fraction": 0.34},
 }
 
 
@@ -76,7 +77,7 @@ def test_it_says_what_the_head_says(several, graphs, monkeypatch):
     features, logs, labels = stream(80, 5, 7, views=3)
     heads = [Head(7, 5, bases=2, several=several, settings=HeadSettings(refit=6)) for _ in range(2)]
     monkeypatch.setattr(on_device, "LAST", 32)
-    monkeypatch.setattr(lens, "LAST", 32)
+    monkeypatch.setattr(whitening, "LAST", 32)
     place = torch.device("cuda") if graphs == "cuda" else CPU
     graphs = CudaCapture(place) if graphs == "cuda" else graphs
     captures = isinstance(graphs, (RerunCapture, CudaCapture))
@@ -112,13 +113,42 @@ def test_it_says_what_the_head_says(several, graphs, monkeypatch):
                 head.learn(look, label, no=((label + 1) % 5,) if i % 9 == 0 else ())
             device.learned()
             before = before or (heads[0].state() if i == 30 else None)
-    assert heads[0].readings.logistic[0].weights.any()
+    assert heads[0].experts.logistic[0].weights.any()
     if captures:
         assert device.captured
         assert device.keepers.keys() == device.captured.keys()
     else:
         assert device.graphs is None
     assert heads[0].trust > 0.2
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_it_says_what_the_head_says_of_a_class_added_later(several):
+    features, logs, labels = stream(80, 5, 7, views=3)
+    old = Head(7, 4, bases=2, several=several)
+    for i in range(30):
+        look = old.see(features[i], np.log(np.exp(logs[i, :, :4]) / np.exp(logs[i, :, :4]).sum(1)[:, None]))
+        if i % 5 == 0:
+            old.learn(look, int(labels[i]) % 4)
+    heads = [Head(7, 5, bases=2, several=several) for _ in range(2)]
+    for head in heads:
+        head.restore(old.arrays())
+    device, named = DeviceHead(heads[1], CPU), 0
+    for i in range(30, 80):
+        look, seen = (
+            heads[0].see(features[i], logs[i]),
+            device.see(*map(torch.from_numpy, (features[i], logs[i]))),
+        )
+        device.keep(seen)
+        expected = heads[0].predict(look)
+        np.testing.assert_allclose(seen.told[:5].numpy(), expected, atol=1e-6)
+        named += expected.argmax() == 4
+        if i % 5 == 0:
+            device.bring_stream()
+            for head in heads:
+                head.learn(look, int(labels[i]))
+            device.learned()
+    assert named > 0
 
 
 def run(learner: Learner, images: np.ndarray) -> list[np.ndarray]:
@@ -136,7 +166,7 @@ def test_a_method_with_a_head_on_the_device(monkeypatch, tmp_path, method):
     """The same predictions; saved and resumed to the bit; what gives no numbers leaves no trace."""
     clip = taps.load_clip("tiny")
     images = np.random.default_rng(0).integers(0, 256, size=(40, 40, 36, 3), dtype=np.uint8)
-    settings = {"rate": 0.3, "ask_by": "random", **KINDS[method]}
+    settings = {"rate": 0.3, "acquisition": "random", **KINDS[method]}
     host = run(Learner(clip, CLASSES, method, **settings), images)
     monkeypatch.setattr(headed, "DEVICES", ("cpu",))
     learner = Learner(clip, CLASSES, method, **settings)

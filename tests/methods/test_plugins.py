@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from taps.errors import SettingsError
+from taps.files import read_json, write_json
 from taps.methods import plugins
 from taps.methods.registry import load_plugins
 
@@ -47,14 +48,32 @@ def test_commands_of_the_page(call: Call, tmp_path: Path, pictures: Path) -> Non
     assert "pull" in call(*listed).stdout
     done = call(*ran, "--model", "tiny", "--limit", "4", "--json")
     assert json.loads(done.stdout)["method"] == "prototypes", done.stderr
-    done = call("run", "--resume", "--limit", "6", "--json")  # it is stored with the run
+    done = call("run", "--resume", "--limit", "6", "--json", "--plugin", "prototypes.py")
     assert (json.loads(done.stdout)["method"], json.loads(done.stdout)["n"]) == ("prototypes", 6), done.stderr
     [run] = (tmp_path / "runs").iterdir()
-    done = call("predict", "images", "--learner", str(run), "--quiet")
+    done = call("predict", "images", "--learner", str(run), "--quiet", "--plugin", "prototypes.py")
     assert done.returncode == 0, done.stderr
     # Two worker processes, which start from nothing.
     done = call(*measured, "--model", "tiny", "--limit", "3", "--seeds", "1", "--no-baselines", "--json")
     assert {row["method"] for row in json.loads(done.stdout)} == {"prototypes", "zero_shot"}, done.stderr
+
+
+def test_a_run_folder_runs_no_code(call: Call, tmp_path: Path, pictures: Path) -> None:
+    """Whoever hands on a folder may name any file in it; only what is named on the command line is run."""
+    (tmp_path / "images").symlink_to(pictures)
+    own = ("--plugin", "prototypes.py", "--method", "prototypes", "--model", "tiny")
+    assert call("run", "images", *own, "--limit", "4", "--out", "o").returncode == 0
+    (tmp_path / "harm.py").write_text("open('harm', 'w')\n")
+    for command in (("run", "--resume", "--out", "o"), ("predict", "images", "--learner", "o")):
+        spec = read_json(tmp_path / "o" / "run.json")
+        write_json(tmp_path / "o" / "run.json", spec | {"plugins": [str(tmp_path / "harm.py"), "harm"]})
+        done = call(*command)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+        assert "'prototypes' of a plugin, which is code" in done.stderr
+        assert "--plugin 'harm'" in done.stderr
+        done = call(*command, "--plugin", "prototypes.py")
+        assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "harm").exists()
 
 
 def test_a_module_by_name_before_the_command_and_in_the_environment(call: Call) -> None:

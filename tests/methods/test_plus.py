@@ -41,8 +41,8 @@ def stream(learner, images, start, stop):
 
 def test_it_is_the_simulation_on_features_taken_beforehand(clip, images):
     """What development measured on stored arrays is what the method does."""
-    learner = Learner(clip, CLASSES, "view_ensemble+", rate=0.2, ask_by="random", seed=5, **VIEWS)
-    text = learner.method.ground.text
+    learner = Learner(clip, CLASSES, "view_ensemble+", rate=0.2, acquisition="random", seed=5, **VIEWS)
+    text = learner.method.inputs.text
     head = Head(clip.config.embed_dim, len(CLASSES), bases=2, several=True)
     for i, image in enumerate(images):
         views = make_views(image, views=6, size=clip.config.image_size, generator=sample_generator(5, i))
@@ -61,9 +61,9 @@ def test_it_is_the_simulation_on_features_taken_beforehand(clip, images):
 
 
 @pytest.mark.parametrize("method", KINDS)
-@pytest.mark.parametrize("ask_by", ["random", "entropy", "density"])
-def test_saved_and_resumed_to_the_bit(clip, images, tmp_path, method, ask_by):
-    settings = {"rate": 0.3, "ask_by": ask_by, **KINDS[method]}
+@pytest.mark.parametrize("acquisition", ["random", "entropy", "density"])
+def test_saved_and_resumed_to_the_bit(clip, images, tmp_path, method, acquisition):
+    settings = {"rate": 0.3, "acquisition": acquisition, **KINDS[method]}
     whole = Learner(clip, CLASSES, method, **settings)
     stream(whole, images, 0, 20)
     whole.save(tmp_path)
@@ -107,7 +107,7 @@ def test_answers_that_come_late_are_judged_by_what_was_said_then(clip, images, t
 
 def test_the_method_inside_goes_on_as_it_always_did(clip, images):
     alone = Learner(clip, CLASSES, "taps", rate=0.3, policy="paced", **KINDS["taps+"])
-    ridden = Learner(clip, CLASSES, "taps+", rate=0.3, ask_by="entropy", explore=0.0, **KINDS["taps+"])
+    ridden = Learner(clip, CLASSES, "taps+", rate=0.3, acquisition="entropy", explore=0.0, **KINDS["taps+"])
     inner: list[MethodOutput] = []
     predict = ridden.method.inner.predict
     ridden.method.inner.predict = lambda views: inner.append(predict(views)) or inner[-1]
@@ -160,7 +160,7 @@ def test_an_image_that_gives_no_numbers_leaves_no_trace(clip, images):
 
 
 def test_settings_that_cannot_be_are_refused(clip):
-    with pytest.raises(SettingsError, match="ask_by"):
-        Learner(clip, CLASSES, "taps+", ask_by="beauty", **KINDS["taps+"])
-    with pytest.raises(SettingsError, match="ask_by"):
-        Learner(clip, CLASSES, "taps", ask_by="random")
+    with pytest.raises(SettingsError, match="acquisition"):
+        Learner(clip, CLASSES, "taps+", acquisition="beauty", **KINDS["taps+"])
+    with pytest.raises(SettingsError, match="acquisition"):
+        Learner(clip, CLASSES, "taps", acquisition="random")

@@ -40,6 +40,27 @@ def test_table_3():
     assert preset("promptalign", "imagenet_a") == {"lr": 4e-3, "weight_coarse": 1.0}
 
 
+@pytest.mark.parametrize("method", ["dota", "dota_labels"])
+def test_dota_has_its_authors_values(method):
+    """ε, η, ρ of their files; σ is the same in all of them."""
+    expected = {
+        "caltech101": (2e-3, 0.3, 0.02),
+        "food101": (4e-5, 0.1, 0.01),
+        "eurosat": (1e-4, 3.0, 0.05),
+        "imagenet_r": (1e-4, 0.3, 0.0025),
+    }
+    for name, (shrink, most, growth) in expected.items():
+        assert preset(method, name) == {
+            "variance": 0.002,
+            "shrink": shrink,
+            "weight_growth": growth,
+            "weight_most": most,
+        }
+    defaults = {field.name: field.default for field in fields(all_methods()[method].settings)}
+    flowers = preset(method, "oxford_flowers")
+    assert flowers == {name: defaults[name] for name in flowers}
+
+
 def test_variants_are_joined_and_the_last_wins():
     assert preset("promptalign", "imagenet_a+promptalign_dg")["lr"] == 0.04
     assert preset("tpt", "dtd+augmix") == {"augmix": True}

@@ -86,7 +86,7 @@ def test_the_trust_of_taps_plus_is_that_of_the_answers_left(tiny64: Clip, pictur
     told = dict(learner.method.examples)  # type: ignore[attr-defined]
     learner.undo(4)
     amended = learner.method.head  # type: ignore[attr-defined]
-    head = Head(amended.lens.mean.shape[1], 4, bases=3, several=True)
+    head = Head(amended.whitener.mean.shape[1], 4, bases=3, several=True)
     for id, example in told.items():
         if id != 4:
             head.learn_again(example)
@@ -97,7 +97,9 @@ def test_the_trust_of_taps_plus_is_that_of_the_answers_left(tiny64: Clip, pictur
 
 
 def test_whom_to_ask_next_is_amended_too(tiny: Clip, picture: Picture) -> None:
-    amended, fresh = (Learner(tiny, CLASSES, "zero_shot+", ask_by="coverage", **ALWAYS) for _ in range(2))
+    amended, fresh = (
+        Learner(tiny, CLASSES, "zero_shot+", acquisition="coverage", **ALWAYS) for _ in range(2)
+    )
     stream(amended, picture, 12)
     stream(fresh, picture, 12, silent=(4,))
     amended.undo(4)
@@ -245,3 +247,25 @@ def test_methods_of_ones_own_that_cannot_forget_or_grow_say_so(
         learner.undo(1)
     with pytest.raises(QueryError, match="Own cannot take answers back"):
         learner.method.forget(1, 0, ReplayItem(None, None, torch.zeros(3)))
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_a_learner_that_was_stopped_between_new_classes_is_the_same_to_the_bit(
+    tiny: Clip, picture: Picture, tmp_path: Path, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    adds, stops = rng.choice(np.arange(5, 50), 3, replace=False), rng.choice(50, 4, replace=False)
+    one, other = (Learner(tiny, CLASSES, "zero_shot+", undo=6, **ALWAYS) for _ in range(2))
+    for number in range(50):
+        label = int(rng.integers(len(one.classes)))
+        for each in (one, other):
+            if number in adds:
+                each.add_class([f"class {number}"])
+            each.learn_one(each.predict_one(picture(number % 7)).id, label)
+        if number in stops:
+            other.save(tmp_path / str(number))
+            other = Learner.load(tmp_path / str(number), tiny)
+    mine, theirs = one.state_dict()["tensors"], other.state_dict()["tensors"]
+    assert mine.keys() == theirs.keys()
+    for name, value in mine.items():
+        assert torch.equal(value, theirs[name]), name

@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 from rich.console import Console as RichConsole
 
-from taps.active.chooser import ANYWAY
 from taps.errors import ClassNameError
 from taps.oracles import Console, corrections
-from taps.oracles.console import matches, reason
+from taps.oracles.console import matches
 from taps.types import Answer, Prediction, Query
 
 CLASSES = ("tabby cat", "dog", "dormouse", "snake")
@@ -97,7 +96,7 @@ def test_a_name_in_full_is_not_echoed_and_wins_over_a_letter() -> None:
     [("y", 1), ("YES", 1), ("n", Answer(no=(1,))), ("no", Answer(no=(1,))), ("snake", 3), ("", UNKNOWN)],
 )
 def test_yes_or_no(typed: str, answer: int | Answer) -> None:
-    assert Keyboard(typed).console.answer(replace(question(), is_it=1)) == answer
+    assert Keyboard(typed).console.answer(replace(question(), yes_no=1)) == answer
 
 
 @pytest.mark.parametrize("typed", ["none", "not dog"])
@@ -110,10 +109,10 @@ def test_where_labels_alone_are_learned_nothing_else_is_taken(typed: str) -> Non
 
 
 def test_who_answers_is_named() -> None:
-    keyboard = Keyboard("dog\nu\nnone\nsnake", expert="ann")
-    assert keyboard.console.answer(question(0)) == Answer(1, expert="ann")
-    assert keyboard.console.answer(question(1)) == Answer(3, expert="ann")
-    assert [said for _, said in corrections(keyboard.console)] == [Answer(none=True, expert="ann")]
+    keyboard = Keyboard("dog\nu\nnone\nsnake", annotator="ann")
+    assert keyboard.console.answer(question(0)) == Answer(1, annotator="ann")
+    assert keyboard.console.answer(question(1)) == Answer(3, annotator="ann")
+    assert [said for _, said in corrections(keyboard.console)] == [Answer(none=True, annotator="ann")]
 
 
 @pytest.mark.parametrize("typed", ["q", "wolf", "n"])  # after the last two the input ends
@@ -149,12 +148,9 @@ def test_a_new_class() -> None:
 
 
 def test_why_it_asks() -> None:
-    assert reason(question()) == (
-        "It asks because its uncertainty is 1.00, above the threshold of 0.50 (from 0 to 1.39)."
-    )
-    assert "score is 0.90, above the threshold of 0.50" in reason(question(score=0.9))
-    assert "drawn by lot" in reason(question(score=ANYWAY))
-    assert reason(question(threshold=-np.inf)) == "It asks because a question was due."
+    keyboard = Keyboard("dog")
+    keyboard.console.answer(question())
+    assert "The model is unsure: its uncertainty is 1.00, and it asks above 0.50." in keyboard.said
 
 
 ASKER = """

@@ -45,8 +45,8 @@ def test_noisy_errs_at_its_rate_and_never_with_the_true_class() -> None:
     assert np.bincount(shift, minlength=4)[1:].min() > 0.25 * wrong.sum()
 
 
-def yes_or_no(id: int, is_it: int) -> Query:
-    return replace(question(id), is_it=is_it)
+def yes_or_no(id: int, yes_no: int) -> Query:
+    return replace(question(id), yes_no=yes_no)
 
 
 def test_yes_or_no_is_answered_truly() -> None:

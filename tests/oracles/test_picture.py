@@ -1,18 +1,20 @@
-"""Pictures at a terminal: each form read back by another reader than the one that wrote it."""
+"""Pictures at a console: in half blocks, or in the browser."""
 
 from __future__ import annotations
 
-import base64
 import io
 import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
 
-from taps.oracles.picture import find_way, half_blocks, iterm, kitty, show_picture, sixel
+from taps.oracles.picture import find_way, half_blocks, show_picture
 from taps.types import PixelArray
 
 
@@ -23,47 +25,6 @@ def flag() -> PixelArray:
     pixels[:200], pixels[200:] = (255, 0, 0), (0, 0, 255)
     pixels[:, :60] = (0, 255, 0)
     return pixels
-
-
-def test_sixels_say_the_same_pixels(flag: PixelArray) -> None:
-    np.testing.assert_array_equal(read_sixel(sixel(flag)), flag)
-
-
-def read_sixel(text: str) -> PixelArray:
-    """A literal reader of the sixels that have no repeats."""
-    assert text.startswith("\x1bPq")
-    assert text.endswith("\x1b\\")
-    size, body = re.match(r'\x1bPq"1;1;(\d+;\d+)(.*)\x1b\\$', text, re.DOTALL).groups()  # type: ignore[union-attr]
-    width, height = map(int, size.split(";"))
-    found = np.zeros((height + 6, width, 3), np.uint8)
-    colours: dict[int, list[int]] = {}
-    for number, r, g, b in re.findall(r"#(\d+);2;(\d+);(\d+);(\d+)", body):
-        colours[int(number)] = [round(int(value) * 2.55) for value in (r, g, b)]
-    x = y = colour = 0
-    for token in re.findall(r"#\d+(?:;[\d;]+)?|[?-~]|[$-]", body):
-        if token.startswith("#"):
-            colour = colour if ";" in token else int(token[1:])
-        elif token == "$":
-            x = 0
-        elif token == "-":
-            x, y = 0, y + 6
-        else:
-            for bit in range(6):
-                if (ord(token) - 63) >> bit & 1:
-                    found[y + bit, x] = colours[colour]
-            x += 1
-    return found[:height]
-
-
-def test_kitty_and_iterm_send_a_png(flag: PixelArray) -> None:
-    rng = np.random.default_rng(0)
-    noisy = rng.integers(0, 256, flag.shape, dtype=np.uint8)  # more than one piece
-    text = kitty(noisy)
-    pieces = re.findall(r"\x1b_G([^;]*);([^\x1b]*)\x1b\\", text)
-    assert [head for head, _ in pieces] == ["f=100,a=T,m=1", *["m=1"] * (len(pieces) - 2), "m=0"]
-    assert all(len(piece) <= 4096 for _, piece in pieces)
-    for data in ("".join(piece for _, piece in pieces), iterm(noisy).partition(":")[2].rstrip("\a")):
-        np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(base64.b64decode(data)))), noisy)
 
 
 def test_half_blocks_hold_two_pixels_each(flag: PixelArray) -> None:
@@ -86,9 +47,10 @@ def test_an_image_of_one_row() -> None:
 @pytest.mark.parametrize(
     ("env", "way"),
     [
-        ({"KITTY_WINDOW_ID": "1"}, "kitty"),
-        ({"TERM_PROGRAM": "iTerm.app"}, "iterm"),
         ({"TERM": "xterm"}, "blocks"),
+        ({"TERM": "xterm", "DISPLAY": ":0"}, "blocks"),
+        ({"TERM": "xterm", "TAPS_PICTURES": "browser"}, "browser"),
+        ({"TERM": "xterm", "TAPS_PICTURES": "sixel"}, "blocks"),
         ({"TERM": "dumb", "DISPLAY": ":0"}, "none"),
         ({"TERM": "xterm", "TAPS_PICTURES": "none"}, "none"),
     ],
@@ -98,9 +60,49 @@ def test_the_way_follows_the_terminal(env: dict[str, str], way: str) -> None:
 
 
 def test_nothing_is_drawn_into_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KITTY_WINDOW_ID", "1")
+    monkeypatch.delenv("TAPS_PICTURES", raising=False)
     out = io.StringIO()
     console = Console(file=out)
     way = find_way(os.environ, terminal=console.is_terminal)
     show_picture(console, b"not even an image", "x.png", way)
     assert out.getvalue() == ""
+
+
+VIEWED = """
+import os, sys, tempfile
+from pathlib import Path
+from rich.console import Console
+from taps.oracles.picture import show_picture
+other = Path(sys.argv[1])
+Path(tempfile.gettempdir(), f"taps-question-{os.getpid()}.png").symlink_to(other)
+for data in (b"first", b"second"):
+    show_picture(Console(), data, "a folder/x.png", "browser")
+    (child,) = [path for path in Path(tempfile.gettempdir()).rglob("*.png") if not path.is_symlink()]
+    print(child.read_bytes(), oct(child.parent.stat().st_mode & 0o777))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no shell script starts there")
+def test_a_picture_in_a_browser_is_private_and_removed_in_the_end(tmp_path: Path) -> None:
+    browser, seen = tmp_path / "browser", tmp_path / "seen"
+    browser.write_text(f'#!/bin/sh\necho "$1" >> {seen}\n')
+    browser.chmod(0o755)
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "mine").write_text("not to be touched")
+    env = os.environ | {"BROWSER": str(browser), "TMPDIR": str(tmp_path / "tmp")}
+    command = [sys.executable, "-c", VIEWED, str(tmp_path / "mine")]
+    said = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+    assert said == "b'first' 0o700\nb'second' 0o700\n"
+    first, second = seen.read_text().split()
+    assert first == second
+    assert re.fullmatch(f"file://{tmp_path}/tmp/taps-[^/]+/question.png", first)
+    assert (tmp_path / "mine").read_text() == "not to be touched"
+    assert [path.is_symlink() for path in (tmp_path / "tmp").iterdir()] == [True]  # that of the test alone
+
+
+def test_where_no_browser_starts_it_is_blocks(monkeypatch: pytest.MonkeyPatch, flag: PixelArray) -> None:
+    monkeypatch.setattr("webbrowser.open", lambda address: False)
+    file, out = io.BytesIO(), io.StringIO()
+    Image.fromarray(flag).save(file, "PNG")
+    show_picture(Console(file=out, width=100), file.getvalue(), "x.png", "browser")
+    assert out.getvalue().count("▀") == 48 * 20

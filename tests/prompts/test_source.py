@@ -1,4 +1,4 @@
-"""Source statistics: streamed moments against all values at once, files, and what is refused."""
+"""Source statistics: step moments against all values at once, files, and what is refused."""
 
 from __future__ import annotations
 

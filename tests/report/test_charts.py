@@ -15,11 +15,11 @@ from taps.evaluate.measures import MEASURES
 from taps.evaluate.results import read_results
 from taps.report.charts import MOST, frontier, over_stream, questions_of, running, trade_off
 from taps.report.labels import spread
-from taps.report.marks import Dots, Line
 from taps.report.pages import draw
 from taps.report.palette import FIXED, colours
 from taps.report.rows import dotplot
 from taps.report.svg import chart, standalone
+from taps.report.svg_primitives import Dots, Line
 from tests.made_up import made_up_folder
 
 MANY = ("zero_shot", "view_ensemble", "source", "tpt", "taps", "zero", "mta")
@@ -124,3 +124,24 @@ def test_colours_are_told_apart_and_stay() -> None:
     assert len(set(few.values())) == 4
     assert few["taps"] == FIXED["taps"]
     assert few == {name: colours(["zero_shot", "tpt", "coop", "taps"])[name] for name in few}
+
+
+def test_a_point_without_a_place_is_left_out_with_its_label() -> None:
+    nan, inf = float("nan"), float("inf")
+    marks = [
+        Dots("", [1.0, 2.0, 3.0, inf], [1.0, nan, 3.0, 4.0], "#000", labels=["a", "b", "c", "d"]),
+        Line("curve", [1.0, 2.0, 3.0], [1.0, 2.0, inf], "#000", low=[nan, 1.0, 0.0], high=[2.0, inf, 9.0]),
+    ]
+    picture = chart(marks, x_title="x", y_title="y")
+    assert re.findall("<title>(.*?)</title>", picture) == ["a", "c"]
+    assert picture.count("<circle") == 2
+    assert not re.search(r"\b(nan|inf)\b", picture)
+
+
+def test_scores_that_are_not_finite_are_no_end_of_the_page() -> None:
+    """Empty as they are written now, and as they were written before."""
+    cells = [("0.5", "0.7"), ("", ""), ("nan", "inf"), ("inf", "inf"), ("-inf", "-inf")]
+    rows = [{"score": s, "entropy": "1", "threshold": t, "asked": "0"} for s, t in cells]
+    picture = questions_of(rows)
+    assert not re.search(r"\b(nan|inf)\b", picture)
+    assert picture.count("<circle") == 2  # the first, and at the top the one above every threshold

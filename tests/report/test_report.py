@@ -166,6 +166,12 @@ def test_settings_and_views_are_on_the_page(tmp_path: Path) -> None:
     assert "lr=0.25" in (tmp_path / "report.html").read_text()
 
 
+def test_a_method_that_is_not_known_here_names_its_plugin(tmp_path: Path) -> None:
+    made_up_folder(tmp_path, methods=("zero_shot", "my_own"), seeds=(1,))
+    notes = settings_table(read_results(tmp_path)).notes
+    assert notes[-1] == "The defaults of my_own are those of a plugin; name it with --plugin."
+
+
 def test_a_partial_folder_gives_a_report(tmp_path: Path) -> None:
     made_up_folder(tmp_path, methods=("zero_shot", "taps"), seeds=(1, 2))
     (tmp_path / "runs/pets/taps/2/row.json").unlink()
@@ -256,11 +262,11 @@ def test_mean_corruption_errors_stand_where_all_fifteen_are(tmp_path: Path) -> N
     results = read_results(tmp_path)
     errors: dict[str, list[float]] = {"zero_shot": [], "tpt": []}
     for (kind, method), [run] in results.results.items():
-        run.row["dataset"] = f"pets+imagenet-c/{kind}-3"
+        run.row["dataset"] = f"pets+imagenet-c-like/{kind}-3"
         run.row["top1"] -= 0.01 * kinds.index(kind)
         errors[method].append(1 - run.row["top1"])
     ratio = np.mean([a / b for a, b in zip(errors["tpt"], errors["zero_shot"], strict=True)])
     table = corruption_table(results)
-    assert table.columns == ("method", "pets+imagenet-c")
+    assert table.columns == ("method", "pets+imagenet-c-like")
     assert table.rows == (("zero_shot", "100.00"), ("tpt", f"{100 * ratio:.2f}"))
     assert corruption_table(results.only(["zero_shot"], kinds[:14])).rows == ()

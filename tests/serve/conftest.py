@@ -19,7 +19,7 @@ from taps.clip import Clip
 from taps.serve.app import make_app
 from taps.serve.options import Limits
 from taps.serve.run import make_server
-from taps.serve.service import Beginning, Service
+from taps.serve.service import Service, StreamConfig
 from taps.serve.state import State
 from taps.serve.store import Store
 from taps.serve.tokens import Tokens
@@ -38,12 +38,12 @@ def png(number: int, size: tuple[int, int] = (24, 20)) -> bytes:
     return data.getvalue()
 
 
-def beginning(name: str = "pets", **changes: Any) -> Beginning:
+def beginning(name: str = "pets", **changes: Any) -> StreamConfig:
     values: dict[str, Any] = {
         "name": name, "classes": CLASSES, "method": "taps", "settings": ASKING, "seed": 1, "deadline": None,
         "hold": 0.0,
     }  # fmt: skip
-    return Beginning(**values | changes)
+    return StreamConfig(**values | changes)
 
 
 def once(real: Callable[..., Any], act: Callable[[], Any], *, before: bool = False) -> Callable[..., Any]:

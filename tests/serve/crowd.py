@@ -78,7 +78,7 @@ def crowd(
     names = [f"s{number}" for number in range(streams)]
     with httpx.Client(timeout=LONG, trust_env=False) as http:
         for number, name in enumerate(names):
-            body = {"name": name, "classes": CLASSES, "settings": ASKING, "seed": number}
+            body = {"name": name, "classes": CLASSES, "method": "taps", "settings": ASKING, "seed": number}
             assert http.post(f"{url}/v1/streams", json=body).status_code == 201
     crowd = [Client(url, names[number % streams], number) for number in range(clients)]
     end = time.monotonic() + seconds
@@ -97,7 +97,7 @@ def crowd(
             replayed = Replayed(fresh(service.stream(name), clip), 0)
             images = {row.id: row.image for row in service.store.predictions(service.stream(name).id)}
             for event in service.store.events(service.stream(name).id):
-                image = images[event.prediction] if event.kind == "predict" else None
+                image = images[event.prediction] if event.kind == "predicted" else None
                 apply(replayed, replace(event, image=image), sent)  # type: ignore[arg-type]
             assert Served(service, name).digest() == digest(replayed.learner)
         count = sum(service.store.last_seq(service.stream(name).id) for name in names)

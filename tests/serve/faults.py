@@ -53,7 +53,9 @@ def workload(service: Any) -> tuple[dict[int, str], dict[int, str]]:
     predicted, labelled, waiting = {}, {}, []
     for number in range(6):
         try:
-            outcome = service.send("pets", lambda live, n=number: live.predict(png(n), str(n), "x")).result()
+            outcome = service.send(
+                "pets", lambda session, n=number: session.predict(png(n), str(n), "x")
+            ).result()
         except TapsError:
             continue
         if outcome.recorded:
@@ -63,12 +65,12 @@ def workload(service: Any) -> tuple[dict[int, str], dict[int, str]]:
         if number % 2 and waiting:
             id = waiting.pop(0)
             try:
-                service.send("pets", lambda live, i=id: live.label(i, "dog", "x")).result()
+                service.send("pets", lambda session, i=id: session.label(i, "dog", "x")).result()
                 labelled[id] = "dog"
             except TapsError:
                 pass
         if number in (2, 4):
-            service.send("pets", lambda live: live.keeper.snapshot()).result()
+            service.send("pets", lambda session: session.learner_log.snapshot()).result()
     return predicted, labelled
 
 
@@ -98,12 +100,12 @@ def check(place: Path, clip: Any, predicted: dict[int, str], labelled: dict[int,
 
 def main(folder: Path, step: int) -> dict[str, Any]:
     from taps import load_clip
-    from taps.serve import keeper
+    from taps.serve import learner_log
     from taps.serve.service import Service
     from taps.serve.store import Store
     from tests.serve.conftest import beginning
 
-    keeper.RETRY = 0.0
+    learner_log.RETRY = 0.0
     clip = load_clip("tiny", device="cpu")
     library = ctypes.CDLL(None)
     library.taps_seen.restype = ctypes.c_long

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from benchmarks.service import processes_of
 
 from taps.clip import Clip
-from taps.serve.bench import processes_of
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve.conftest import ASKING, CLASSES, beginning, png
@@ -137,7 +137,14 @@ def killed(
 ) -> dict[str, Any]:
     """Run it and check that all that was acknowledged is there; figures of the run."""
     service, told = Service9(zygote, place, files, seed, part=part), Told()
-    body = {"name": "pets", "classes": CLASSES, "settings": ASKING, "seed": 1, "deadline": None}
+    body = {
+        "name": "pets",
+        "classes": CLASSES,
+        "method": "taps",
+        "settings": ASKING,
+        "seed": 1,
+        "deadline": None,
+    }
     send(service, told, "POST", "/v1/streams", json=body)
     errors: list[BaseException] = []
 

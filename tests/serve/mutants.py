@@ -12,9 +12,9 @@ from typing import Any
 
 import httpx
 import numpy as np
+from benchmarks.service import memory_mb
 from PIL import Image
 
-from taps.serve.bench import memory_mb
 from tests.serve.conftest import CLASSES
 from tests.serve.patient import LONG
 from tests.serve.zygote import Zygote

@@ -22,7 +22,7 @@ def main(folder: Path) -> None:
     clip, place = load_clip("tiny", device="cpu"), folder / "store"
     with Service(Store(str(place)), clip) as service:
         service.create(beginning(), "test")
-        service.send("pets", lambda live: live.predict(png(0), "x", "test")).result()
+        service.send("pets", lambda session: session.predict(png(0), "x", "test")).result()
     for words in (["--bind", place], ["-o", "remount,bind,ro"]):
         subprocess.run(["mount", *words, place], check=True)
     try:

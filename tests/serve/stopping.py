@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from benchmarks.service import processes_of
 
 from taps.clip import Clip
 from taps.files import PART
-from taps.serve.bench import processes_of
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve.conftest import ASKING, CLASSES, png
@@ -28,7 +28,7 @@ def stopped(zygote: Zygote, folder: Path, clip: Clip, *, clients: int) -> dict[s
     pid, url = zygote.start(str(folder), folder)
     acknowledged: list[int] = []
     statuses: list[int] = []
-    body = {"name": "pets", "classes": CLASSES, "settings": ASKING}
+    body = {"name": "pets", "classes": CLASSES, "method": "taps", "settings": ASKING}
     made = httpx.post(f"{url}/v1/streams", json=body, timeout=LONG, trust_env=False)
     assert made.status_code == 201
 
@@ -65,5 +65,5 @@ def stopped(zygote: Zygote, folder: Path, clip: Clip, *, clients: int) -> dict[s
     with Service(Store(str(folder)), clip) as service:
         rows = service.store.predictions(service.stream("pets").id)
         assert {row.id for row in rows} >= set(acknowledged)
-        assert not service.owner("pets").live.keeper.unsaved()
+        assert not service.worker("pets").session.learner_log.unsaved()
     return {"acknowledged": len(acknowledged), "seconds": round(seconds, 2), "in_time": seconds <= SOON}

@@ -9,8 +9,8 @@ from typing import Any
 
 from taps.clip import Clip
 from taps.learner import Learner
-from taps.serve.live import Live
-from taps.serve.service import Beginning, Service
+from taps.serve.service import Service, StreamConfig
+from taps.serve.stream_session import StreamSession
 from tests.serve.conftest import png
 
 Step = tuple[str, Any]
@@ -29,7 +29,7 @@ def digest(learner: Learner) -> str:
 class Bare:
     """A learner on its own."""
 
-    def __init__(self, clip: Clip, begin: Beginning) -> None:
+    def __init__(self, clip: Clip, begin: StreamConfig) -> None:
         self.learner = Learner(clip, begin.classes, begin.method, seed=begin.seed, **begin.settings)
 
     def predict(self, number: int) -> bool:
@@ -54,25 +54,25 @@ class Served:
     def __init__(self, service: Service, name: str = "pets") -> None:
         self.service, self.name = service, name
 
-    def _do(self, act: Callable[[Live], Any]) -> Any:
+    def _do(self, act: Callable[[StreamSession], Any]) -> Any:
         return self.service.send(self.name, act).result()
 
     def predict(self, number: int) -> bool:
-        outcome = self._do(lambda live: live.predict(png(number), f"{number}.png", "test"))
+        outcome = self._do(lambda session: session.predict(png(number), f"{number}.png", "test"))
         assert outcome.recorded
         return bool(outcome.row.state == "open")
 
     def label(self, id: int, label: str) -> None:
-        self._do(lambda live: live.label(id, label, "test"))
+        self._do(lambda session: session.label(id, label, "test"))
 
     def undo(self, id: int) -> None:
-        self._do(lambda live: live.undo(id, "test"))
+        self._do(lambda session: session.undo(id, "test"))
 
     def add(self, name: str) -> None:
-        self._do(lambda live: live.add_classes([name], "test"))
+        self._do(lambda session: session.add_classes([name], "test"))
 
     def digest(self) -> str:
-        found: str = self._do(lambda live: digest(live.keeper.learner()))
+        found: str = self._do(lambda session: digest(session.learner_log.learner()))
         return found
 
 

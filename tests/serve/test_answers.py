@@ -1,9 +1,10 @@
-"""What experts may say besides a class, over HTTP: the learner is what it would be had it been told."""
+"""What annotators may say besides a class, over HTTP: the learner is what it would be had it been told."""
 
 from __future__ import annotations
 
 import csv
 import io
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def test_the_learner_hears_all_that_was_said_and_by_whom(service: Service, tiny:
         mine = {"Authorization": f"Bearer {people[who]}"}
         answer = http.post(f"{S}/queries/{id}/label", json=said, headers=mine)
         assert answer.status_code == 200, answer.text
-        bare.learn_one(id, **said, expert=who)
+        bare.learn_one(id, **said, annotator=who)
         return answer.json()
 
     assert say("ann", 0, label="dog")["prediction"]["answer"] == "dog"
@@ -72,7 +73,7 @@ def test_the_learner_hears_all_that_was_said_and_by_whom(service: Service, tiny:
     bare.undo(1)
     learner = http.get(f"{S}/stats").json()["learner"]
     assert learner["given_back"] == 1
-    assert set(learner["head_experts"]) == {"ann", "bob"}
+    assert set(learner["head_annotators"]) == {"ann", "bob"}
     assert Served(service).digest() == digest(bare)
 
     rows = list(csv.DictReader(io.StringIO(http.get(f"{S}/export?what=labels").text)))
@@ -84,7 +85,7 @@ def test_the_learner_hears_all_that_was_said_and_by_whom(service: Service, tiny:
 def test_a_replay_hears_the_same(
     service: Service, tiny: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from taps.serve.keeper import Keeper
+    from taps.serve.learner_log import LearnerLog
 
     service.create(beginning(**HEADED), "test")
     http = next(client_of(service))
@@ -96,12 +97,12 @@ def test_a_replay_hears_the_same(
     ):  # fmt: skip
         assert http.post(f"{S}/queries/{path}", json=said).status_code == 200
     before = Served(service).digest()
-    monkeypatch.setattr(Keeper, "rest", lambda self: None)
+    monkeypatch.setattr(LearnerLog, "unload", lambda self: None)
     service.stop()
     with Service(Store(str(tmp_path / "store")), tiny) as again:
         assert Served(again).digest() == before
-        keeper = again.owner("pets").live.keeper
-        assert (keeper.replayed, keeper.notes) == (9, [])
+        learner_log = again.worker("pets").session.learner_log
+        assert (learner_log.replayed, learner_log.notes) == (9, [])
         rows = again.store.predictions(again.stream("pets").id)
         assert [row.state for row in rows] == ["answered", "answered", "skipped", "open"]
         assert (rows[0].none, rows[1].no) == (True, ["cat"])
@@ -117,12 +118,13 @@ def test_a_replay_that_comes_out_otherwise_says_so(service: Service, tiny: Clip,
         Served(service).predict(number)
     service.stop()
     store = Store(str(tmp_path / "store"))
-    store.snapshots(1).remove()
+    shutil.rmtree(store.snapshots(1).folder)
     with store.database.write() as connection:
         connection.execute(update(t.predictions).where(t.predictions.c.id == 1).values(entropy=0.5))
+    store.seal()
     with Service(store, tiny) as again:
-        again.send("pets", lambda live: live.summary()).result()
-        (note,) = again.owner("pets").live.keeper.notes
+        again.send("pets", lambda session: session.summary()).result()
+        (note,) = again.worker("pets").session.learner_log.notes
         assert note.startswith("1 of 3 replayed events predict otherwise")
 
 

@@ -15,7 +15,7 @@ from tests.serve.patient import LONG
 
 def test_a_stream_through_the_client(url: str, tmp_path) -> None:
     with taps.Client(url) as client:
-        client.create_stream("pets", CLASSES, settings=ASKING, seed=1)
+        client.create_stream("pets", CLASSES, "taps", settings=ASKING, seed=1)
         (tmp_path / "a.png").write_bytes(png(0))
         said = client.predict("pets", tmp_path / "a.png")
         assert said["label"] in CLASSES
@@ -31,7 +31,7 @@ def test_a_stream_through_the_client(url: str, tmp_path) -> None:
         assert client.stats("pets")["seen"] == 10
         assert client.export("pets").startswith(b"id,at,name")
         kinds = [event["kind"] for event in client.events("pets", once=True)]
-        assert kinds == ["predict"] * 10 + ["label", "undo", "skip", "classes"]
+        assert kinds == ["predicted"] * 10 + ["answered", "undone", "skipped", "classes_added"]
         with pytest.raises(ClientError, match="no stream named 'none'") as refused:
             client.stats("none")
         assert refused.value.status == 404
@@ -41,23 +41,23 @@ def test_a_stream_through_the_client(url: str, tmp_path) -> None:
 
 def test_a_caller_of_an_ask_first_stream_waits_for_the_expert(url: str, service: Service) -> None:
     settings = {**ASKING, "policy": "fixed", "tau0": 0.0, "order": "ask_first"}
-    with taps.Client(url, timeout=LONG) as client, taps.Client(url) as expert:
-        client.create_stream("pets", CLASSES, settings=settings, hold=LONG)
-        events = expert.events("pets", after=0)
+    with taps.Client(url, timeout=LONG) as client, taps.Client(url) as annotator:
+        client.create_stream("pets", CLASSES, "taps", settings=settings, hold=LONG)
+        events = annotator.events("pets", after=0)
         said: list[dict] = []
         caller = threading.Thread(target=lambda: said.append(client.predict("pets", png(1))))
         caller.start()
         asked = next(events)["prediction"]
-        expert.label("pets", asked["id"], "ship")
+        annotator.label("pets", asked["id"], "ship")
         caller.join()
-        assert (said[0]["label"], said[0]["by"], said[0]["query_id"]) == ("ship", "expert", None)
-        assert next(events)["kind"] == "label"
+        assert (said[0]["label"], said[0]["by"], said[0]["query_id"]) == ("ship", "annotator", None)
+        assert next(events)["kind"] == "answered"
 
 
 def test_nobody_answers_an_ask_first_stream(url: str) -> None:
     settings = {**ASKING, "policy": "fixed", "tau0": 0.0, "order": "ask_first"}
     with taps.Client(url) as client:
-        client.create_stream("pets", CLASSES, settings=settings, hold=0.05)
+        client.create_stream("pets", CLASSES, "taps", settings=settings, hold=0.05)
         said = client.predict("pets", png(1))
         assert said["by"] == "model"
         assert said["query_id"] == 0

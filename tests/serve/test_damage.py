@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from taps.clip import Clip
-from taps.serve import keeper
+from taps.serve import learner_log
 from taps.serve.service import Service
 from tests.serve.conftest import beginning
 from tests.serve.damage import damaged
@@ -17,8 +17,8 @@ from tests.serve.streams import Served, live_through
 @pytest.fixture
 def rested(open_service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store at rest, with two snapshots that are some images apart."""
-    monkeypatch.setattr(keeper, "EVERY", 10)
-    monkeypatch.setattr(keeper, "WORTH", 0)
+    monkeypatch.setattr(learner_log, "EVERY", 10)
+    monkeypatch.setattr(learner_log, "WORTH", 0)
     service: Service = open_service(str(tmp_path / "store"), tmp_path / "store")
     service.create(beginning(), "test")
     live_through(Served(service), range(26))

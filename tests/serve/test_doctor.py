@@ -14,7 +14,7 @@ from sqlalchemy import delete
 
 from taps.clip import Clip
 from taps.errors import StateError
-from taps.serve import keeper
+from taps.serve import learner_log
 from taps.serve import tables as t
 from taps.serve.backup import backup
 from taps.serve.doctor import examine
@@ -24,27 +24,27 @@ from taps.serve.store import Store
 from tests.serve.conftest import beginning, png
 from tests.serve.streams import Served, live_through
 
-Place = tuple[str, Path]
+Executor = tuple[str, Path]
 Reopen = Callable[[], Store]
 
 
 @pytest.fixture
-def filled(place: Place, open_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch) -> Service:
+def filled(place: Executor, open_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch) -> Service:
     """A service with a stream, two snapshots, and events after them."""
-    monkeypatch.setattr(keeper, "EVERY", 10)
-    monkeypatch.setattr(keeper, "WORTH", 0)
+    monkeypatch.setattr(learner_log, "EVERY", 10)
+    monkeypatch.setattr(learner_log, "WORTH", 0)
     service = open_service(*place)
     service.create(beginning(), "test")
     live_through(Served(service), range(30))
-    monkeypatch.setattr(keeper, "EVERY", 1000)
+    monkeypatch.setattr(learner_log, "EVERY", 1000)
     for number in range(30, 33):
         Served(service).predict(number)
-    monkeypatch.setattr(keeper.Keeper, "rest", lambda self: None)
+    monkeypatch.setattr(learner_log.LearnerLog, "unload", lambda self: None)
     return service
 
 
 @pytest.fixture
-def reopen(place: Place) -> Iterator[Reopen]:
+def reopen(place: Executor) -> Iterator[Reopen]:
     """Opens the store again, as the commands do."""
     with ExitStack() as stack:
         yield lambda: stack.enter_context(Store.existing(*place))
@@ -59,7 +59,7 @@ def test_a_store_without_flaws(filled: Service) -> None:
 
 
 def test_a_damaged_snapshot_is_named_and_set_aside(
-    filled: Service, place: Place, tiny: Clip, reopen: Reopen
+    filled: Service, place: Executor, tiny: Clip, reopen: Reopen
 ) -> None:
     before = Served(filled).digest()
     filled.stop()
@@ -77,21 +77,23 @@ def test_a_damaged_snapshot_is_named_and_set_aside(
 
 
 def test_a_lost_image_is_named_and_given_up(
-    filled: Service, place: Place, tiny: Clip, reopen: Reopen
+    filled: Service, place: Executor, tiny: Clip, reopen: Reopen
 ) -> None:
     filled.stop()
     row = filled.store.predictions(1)[31]
     filled.store.blobs.path(row.image).write_bytes(b"not what it was")
     store = reopen()
     assert any(row.image in sentence and "taps recover" in sentence for sentence in bad(store))
-    assert any("prediction 31 is lost" in sentence for sentence in recover(store))
+    assert "prediction 31 is lost" in " ".join(recover(store))
     assert bad(store) == []
     with Service(store, tiny) as service:
-        assert service.send("pets", lambda live: live.predict(png(33), "33", "test")).result().row.id == 33
+        assert (
+            service.send("pets", lambda session: session.predict(png(33), "33", "test")).result().row.id == 33
+        )
         assert service.troubles() == []
 
 
-def test_a_gap_in_the_log_is_named(filled: Service, place: Place, reopen: Reopen) -> None:
+def test_a_gap_in_the_log_is_named(filled: Service, place: Executor, reopen: Reopen) -> None:
     filled.stop()
     store = reopen()
     with store.database.write() as connection:
@@ -99,8 +101,8 @@ def test_a_gap_in_the_log_is_named(filled: Service, place: Place, reopen: Reopen
     assert any("events of the log are missing" in sentence for sentence in bad(store))
 
 
-def test_orphans_are_good_to_know_and_swept(
-    filled: Service, place: Place, tiny: Clip, reopen: Reopen
+def test_orphans_are_good_to_know_and_go_when_asked_for(
+    filled: Service, place: Executor, tiny: Clip, reopen: Reopen
 ) -> None:
     filled.store.blobs.put(b"nobody's")
     (filled.store.files / "images" / "ab").mkdir(exist_ok=True)
@@ -111,8 +113,12 @@ def test_orphans_are_good_to_know_and_swept(
     store = reopen()
     assert [finding.bad for finding in examine(store)] == [False, False]
     with Service(store, tiny):
-        assert list(examine(store)) == []
-        assert not deleted.exists()
+        assert [finding.bad for finding in examine(store)] == [False]
+        assert deleted.exists()
+    store = reopen()
+    assert "2 files that no record needs were moved" in " ".join(recover(store))
+    assert not deleted.exists()
+    assert ["in the bin" in finding.sentence for finding in examine(store)] == [True]
 
 
 def test_a_backup_of_a_running_service_is_a_store(filled: Service, tmp_path: Path, tiny: Clip) -> None:
@@ -126,7 +132,7 @@ def test_a_backup_of_a_running_service_is_a_store(filled: Service, tmp_path: Pat
 
 
 def test_a_snapshot_newer_than_the_log_is_not_used(
-    place: Place, open_service: Any, tiny: Clip, tmp_path: Path, reopen: Reopen
+    place: Executor, open_service: Any, tiny: Clip, tmp_path: Path, reopen: Reopen
 ) -> None:
     """As when a database is put back from a backup and the folder is not."""
     service = open_service(*place)
@@ -141,6 +147,9 @@ def test_a_snapshot_newer_than_the_log_is_not_used(
         connection.execute(delete(t.events).where(t.events.c.seq == 5))
         connection.execute(delete(t.predictions).where(t.predictions.c.seq == 5))
     assert any("newer than the log" in sentence for sentence in bad(store))
+    with pytest.raises(StateError, match="ends at 4, but 5 was acknowledged: what came after is lost"):
+        open_service(*place)
+    assert "What is there counts from now on" in " ".join(recover(store))
     assert Served(open_service(*place)).digest() == before
 
 

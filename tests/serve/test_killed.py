@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
+from benchmarks.service import processes_of
+
 from taps.clip import Clip
-from taps.serve.bench import processes_of
+from taps.errors import TapsError
 from taps.serve.client import Client
 from taps.serve.doctor import examine
 from taps.serve.store import Store
@@ -36,22 +42,70 @@ def test_a_process_below_the_service_is_replaced(zygote: Zygote, tmp_path: Path,
 def test_every_process_below_the_service_dies_at_once(zygote: Zygote, tmp_path: Path) -> None:
     """Those that start others, too: a new one is started, and the streams come back from snapshot and log."""
     pid, url = zygote.start(str(tmp_path), tmp_path)
-    above = zygote.process.pid  # takes in those whose parent died
-
-    def below() -> set[int]:
-        return {*processes_of(above)} - {above, pid}
-
     with Client(url, retries=0) as client:
-        client.create_stream("pets", CLASSES, settings=ASKING)
+        client.create_stream("pets", CLASSES, "taps", settings=ASKING)
         for number in range(3):
             client.predict("pets", png(number))
-        for sign in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: none takes another's place
-            for each in below():
-                os.kill(each, sign)
+        kill_at_once(below(zygote, pid))
         assert client.predict("pets", png(3))["id"] == 3
         assert client.stats("pets")["seen"] == 4
     os.kill(pid, signal.SIGTERM)
-    end = time.monotonic() + 60
-    while Path(f"/proc/{pid}").exists() or below():
+    wait_until(lambda: not Path(f"/proc/{pid}").exists() and not below(zygote, pid))
+
+
+@pytest.mark.parametrize("lost", [0, 1, 3], ids=["idle", "without the one that forks", "without any"])
+def test_no_process_outlives_a_killed_service(zygote: Zygote, tmp_path: Path, lost: int) -> None:
+    pid, url = zygote.start(str(tmp_path), tmp_path)
+    with Client(url, retries=0) as client:
+        client.create_stream("pets", CLASSES, "taps", settings=ASKING)
+        client.predict("pets", png(0))
+        kill_at_once(below(zygote, pid)[:lost])
+        client.predict("pets", png(1))
+    zygote.kill(pid)
+    wait_until(lambda: not below(zygote, pid))
+
+
+def test_nor_does_one_that_has_not_begun_yet(tmp_path: Path) -> None:
+    """Where every process below the service has died a new interpreter starts, and that may take long."""
+    later = tmp_path / "later"
+    later.mkdir()
+    zygote = Zygote({"PYTHONPATH": os.pathsep.join([str(later), os.environ.get("PYTHONPATH", "")])})
+    try:
+        pid, url = zygote.start(str(tmp_path / "store"), tmp_path / "store")
+        (later / "torch.py").write_text(
+            f"open({str(later / 'begun')!r}, 'x')\nimport time\ntime.sleep(3600)\n"
+        )
+        kill_at_once(below(zygote, pid))
+        threading.Thread(target=begin_stream, args=(url,), daemon=True).start()
+        wait_until((later / "begun").exists)
+        zygote.kill(pid)
+        wait_until(lambda: not below(zygote, pid))
+    finally:
+        kill_at_once(below(zygote, 0))
+        zygote.close()
+
+
+def begin_stream(url: str) -> None:
+    """Until the service is killed."""
+    with Client(url, retries=0) as client, suppress(TapsError):
+        client.create_stream("pets", CLASSES, "taps", settings=ASKING)
+
+
+def below(zygote: Zygote, pid: int) -> list[int]:
+    """The processes of a service, the eldest first; also those whose parent has died."""
+    above = zygote.process.pid
+    return [each for each in sorted(processes_of(above)) if each not in (above, pid)]
+
+
+def kill_at_once(processes: list[int]) -> None:
+    for sign in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: none takes another's place
+        for each in processes:
+            with suppress(ProcessLookupError):
+                os.kill(each, sign)
+
+
+def wait_until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + 120
+    while not true():
         assert time.monotonic() < end
         time.sleep(0.01)

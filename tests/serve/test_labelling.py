@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -15,10 +15,11 @@ from PIL import Image
 
 from taps import Learner
 from taps.clip import Clip
-from taps.serve.leases import Leases
-from taps.serve.records import Row
+from taps.serve.leases import AWAY, Leases
 from taps.serve.service import Service
 from taps.serve.store import Store
+from taps.serve.stream_session import StreamSession
+from taps.session.row import Row
 from tests.serve.conftest import ASKING, CLASSES, beginning, client_of, png
 from tests.serve.test_routes import S, ask, begin, send
 
@@ -108,9 +109,24 @@ def test_no_question_is_ever_held_twice(steps: list[tuple[str, set[int], int, in
         holds[holder] = taken
 
 
+def test_a_page_that_is_gone_keeps_its_questions_for_a_moment() -> None:
+    now = [0.0]
+    leases = Leases(patience=60, clock=lambda: now[0])
+    with leases.listening(1, "anne"):
+        with leases.listening(1, "anne"):  # it connects again before the first connection is known to be lost
+            leases.take(1, "anne", [5, 6], 2)
+        now[0] = AWAY + 1
+        assert leases.take(1, "bert", [5, 6], 2) == {}
+    assert leases.take(1, "bert", [5, 6], 2) == {}
+    now[0] += AWAY + 0.1
+    assert set(leases.take(1, "bert", [5, 6], 2)) == {5, 6}
+
+
 def test_a_question_says_why(http: TestClient, service: Service) -> None:
     service.create(beginning("sure", settings={"views": 2, "policy": "fixed", "tau0": 0.0, "rate": 0.2}), "x")
-    service.create(beginning("close", method="zero_shot+", settings={"rate": 0.9, "ask_by": "margin"}), "x")
+    service.create(
+        beginning("close", method="zero_shot+", settings={"rate": 0.9, "acquisition": "margin"}), "x"
+    )
     for stream in ("sure", "close"):
         for number in range(4):
             http.post(f"/v1/streams/{stream}/predict", content=png(number))
@@ -128,7 +144,13 @@ def test_a_question_says_why(http: TestClient, service: Service) -> None:
 
 
 def test_a_yes_or_no_is_part_of_a_question(http: TestClient, service: Service) -> None:
-    settings = {"rate": 1.0, "budget": 20, "questions": "is_it", "which_seconds": 10.0, "is_it_seconds": 5.0}
+    settings = {
+        "rate": 1.0,
+        "budget": 20,
+        "questions": "yes_no",
+        "class_seconds": 10.0,
+        "yes_no_seconds": 5.0,
+    }
     service.create(beginning("pets", method="zero_shot+", settings=settings), "x")
     for number in range(6):
         http.post("/v1/streams/pets/predict", content=png(number))
@@ -170,7 +192,7 @@ def test_an_image_nobody_was_asked_about_is_corrected(http: TestClient, service:
     )
     rows = list(csv.DictReader(io.StringIO(http.get(f"{S}/export?what=labels").text)))
     assert [(row["id"], row["answer"], row["asked"]) for row in rows] == [("3", "dog", "0")]
-    plain = Learner(tiny, CLASSES, seed=1, **ASKING | {"policy": "fixed", "tau0": 0.0})
+    plain = Learner(tiny, CLASSES, "taps", seed=1, **ASKING | {"policy": "fixed", "tau0": 0.0})
     for number in range(5):
         plain.predict_one(png(number))
     plain.learn_one(3, "dog")
@@ -178,7 +200,7 @@ def test_an_image_nobody_was_asked_about_is_corrected(http: TestClient, service:
     answer = {each["label"]: each["probability"] for each in send(http, 5)["top"]}
     assert [answer[name] for name in CLASSES] == pytest.approx(expected.tolist(), abs=0)
     undone = http.post(f"{S}/queries/3/undo").json()["prediction"]
-    assert (undone["state"], undone["answer"]) == ("silent", None)
+    assert (undone["state"], undone["answer"]) == ("unqueried", None)
     assert http.get(f"{S}/queries").json() == []
     assert http.post(f"{S}/predictions/3/label", json={"label": "cat"}).json()["changed"]
 
@@ -196,30 +218,77 @@ def test_corrections_survive_a_restart(http: TestClient, service: Service, tiny:
     for number in range(3):
         send(http, number)
     http.post(f"{S}/predictions/1/label", json={"label": "ship"})
-    expected = service.owner("pets").live.keeper.learner().state_dict()["values"]
+    expected = service.worker("pets").session.learner_log.learner().state_dict()["values"]
     service.stop()
     with Service(service.store, tiny) as again:
         for client in client_of(again):
             assert client.get(f"{S}/predictions/1").json()["answer"] == "ship"
-            assert again.owner("pets").live.keeper.learner().state_dict()["values"] == expected
+            assert again.worker("pets").session.learner_log.learner().state_dict()["values"] == expected
 
 
 def test_changes_are_told_once(http: TestClient, service: Service) -> None:
     begin(http, settings={**ASKING, "policy": "fixed", "tau0": 0.0})
     said = {each["id"]: each["label"] for each in (send(http, number) for number in range(8))}
-    before = service.owner("pets").live.keeper.learner().state_dict()["values"]
+    before = service.worker("pets").session.learner_log.learner().state_dict()["values"]
     assert http.get(f"{S}/changes").json() == {"looked": 8, "changed": []}
-    assert service.owner("pets").live.keeper.learner().state_dict()["values"] == before
+    assert service.worker("pets").session.learner_log.learner().state_dict()["values"] == before
     for id in range(4):
         http.post(f"{S}/queries/{id}/label", json={"label": "ship" if said[id] != "ship" else "dog"})
     found = http.get(f"{S}/changes").json()
     assert found["looked"] == 4
-    learner = service.owner("pets").live.keeper.learner()
-    expected = {id: learner.predict_again(id, png(id)).label for id in range(4, 8)}
+    learner = service.worker("pets").session.learner_log.learner()
+    expected = {id: learner.repredict(id, png(id)).label for id in range(4, 8)}
     assert {each["id"]: each["now"] for each in found["changed"]} == {
         id: label for id, label in expected.items() if label != said[id]
     }
     assert http.get(f"{S}/changes").json()["changed"] == []
+
+
+def test_a_head_predicts_again_without_the_images(
+    http: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(http, method="zero_shot+", settings={"policy": "fixed", "tau0": 0.0, "acquisition": "entropy"})
+    said = {each["id"]: each["label"] for each in (send(http, number) for number in range(8))}
+    for id in range(4):
+        http.post(f"{S}/queries/{id}/label", json={"label": "ship" if said[id] != "ship" else "dog"})
+
+    def fail(*_: object) -> None:
+        raise AssertionError("the model was used")
+
+    monkeypatch.setattr(Learner, "predict_one", fail)
+    found = http.get(f"{S}/changes").json()
+    assert found["looked"] == 4
+    now = service.send("pets", lambda session: session.repredict_kept(range(4, 8))).result()
+    assert {each["id"]: each["now"] for each in found["changed"]} == {
+        id: top[0][0] for id, top in now.items() if top[0][0] != said[id]
+    }
+
+
+def test_no_further_image_is_looked_at_while_somebody_waits(
+    http: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(http, settings={**ASKING, "policy": "fixed", "tau0": 0.0})
+    for number in range(8):
+        send(http, number)
+    begun, goes_on, over = Event(), Event(), Event()
+    repredict = StreamSession.repredict
+
+    def held_up(session: StreamSession, row: Row, data: bytes | None = None) -> Any:
+        begun.set()
+        assert goes_on.wait(60)
+        return repredict(session, row, data)
+
+    monkeypatch.setattr(StreamSession, "repredict", held_up)
+    found: list[Any] = []
+    looking = Thread(target=lambda: found.append(http.get(f"{S}/changes").json()))
+    looking.start()
+    assert begun.wait(60)
+    waiting = [service.send("pets", lambda session: over.wait(60)) for _ in range(2)]
+    goes_on.set()
+    looking.join()
+    over.set()
+    assert [each.result() for each in waiting] == [True, True]
+    assert found[0]["looked"] == 1
 
 
 def test_pictures_fit_and_are_jpeg(http: TestClient) -> None:

@@ -135,10 +135,10 @@ def test_a_project_is_predicted_and_teaches(http: TestClient, service: Service) 
     assert answers == {"task 1": "ship", "task 2": None, "task 5": "dog"}
     told(http, annotated(1, "cat", "ANNOTATION_UPDATED"))
     assert http.get("/v1/streams/label-studio-3/predictions/0").json()["answer"] == "cat"
-    assert service.owner("label-studio-3").live.keeper.learner().summary()["answered"] == 2
+    assert service.worker("label-studio-3").session.learner_log.learner().summary()["answered"] == 2
     (again,) = predict(http, task(2))
     assert again["score"] != second["score"]  # what was learnt counts for tasks seen before
-    assert service.owner("label-studio-3").live.keeper.learner().summary()["seen"] == 3
+    assert service.worker("label-studio-3").session.learner_log.learner().summary()["seen"] == 3
     assert http.post(f"{L}/webhook", json={"action": "PROJECT_UPDATED"}).json() == {"status": "ignored"}
 
 
@@ -154,7 +154,7 @@ def test_a_deleted_annotation_is_forgotten(http: TestClient, service: Service) -
     assert predict(http, task(2)) != [before]
     assert send(deleted) is None
     assert predict(http, task(2)) == [before]
-    assert service.owner("label-studio-3").live.keeper.learner().summary()["answered"] == 0
+    assert service.worker("label-studio-3").session.learner_log.learner().summary()["answered"] == 0
     send(annotated(1, "ship"))
     assert send(annotated(1, "cat", number=10)) == "cat"
     assert send(deleted) == "cat"  # another annotation has taken its place
@@ -172,7 +172,7 @@ def test_two_requests_begin_a_project_at_the_same_moment(
             real = getattr(Service, name)
             patch.setattr(Service, name, once(real, other, before=name == "create"))
             assert studio.stream(service, "3", config) == "label-studio-3"
-    summary = service.owner("label-studio-3").live.keeper.learner().classes
+    summary = service.worker("label-studio-3").session.learner_log.learner().classes
     assert summary == ("cat", "dog", "ship", "bird")
 
 
@@ -277,7 +277,7 @@ def test_the_command_names_other_hosts(hosts: str, tmp_path: Path, monkeypatch: 
 def test_tokens_count_here_too(http: TestClient) -> None:
     tokens = http.app.state.taps.tokens  # type: ignore[attr-defined]
     _, secret = tokens.create("studio", ("admin",))
-    _, weak = tokens.create("expert", ("label",))
+    _, weak = tokens.create("annotator", ("label",))
     assert http.get(f"{L}/health").status_code == 401
     assert http.get(f"{L}/health", auth=("taps", weak)).status_code == 403
     assert http.get(f"{L}/health", auth=("taps", secret)).status_code == 200

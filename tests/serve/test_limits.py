@@ -15,10 +15,10 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
+from taps.serve import middleware
 from taps.serve.errors import TooManyError
 from taps.serve.limits import Rates, check_image
 from taps.serve.options import Limits
-from taps.serve.routes import predict
 from taps.serve.service import Service
 from tests.serve.conftest import beginning, client_of, png
 
@@ -87,12 +87,12 @@ def test_an_image_broken_inside_is_refused_and_leaves_nothing(http: TestClient, 
 
 def test_a_full_queue_is_told_at_once(service: Service) -> None:
     service.create(beginning(), "test")
-    owner = service.owner("pets")
+    worker = service.worker("pets")
     busy, go = threading.Event(), threading.Event()
-    owner.send(lambda live: (busy.set(), go.wait()))
+    worker.send(lambda session: (busy.set(), go.wait()))
     busy.wait()
     for _ in range(service.queue):
-        owner.send(lambda live: None)
+        worker.send(lambda session: None)
     for client in client_of(service):
         refused = client.post(PREDICT, content=png(1))
         assert refused.status_code == 429
@@ -125,7 +125,7 @@ def test_the_headers_a_browser_needs(http: TestClient) -> None:
 def test_a_body_that_never_ends_is_not_waited_for(
     url: str, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predict, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(middleware, "BODY_SECONDS", 0.05)
     service.create(beginning(), "test")
     host, port = url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:

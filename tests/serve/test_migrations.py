@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import text
 
+from taps.aliases import EVENTS
 from taps.serve.backup import backup
-from taps.serve.store import IDENTITY, Store
+from taps.serve.belonging import IDENTITY
+from taps.serve.store import Store
 from taps.serve.tables import metadata
 from tests.serve.conftest import beginning, png
+from tests.serve.streams import Served, live_through
 
 OLD = (
     "INSERT INTO streams (id, name, method, classes, settings, seed, hold, created) "
@@ -40,8 +44,35 @@ def test_a_store_without_scores_goes_on(place: tuple[str, Path], tmp_path: Path,
     assert service.store.prediction(7, 0).entropy == 0.5
     assert service.store.prediction(7, 0).score is None
     service.create(beginning("new"), "test")
-    outcome = service.send("new", lambda live: live.predict(png(0), "0.png", "test")).result()
+    outcome = service.send("new", lambda session: session.predict(png(0), "0.png", "test")).result()
     kept = service.store.prediction(service.stream("new").id, 0)
     assert kept.score == outcome.row.score == kept.entropy  # it asks by entropy
     with service.store.database.engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+def test_a_log_in_older_words_gives_the_same_bits(place: tuple[str, Path], open_service: Any) -> None:
+    service = open_service(*place)
+    stream = service.create(beginning(), "test").id
+    waiting = live_through(Served(service), range(28))
+    service.send("pets", lambda session: session.skip(waiting[0], "test")).result()
+    service.send("pets", lambda session: session.undo(waiting[0], "test")).result()
+    bits, log = Served(service).digest(), service.store.events(stream)
+    assert {event.kind for event in log} == {"predicted", "answered", "skipped", "undone", "classes_added"}
+    service.stop()
+    store = Store(*place)
+    with store.database.write() as connection:
+        for old, new in reversed(EVENTS.items()):  # "undo" and "reopen" are one word now
+            connection.execute(text(f"UPDATE events SET kind = '{old}' WHERE kind = '{new}'"))
+    store.seal()
+    shutil.rmtree(store.snapshots(stream).folder)
+    store.close()
+    service = open_service(*place)
+    assert service.store.events(stream) == log
+    assert Served(service).digest() == bits
+    Served(service).label(waiting[0], "ship")
+    with service.store.database.read() as connection:
+        words = connection.scalars(text("SELECT kind FROM events ORDER BY seq")).all()
+    assert {"predict", "label", "skip", "reopen", "classes"} == set(words[:-1])  # as they were written
+    assert words[-1] == "answered"
+    assert list(service.store.damage()) == []

@@ -16,19 +16,21 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import text, update
 
+from taps import files
 from taps.clip import Clip
 from taps.errors import StateError
-from taps.serve import blobs, database, disk, keeper
+from taps.serve import blobs, database, learner_log
 from taps.serve import tables as t
 from taps.serve.backup import backup
+from taps.serve.bin import Bin
 from taps.serve.blobs import Blobs
 from taps.serve.doctor import examine
 from taps.serve.errors import SignInError, StoreDownError
-from taps.serve.live import Live
 from taps.serve.routes.events import follow
 from taps.serve.service import Service, hold
 from taps.serve.snapshots import Snapshots
 from taps.serve.store import Store
+from taps.serve.stream_session import StreamSession
 from taps.serve.tokens import Tokens
 from tests.serve.conftest import ASKING, beginning, once, png
 from tests.serve.streams import Served, live_through
@@ -49,15 +51,15 @@ def test_a_message_sent_while_the_stream_ends_is_answered(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.create(beginning(), "test")
-    owner = service.owner("pets")
+    worker = service.worker("pets")
 
     def end() -> None:
-        owner.stop()
-        owner.join()
+        worker.stop()
+        worker.join()
 
     put = once(queue.Queue.put_nowait, lambda: meanwhile(end), before=True)
     monkeypatch.setattr(queue.Queue, "put_nowait", put)
-    future = owner.send(lambda live: live.summary())
+    future = worker.send(lambda session: session.summary())
     assert isinstance(future.exception(LONG), StoreDownError | None)
 
 
@@ -69,14 +71,14 @@ def test_a_question_put_while_the_stream_is_made_is_known(
         asked: queue.Queue[Any] = queue.Queue()
 
         def ask() -> None:
-            act = partial(Live.predict, data=png(0), name="0", who="test")
+            act = partial(StreamSession.predict, data=png(0), name="0", who="test")
             asked.put(pool.submit(lambda: service.send("pets", act).result(LONG)))
             meanwhile(asked.queue[0].result)
 
         monkeypatch.setattr(Store, "predictions", once(Store.predictions, ask))
         service.create(beginning(settings=EVERY), "test")
         assert asked.get(timeout=LONG).result(LONG).row.state == "open"
-    assert service.owner("pets").live.keeper.open == {0: None}
+    assert service.worker("pets").session.learner_log.open == {0: None}
 
 
 def test_a_stream_made_while_the_service_stops_is_stopped(
@@ -85,7 +87,7 @@ def test_a_stream_made_while_the_service_stops_is_stopped(
     monkeypatch.setattr(Store, "create_stream", once(Store.create_stream, service.close))
     service.create(beginning(), "test")
     with pytest.raises(StoreDownError, match="being closed"):
-        service.send("pets", lambda live: live.summary())
+        service.send("pets", lambda session: session.summary())
 
 
 def test_a_stream_that_could_not_be_deleted_goes_on(
@@ -106,9 +108,9 @@ def test_a_stream_that_could_not_be_deleted_goes_on(
 def test_those_who_listen_to_a_stream_that_is_deleted_are_let_go(service: Service) -> None:
     async def listen() -> list[object]:
         stream = service.create(beginning(), "test").id
-        with service.hub.listen(stream) as before:
+        with service.bus.listen(stream) as before:
             service.remove("pets", "test")
-            with service.hub.listen(stream) as after:
+            with service.bus.listen(stream) as after:
                 return [await asyncio.wait_for(each.news.get(), LONG) for each in (before, after)]
 
     assert asyncio.run(listen()) == [None, None]
@@ -135,9 +137,9 @@ def test_a_token_revoked_while_tokens_are_read_counts_no_more(
 
 def test_a_session_opened_while_its_token_is_revoked_counts_for_nothing(service: Service) -> None:
     tokens = Tokens(service.store, fresh=3600.0)
-    made, _ = tokens.create("expert", ("label",))
+    made, _ = tokens.create("annotator", ("label",))
     tokens.revoke(made.id)  # after it was checked, before the session is made
-    _, session = tokens.create("expert", ("label",), parent=made.id)
+    _, session = tokens.create("annotator", ("label",), parent=made.id)
     with pytest.raises(SignInError):
         tokens.check(session)
 
@@ -145,7 +147,7 @@ def test_a_session_opened_while_its_token_is_revoked_counts_for_nothing(service:
 def test_events_end_with_the_token(http: TestClient, service: Service) -> None:
     begin(http)
     state = http.app.state.taps  # type: ignore[attr-defined]
-    token, secret = state.tokens.create("expert", ("label", "predict"))
+    token, secret = state.tokens.create("annotator", ("label", "predict"))
     mine = {"Authorization": f"Bearer {secret}"}
 
     async def listen() -> list[str]:
@@ -153,7 +155,7 @@ def test_events_end_with_the_token(http: TestClient, service: Service) -> None:
         send(http, 0, headers=mine)
         found = [await anext(events)]
         state.tokens.revoke(token.id)
-        service.send("pets", lambda live: live.predict(png(1), "1", "test")).result(LONG)
+        service.send("pets", lambda session: session.predict(png(1), "1", "test")).result(LONG)
         return found + [each async for each in events]
 
     assert len(asyncio.run(asyncio.wait_for(listen(), LONG))) == 1
@@ -176,15 +178,15 @@ def test_answers_that_add_up_may_be_sent_again(http: TestClient) -> None:
 @pytest.fixture
 def saving(service: Service, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """A running service that saves its learner twice more whenever this is called."""
-    monkeypatch.setattr(keeper, "EVERY", 10)
-    monkeypatch.setattr(keeper, "WORTH", 0)
+    monkeypatch.setattr(learner_log, "EVERY", 10)
+    monkeypatch.setattr(learner_log, "WORTH", 0)
     service.create(beginning(), "test")
     live_through(Served(service), range(40))
 
     def save() -> None:
         for _ in range(2):
             Served(service).predict(0)
-            service.send("pets", lambda live: live.keeper.snapshot()).result(LONG)
+            service.send("pets", lambda session: session.learner_log.snapshot()).result(LONG)
 
     return save
 
@@ -225,16 +227,16 @@ def test_the_doctor_beside_a_service_that_lets_images_go(
 ) -> None:
     service.create(beginning(), "test")
     Served(service).predict(0)
-    service.send("pets", lambda live: live.keeper.snapshot()).result(LONG)
+    service.send("pets", lambda session: session.learner_log.snapshot()).result(LONG)
     store = service.store
     (name,) = store.blobs.names()
 
-    def let_go() -> None:
+    def evict() -> None:
         with store.database.write() as connection:
             connection.execute(update(t.predictions).values(kept=False))
         store.blobs.path(name).unlink()
 
-    monkeypatch.setattr(Blobs, "read", once(Blobs.read, let_go, before=True))
+    monkeypatch.setattr(Blobs, "read", once(Blobs.read, evict, before=True))
     assert list(examine(store)) == []
 
 
@@ -242,7 +244,7 @@ def test_an_image_that_another_is_writing_is_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its name may not be, until the folder is written, too."""
-    store, synced = Blobs(tmp_path), []
+    store, synced = Blobs(tmp_path, Bin(tmp_path / "bin")), []
     monkeypatch.setattr(blobs, "sync_folder", synced.append)
 
     def second(folder: Path) -> None:
@@ -250,7 +252,7 @@ def test_an_image_that_another_is_writing_is_on_the_disk(
             store.put(b"the same")
             assert synced == [folder]
 
-    monkeypatch.setattr(disk, "sync_folder", second)
+    monkeypatch.setattr(files, "sync_folder", second)
     store.put(b"the same")
     assert synced
 
@@ -271,7 +273,7 @@ def claimed(
     """A service on PostgreSQL that trusts its claim for no moment."""
     monkeypatch.setattr(database, "GONE", 0)
     monkeypatch.setattr(database, "SURE", 0.0)
-    monkeypatch.setattr(keeper, "RETRY", 0.0)
+    monkeypatch.setattr(learner_log, "RETRY", 0.0)
     service: Service = open_service(postgres_server.url(), tmp_path / "files")
     service.create(beginning(), "test")
     return service
@@ -301,14 +303,14 @@ def test_a_database_is_not_used_from_two_machines(claimed: Service, tiny: Clip, 
         Service(other, tiny).__enter__()
     claimed.stop()
     with Service(second(claimed, tmp_path), tiny) as later:
-        assert later.send("pets", lambda live: live.predict(png(0), "0", "test")).result(LONG).recorded
+        assert later.send("pets", lambda session: session.predict(png(0), "0", "test")).result(LONG).recorded
 
 
 def test_a_claim_that_was_lost_is_made_anew(claimed: Service, tmp_path: Path) -> None:
     for number in range(2):
         drop_claim(claimed)
         assert (
-            claimed.send("pets", lambda live, n=number: live.predict(png(n), "", "test"))
+            claimed.send("pets", lambda session, n=number: session.predict(png(n), "", "test"))
             .result(LONG)
             .recorded
         )
@@ -316,9 +318,77 @@ def test_a_claim_that_was_lost_is_made_anew(claimed: Service, tmp_path: Path) ->
         pass
 
 
+def test_after_a_take_over_the_reason_is_told(claimed: Service, tiny: Clip, tmp_path: Path) -> None:
+    """Another copy went on: this one has not its images, and must not be told to give them up."""
+
+    def recorded(service: Service, number: int) -> bool:
+        return (
+            service.send("pets", lambda session: session.predict(png(number), "", "test"))
+            .result(LONG)
+            .recorded
+        )
+
+    assert recorded(claimed, 0)
+    before = Served(claimed).digest()
+    store = second(claimed, tmp_path)
+    drop_claim(claimed)
+    with Service(store, tiny) as other:
+        assert recorded(other, 1)
+        assert not recorded(claimed, 2)
+        assert "Another service uses" in claimed.troubles()[0]
+    for _ in range(2):
+        assert not recorded(claimed, 3)
+        claimed._probed = (-10.0, [])
+        (said,) = claimed.troubles()
+        assert "took the database" in said
+        assert str(tmp_path / "copy") in said
+        assert "recover" not in said
+    assert Served(claimed).digest() == before
+    with Service(Store(*executor_of(store)), tiny) as other:  # the first does not stand in its way
+        assert recorded(other, 4)
+    claimed.stop()
+    with pytest.raises(StateError, match="is an old copy"):
+        Service(Store(*executor_of(claimed.store)), tiny).__enter__()
+
+
+def executor_of(store: Store) -> tuple[str, Path]:
+    return store.database.url.render_as_string(hide_password=False).replace("+psycopg", ""), store.files
+
+
+def test_the_reason_is_told_anew_when_the_database_is_back(
+    service: Service, open_service: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that stands at a lost image says so again, and not that the database is gone."""
+    monkeypatch.setattr(learner_log, "RETRY", 0.0)
+    service.create(beginning(), "test")
+    Served(service).predict(0)
+    session = service.worker("pets").session
+    with monkeypatch.context() as patch:
+        patch.setattr(learner_log.LearnerLog, "unload", lambda self: None)
+        service.stop()
+    session.store.blobs.path(session.store.predictions(1)[0].image).write_bytes(b"damaged")
+    again = open_service(str(session.store.files), session.store.files)
+    Served(again).digest()
+    found = again.worker("pets").session.learner_log
+
+    def gone() -> None:
+        raise StoreDownError("The database is gone.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(again.store, "probe", gone)
+        again.send("pets", lambda session: session.tick()).result()
+        assert found.trouble == "The database is gone."
+    again.send("pets", lambda session: session.tick()).result()
+    assert "stands at event 0" in (found.trouble or "")
+
+
 def test_while_another_has_the_claim_nothing_is_written(claimed: Service, tmp_path: Path) -> None:
     def predict(number: int) -> bool:
-        return claimed.send("pets", lambda live: live.predict(png(number), "", "test")).result(LONG).recorded
+        return (
+            claimed.send("pets", lambda session: session.predict(png(number), "", "test"))
+            .result(LONG)
+            .recorded
+        )
 
     assert predict(0)
     drop_claim(claimed)

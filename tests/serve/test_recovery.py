@@ -11,14 +11,14 @@ import pytest
 
 from taps.clip import Clip
 from taps.errors import StateError
-from taps.serve import keeper, store
+from taps.serve import learner_log, store
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve.conftest import beginning
 from tests.serve.streams import Bare, Served, digest, live_through
 
 Open = Callable[..., Service]
-Place = tuple[str, Path]
+Executor = tuple[str, Path]
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def crash(monkeypatch: pytest.MonkeyPatch) -> Callable[[Service], None]:
 
     def end(service: Service) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(keeper.Keeper, "rest", lambda self: None)
+            patch.setattr(learner_log.LearnerLog, "unload", lambda self: None)
             service.stop()
 
     return end
@@ -35,10 +35,10 @@ def crash(monkeypatch: pytest.MonkeyPatch) -> Callable[[Service], None]:
 
 @pytest.mark.parametrize("every", [5, 1000])
 def test_the_same_bits_after_crashes(
-    place: Place, open_service: Open, crash: Any, tiny: Clip, every: int, monkeypatch: pytest.MonkeyPatch
+    place: Executor, open_service: Open, crash: Any, tiny: Clip, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "EVERY", every)
-    monkeypatch.setattr(keeper, "WORTH", 0)
+    monkeypatch.setattr(learner_log, "EVERY", every)
+    monkeypatch.setattr(learner_log, "WORTH", 0)
     bare = Bare(tiny, beginning())
     live_through(bare, range(32))
 
@@ -55,7 +55,7 @@ def test_the_same_bits_after_crashes(
     assert len(snapshots) == (2 if every == 5 else 0)
 
 
-def test_a_peaceful_end_leaves_nothing_to_replay(place: Place, open_service: Open) -> None:
+def test_a_peaceful_end_leaves_nothing_to_replay(place: Executor, open_service: Open) -> None:
     service = open_service(*place)
     service.create(beginning(), "test")
     live_through(Served(service), range(10))
@@ -63,14 +63,14 @@ def test_a_peaceful_end_leaves_nothing_to_replay(place: Place, open_service: Ope
     service.stop()
     service = open_service(*place)
     assert Served(service).digest() == before
-    assert service.owner("pets").live.keeper.replayed == 0
+    assert service.worker("pets").session.learner_log.replayed == 0
 
 
 def test_images_are_removed_by_the_rule(
-    place: Place, open_service: Open, crash: Any, tiny: Clip, monkeypatch: pytest.MonkeyPatch
+    place: Executor, open_service: Open, crash: Any, tiny: Clip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "EVERY", 5)
-    monkeypatch.setattr(keeper, "WORTH", 0)
+    monkeypatch.setattr(learner_log, "EVERY", 5)
+    monkeypatch.setattr(learner_log, "WORTH", 0)
     monkeypatch.setattr(store, "RECENT", 3)
     bare = Bare(tiny, beginning())
     live_through(bare, range(30))
@@ -90,10 +90,10 @@ def test_images_are_removed_by_the_rule(
 
 
 def test_a_damaged_snapshot_is_left_aside(
-    place: Place, open_service: Open, tiny: Clip, monkeypatch: pytest.MonkeyPatch
+    place: Executor, open_service: Open, tiny: Clip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "EVERY", 10)
-    monkeypatch.setattr(keeper, "WORTH", 0)
+    monkeypatch.setattr(learner_log, "EVERY", 10)
+    monkeypatch.setattr(learner_log, "WORTH", 0)
     service = open_service(*place)
     service.create(beginning(), "test")
     live_through(Served(service), range(27))
@@ -108,10 +108,10 @@ def test_a_damaged_snapshot_is_left_aside(
     assert "damaged" in (snapshots.check(snapshots.seqs()[-1]) or "")
     service = open_service(*place)
     assert Served(service).digest() == before
-    assert service.owner("pets").live.keeper.replayed > 0
+    assert service.worker("pets").session.learner_log.replayed > 0
 
 
-def test_a_damaged_image_stops_the_replay_there(place: Place, open_service: Open, crash: Any) -> None:
+def test_a_damaged_image_stops_the_replay_there(place: Executor, open_service: Open, crash: Any) -> None:
     service = open_service(*place)
     service.create(beginning(), "test")
     served = Served(service)
@@ -128,15 +128,15 @@ def test_a_damaged_image_stops_the_replay_there(place: Place, open_service: Open
     service = open_service(*place)
     assert Served(service).digest() == before
     assert any(row.image in trouble for trouble in service.troubles())
-    outcome = service.send("pets", lambda live: live.predict(whole, "x", "test")).result()
+    outcome = service.send("pets", lambda session: session.predict(whole, "x", "test")).result()
     assert not outcome.recorded
     path.write_bytes(whole)  # put back from a backup: it goes on by itself
-    service.owner("pets").live.keeper._tried = 0.0
-    assert service.send("pets", lambda live: live.predict(whole, "x", "test")).result().row.id == 6
+    service.worker("pets").session.learner_log._tried = 0.0
+    assert service.send("pets", lambda session: session.predict(whole, "x", "test")).result().row.id == 6
     assert service.troubles() == []
 
 
-def test_two_services_do_not_share_a_store(place: Place, open_service: Open) -> None:
+def test_two_services_do_not_share_a_store(place: Executor, open_service: Open) -> None:
     open_service(*place)
     with pytest.raises(StateError, match="Another process"):
         open_service(*place)
@@ -160,7 +160,7 @@ def test_another_model_is_refused(tmp_path: Path, open_service: Open) -> None:
 def test_the_manifest_names_every_file(service: Service) -> None:
     service.create(beginning(), "test")
     live_through(Served(service), range(4))
-    service.send("pets", lambda live: live.keeper.snapshot()).result()
+    service.send("pets", lambda session: session.learner_log.snapshot()).result()
     (folder,) = (service.store.files / "snapshots" / "1").iterdir()
     manifest = json.loads((folder / "manifest.json").read_text())
     assert set(manifest["files"]) == {path.name for path in folder.iterdir()} - {"manifest.json"}

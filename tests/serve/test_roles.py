@@ -22,6 +22,8 @@ BODIES = {
     "/v1/streams/{stream}/classes": {"json": {"names": ["new"]}},
     "/v1/streams/{stream}/queries/lease": {"json": {"holder": "somebody"}},
     "/v1/streams/{stream}/predictions/{id}/label": {"json": {"label": "cat"}},
+    "/v1/streams/{stream}/accept": {"json": {"label": "cat", "above": 0.5, "ids": [0]}},
+    "/v1/streams/{stream}/folder/questions": {"json": {"questions": 1}},
     **{f"/label-studio/{name}": {"json": {}} for name in ("setup", "predict", "webhook")},
     "/v1/tokens": {"json": {"name": "x", "roles": ["label"]}},
 }
@@ -54,7 +56,9 @@ def test_the_table_names_every_route(http: TestClient) -> None:
     there = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     others = {(method, route.path) for route in labelstudio.router.routes for method in route.methods}
     assert set(documented()) == there | others
-    assert {route.path for route in pages.router.routes} == {"/", "/streams/{stream}", "/web/{name}"}
+    shown = {"/", "/streams/{stream}", "/streams/{stream}/review", "/docs"}
+    open_to_all = shown | {"/web/{name}", "/v1/openapi.json"}
+    assert {route.path for route in pages.router.routes} == open_to_all
 
 
 def status(http: TestClient, method: str, path: str, secret: str | None) -> int:

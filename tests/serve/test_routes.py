@@ -17,7 +17,7 @@ S = "/v1/streams/pets"
 
 
 def begin(http: TestClient, **more: object) -> None:
-    body = {"name": "pets", "classes": CLASSES, "settings": ASKING, "seed": 1, **more}
+    body = {"name": "pets", "classes": CLASSES, "method": "taps", "settings": ASKING, "seed": 1, **more}
     made = http.post("/v1/streams", json=body)
     assert made.status_code == 201, made.text
 
@@ -148,8 +148,8 @@ def test_mistakes_are_told_in_sentences(http: TestClient) -> None:
         {"name": "../x", "classes": CLASSES},
         {"name": "x", "classes": ["one"]},
         {"name": "x", "classes": CLASSES, "method": "magic"},
-        {"name": "x", "classes": CLASSES, "settings": {"views": 0}},
-        {"name": "x", "classes": CLASSES, "settings": {"prompts": "/etc/passwd"}},
+        {"name": "x", "classes": CLASSES, "method": "taps", "settings": {"views": 0}},
+        {"name": "x", "classes": CLASSES, "method": "taps", "settings": {"prompts": "/etc/passwd"}},
         {"name": "x", "classes": CLASSES, "unknown": 1},
     ):
         assert http.post("/v1/streams", json=bad).status_code == 422, bad
@@ -174,9 +174,9 @@ def test_events_are_told_in_order(http: TestClient) -> None:
     http.post(f"{S}/queries/{id}/label", json={"label": "dog"})
     text = http.get(f"{S}/events", params={"once": True}).text
     kinds = [line.removeprefix("event: ") for line in text.splitlines() if line.startswith("event: ")]
-    assert kinds == ["predict"] * (id + 1) + ["label"]
+    assert kinds == ["predicted"] * (id + 1) + ["answered"]
     later = http.get(f"{S}/events", params={"once": True}, headers={"Last-Event-ID": str(id + 1)}).text
-    assert later.startswith(f"id: {id + 2}\nevent: label\n")
+    assert later.startswith(f"id: {id + 2}\nevent: answered\n")
     told = TestClient(http.app, base_url="http://127.0.0.1")  # raises what breaks a stream that has begun
     assert told.get(f"{S}/events", params={"once": True}, headers={"Last-Event-ID": "9" * 20}).text == ""
 

@@ -33,7 +33,7 @@ def api_schema(tmp_path_factory: pytest.TempPathFactory):
     with Service(Store(str(folder)), load_clip("tiny", device="cpu")) as service:
         service.create(beginning("0", settings={"views": 1, "policy": "fixed", "tau0": 0.0}), "test")
         for number in range(3):
-            service.send("0", lambda live, n=number: live.predict(png(n), "x", "test")).result()
+            service.send("0", lambda session, n=number: session.predict(png(n), "x", "test")).result()
         tokens = Tokens(service.store)
         HEADERS["Authorization"] = f"Bearer {tokens.create('tests', ('admin',))[1]}"
         app = make_app(State(service, tokens, Limits(rate=1e9)))

@@ -17,7 +17,7 @@ from taps.serve import limits
 from taps.serve.run import allowed_hosts, check_exposure, check_port
 from taps.serve.service import Service
 from taps.serve.store import Store
-from taps.serve.tokens import Tokens
+from taps.serve.tokens import LINK, Tokens
 from tests.serve.conftest import beginning, client_of
 
 
@@ -55,7 +55,7 @@ def test_no_secret_is_stored(closed: tuple[TestClient, Tokens], tmp_path) -> Non
 
 def test_a_browser_session(closed: tuple[TestClient, Tokens]) -> None:
     http, tokens = closed
-    made, secret = tokens.create("expert", ("label",), stream="pets")
+    made, secret = tokens.create("annotator", ("label",), stream="pets")
     signed = http.post("/v1/session", headers=bearer(secret))
     assert signed.status_code == 201
     cookie = signed.headers["set-cookie"].lower()
@@ -80,7 +80,7 @@ def test_a_browser_session(closed: tuple[TestClient, Tokens]) -> None:
 
 def test_signing_out(closed: tuple[TestClient, Tokens]) -> None:
     http, tokens = closed
-    _, secret = tokens.create("expert", ("label",))
+    _, secret = tokens.create("annotator", ("label",))
     csrf = http.post("/v1/session", headers=bearer(secret)).json()["csrf"]
     session = http.cookies["taps_session"]
     assert http.delete("/v1/session", headers={"X-CSRF-Token": csrf}).status_code == 204
@@ -93,7 +93,7 @@ def test_sessions_share_the_rate_of_their_token_and_guesses_one(
 ) -> None:
     monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=lambda: 0.0))
     for http in client_of(service, limits.Limits(rate=2.0)):  # twice as many may come at once
-        _, secret = http.app.state.taps.tokens.create("expert", ("label",))
+        _, secret = http.app.state.taps.tokens.create("annotator", ("label",))
         for _ in range(2):
             assert http.post("/v1/session", headers=bearer(secret)).status_code == 201
         mine = [http.get("/v1/session").status_code for _ in range(3)]
@@ -153,3 +153,19 @@ def test_roles_are_checked(tmp_path) -> None:
             tokens.create("x", ("root",))
         with pytest.raises(SettingsError, match="0 seconds"):
             tokens.create("x", ("label",), seconds=0)
+
+
+def test_only_those_who_share_a_link_choose_a_name(closed: tuple[TestClient, Tokens]) -> None:
+    http, tokens = closed
+    _, link = tokens.create(LINK, ("label",))
+    _, mine = tokens.create("ann", ("label",))
+    refused = http.post("/v1/session", headers=bearer(mine), json={"name": "bob"})
+    assert refused.status_code == 422
+    assert "ann" in refused.json()["detail"]
+    assert http.post("/v1/session", headers=bearer(mine)).json()["name"] == "ann"
+    http.cookies.clear()
+    signed = http.post("/v1/session", headers=bearer(link), json={"name": " Bob  Ray "})
+    assert signed.json()["name"] == "Bob Ray"
+    assert http.get("/v1/session").json()["name"] == "Bob Ray"
+    assert "Bob Ray" in tokens.names().values()
+    assert http.post("/v1/session", headers=bearer(link), json={"name": ""}).status_code == 422

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from taps.clip import Clip
-from taps.serve import keeper
+from taps.serve import blobs, learner_log
+from taps.serve.bin import Bin
 from taps.serve.blobs import Blobs
 from taps.serve.database import Database
 from taps.serve.errors import StoreDownError
@@ -34,6 +35,7 @@ def disk_full(patch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     patch.setattr(os, "write", fail)
+    patch.setattr(blobs, "write_durably", fail)
 
 
 def database_gone(patch: pytest.MonkeyPatch) -> None:
@@ -63,7 +65,7 @@ def commit_fails(patch: pytest.MonkeyPatch) -> None:
 def test_predictions_go_on_and_leave_no_trace(
     service: Service, tiny: Clip, monkeypatch: pytest.MonkeyPatch, broken: Break
 ) -> None:
-    monkeypatch.setattr(keeper, "RETRY", 0.0)
+    monkeypatch.setattr(learner_log, "RETRY", 0.0)
     bare = Bare(tiny, beginning())
     waiting = live_through(bare, range(12))
     service.create(beginning(), "test")
@@ -71,7 +73,7 @@ def test_predictions_go_on_and_leave_no_trace(
     http = next(client_of(service))
     assert http.get("/readyz").status_code == 200
     assert http.get("/v1/streams").status_code == 200
-    service._probed = (-10.0, None)
+    service._probed = (-10.0, [])
     with monkeypatch.context() as patch:
         broken(patch)
         for number in (50, 51, 52):
@@ -86,7 +88,7 @@ def test_predictions_go_on_and_leave_no_trace(
         assert ready.status_code == 503
         assert ready.json()["troubles"]
         assert http.get("/healthz").status_code == 200
-    service._probed = (-10.0, None)
+    service._probed = (-10.0, [])
     live_through(bare, range(12, 24), list(waiting))
     live_through(Served(service), range(12, 24), list(waiting))
     assert Served(service).digest() == digest(bare.learner)
@@ -97,7 +99,7 @@ def test_predictions_go_on_and_leave_no_trace(
 def test_a_commit_that_came_through_after_all_counts(
     service: Service, tiny: Clip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "RETRY", 0.0)
+    monkeypatch.setattr(learner_log, "RETRY", 0.0)
     service.create(beginning(), "test")
     served = Served(service)
     served.predict(0)
@@ -111,7 +113,7 @@ def test_a_commit_that_came_through_after_all_counts(
 
     with monkeypatch.context() as patch:
         patch.setattr(Database, "write", lost_answer)
-        outcome = service.send("pets", lambda live: live.predict(png(1), "1", "test")).result()
+        outcome = service.send("pets", lambda session: session.predict(png(1), "1", "test")).result()
         assert not outcome.recorded
     served.predict(2)
     bare = Bare(tiny, beginning())
@@ -123,7 +125,7 @@ def test_a_commit_that_came_through_after_all_counts(
 def test_postgresql_gone_and_back(
     postgres_server: Server, tmp_path: Path, open_service: Any, tiny: Clip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "RETRY", 0.05)
+    monkeypatch.setattr(learner_log, "RETRY", 0.05)
     service = open_service(postgres_server.url(), tmp_path / "files")
     service.create(beginning(), "test")
     bare, served = Bare(tiny, beginning()), Served(service)
@@ -131,14 +133,14 @@ def test_postgresql_gone_and_back(
     live_through(served, range(8))
     postgres_server.stop()
     try:
-        outcome = service.send("pets", lambda live: live.predict(png(9), "9", "test")).result()
+        outcome = service.send("pets", lambda session: session.predict(png(9), "9", "test")).result()
         assert not outcome.recorded
         with pytest.raises(StoreDownError, match="Nothing was changed"):
-            service.send("pets", lambda live: live.label(waiting[0], "cat", "test")).result()
+            service.send("pets", lambda session: session.label(waiting[0], "cat", "test")).result()
         assert service.troubles()
     finally:
         postgres_server.start()
-    while service.owner("pets").live.keeper.trouble:  # its own clock tries again
+    while service.worker("pets").session.learner_log.trouble:  # its own clock tries again
         time.sleep(0.05)
     live_through(bare, range(8, 16), list(waiting))
     live_through(served, range(8, 16), list(waiting))
@@ -182,7 +184,7 @@ def test_one_image_sent_to_several_streams_at_once(tmp_path: Path, monkeypatch: 
         both.wait()
         real(*paths)
 
-    blobs = Blobs(tmp_path)
+    blobs = Blobs(tmp_path, Bin(tmp_path / "bin"))
     with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
         patch.setattr(os, "replace", together)
         names = list(pool.map(blobs.put, [b"the same"] * 2))

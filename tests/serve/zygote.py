@@ -66,7 +66,7 @@ def live(place: str, files: Path, clip: object) -> None:
     try:
         with (
             Processes(clip, 2) as places,  # type: ignore[arg-type]
-            Service(Store(place, files), clip, places=places) as service,  # type: ignore[arg-type]
+            Service(Store(place, files), clip, executors=places) as service,  # type: ignore[arg-type]
         ):
             make_server(service, port=0, limits=Limits(rate=1e9), ready=ready).run()
     except Exception as error:

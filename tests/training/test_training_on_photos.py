@@ -44,6 +44,7 @@ def right(clip, photos, shots, method, **settings):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "changes"), [("coop", {"epochs": 20, "lr": 0.02}), ("maple", {})])
 def test_training_on_photos_raises_accuracy_on_other_photos(pocket, photos, shots, family, changes):
     before = right(pocket, photos, shots, "zero_shot")

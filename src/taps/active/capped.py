@@ -38,10 +38,6 @@ class Capped:
         """Questions put so far."""
         return self.policy.asked
 
-    @asked.setter
-    def asked(self, count: float) -> None:
-        self.policy.asked = count
-
     @property
     def seen(self) -> int:
         """Samples decided on so far."""
@@ -51,6 +47,18 @@ class Capped:
     def skipped(self) -> int:
         """Samples whose entropy was not finite."""
         return self.policy.skipped
+
+    def charge(self, share: float) -> None:
+        """Count a question, or a part of one, that was put without `decide`."""
+        self.policy.charge(share)
+
+    def refund(self, share: float) -> None:
+        """Give a question, or a part of one, back to the budget."""
+        self.policy.refund(share)
+
+    def answer(self, label: int) -> None:
+        """Take note of the class that was answered."""
+        self.policy.answer(label)
 
     def decide(self, entropy: float, allowed: bool = True) -> Decision:
         """Decides on one sample, forbidding the question where the budget is used up."""

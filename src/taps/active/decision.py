@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from taps.errors import SettingsError, StateError
 
 NATS, RELATIVE = 2.0, 0.4  # τ0 of the paper; as a share of ln(classes), where none is given
@@ -15,46 +17,64 @@ LARGEST_ENTROPY = 1e100
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether to ask, and the threshold the entropy was compared with."""
+    """Whether to ask, and the threshold the entropy was compared with.
+
+    Attributes:
+        ask: Whether to ask.
+        threshold: What the entropy was compared with.
+        chance: How likely the question was, by all that was known before it was drawn: 1 where the policy
+            asks, 0 where it cannot, between them where chance decided.
+        random: Whether chance alone made it be asked.
+    """
 
     ask: bool
     threshold: float
+    chance: float = 0.0
+    random: bool = False
 
 
 class Policy(Protocol):
     """What every policy can do.
 
     Attributes:
-        asked: Questions put so far, less those given back to the budget; one that takes the expert less time
+        asked: Questions put so far, less those given back to the budget; one that takes less time
             than picking a class counts as a part of one.
         seen: Samples decided on so far; those with a non-finite entropy are not among them.
         skipped: Samples whose entropy was not finite. They are never asked about and leave no other trace.
     """
 
-    asked: float
-
+    @property
+    def asked(self) -> float: ...
     @property
     def seen(self) -> int: ...
     @property
     def skipped(self) -> int: ...
     def decide(self, entropy: float, allowed: bool = True) -> Decision: ...
+    def charge(self, share: float) -> None: ...
+    def refund(self, share: float) -> None: ...
+    def answer(self, label: int) -> None: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 class Counting:
-    """What policies have in common: they count, and pass over entropies that are no numbers.
+    """What policies have in common: they count, draw, and pass over entropies that are no numbers.
 
-    A subclass says what it decides by (`judge`), and what more it saves.
+    A subclass says what it decides by (`judge`), what it can afford, and what more it saves.
 
     Args:
         threshold: Of the first sample.
 
     Attributes:
         kind: Its name, in what is saved.
+        explore: Share of the samples that are asked about at random, whatever the policy says of them. Draws
+            follow from the seed and the count of samples, so there is no generator to save.
+        seed: Of these draws.
     """
 
     kind: str
+    explore = 0.0
+    seed = 0
 
     def __init__(self, threshold: float) -> None:
         self.asked: float = 0
@@ -65,6 +85,21 @@ class Counting:
         """What it says of one more sample, which is among those seen."""
         raise NotImplementedError
 
+    def affords(self) -> bool:
+        """Whether one more question is within the budget, if chance wants it."""
+        return True
+
+    def answer(self, label: int) -> None:
+        """Take note of the class that was answered."""
+
+    def charge(self, share: float) -> None:
+        """Count a question, or a part of one, that was put without `decide`."""
+        self.asked += share
+
+    def refund(self, share: float) -> None:
+        """Give a question, or a part of one, back to the budget."""
+        self.asked -= share
+
     def decide(self, entropy: float, allowed: bool = True) -> Decision:
         """Decides on one sample; with `allowed=False` it is counted as seen but cannot be asked about."""
         entropy = float(entropy)  # of numpy or torch it would leak into the saved state
@@ -73,9 +108,14 @@ class Counting:
             return Decision(False, self.threshold)
         self.seen += 1
         found = self.judge(entropy)
-        ask = found.ask and allowed
-        self.asked += ask
-        return Decision(ask, found.threshold)
+        chance = found.chance if found.chance or not found.ask else 1.0
+        if chance < self.explore and self.affords():
+            ask = bool(np.random.default_rng([self.seed, self.seen - 1, 1]).random() < self.explore)
+            found, chance = Decision(ask, found.threshold, random=ask), self.explore
+        if not allowed:
+            return Decision(False, found.threshold)
+        self.asked += found.ask
+        return Decision(found.ask, found.threshold, chance, found.random)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes while deciding, in plain numbers."""

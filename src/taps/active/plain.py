@@ -25,7 +25,8 @@ class Random(Counting):
         self._rng = np.random.default_rng(seed)
 
     def judge(self, entropy: float) -> Decision:
-        return Decision(bool(self._rng.random() < self.rate), self.threshold)
+        ask = bool(self._rng.random() < self.rate)
+        return Decision(ask, self.threshold, self.rate, random=ask)
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"rng": self._rng.bit_generator.state}

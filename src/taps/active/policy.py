@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from taps.active.capped import Capped
-from taps.active.decision import Policy, check_rate, first_threshold
+from taps.active.decision import Counting, Policy, check_rate, first_threshold
 from taps.active.dynamic import Dynamic
-from taps.active.pace import Paced
 from taps.active.plain import Fixed, Random
+from taps.active.query_rate import Paced
 from taps.active.running_quantile import Quantile
 from taps.errors import SettingsError
 
@@ -24,6 +24,9 @@ def make_policy(
     seed: int = 0,
     classes: int | None = None,
     tau0_relative: float | None = None,
+    pace: str | float = "even",
+    expected: int | None = None,
+    explore: float = 0.0,
 ) -> Policy:
     """Makes a policy by name, with its budget.
 
@@ -38,13 +41,19 @@ def make_policy(
         seed: For "random".
         classes: Number of classes, for `tau0_relative`.
         tau0_relative: τ0 as a fraction of ln(classes), the largest entropy there can be; replaces `tau0`.
+        pace: For "paced": "even", "front" or an exponent; see `Paced`. A hard budget is spent evenly.
+        expected: Images to come, where that is known; a total budget then has the rate that spends it.
+        explore: Share of the questions that are put at random, whatever the policy says.
 
     Raises:
         SettingsError: A value is out of range, or a name is unknown.
     """
     check_rate(rate, every=True)
+    if budget == "hard":
+        expected = None
+    rate = planned_rate(rate, budget, expected)
     first = first_threshold(tau0, tau0_relative, classes)
-    policy: Policy
+    policy: Counting
     if name == "random" or (rate == 1 and name in ("dynamic", "quantile", "paced")):
         policy = Random(rate, seed)
     elif name == "dynamic":
@@ -54,10 +63,21 @@ def make_policy(
     elif name == "fixed":
         policy = Fixed(first)
     elif name == "paced":
-        policy = Paced(rate, max(200, math.ceil(2 / rate)))
+        policy = Paced(rate, max(200, math.ceil(2 / rate)), None, pace, expected)
     else:
         raise SettingsError(f"policy={name!r} is unknown; choose dynamic, quantile, random, fixed or paced.")
+    policy.explore, policy.seed = explore * rate, seed
     return _within(budget, policy, rate)
+
+
+def planned_rate(rate: float, budget: str | int, expected: int | None) -> float:
+    """Share of the images to ask about: of a total budget, the one that spends it on what is expected.
+
+    >>> planned_rate(0.05, "soft", 400), planned_rate(0.05, 40, 400), planned_rate(0.05, 40, None)
+    (0.05, 0.1, 0.05)
+    """
+    total = expected and isinstance(budget, int) and not isinstance(budget, bool) and budget > 0
+    return min(1.0, int(budget) / expected) if total and expected else rate
 
 
 def _within(budget: str | int, policy: Policy, rate: float) -> Policy:

@@ -1,4 +1,4 @@
-"""What is asked: which class it is, or whether it is a certain one; and the expert's time that takes."""
+"""What is asked: which class it is, or whether it is a certain one; and the annotator's time that takes."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-KINDS = ("which", "is_it")
-IS_IT_SECONDS = 1.6  # people's median for a yes or no; one of 50 classes takes them 11.7 s
+KINDS = ("class", "yes_no")
+YES_NO_SECONDS = 1.6  # people's median for a yes or no; one of 50 classes takes them 11.7 s
 EACH_DOUBLING = 2.175  # seconds more for twice as many classes, which is what leads from one to the other
 
 
-def which_seconds(classes: int) -> float:
+def class_seconds(classes: int) -> float:
     """Seconds in which a person picks one of so many classes.
 
-    >>> [round(which_seconds(classes), 1) for classes in (2, 7, 50, 1000)]
+    >>> [round(class_seconds(classes), 1) for classes in (2, 7, 50, 1000)]
     [1.6, 5.5, 11.7, 21.1]
     """
-    return IS_IT_SECONDS + EACH_DOUBLING * max(0.0, math.log2(classes) - 1)
+    return YES_NO_SECONDS + EACH_DOUBLING * max(0.0, math.log2(classes) - 1)
 
 
 def information(probs: NDArray[Any]) -> dict[str, float]:
     """How many nats each kind of question is expected to tell: H(p), and h of the likeliest class.
 
     >>> {kind: round(nats, 2) for kind, nats in information(np.array([0.5, 0.25, 0.25])).items()}
-    {'which': 1.04, 'is_it': 0.69}
+    {'class': 1.04, 'yes_no': 0.69}
     """
     likeliest = float(probs.max())
-    return {"which": _entropy(probs), "is_it": _entropy(np.array([likeliest, 1.0 - likeliest]))}
+    return {"class": _entropy(probs), "yes_no": _entropy(np.array([likeliest, 1.0 - likeliest]))}
 
 
 def _entropy(probs: NDArray[Any]) -> float:
@@ -38,21 +38,21 @@ def _entropy(probs: NDArray[Any]) -> float:
 
 
 class Questions:
-    """Chooses the kind of each question and keeps account of the expert's time.
+    """Chooses the kind of each question and keeps account of the annotator's time.
 
     Where both kinds are allowed, the one that is expected to tell more a second is put.
 
     Args:
-        kinds: "which", "is_it" or "both".
+        kinds: "class", "yes_no" or "both".
         seconds: What a question of each kind takes.
         total: Seconds for all questions together; None for no limit.
 
     Example:
-        >>> questions = Questions("both", {"which": 5.0, "is_it": 1.0}, total=6.5)
+        >>> questions = Questions("both", {"class": 5.0, "yes_no": 1.0}, total=6.5)
         >>> questions.choose(np.array([0.5, 0.3, 0.2]))
-        'is_it'
-        >>> questions.put("which"), questions.choose(np.array([0.01] * 100)), questions.put("is_it")
-        (1, 'is_it', 0.2)
+        'yes_no'
+        >>> questions.put("class"), questions.choose(np.array([0.01] * 100)), questions.put("yes_no")
+        (1, 'yes_no', 0.2)
         >>> questions.choose(np.array([0.5, 0.5])) is None
         True
     """
@@ -80,7 +80,7 @@ class Questions:
 
     def share(self, kind: str) -> float:
         """What a question takes of the budget, in questions of all classes."""
-        return 1 if kind == "which" else self.seconds[kind] / self.seconds["which"]
+        return 1 if kind == "class" else self.seconds[kind] / self.seconds["class"]
 
     def values(self) -> dict[str, Any]:
         """What must be saved."""

@@ -65,7 +65,7 @@ def send_to_host(tensor: Tensor) -> Callable[[], Tensor]:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ViewScores:
     """The confident views of one image or of many, and what their loss says of features and texts.
 
     Attributes:
@@ -186,7 +186,7 @@ def labelled_gradients(memories: Sequence[Memory | None], start: Point) -> Gradi
     return Gradient(rows("text", start.tokens.text), rows("vision", start.tokens.vision))
 
 
-def see_each(classifier: Classifier, start: Point, scored: Scored, settings: StepSettings) -> Seen:
+def see_each(classifier: Classifier, start: Point, scored: Scored, settings: StepSettings) -> ViewScores:
     """The confident views of each image, with the gradient of its `weight_entropy · H_t`."""
     count, kept = scored.chosen.shape
     text, vision = start.text.detach().expand(count, -1, -1).requires_grad_(), None
@@ -202,7 +202,7 @@ def see_each(classifier: Classifier, start: Point, scored: Scored, settings: Ste
     with torch.enable_grad():
         loss = settings.weight_entropy * mean_entropy(classifier.logits(seen, text)).sum()
     by_text, by_features = torch.autograd.grad(loss, [text, seen])
-    return Seen(features, vision, by_features, by_text)
+    return ViewScores(features, vision, by_features, by_text)
 
 
 def update_each(

@@ -28,13 +28,29 @@ def confident_count(views: int, fraction: float) -> int:
     return max(1, int(fraction * views))
 
 
-def select_confident(logits: Tensor, fraction: float) -> Tensor:
+def tsallis_entropies(logits: Tensor, q: float) -> Tensor:
+    """Tsallis entropy (1 − Σ p^q) / (q − 1) of each row's softmax [N, K] → [N]; Shannon's at q = 1.
+
+    >>> round(float(tsallis_entropies(torch.zeros(1, 4), 2.0)), 4)
+    0.75
+    """
+    if q == 1:
+        return entropies(logits)
+    return (1 - (q * F.log_softmax(logits, dim=-1)).exp().sum(dim=-1)) / (q - 1)
+
+
+def select_confident(logits: Tensor, fraction: float, q: float = 1.0) -> Tensor:
     """Indices of the views of lowest entropy (step 3 of the algorithm); ties go to the earlier view.
 
     Of one image [N, K], or of many [..., N, K]; so do the functions below.
+
+    Args:
+        logits: Of the views.
+        fraction: Share that is kept.
+        q: Of Tsallis' entropy; 1 for Shannon's.
     """
     kept = confident_count(logits.shape[-2], fraction)
-    return torch.sort(entropies(logits), stable=True).indices[..., :kept]
+    return torch.sort(tsallis_entropies(logits, q), stable=True).indices[..., :kept]
 
 
 def mean_log_probs(logits: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""THE step: what happens to one image. The numbers are those of the steps in docs/paper.md."""
+"""the adaptation step: what happens to one image. The numbers are those of the steps in docs/paper.md."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from taps.adapters.csv import read_csv, write_csv
 from taps.adapters.fiftyone import read_fiftyone, write_fiftyone
 from taps.adapters.huggingface import from_huggingface
-from taps.adapters.judged import Judged, read_run, with_labels
+from taps.adapters.judged import read_run, with_labels
 from taps.adapters.label_studio import label_config, read_label_studio, write_label_studio
 from taps.adapters.modal import PoolLearner
 from taps.adapters.river import RiverClassifier
@@ -11,7 +11,6 @@ from taps.adapters.sklearn import TapsClassifier
 from taps.adapters.torch import TorchDataset, from_torch
 
 __all__ = [
-    "Judged",
     "PoolLearner",
     "RiverClassifier",
     "TapsClassifier",

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from taps.adapters.judged import Judged
 from taps.data.manifest import read_rows
 from taps.errors import DataError
+from taps.files import csv_line, write_text
+from taps.session.row import Row
 
 
-def write_csv(file: str | Path, judged: Iterable[Judged]) -> None:
-    """One row an image: path, label (the expert's answer), predicted, probability, asked."""
-    with Path(file).open("w", encoding="utf-8", errors="surrogateescape", newline="") as out:
-        writer = csv.writer(out)
-        writer.writerow(["path", "label", "predicted", "probability", "asked"])
-        for each in judged:
-            writer.writerow([each.path, each.answer, each.predicted, each.probability, int(each.asked)])
+def write_csv(file: str | Path, rows: Iterable[Row]) -> None:
+    """One row an image: path, label (the annotator's answer), predicted, probability, asked."""
+    lines = [("path", "label", "predicted", "probability", "asked")] + [
+        (each.name, each.answer or "", each.label, each.probability, int(each.asked)) for each in rows
+    ]
+    write_text(Path(file), "".join(map(csv_line, lines)))
 
 
 def read_csv(file: str | Path) -> Mapping[str, str]:

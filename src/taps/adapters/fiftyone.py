@@ -7,32 +7,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from taps.adapters.judged import Judged
 from taps.errors import DataError
-from taps.files import write_text
+from taps.files import json_text, write_text
+from taps.session.row import Row
 
 FIELDS = ("predictions", "questions", "answers")
 """Each is one file of labels, to be merged into a field of the same name."""
 
 
-def write_fiftyone(folder: str | Path, judged: Sequence[Judged]) -> None:
+def write_fiftyone(folder: str | Path, rows: Sequence[Row]) -> None:
     """Write `data.json`, which names the images, and a file of labels for each of `FIELDS`.
 
-    Questions are labelled "asked" or "not asked"; answers are those the expert gave.
+    Questions are labelled "asked" or "not asked"; answers are those the annotator gave.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    ids = [f"{number:07d}" for number in range(len(judged))]
-    paths = {id + Path(each.path).suffix: each.path for id, each in zip(ids, judged, strict=True)}
-    write_text(folder / "data.json", json.dumps(paths))
+    ids = [f"{number:07d}" for number in range(len(rows))]
+    paths = {id + Path(each.name).suffix: each.name for id, each in zip(ids, rows, strict=True)}
+    write_text(folder / "data.json", json_text(paths))
     labels: dict[str, dict[str, Any]] = {field: {} for field in FIELDS}
-    for id, each in zip(ids, judged, strict=True):
-        labels["predictions"][id] = {"label": each.predicted, "confidence": each.probability}
+    for id, each in zip(ids, rows, strict=True):
+        labels["predictions"][id] = {"label": each.label, "confidence": each.probability}
         labels["questions"][id] = {"label": "asked" if each.asked else "not asked"}
         if each.answer:
             labels["answers"][id] = {"label": each.answer}
     for field, found in labels.items():
-        write_text(folder / f"{field}.json", json.dumps({"classes": None, "labels": found}))
+        write_text(folder / f"{field}.json", json_text({"classes": None, "labels": found}))
 
 
 def read_fiftyone(labels: str | Path, data: str | Path | None = None) -> dict[str, str]:

@@ -21,7 +21,7 @@ def from_huggingface(
     """A data set that `datasets.load_dataset(..., split=...)` gave; nothing is decoded or copied.
 
     Args:
-        dataset: One split, not streamed.
+        dataset: One split, not step.
         image: Column of the images; the first with an `Image` feature unless given.
         label: Column of the labels; the first with a `ClassLabel` feature, or "label", unless given.
         classes: Names of the classes; those of the `ClassLabel` unless given.
@@ -30,7 +30,7 @@ def from_huggingface(
     features = getattr(dataset, "features", None)
     if features is None or not hasattr(dataset, "column_names") or not hasattr(dataset, "__getitem__"):
         raise DataError(
-            "A Hugging Face data set is taken one split at a time and not streamed: "
+            "A Hugging Face data set is taken one split at a time and not step: "
             'load_dataset(..., split="test").'
         )
     image = image or _first(features, "decode") or "image"

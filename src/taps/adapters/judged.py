@@ -3,55 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from taps.data import Dataset
 from taps.data.dataset import Sample
 from taps.errors import DataError, StateError
 from taps.files import read_json
-from taps.stream.record import SPEC, read_events, read_predictions
+from taps.session.record import SPEC, read_predictions, read_rows
+from taps.session.row import Row
 
 
-@dataclass(frozen=True)
-class Judged:
-    """One image of a run.
-
-    Attributes:
-        path: In full, where the images lie in a folder; else as the run names it.
-        predicted: Class, by name.
-        probability: Of that class.
-        asked: Whether the expert was asked.
-        answer: The class the expert gave; empty where there is none.
-    """
-
-    path: str
-    predicted: str
-    probability: float
-    asked: bool
-    answer: str = ""
-
-
-def read_run(folder: str | Path) -> list[Judged]:
-    """The images of a run (`taps run`), in the order they came."""
+def read_run(folder: str | Path) -> list[Row]:
+    """The images of a run (`taps run`), in the order they came; paths in full, where they lie in a folder."""
     folder = Path(folder)
     try:
-        spec, rows = read_json(folder / SPEC), read_predictions(folder)
+        spec, rows, cells = read_json(folder / SPEC), read_rows(folder), read_predictions(folder)
     except (OSError, StateError) as error:
         raise DataError(f"{folder} is not the folder of a run ({error}).") from error
     images = Path(spec["options"]["folder"])
     base = images if images.is_dir() else images.parent if images.suffix in (".csv", ".jsonl") else None
-    said = [each for each in read_events(folder) if each["event"] in ("answered", "undone")]
-    answers = {each["t"]: each.get("label", "") for each in said}  # the last one counts
+    sure = {int(row["t"]): float(row["probability"]) for row in cells}  # the log of 0.2 has none
     return [
-        Judged(
-            str(base / row["path"]) if base else row["path"],
-            row["predicted"],
-            float(row["probability"]),
-            row["asked"] == "1",
-            answers.get(int(row["t"]), ""),
+        replace(
+            row,
+            name=str(base / row.name) if base else row.name,
+            top=row.top or [[row.label, sure[row.seq]]],
         )
         for row in rows
+        if row.seq in sure
     ]
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import quoteattr
 
-from taps.adapters.judged import Judged
 from taps.errors import DataError
 from taps.files import write_json
+from taps.session.row import Row
 
 CONTROL, IMAGE = "class", "image"
 LOCAL = "/data/local-files/?d="
@@ -27,21 +27,21 @@ def label_config(classes: Sequence[str]) -> str:
     )
 
 
-def write_label_studio(file: str | Path, judged: Iterable[Judged], *, root: str | Path = "/") -> None:
+def write_label_studio(file: str | Path, rows: Iterable[Row], *, root: str | Path = "/") -> None:
     """A JSON file of tasks to import: what was predicted, and where there is one, the answer.
 
     Args:
         file: Where to.
-        judged: Images; to send questions alone, choose those with `asked` and no `answer`.
+        rows: Images; to send questions alone, choose those with `asked` and no `answer`.
         root: The folder Label Studio serves files from (`LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT`).
     """
     tasks = []
-    for each in judged:
-        place = Path(each.path)
+    for each in rows:
+        place = Path(each.name)
         inside = place.relative_to(root) if place.is_relative_to(root) else place
-        prediction = {"result": _result(each.predicted), "score": each.probability, "model_version": "taps"}
+        prediction = {"result": _result(each.label), "score": each.probability, "model_version": "taps"}
         task: dict[str, Any] = {
-            "data": {IMAGE: LOCAL + quote(inside.as_posix()), "path": each.path},
+            "data": {IMAGE: LOCAL + quote(inside.as_posix()), "path": each.name},
             "meta": {"asked": each.asked},
             "predictions": [prediction],
         }

@@ -30,6 +30,10 @@ class RiverClassifier:
         self.learner = learner
         self._last: tuple[Any, Prediction] | None = None
 
+    def clone(self) -> RiverClassifier:
+        """A fresh one of the same settings, as river's models have it."""
+        return RiverClassifier(self.learner.clone())
+
     @property
     def ask(self) -> bool:
         return self._last is not None and self._last[1].ask

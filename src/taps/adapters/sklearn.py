@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.clip import Clip, load_clip
+from taps.default import METHOD
 from taps.errors import SettingsError
 from taps.learner import Learner
 from taps.types import FloatArray
@@ -35,7 +36,7 @@ class TapsClassifier:
     def __init__(
         self,
         model: str | Clip = "pocket",
-        method: str = "taps",
+        method: str = METHOD,
         seed: int = 0,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
@@ -87,11 +88,7 @@ class TapsClassifier:
     def predict_proba(self, X: Iterable[Any]) -> FloatArray:  # noqa: N803
         """Probabilities [images, classes]; nothing is learned and nothing counted."""
         learner = self._fitted()
-        state = learner.state_dict()
-        try:
-            rows = [learner.predict_one(image).probs for image in X]
-        finally:
-            learner.load_state_dict(state)
+        rows = [said.probs for said in learner.predict_many(list(X), update=False)]
         return np.stack(rows) if rows else np.zeros((0, len(learner.classes)), np.float32)
 
     def predict(self, X: Iterable[Any]) -> NDArray[np.str_]:  # noqa: N803

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import platform
 import time
@@ -80,12 +79,6 @@ def photo(height: int, width: int, seed: int = 0) -> PixelArray:
     smooth = np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC)).astype(np.int16)
     grainy: PixelArray = np.clip(smooth + rng.integers(-12, 13, smooth.shape), 0, 255).astype(np.uint8)
     return grainy
-
-
-def jpeg(image: PixelArray) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, "JPEG", quality=90)
-    return file.getvalue()
 
 
 def class_names(count: int) -> list[str]:

@@ -23,7 +23,7 @@ from taps.clip.layout import token_rows
 from taps.clip.transformer import Block
 from taps.clip.vision import VisionTower
 from taps.prompts import Prompts
-from taps.prompts.classes import class_texts
+from taps.prompts.texts import class_texts
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ class ReferenceStep:
         device, dtype = clip.device, clip.dtype
         self.start = {name: value.to(device, dtype) for name, value in prompts.parameters.items()}
         length, context = clip.config.context_length, prompts.parameters["context"].shape[0]
-        rows = token_rows(class_texts(classes, prompts.suffix), context=context, limit=length)
+        texts = [text for (text,) in class_texts(classes, prompts.suffix)]
+        rows = token_rows(texts, context=context, limit=length)
         self.ids = torch.tensor([row + [0] * (length - len(row)) for row in rows], device=device)
         self.ends = torch.tensor([len(row) - 1 for row in rows], device=clip.device)
         self.mask = torch.full((length, length), float("-inf"), device=device, dtype=dtype).triu(1)

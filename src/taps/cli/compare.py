@@ -22,6 +22,10 @@ Baseline = Annotated[
     str | None, typer.Option(help="The method that differences are to; zero_shot unless given.")
 ]
 
+Published = Annotated[
+    bool, typer.Option("--published", help="Add means of the field as their authors print them, with CLIP.")
+]
+
 
 @app.command("compare")
 @with_options
@@ -34,6 +38,7 @@ def compare_command(
     baselines: Baselines = True,
     measure: Measure = "top1",
     baseline: Baseline = None,
+    published: Published = False,
 ) -> None:
     """Compare methods over data sets: leaderboard.html, .tex, .csv and .json.
 
@@ -55,6 +60,8 @@ def compare_command(
     from taps.evaluate.plan import plan_evaluation
     from taps.report.compare import write_leaderboard
     from taps.report.leaderboard import leaderboard, summary
+    from taps.report.published import published_means
+    from taps.report.table import markdown
 
     console, outcome = Console(), None
     with ExitStack() as stack:
@@ -65,9 +72,11 @@ def compare_command(
             outcome = carry_out(console, jobs, lengths, folder, how, copies)
             given = [place, *given]
         board = leaderboard([opened[name][0] for name in dict.fromkeys(given)], measure, baseline)
-        written = [path.relative_to(folder) for path in write_leaderboard(board, folder)]
+        written = [path.relative_to(folder) for path in write_leaderboard(board, folder, published=published)]
     print(board.markdown())
-    print(summary(board))
+    print("\n".join(markdown(table) for table in (published_means() if published else ())), end="")
+    for each in board.blocks:
+        print(summary(each))
     for path in written:
         print(f"{place}/{path}")
     if outcome is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import typer
 from rich.table import Column
 
 from taps.cli.options import new_app
-from taps.cli.tables import show_table
+from taps.cli.tables import show_json, show_table
 
 if TYPE_CHECKING:
     from taps.data.check import Check
@@ -28,7 +27,7 @@ def list_sets(as_json: bool = typer.Option(False, "--json", help="Print JSON ins
     if as_json:
         names = ("id", "name", "classes", "images", "layout", "template")
         rows = [{name: getattr(each, name) for name in names} for each in named_sets().values()]
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        show_json(rows)
         return
     columns = [
         Column("name", no_wrap=True),
@@ -61,7 +60,7 @@ def check(
         raise DataError(f"Where is {name}? Give --root, the folder that holds the data sets, or a path.")
     result = check_folder(name) if own else check_dataset(name, root or Path())
     if as_json:
-        print(json.dumps(as_dict(result), indent=2, ensure_ascii=False))
+        show_json(as_dict(result))
     else:
         for finding in result.findings:
             print(f"{finding.level}: {finding.text}")

@@ -38,12 +38,13 @@ def demo(
     seed: Annotated[int, typer.Option(help="Order of the stream and all random choices.")] = 0,
     out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("taps-demo"),
     serve: Annotated[
-        bool, typer.Option("--serve", help="You are the expert: label bundled photos in the browser instead.")
+        bool,
+        typer.Option("--serve", help="You are the annotator: label bundled photos in the browser instead."),
     ] = False,
 ) -> None:
     """Stream bundled images through a method that asks and one that does not, and write a report to look at.
 
-    Needs no network. The folder's own labels play the expert; each is looked at only after its prediction.
+    Needs no network. The folder's own labels play the annotator; each is looked at only after its prediction.
     """
     from taps.clip import load_clip
     from taps.files import make_folder
@@ -69,7 +70,7 @@ def compare(
     from taps.files import write_text
     from taps.learner import Learner
     from taps.report.demo import page, play, what_labels_bought
-    from taps.stream.stream import make_stream
+    from taps.session.stream import make_stream
 
     console, dataset, model = Console(), sign_digits(), clip.config.name
     warning = ""
@@ -110,19 +111,23 @@ def _table(traces: Sequence[Trace]) -> Table:
 
 def label_page(clip: Clip, place: Path, *, limit: int, views: int, rate: float, seed: int) -> None:
     """The labelling page on the bundled stream; images have numbers for names, not classes."""
-    from taps.cli.label import METHOD, asking_settings, go
+    from taps.cli.label import Ending, asking_settings, go
     from taps.data import demo_dataset
+    from taps.default import METHOD
     from taps.serve.folder import Folder
-    from taps.serve.service import Beginning, Service
-    from taps.stream.stream import make_stream
+    from taps.serve.service import Service, StreamConfig
+    from taps.session.options import SortOptions
+    from taps.session.stream import make_stream
 
     dataset = demo_dataset()
     order = make_stream(dataset, seed).order[:limit]
-    settings = asking_settings(METHOD, rate, views) | {"fraction": FRACTION}
+    questions = max(1, round(rate * len(order)))
+    settings = asking_settings(METHOD, views, questions, len(order)) | {"fraction": FRACTION}
 
     def begin(service: Service) -> Folder:
         made = Folder(service, "demo", dataset, order, lambda t: f"image {t + 1}")
-        made.begin(Beginning("demo", list(dataset.classes), METHOD, settings, seed, None, 0.0), given=False)
+        beginning = StreamConfig("demo", list(dataset.classes), METHOD, settings, seed, None, 0.0)
+        made.begin(beginning, given=False, questions=questions)
         return made
 
-    go(place, clip, begin, port=0, browser=True)
+    go(place, clip, begin, Ending(place, dataset, SortOptions()))

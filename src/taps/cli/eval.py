@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ import typer
 from rich.table import Column
 
 from taps.cli.options import new_app, parse_list, with_options
-from taps.cli.tables import show_table
+from taps.cli.tables import show_json, show_table
 from taps.evaluate.measures import SHORT, Measure, find_measures
 from taps.evaluate.options import Execution, Setup
 
@@ -65,9 +64,10 @@ def evaluate_command(
     with working_folder(out) as (folder, copies):
         outcome = carry_out(console, jobs, lengths, folder, how, copies)
     if as_json:
-        print(json.dumps(outcome.rows))
+        show_json(outcome.rows, indent=None)
     else:
         show(console, outcome.rows, out, columns)
+    tell_learned(console, jobs, setup)
     tell_unfinished(console, outcome)
 
 
@@ -112,6 +112,16 @@ def carry_out(
 GO_ON = "Run the same command with --resume to go on."
 
 
+def tell_learned(console: Console, jobs: Sequence[Job], setup: Setup) -> None:
+    """A sentence about methods whose learned context takes no richer texts, where these were given."""
+    from taps.evaluate.blocks import RICHER, block_of, learned_beside_texts
+
+    richer = any(block_of(job.method, job.settings) == RICHER for job in jobs)
+    said = learned_beside_texts(job.method for job in jobs)
+    if said and (richer or setup.texts is not None):
+        console.print(said, markup=False, soft_wrap=True)
+
+
 def tell_unfinished(console: Console, outcome: Outcome) -> None:
     """One line for each run that is missing, and exit code 1."""
     for run in outcome.unfinished:
@@ -123,7 +133,19 @@ def tell_unfinished(console: Console, outcome: Outcome) -> None:
 
 
 def show(console: Console, rows: list[dict[str, Any]], out: str, measures: list[Measure]) -> None:
-    """One line a method and data set, pooled over seeds; measures that no run has are left out.
+    """One line a method and data set, pooled over seeds; a table for each kind of class texts."""
+    from taps.evaluate.blocks import RICHER, split_rows
+
+    blocks = split_rows(rows)
+    for block, those in blocks.items():
+        if len(blocks) > 1 or block == RICHER:
+            console.print(f"{block}:")
+        show_block(console, those, measures)
+    console.print(f"Results: {out}   (taps report {out})", markup=False, soft_wrap=True)
+
+
+def show_block(console: Console, rows: list[dict[str, Any]], measures: list[Measure]) -> None:
+    """A table without measures that no run has.
 
     Where the columns do not fit side by side, tables with some of them each follow one another.
     """
@@ -137,7 +159,6 @@ def show(console: Console, rows: list[dict[str, Any]], out: str, measures: list[
         ]
         show_table(heads, zip(*shown.values(), strict=True), console=console)
         console.print()
-    console.print(f"Results: {out}   (taps report {out})", markup=False, soft_wrap=True)
 
 
 def columns_of(rows: list[dict[str, Any]], measures: list[Measure]) -> dict[str, list[str]]:
@@ -145,7 +166,7 @@ def columns_of(rows: list[dict[str, Any]], measures: list[Measure]) -> dict[str,
     from taps.evaluate.pooled import pool
     from taps.evaluate.results import method_rank
 
-    # What is over all corruptions of ImageNet-C has no images of its own, and comes last.
+    # What is over all 15 corruptions after ImageNet-C has no images of its own, and comes last.
     found = sorted(pool(rows), key=lambda cell: (not cell.images, cell.dataset, method_rank(cell.method)))
     told = {
         each.heading: [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import threading
+import time
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,18 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from taps.cli.options import new_app, with_options
-from taps.stream.options import ImageOptions
+from taps.default import METHOD, QUICK, VIEWS
+from taps.errors import SettingsError
+from taps.session.options import ImageOptions, SortOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from taps.clip import Clip
+    from taps.data import Dataset
     from taps.serve.folder import Folder
     from taps.serve.service import Service
 
 app = new_app()
 
-METHOD, VIEWS, RATE = "view_ensemble+", 16, 0.1
+RATE = 0.1  # more than a stream's: a person waits at the page
+PAUSE = 0.5  # seconds between two looks whether somebody wants more questions
 
 
 @dataclass(frozen=True)
@@ -31,67 +35,138 @@ class LabelOptions(ImageOptions):
     """What is labelled, and how.
 
     Attributes:
-        rate: Share of images you are asked about.
+        rate: Share of images you are asked about; 0.1 unless given, or what it was the last time.
+        budget: How many questions you are asked, instead of a share.
         method: Which system; it must be one that asks.
         views: Views of each image; fewer are quicker.
+        quick: Four views of each image: faster, and a little less accurate.
         seed: Order of the images and all random choices.
         store: Where everything is kept; FOLDER.taps beside the folder unless given.
+        host: Address to serve at. With 0.0.0.0 phones and colleagues reach the page by the link that is
+            printed, and nobody without it.
         port: 0 for any that is free.
         browser: Open the page in the browser.
+        long: Write into labels.csv all that the service knows of each label.
     """
 
-    rate: float = RATE
+    rate: float | None = None
+    budget: int | None = None
     method: str = METHOD
     views: int = VIEWS
+    quick: bool = False
     seed: int = 0
     store: Path | None = None
+    host: str = "127.0.0.1"
     port: int = 0
     browser: bool = True
+    long: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rate is not None and not 0 < self.rate <= 1:
+            raise SettingsError(f"--rate is {self.rate:g}; it must be above 0, and 1 at most.")
+        if self.budget is not None and self.budget < 1:
+            raise SettingsError(f"--budget is {self.budget}; it must be 1 or more.")
+        if self.rate is not None and self.budget is not None:
+            raise SettingsError("--rate and --budget both say how much is asked; give one of them.")
+        if self.quick and self.views != VIEWS:
+            raise SettingsError("--quick and --views both say how many views there are; give one of them.")
+
+    def questions(self, images: int) -> int:
+        """How many are put about so many images."""
+        return min(images, self.budget or max(1, round((self.rate or RATE) * images)))
 
 
 @app.command()
 @with_options
-def label(options: LabelOptions) -> None:
+def label(options: LabelOptions, sort: SortOptions) -> None:
     """Label a folder of images in the browser: you are asked about a few, the model does the rest.
 
     Writes labels.csv (yours) and predictions.csv (every image) into the store. Ctrl-C stops; the same command
     goes on where it was left.
     """
     from taps.clip import load_clip
+    from taps.methods.registry import method_settings
+    from taps.prompts.texts import read_texts
     from taps.serve.folder import Folder
-    from taps.serve.service import Beginning
-    from taps.stream.run import images_of
-    from taps.stream.stream import make_stream
+    from taps.serve.service import StreamConfig
+    from taps.session.run import images_of, text_settings
+    from taps.session.sorting import check_sorting
+    from taps.session.stream import make_stream
 
+    check_sorting(options.folder, sort)
     dataset, names = images_of(options)
     folder, method = named(Path(options.folder)), options.method
     images, name = make_stream(dataset, options.seed), stream_name(folder)
-    settings = asking_settings(method, options.rate, options.views)
+    questions = options.questions(len(images.order))
+    settings = asking_settings(method, options.views, questions, len(images.order))
+    settings |= QUICK if options.quick and "views" in settings else {}
+    settings |= text_settings(options, dataset)
+    if options.texts:  # the store keeps the sentences: the file may go
+        settings["texts"] = read_texts(options.texts, names)
+    method_settings(method, settings)
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
 
     def begin(service: Service) -> Folder:
         made = Folder(service, name, dataset, images.order, images.path)
-        beginning = Beginning(name, list(names), method, settings, options.seed, deadline=None, hold=0.0)
-        stream = made.begin(beginning, given=options.classes is not None)
-        if (stream.method, stream.settings) != (method, stream.settings | settings):
-            begun = " ".join(f"{key}={value}" for key, value in stream.settings.items())
+        new = name not in service.workers
+        beginning = StreamConfig(name, list(names), method, settings, options.seed, deadline=None, hold=0.0)
+        wanted = questions if new or options.rate is not None or options.budget is not None else None
+        stream = made.begin(beginning, given=options.classes is not None, questions=wanted)
+        if any(stream.settings.get(key) != settings.get(key) for key in ("views", "texts", "template")) or (
+            stream.method != method
+        ):
+            begun = " ".join(f"{key}={value}" for key, value in stream.settings.items() if key != "texts")
             print(f"Goes on as it was begun: {stream.method} with {begun}.")
         if dataset.left_out:
             print(f"left out: {dataset.left_out}")
         return made
 
-    go(options.store or beside(folder), clip, begin, port=options.port, browser=options.browser)
+    place = options.store or beside(folder)
+    ending = Ending(place, dataset, sort, long=options.long)
+    go(place, clip, begin, ending, host=options.host, port=options.port, browser=options.browser)
 
 
-def asking_settings(method: str, rate: float, views: int) -> dict[str, Any]:
-    """Settings of a method that asks; `views` and whom to ask about where it has them."""
-    from taps.errors import SettingsError
+@dataclass(frozen=True)
+class Ending:
+    """Where what came of it is written.
+
+    Attributes:
+        place: Folder of the tables.
+        dataset: The images.
+        sort: Where images are sorted to.
+        long: Whether labels.csv has all that the service knows.
+    """
+
+    place: Path
+    dataset: Dataset
+    sort: SortOptions
+    long: bool = False
+
+    def write(self, images: Folder) -> str:
+        """Write the tables, sort the images; what is where, in lines."""
+        from taps.session.sorting import sort_image
+
+        labels, predictions = images.write(self.place, long=self.long)
+        for belief in images.beliefs() if self.sort.sort_into is not None else ():
+            if belief.label:
+                sort_image(self.dataset, belief.row.name, belief.label, belief.probability, self.sort)
+        where = [f"Labels: {labels}", f"Predictions: {predictions}"]
+        where += [f"Sorted: {self.sort.sort_into}"] if self.sort.sort_into is not None else []
+        where += [f"Not whole: {lacking}"] if (lacking := images.lacking()) else []
+        return "\n".join([*where, f"Other images: {images.elsewhere}"])
+
+
+def asking_settings(method: str, views: int, questions: int, images: int) -> dict[str, Any]:
+    """Settings of a method that asks: about the most telling of all images where it has a head."""
     from taps.methods.registry import find_method
+    from taps.serve.folder import pool_settings
 
     known = find_method(method).known
     if "rate" not in known:
         raise SettingsError(f"The method {method!r} never asks; take one that does, such as {METHOD!r}.")
-    values = {"rate": rate, "views": views, "ask_by": "margin"}
+    values = {"rate": questions / images, "expected": images, "views": views}
+    if "neighbourhood" in known:
+        values |= pool_settings(questions, images)
     return {name: value for name, value in values.items() if name in known}
 
 
@@ -123,18 +198,30 @@ def stream_name(folder: Path) -> str:
     return plain[:64] or "images"
 
 
-def go(place: Path, clip: Clip, begin: Callable[[Service], Folder], *, port: int, browser: bool) -> None:
-    """Serve, open the page, stream the images, write what came of it; until Ctrl-C.
+def go(
+    place: Path,
+    clip: Clip,
+    begin: Callable[[Service], Folder],
+    ending: Ending,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    browser: bool = True,
+) -> None:
+    """Serve, open the page, encode and ask, write what came of it; until Ctrl-C.
 
     Args:
         place: Folder of the store.
         clip: The model.
         begin: Given the service, the `Folder` of images.
+        ending: Writes what came of it.
+        host: Address to serve at.
         port: 0 for any that is free.
         browser: Whether to open the page.
     """
     from rich.console import Console
 
+    from taps.cli.link import linked
     from taps.serve.background import serving
     from taps.serve.service import Service
     from taps.serve.store import Store
@@ -142,35 +229,45 @@ def go(place: Path, clip: Clip, begin: Callable[[Service], Folder], *, port: int
     console = Console()
     with Service(Store(str(place)), clip) as service:
         images = begin(service)
-        with serving(service, port=port) as url:
-            page = f"{url}/?stream={images.stream}"
-            console.print(f"Label at {page}\nCtrl-C stops; the same command goes on.", soft_wrap=True)
+        with linked(service, images.stream, host) as links, serving(service, host=host, port=port) as url:
+            page = links.show(console, url, images.stream)
+            console.print("Ctrl-C stops; the same command goes on.")
             if browser:
                 webbrowser.open(page)
             with suppress(KeyboardInterrupt):
-                stream_through(console, images, place)
-                threading.Event().wait()
-            labels, predictions = images.write(place)
-            console.print(f"\nLabels: {labels}\nPredictions: {predictions}", soft_wrap=True)
+                while True:
+                    stream_through(console, images, ending)
+                    wait_for_more(images)
+            console.print(f"\n{ending.write(images)}", markup=False, soft_wrap=True)
 
 
-def stream_through(console: Console, images: Folder, place: Path) -> None:
-    """Stream all images, wait for the last answer, predict anew what has no label."""
+def wait_for_more(images: Folder) -> None:
+    """Wait until somebody wants more questions."""
+    while not images.ask():
+        time.sleep(PAUSE)
+
+
+def stream_through(console: Console, images: Folder, ending: Ending) -> None:
+    """Encode all images, wait for the last answer, predict anew what has no label."""
     from rich.progress import Progress
 
     total = len(images.order)
     with Progress(console=console, transient=True) as bar:
         for title, act in (
-            ("Images; answer on the page", images.feed),
-            ("Waiting for the last answers", images.finish),
-            ("The rest, by all that was learnt", lambda progress: images.write(place, progress)),
+            ("Encoding; answer on the page", images.feed),
+            ("Waiting for your answers", images.finish),
+            ("The rest, by all that was learned", images.predict_again),
         ):
             task = bar.add_task(title, total=total)
             act(lambda done, task=task: bar.update(task, completed=done))  # type: ignore[misc]
             bar.update(task, completed=total)
-    words = f"All {total:,} images are through: labels.csv and predictions.csv are in {place}."
-    images.service.notices[images.stream] = words
-    console.print(f"{words} Correct more on the page, or stop with Ctrl-C.", soft_wrap=True)
+    where = ending.write(images)
+    images.service.notices[images.stream] = (
+        f"All {total:,} images are through: labels.csv and predictions.csv are in {ending.place}. "
+        f"Predict other images with what was learned: {images.elsewhere}"
+    )
+    console.print(f"All {total:,} images are through.\n{where}", markup=False, soft_wrap=True)
+    console.print("Look through them on the page, or stop with Ctrl-C.")
     if images.broken:
         first = next(iter(images.broken.items()))
         console.print(

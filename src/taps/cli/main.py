@@ -14,33 +14,41 @@ from typer.core import TyperGroup
 import taps
 from taps.cli.options import fill_bare, new_app
 from taps.errors import TapsError
-from taps.stream.threads import sleep_while_waiting
+from taps.session.threads import sleep_while_waiting
 
-COMMANDS = {  # name, and the module below taps.cli: one line for `taps --help`
-    "demo": "See it work, offline, in minutes: a bundled stream, and a report.",
-    "run": "Stream a folder of images: predict, ask an expert now and then, learn.",
-    "predict": "Predict a folder of images into a CSV: no questions, in batches.",
-    "watch": "Predict images as they come into a folder.",
-    "label": "Label a folder in the browser: you answer a few, the model does the rest.",
-    "serve": "Serve predictions over HTTP, and learn from the experts' answers.",
-    "token": "Make, list and revoke the tokens of a service.",
-    "doctor": "Check a service's store, and say what is wrong with it.",
-    "recover": "Make a damaged store usable again.",
-    "backup": "Copy a store while the service runs.",
-    "models": "List the models that load, fetch one, or import a file of weights.",
-    "methods": "List the methods with one line each, or the settings of one.",
-    "train": "Train prompts on a few images of each class.",
-    "stats": "Source statistics for alignment: collect them, merge them.",
-    "prompts": "Look at trained prompts, or import public checkpoints.",
-    "eval": "Measure methods on streams: predict first, label afterwards.",
-    "compare": "Compare methods over data sets: a leaderboard with ranks and costs.",
-    "report": "Tables, plots and comparisons from the results of an evaluation.",
-    "ablate": "Repeat one of the paper's ablations.",
-    "plan": "What evaluations, statistics or many cameras take, from measured times.",
-    "bench": "Measure speed and memory here, beside the published way.",
-    "data": "List data sets and check a copy of one before hours are spent on it.",
-    "simulate": "Simulate the paper's two propositions.",
+GROUPS = {  # sections of `taps --help`: the name of a command and of its module below taps.cli, and one line
+    "Everyday": {
+        "label": "Label a folder in the browser: you answer a few, the model does the rest.",
+        "run": "Stream a folder of images: predict, ask an annotator now and then, learn.",
+        "predict": "Predict a folder of images into a CSV: no questions, in batches.",
+        "watch": "Predict images as they come into a folder.",
+        "serve": "Serve predictions over HTTP, and learn from the annotators' answers.",
+        "demo": "See it work, offline, in minutes: a bundled stream, and a report.",
+    },
+    "Research": {
+        "eval": "Measure methods on streams: predict first, label afterwards.",
+        "features": "Encode data sets once, for all evaluations that follow.",
+        "compare": "Compare methods over data sets: a leaderboard with ranks and costs.",
+        "report": "Tables, plots and comparisons from the results of an evaluation.",
+        "train": "Train prompts on a few images of each class.",
+        "stats": "Source statistics for alignment: collect them, merge them.",
+        "bench": "Measure the step's speed and memory here, beside the published way.",
+    },
+    "Service": {
+        "token": "Make, list and revoke the tokens of a service.",
+        "backup": "Copy a store while the service runs.",
+        "doctor": "Check a service's store, and say what is wrong with it.",
+        "recover": "Make a damaged store usable again.",
+    },
+    "Look up": {
+        "methods": "List the methods with one line each, or the settings of one.",
+        "models": "List the models that load, fetch one, or import a file of weights.",
+        "data": "List data sets and check a copy of one before hours are spent on it.",
+        "prompts": "Look at trained prompts, or import public checkpoints.",
+    },
 }
+COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
+WIDEST = max(map(len, COMMANDS))
 
 REFUSALS = {
     errno.ENOSPC: "written: the disk is full",
@@ -48,9 +56,12 @@ REFUSALS = {
     errno.EROFS: "written: the file system is read-only",
     errno.EACCES: "opened: permission denied",
 }
-SERVE = {"alembic", "fastapi", "httpx", "psycopg", "python_multipart", "sqlalchemy", "starlette", "uvicorn"}
+SERVE = {
+    *("alembic", "fastapi", "httpx", "prometheus_client", "psycopg"),
+    *("python_multipart", "sqlalchemy", "starlette", "uvicorn"),
+}
 # They take methods, so they take modules with methods of one's own.
-TAKE_PLUGINS = {"demo", "run", "methods", "eval", "compare", "ablate", "bench", "serve", "label"}
+TAKE_PLUGINS = {"demo", "run", "predict", "watch", "methods", "eval", "compare", "report", "serve", "label"}
 
 
 def load_plugins(names: list[str] | None) -> None:
@@ -82,8 +93,9 @@ class LazyGroup(TyperGroup):
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(WIDEST), line) for name, line in group.items()])
 
 
 app = new_app(cls=LazyGroup, no_args_is_help=True)
@@ -109,11 +121,15 @@ def root(
     """TAPS: test-time active prompt learning for vision-language models on single-sample streams."""
 
 
-def run() -> None:
-    """Entry point. A mistake of the user's is one sentence and exit code 2, never a traceback."""
+def run(command: typer.Typer | None = None) -> None:
+    """Entry point. A mistake of the user's is one sentence and exit code 2, never a traceback.
+
+    Args:
+        command: Of a script outside the package; `taps` if not given.
+    """
     sleep_while_waiting()
     try:
-        app()
+        (command or app)()
     except KeyboardInterrupt:
         print("taps: stopped.", file=sys.stderr)
         raise SystemExit(130) from None

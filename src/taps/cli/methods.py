@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import typer
 from rich.table import Column
 
 from taps.cli.options import new_app
-from taps.cli.tables import show_table
+from taps.cli.tables import show_json, show_table
 
 app = new_app()
 
@@ -34,6 +32,6 @@ def methods(
         columns = ["setting", "default", "allowed"]
         cells = [(each.name, str(each.default), allowed(kind, each)) for each in fields(kind)]
     if as_json:
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        show_json(rows)
         return
     show_table([Column(name, no_wrap=name == columns[0], overflow="fold") for name in columns], cells)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import typer
@@ -10,7 +9,7 @@ from rich.console import Console
 from rich.table import Column
 
 from taps.cli.options import check_new, new_app
-from taps.cli.tables import show_table
+from taps.cli.tables import show_json, show_table
 
 app = new_app(help="List the models that load, fetch one, or import a file of weights.")
 
@@ -33,7 +32,7 @@ def models(
     ]
     if as_json:
         keys = ("name", "parameters", "image_size", "pretrained")
-        print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=2))
+        show_json([dict(zip(keys, row, strict=True)) for row in rows])
         return
     names = ("model", "parameters", "pixels", "pretrained")
     show_table([Column(name, no_wrap=name != "pretrained", overflow="fold") for name in names], rows)
@@ -118,3 +117,22 @@ def import_(
         raise SettingsError(f"There is no file {file}; check the path.")
     write_directory(find(model, str(file)), out)
     print(f"{out}: {model} from {file.name}; use it with --model {out}.")
+
+
+@app.command("verify")
+def verify(
+    name: str = typer.Argument("pocket", help="The embedded model, or one whose files are here already."),
+    pretrained: str | None = typer.Option(None, "--pretrained", help="Which weights; the first unless said."),
+) -> None:
+    """Compare a model's files with the digests they were released with.
+
+    The embedded model's are in its package, in a list signed with the key shown. Files of the Hugging Face
+    cache are compared with the checksum they are stored under, which nobody has signed.
+    """
+    if name != "pocket":
+        return pull(name, pretrained)
+    from taps.embedded import SIGNER, embedded_folder, verify_embedded
+
+    for file, digest in verify_embedded().items():
+        print(f"{digest}  {file}")
+    print(f"{embedded_folder()}: every file is as released, signed with the key {SIGNER}.")

@@ -14,6 +14,7 @@ from typing import Annotated, Any, get_origin, get_type_hints
 import typer
 
 from taps.errors import SettingsError
+from taps.evaluate.options import check_distinct
 
 StorePlace = Annotated[str, typer.Argument(help="The store: a folder, or postgresql://…")]
 StoreFiles = Annotated[Path | None, typer.Option(help="Folder of images beside a PostgreSQL store.")]
@@ -130,10 +131,12 @@ def parse_list(text: str) -> tuple[str, ...]:
 
 def parse_numbers(flag: str, text: str) -> tuple[int, ...]:
     """Whole numbers of 0 or more, separated by commas."""
-    parts = parse_list(text)
-    if not parts or not all(part.isdigit() for part in parts):
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(part.isdecimal() for part in parts):
         raise SettingsError(f"{flag} {text!r} is not a list of whole numbers such as 1,2,3.")
-    return tuple(map(int, parts))
+    numbers = tuple(map(int, parts))
+    check_distinct(flag, numbers)
+    return numbers
 
 
 def fill_bare(args: Sequence[str], flag: str, value: str) -> list[str]:

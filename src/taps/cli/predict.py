@@ -14,11 +14,12 @@ import typer
 
 from taps.cli.options import new_app, with_options
 from taps.errors import DataError, SettingsError
-from taps.stream.options import ImageOptions, SortOptions
+from taps.session.options import ImageOptions, SortOptions
 
 if TYPE_CHECKING:
     from taps.data import Dataset
-    from taps.stream.predict import Guess, Predictor
+    from taps.learner import Learner
+    from taps.session.predict import Guess, Predictor
 
 app = new_app()
 
@@ -28,15 +29,15 @@ class PredictOptions(ImageOptions):
     """What to predict, with what, and where to put it.
 
     Attributes:
-        learner: A saved learner, or the folder of a run: predict with what it has learned.
-        template: The sentence a class name is put into.
+        learner: A saved learner, a run, or a store (of `taps label`): predict with what was learned there.
+        stream: Which stream's learner, where a store holds several.
         top: How many of the likeliest classes are written for each image.
         out: The CSV file; - for standard output.
         batch: Images classified together.
     """
 
     learner: str | None = None
-    template: str = "a photo of a {}."
+    stream: str | None = None
     top: int = 3
     out: str = "predictions.csv"
     batch: int = 16
@@ -44,6 +45,8 @@ class PredictOptions(ImageOptions):
     def __post_init__(self) -> None:
         if self.top < 1 or self.batch < 1:
             raise SettingsError("--top and --batch must be 1 or more.")
+        if self.stream is not None and self.learner is None:
+            raise SettingsError("--stream names a stream of the store given with --learner; give that, too.")
 
 
 @app.command()
@@ -55,13 +58,18 @@ def predict(
 ) -> None:
     """Predict the class of every image and write a CSV; nobody is asked, and nothing is learned.
 
+    What is said of an image depends on no other image and on no order.
+
     Columns: path (in full), predicted, probability, and the next likeliest classes; error where an image
     could not be read.
     """
+    from taps.data.load import check_there
+
+    check_there(options.folder)  # first, for the others take seconds to import
     from rich.progress import track
 
-    from taps.stream.predict import predict_all
-    from taps.stream.sorting import check_sorting, sort_image
+    from taps.session.predict import predict_all
+    from taps.session.sorting import check_sorting, sort_image
 
     check_sorting(options.folder, sort)
     predictor, classes, dataset = prepare(options)
@@ -92,27 +100,44 @@ def predict(
 
 def prepare(options: PredictOptions) -> tuple[Predictor, tuple[str, ...], Dataset]:
     """Who predicts, into which classes, and the images."""
-    from taps.stream.run import images_of
+    from taps.data.names import ClassNames
+    from taps.session.run import images_of, text_settings
 
     if options.learner is None:
         dataset, names = images_of(options)
-        return *make_predictor(options, names), dataset
+        return *make_predictor(options, names, **text_settings(options, dataset)), dataset
     predictor, classes = make_predictor(options, ())
-    return predictor, classes, images_of(options, classes)[0]
+    return predictor, classes, images_of(options, ClassNames(classes))[0]
 
 
-def make_predictor(options: PredictOptions, names: Sequence[str]) -> tuple[Predictor, tuple[str, ...]]:
+def make_predictor(
+    options: PredictOptions, names: Sequence[str], **texts: Any
+) -> tuple[Predictor, tuple[str, ...]]:
     """Who predicts: a saved learner, into its own classes; or zero-shot CLIP, into those given."""
     from taps.clip import load_clip
-    from taps.stream.predict import as_learned, load_learner, zero_shot
+    from taps.session.predict import as_learned, zero_shot
 
     if options.learner is not None:
-        if options.classes is not None:
-            raise SettingsError("A --learner knows its classes; leave --classes out.")
-        learner = load_learner(Path(options.learner))
+        if options.classes or options.template or options.texts:
+            raise SettingsError(
+                "A --learner knows its classes and their texts; leave --classes, --template and --texts out."
+            )
+        learner = find_learner(Path(options.learner), options.stream)
         return as_learned(learner), learner.classes
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
-    return zero_shot(clip, names, options.template), tuple(names)
+    return zero_shot(clip, names, **texts), tuple(names)
+
+
+def find_learner(folder: Path, stream: str | None) -> Learner:
+    """The learner of a store's stream, of a run, or one that was saved."""
+    from taps.serve.saved import is_store, learner_of
+    from taps.session.predict import load_learner
+
+    if is_store(folder):
+        return learner_of(folder, stream)
+    if stream is not None:
+        raise SettingsError(f"{folder} is no store, so that it has no streams; leave --stream out.")
+    return load_learner(folder)
 
 
 def _opened(path: Path, mode: str) -> TextIO:
@@ -145,7 +170,7 @@ def write_guess(
     writer: Any, guess: Guess, classes: tuple[str, ...], dataset: Dataset, top: int
 ) -> str | None:
     """Write one row; the image's class, or None where it could not be read."""
-    from taps.stream.sorting import place_of
+    from taps.session.sorting import place_of
 
     top = min(top, len(classes))
     path = str(place_of(dataset, guess.path) or guess.path)

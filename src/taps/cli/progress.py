@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from taps.evaluate.jobs import Job
     from taps.evaluate.pool import Watch
     from taps.oracles import Oracle, Reply
-    from taps.stream.loop import Streamed
-    from taps.stream.tally import Tally
+    from taps.session.running_score import RunningScore
+    from taps.session.step import StreamStep
     from taps.training.train import EpochProgress
     from taps.types import Query
 
@@ -105,15 +105,19 @@ class StreamProgress(Bars):
         self.spent = 0.0
         self.count = 0
 
-    def update(self, streamed: Streamed, tally: Tally) -> None:
-        if streamed.prediction is not None:
-            self.spent += streamed.prediction.seconds
+    def update(self, step: StreamStep, running: RunningScore) -> None:
+        if step.prediction is not None:
+            self.spent += step.prediction.seconds
             self.count += 1
-        accuracy = "" if tally.accuracy is None else f"{tally.accuracy_of} {tally.accuracy:.1%}  "
+        accuracy = "" if running.accuracy is None else f"{running.accuracy_of} {running.accuracy:.1%}  "
         pace = 1000 * self.spent / max(self.count, 1)
-        broken = f"  broken {tally.broken}" if tally.broken else ""
-        note = f"{accuracy}asked {tally.asked}  {pace:.0f} ms/image{broken}"
-        self.bar.update(self.task, completed=tally.position, note=note)
+        broken = f"  broken {running.broken}" if running.broken else ""
+        note = f"{accuracy}asked {running.asked}  {pace:.0f} ms/image{broken}"
+        self.bar.update(self.task, completed=running.position, note=note)
+
+    def again(self, done: int) -> None:
+        """So many images are predicted again."""
+        self.bar.update(self.task, description="predicted again", completed=done, note="")
 
 
 class PassProgress(Bars):

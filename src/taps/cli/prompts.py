@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import typer
 
 from taps.cli.options import check_new, new_app
+from taps.cli.tables import show_json
+from taps.files import json_text
 
 app = new_app(no_args_is_help=True, help="Look at trained prompts, or import public checkpoints.")
 
@@ -32,10 +33,10 @@ def show(
         "record": dict(prompts.record),
     }
     if as_json:
-        print(json.dumps(facts, indent=2, ensure_ascii=False))
+        show_json(facts)
         return
     for name, value in facts.items():
-        print(f"{name}: {json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value}")
+        print(f"{name}: {json_text(value, ensure_ascii=False) if isinstance(value, dict) else value}")
 
 
 @app.command("import")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from taps.cli.options import StoreFiles, StorePlace, new_app
 
 app = new_app()
@@ -11,6 +15,9 @@ app = new_app()
 def recover(
     store: StorePlace,
     files: StoreFiles = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Go on with an old copy of the folder; what it lacks is given up.")
+    ] = False,
 ) -> None:
     """Set damaged snapshots aside and give up images that are lost, so that the service can go on.
 
@@ -22,6 +29,8 @@ def recover(
     from taps.serve.store import Store
 
     with Store.existing(store, files) as opened, hold(opened):
+        opened.belonging.check(copies=yes)
         done = list(repair(opened))
+        opened.belonging.mark()
     for sentence in done or ["There was nothing to repair."]:
         print(sentence)

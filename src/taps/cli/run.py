@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Collection
 from dataclasses import fields
@@ -12,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from taps.cli.options import new_app, with_options
-from taps.stream.options import RunOptions, SortOptions
+from taps.cli.tables import show_json
+from taps.session.options import RunOptions, SortOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from taps.stream.loop import Session
+    from taps.session.loop import Session
 
 app = new_app()
 RUNS = Path("runs")
@@ -37,20 +37,31 @@ def run(
         typer.Option(help="Go on with a run that was stopped: that in --out, or the last one under runs/."),
     ] = False,
     sort: SortOptions = SortOptions(),
+    repredict: Annotated[
+        bool,
+        typer.Option(
+            help="When done, predict every image again by all that was learned. A method with a head needs "
+            "about a millisecond an image, others as long as for the run."
+        ),
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Stream images one at a time: predict, ask an expert now and then, learn.
+    """Stream images one at a time: predict, ask an annotator now and then, learn.
 
     Writes predictions.csv, events.jsonl, summary.json and report.html. Ctrl-C saves. A run that was stopped
     goes on with --resume, which needs no other options: they are stored with the run.
     """
+    from taps.data.load import check_there
+
+    if not resume:  # first, for the others take seconds to import
+        check_there(options.folder)
     from rich.console import Console
 
     from taps.files import write_json
     from taps.report.run_page import write_page
-    from taps.stream.resume import SUMMARY
-    from taps.stream.run import open_run, summarise
-    from taps.stream.sorting import check_sorting, sort_run
+    from taps.session.resume import SUMMARY
+    from taps.session.run import open_run, summarise
+    from taps.session.sorting import check_sorting, sort_run
 
     console = Console(stderr=as_json)
     options, out, resume = choose_run(options, given_options(context), out, resume=resume)
@@ -61,13 +72,13 @@ def run(
             console.print("This model has random weights: it shows how things work, not what they can do.")
         if session.stream.dataset.left_out:
             console.print(f"left out: {session.stream.dataset.left_out}", markup=False, soft_wrap=True)
-        stream_through(console, session)
-        summary = summarise(session.learner, session.tally, out)
+        stream_through(console, session, repredict=repredict)
+        summary = summarise(session.learner, session.running, out)
         write_json(out / SUMMARY, summary)
-        write_page(out, session.stream, summary)
         sort_run(out, session.stream.dataset, sort)
+        write_page(out, session.stream, summary)  # last: results do not wait for a picture of them
     if as_json:
-        print(json.dumps(summary))
+        show_json(summary, indent=None)
     else:
         show(console, summary, out)
 
@@ -82,8 +93,8 @@ def choose_run(
     options: RunOptions, given: Collection[str], out: Path | None, *, resume: bool
 ) -> tuple[RunOptions, Path, bool]:
     """What to run and where; and whether there is something to go on with."""
-    from taps.stream.record import SPEC
-    from taps.stream.resume import last_run, resumed_options
+    from taps.session.record import SPEC
+    from taps.session.resume import last_run, resumed_options
 
     if not resume:
         images = Path(options.folder or "run").resolve().stem
@@ -95,18 +106,23 @@ def choose_run(
     return resumed_options(where, options, given), where, True
 
 
-def stream_through(console: Console, session: Session) -> None:
+def stream_through(console: Console, session: Session, *, repredict: bool = True) -> None:
     """Follow the stream under a progress bar; an interrupt says what is saved and how to go on."""
     from taps.cli.progress import Paused, StreamProgress
     from taps.oracles import is_repeatable
-    from taps.stream.loop import follow
+    from taps.session.final import forget_final, predict_again
+    from taps.session.loop import follow
 
     total, out = len(session.stream), session.record.folder
     try:
-        with StreamProgress(console, total, session.tally.position) as progress:
+        with StreamProgress(console, total, session.running.position) as progress:
             if session.oracle is not None and not is_repeatable(session.oracle):
                 session.oracle = Paused(session.oracle, progress.bar)
             follow(session, progress=progress.update, prefetched=PREFETCHED)
+            if repredict:
+                predict_again(session, progress=progress.again)
+            else:
+                forget_final(session)
     except KeyboardInterrupt:
         console.print(
             f"Stopped. {session.record.position:,} of {total:,} images and every answer are saved in {out}.\n"
@@ -120,10 +136,13 @@ def stream_through(console: Console, session: Session) -> None:
 def show(console: Console, summary: dict[str, Any], out: Path) -> None:
     from rich.table import Column, Table
 
+    from taps.report.run_page import final_cell
+
     cells = {
         "images": str(summary["n"]),
         "broken": str(summary["broken"]),
         summary["accuracy_of"]: "unknown" if summary["top1"] is None else f"{summary['top1']:.1%}",
+        **final_cell(summary),
         "asked": str(summary["asked"]),
         "rate": f"{summary['rate']:.1%}",
         "ms/image (p50)": f"{summary['ms_p50']:.1f}",
@@ -134,11 +153,15 @@ def show(console: Console, summary: dict[str, Any], out: Path) -> None:
     table.add_row(*cells.values())
     console.print(table)
     learner = summary["learner"]
-    if learner.get("questions", {}).get("is_it"):
-        which, is_it = learner["questions"]["which"], learner["questions"]["is_it"]
+    if learner.get("questions", {}).get("yes_no"):
+        which, yes_no = learner["questions"]["class"], learner["questions"]["yes_no"]
         console.print(
-            f"Asked which class: {which}; yes or no: {is_it}; about {learner['seconds']:.0f} seconds."
+            f"Asked which class: {which}; yes or no: {yes_no}; about {learner['seconds']:.0f} seconds."
         )
+    if learner.get("accuracy"):
+        console.print(f"All predictions, estimated from the answers: {learner['accuracy']['said']}.")
+    if learner.get("forecast"):
+        console.print(f"{learner['forecast']['said']}.", highlight=False)
     rate = summary["settings"].get("rate")
     if rate and not summary["asked"]:
         console.print(

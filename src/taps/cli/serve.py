@@ -20,7 +20,7 @@ app = new_app()
 @app.command()
 @with_options
 def serve(options: ServeOptions, limits: Limits) -> None:
-    """Serve predictions over HTTP; uncertain images wait for an expert, the model learns from the answers.
+    """Serve predictions over HTTP; uncertain images wait for an annotator, the model learns from the answers.
 
     Streams are made over HTTP (`docs/serve.md`). Everything acknowledged survives a crash.
     """
@@ -31,14 +31,14 @@ def serve(options: ServeOptions, limits: Limits) -> None:
     import torch
 
     from taps.clip import load_clip
-    from taps.serve import logs
+    from taps.serve import logs, tracing
     from taps.serve.labelstudio import LabelStudio
     from taps.serve.run import make_server
     from taps.serve.service import Service
     from taps.serve.store import Store
 
     logs.set_up()
-    store = Store(options.store, options.files)
+    store = Store(options.store, options.files, anew=options.anew)
     studio = None
     if options.label_studio:
         studio = LabelStudio(options.label_studio, options.label_studio_token, options.image_hosts)
@@ -46,11 +46,12 @@ def serve(options: ServeOptions, limits: Limits) -> None:
         torch.set_num_threads(1)  # each process computes on one core, and one with threads must not fork
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
     with ExitStack() as stack:
-        places = places_for(options, clip, stack, share)
+        executors = executors_for(options, clip, stack, share)
+        stack.callback(tracing.set_up())  # after the fork
         # Uvicorn stops by itself at SIGTERM and then sends it once more: by then there are learners to save.
         signal.signal(signal.SIGTERM, lambda *_: None)  # after Ray, which would exit
         sys.setswitchinterval(0.001)  # an answer does not wait 5 ms for another that is being made
-        service = stack.enter_context(Service(store, clip, queue=limits.queue, places=places))
+        service = stack.enter_context(Service(store, clip, queue=limits.queue, executors=executors))
         make_server(
             service,
             host=options.host,
@@ -62,7 +63,7 @@ def serve(options: ServeOptions, limits: Limits) -> None:
         ).run()
 
 
-def places_for(options: ServeOptions, clip: Clip, stack: ExitStack, share: Execution) -> Any:
+def executors_for(options: ServeOptions, clip: Clip, stack: ExitStack, share: Execution) -> Any:
     """Where learners live: on a cluster, in processes of this machine, or (None) in this process."""
     if options.ray is None:
         from taps.serve.processes import Processes
@@ -70,13 +71,13 @@ def places_for(options: ServeOptions, clip: Clip, stack: ExitStack, share: Execu
         processes = options.processes_on(clip.device.type)
         return stack.enter_context(Processes(clip, processes)) if processes else None
     from taps.cluster.connect import connected
-    from taps.cluster.places import RayPlaces
+    from taps.cluster.executors import RayExecutors
     from taps.evaluate.jobs import ModelSpec
 
     ray = stack.enter_context(connected(options.ray, share))
     model = ModelSpec(options.model, options.pretrained)
     given: dict[str, Any] = {"gpus": options.gpus_per_process, "device": options.device}
-    return stack.enter_context(RayPlaces(ray, model, options.processes, **given))
+    return stack.enter_context(RayExecutors(ray, model, options.processes, **given))
 
 
 def _say(url: str) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Column, Table
+
+from taps.files import json_text
 
 
 def show_table(
@@ -20,3 +23,8 @@ def show_table(
     for row in rows:
         table.add_row(*map(str, row))
     (console or Console()).print(table)
+
+
+def show_json(value: Any, *, indent: int | None = 2) -> None:
+    """Print what a table would show, for a program to read."""
+    print(json_text(value, indent=indent, ensure_ascii=False))

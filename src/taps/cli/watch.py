@@ -14,7 +14,7 @@ import typer
 from taps.cli.options import new_app, with_options
 from taps.cli.predict import PredictOptions, headings, make_predictor, open_csv, open_out, write_guess
 from taps.errors import DataError
-from taps.stream.options import SortOptions
+from taps.session.options import SortOptions
 
 app = new_app()
 
@@ -35,9 +35,9 @@ def watch(
     from taps.data.dataset import Dataset
     from taps.data.sources import FolderSource
     from taps.images import load_image
-    from taps.stream.predict import predict_all
-    from taps.stream.run import class_list
-    from taps.stream.sorting import check_sorting, sort_image
+    from taps.session.predict import predict_all
+    from taps.session.run import class_list
+    from taps.session.sorting import check_sorting, sort_image
 
     check_sorting(options.folder, sort)
     folder = Path(options.folder)

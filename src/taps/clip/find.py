@@ -6,7 +6,6 @@ import contextlib
 import logging
 import shutil
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from taps.clip.formats import hf_config, open_clip_config, resnet_sizes
 from taps.clip.hub import HF_FILES, OPEN_CLIP_FILES, TOKENIZER_FILES, AbsentError, fetch, fetch_first
 from taps.clip.keys import OPENAI_NUMBERS, State, to_openai_keys
 from taps.clip.weights import check_fit, misfits, read_file
+from taps.embedded import embedded
 from taps.errors import WeightsError
 from taps.files import write_json, write_tensors
 
@@ -73,10 +73,7 @@ def find(name: str, pretrained: str | None) -> Found:
 
 
 def _find_pocket() -> Found:
-    folder = Path(str(resources.files("taps.clip") / "pocket"))
-    if not (folder / "pocket.safetensors").is_file():
-        raise WeightsError("The embedded model is not in this installation; install taps-vlm again.")
-    return Found(read_config(folder / "pocket.json"), folder / "pocket.safetensors")
+    return Found(read_config(embedded("pocket.json")), embedded("pocket.safetensors"))
 
 
 def _find_architecture(name: str, pretrained: str | None) -> Found:

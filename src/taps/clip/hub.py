@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import json
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from taps.clip.config import ClipConfig, architectures, builtin_config, named_config
 from taps.errors import WeightsError
+from taps.files import sha256_of
 
 OPEN_CLIP_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 HF_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+CONNECT = 5  # seconds within which the hub's machine must answer
 OPEN_CLIP_CACHE = Path("~/.cache/clip")
 """Where open_clip and OpenAI's own code keep what they fetch from elsewhere than the hub."""
 
@@ -124,15 +128,29 @@ def check_sum(path: Path) -> str:
 
     Large files lie in the cache under their SHA-256; of others, and of files elsewhere, it is told.
     """
-    stored, digest = path.resolve().name, hashlib.sha256()
-    with path.open("rb") as file:
-        while part := file.read(1 << 24):
-            digest.update(part)
-    if len(stored) != len(digest.hexdigest()):
-        return f"sha256 {digest.hexdigest()}"
-    if stored != digest.hexdigest():
+    stored, digest = path.resolve().name, sha256_of(path)
+    if len(stored) != len(digest):
+        return f"sha256 {digest}"
+    if stored != digest:
         raise WeightsError(f"{path} is damaged: its checksum is not {stored}; remove it and fetch it again.")
     return "checksum right"
+
+
+def _reachable() -> bool:
+    """Whether the hub's machine answers. Its client would try again for half a minute before it says so."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    if getproxies().keys() & {"http", "https", "all"}:  # another machine knows the way
+        return True
+    address = urlsplit(constants.ENDPOINT)
+    try:
+        port = address.port or {"http": 80}.get(address.scheme, 443)
+        socket.create_connection((address.hostname or "", port), timeout=CONNECT).close()
+    except OSError:
+        return False
+    return True
 
 
 class AbsentError(WeightsError):
@@ -154,7 +172,7 @@ def fetch(repository: str, file: str, *, from_cache: bool = False) -> Path:
             "path of a file."
         ) from None
     try:
-        return Path(hf_hub_download(repository, file, local_files_only=from_cache))
+        return Path(hf_hub_download(repository, file, local_files_only=from_cache or not _reachable()))
     except Exception as error:
         if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
             raise AbsentError(f"{repository} has no file {file}; check the name.") from None

@@ -28,6 +28,7 @@ from taps.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer
 from taps.clip.transformer import Block, Transformer, at_depth
 from taps.clip.vision import VisionTower
 from taps.errors import PromptsError
+from taps.stages import stage
 
 TOWERS: dict[str, Callable[[ClipConfig], VisionTower | ConvolutionTower]] = {
     "transformer": VisionTower,
@@ -146,7 +147,8 @@ class Clip(nn.Module):
         """`encode_image`, and the inputs of the named vision blocks beside it."""
         self._check_vision(prompts)
         images = images.to(device=self.device, dtype=self.dtype)
-        features, kept = self.visual(images, None if prompts is None else prompts.to(self.dtype), layers)
+        with stage("encode"):
+            features, kept = self.visual(images, None if prompts is None else prompts.to(self.dtype), layers)
         return features, kept
 
     def image_layers(self, images: Tensor, prompts: Tensor | None, layers: Sequence[int]) -> list[Tensor]:

@@ -123,10 +123,20 @@ class VisionTower(nn.Module):
             only=0 if self.pooling == "class" else None,
             layers=layers,
         )
-        x = self.pooled(x, rest)
+        return self.project(self.pooled(x, rest)), kept
+
+    def project(self, x: Tensor) -> Tensor:
+        """Pooled tokens [..., width] → features [..., embed]."""
         if self.proj is not None:
             x = x @ self.proj
-        return (x if self.proj_bias is None else x + self.proj_bias), kept
+        return x if self.proj_bias is None else x + self.proj_bias
+
+    def patch_features(self, images: Tensor) -> Tensor:
+        """Every patch as if it were the class token [batch, patches, embed]."""
+        inputs = self.first_input(images, None)
+        x, rest, _ = self.transformer.whole(*inputs, None, self.image_tokens, rotary=self.rotary)
+        first = 0 if self.class_embedding is None else 1
+        return self.project(add_norm(x, rest, self.ln_post)[1][:, first:])
 
     def pooled(self, x: Tensor, rest: Tensor) -> Tensor:
         """Two summands of the last block's output → [batch, width]."""

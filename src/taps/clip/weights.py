@@ -1,4 +1,4 @@
-"""Reading files of weights, and filling a CLIP with them: every key must find its place and be found."""
+"""Expert files of weights, and filling a CLIP with them: every key must find its place and be found."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from taps.cluster.probe import check_reachable
-from taps.cluster.room import Share, check_share, places
+from taps.cluster.resources import ResourceShare, check_share, places
 from taps.errors import SettingsError
 from taps.evaluate.options import Execution
 
@@ -27,7 +27,7 @@ PASSED_ON = ("TAPS_DATA", "TAPS_PLUGINS", "TAPS_WEIGHTS", "OMP_WAIT_POLICY", "PY
 
 
 @contextmanager
-def connected(address: str, share: Share = Execution()) -> Iterator[Any]:
+def connected(address: str, share: ResourceShare = Execution()) -> Iterator[Any]:
     """The module `ray`, connected; left again afterwards.
 
     Args:
@@ -63,7 +63,7 @@ def connected(address: str, share: Share = Execution()) -> Iterator[Any]:
         ray.shutdown()
 
 
-def find_ray(address: str | None, share: Share = Execution()) -> Any:
+def find_ray(address: str | None, share: ResourceShare = Execution()) -> Any:
     """The module `ray`, once it is clear that there is one and that somebody answers at the address.
 
     Commands call it before anything that takes time; where no cluster is wanted it does nothing.

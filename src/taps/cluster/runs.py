@@ -11,7 +11,7 @@ from typing import Any
 
 from taps.cluster.connect import connected
 from taps.cluster.origin import Origin, origin, this_machine
-from taps.cluster.room import NODE, Room, why_unfit
+from taps.cluster.resources import NODE, Resources, why_unfit
 from taps.errors import DataError, SettingsError, TapsError
 from taps.evaluate.copies import Copies, attempt_there
 from taps.evaluate.jobs import Job, prepare, quiet_logs
@@ -41,7 +41,7 @@ def run_on_ray(
     if not jobs:
         return {}
     with connected(how.ray, how) as ray, origin(None if copies else out) as here:
-        crew = Crew(ray, jobs, out, how, watch, here, copies)
+        crew = WorkerPool(ray, jobs, out, how, watch, here, copies)
         try:
             return crew.work()
         except (KeyboardInterrupt, SettingsError):
@@ -49,7 +49,7 @@ def run_on_ray(
             raise
 
 
-class Crew:
+class WorkerPool:
     """Actors that carry out runs, each one after the other; there are as many as the cluster has room for.
 
     Machines that cannot carry out a run, such as one without the data set, are left alone from then on.
@@ -79,7 +79,7 @@ class Crew:
         self.deadline = how.deadline()
         self.board = self.make_board()
         self.told = copies.url if copies else out.resolve(), here, how.device
-        self.room = Room(ray, how, log)
+        self.resources = Resources(ray, how, log)
         self.waiting = deque(enumerate(jobs))
         self.running: dict[Any, tuple[int, Any]] = {}
         self.begun: set[int] = set()
@@ -94,7 +94,7 @@ class Crew:
                 self.waiting.clear()
                 self.board.halt.remote()
             for _ in range(self.wanted() - len(self.running)):
-                self.give(self.room.make(Worker, *self.told))
+                self.give(self.resources.make(Worker, *self.told))
             done = self.ray.wait(list(self.running), timeout=POLL)[0] if self.running else []
             self.tell_progress(done)
             for reference in done:
@@ -103,7 +103,7 @@ class Crew:
                 if what in (UNFIT, LOST):
                     self.waiting.appendleft((index, self.jobs[index]))
                     self.ray.kill(worker)
-                    self.room.check()
+                    self.resources.check()
                     continue
                 note(unfinished, index, what, value)
                 self.begin(index)
@@ -116,7 +116,7 @@ class Crew:
         try:
             what, value = self.ray.get(reference)
             if what == UNFIT:
-                self.room.avoid(*value)
+                self.resources.avoid(*value)
             elif self.copies:
                 self.copies.fetch(self.out, self.jobs[index].folder(self.out))
             return what, value
@@ -124,7 +124,7 @@ class Crew:
             return "failed", str(error)
         except self.ray.exceptions.RayError as error:
             if unfit := why_unfit(error):
-                self.room.avoid(*unfit)
+                self.resources.avoid(*unfit)
                 return UNFIT, unfit
             self.losses[index] += 1
             reason = str(error).strip().split("\n")[0]
@@ -135,7 +135,7 @@ class Crew:
     def make_board(self) -> Any:
         """It is on the machine of this process: no other that is lost takes it along."""
         here = {NODE: self.ray.get_runtime_context().get_node_id()}
-        return self.ray.remote(Board).options(num_cpus=0, label_selector=here).remote()
+        return self.ray.remote(Progress).options(num_cpus=0, label_selector=here).remote()
 
     def halt(self) -> None:
         """Let every run save where it stands."""
@@ -148,7 +148,7 @@ class Crew:
 
         One waits where there is no room at all, so that a cluster that grows on demand sees the demand.
         """
-        return min(len(self.waiting) + len(self.running), max(1, self.room.places()))
+        return min(len(self.waiting) + len(self.running), max(1, self.resources.places()))
 
     def give(self, worker: Any, *, lost: bool = False) -> None:
         """The next run to an actor; one for which there is none, or that is lost, makes room for others."""
@@ -172,7 +172,7 @@ class Crew:
             self.watch("start", index, None)
 
 
-class Board:
+class Progress:
     """Where runs say how far they are, and are told to stop."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from taps.clip import Clip, load_clip
 from taps.cluster.connect import DEFAULT, connected
 from taps.cluster.origin import Origin, origin, this_machine
-from taps.cluster.room import Room, why_unfit
+from taps.cluster.resources import Resources, why_unfit
 from taps.data import Dataset
 from taps.errors import DataError, ImageError, StateError, TapsError
 from taps.files import read_json, write_json
@@ -91,13 +91,13 @@ def _made_parts(
 ) -> Iterator[range]:
     """Each part, as soon as its file is written; by actors that keep the model, begun again when lost."""
     with connected(cluster.ray or DEFAULT, cluster) as ray, origin(folder) as here:
-        room, told = Room(ray, cluster, log), (ray.put(images), options, folder.resolve(), here)
+        resources, told = Resources(ray, cluster, log), (ray.put(images), options, folder.resolve(), here)
         left = {part: _row(part, images) for part in parts}
         while left:
             try:
-                for row in _by_actors(list(left.values()), told, room):
+                for row in _by_actors(list(left.values()), told, resources):
                     if row["unfit"]:
-                        room.avoid(row["machine"], row["unfit"])
+                        resources.avoid(row["machine"], row["unfit"])
                     else:
                         part = range(row["start"], row["stop"])
                         del left[part]
@@ -105,24 +105,26 @@ def _made_parts(
             except ray.exceptions.RayError as error:
                 if not (unfit := why_unfit(error)):
                     raise
-                room.avoid(*unfit)
-            room.check()
+                resources.avoid(*unfit)
+            resources.check()
 
 
-def _by_actors(rows: list[dict[str, Any]], told: tuple[Any, ...], room: Room) -> Iterator[dict[str, Any]]:
+def _by_actors(
+    rows: list[dict[str, Any]], told: tuple[Any, ...], resources: Resources
+) -> Iterator[dict[str, Any]]:
     """The rows as `PartMaker` answers them, on machines that are not known to be unfit."""
     import ray.data
 
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # of what goes wrong the last line is enough
     ray.data.DataContext.get_current().enable_progress_bars = False  # there is one of our own
-    places = min(len(rows), max(1, room.places()))
+    places = min(len(rows), max(1, resources.places()))
     made = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
         PartMaker,  # type: ignore[arg-type]
         fn_constructor_args=told,
         compute=ray.data.ActorPoolStrategy(
             min_size=1, max_size=len(rows), initial_size=places, max_tasks_in_flight_per_actor=1
         ),
-        **room.options(),
+        **resources.options(),
     )
     yield from made.iter_rows()
 

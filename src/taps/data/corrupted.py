@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from taps.data.corrupt import check_kind, corrupt
+from taps.data.corrupt import check_kind, corrupt, named
 from taps.data.dataset import Dataset
 from taps.data.filters import FILTERS
 from taps.errors import SettingsError
@@ -51,6 +51,7 @@ def corrupt_dataset(
         A data set whose samples say in `note` what was done to them.
     """
     names = tuple(FILTERS) if kinds == "mix" else (kinds,) if isinstance(kinds, str) else tuple(kinds)
+    names = tuple(map(named, names))
     for name in names or ("",):
         check_kind(name, severity)
     if not 0.0 <= fraction <= 1.0:

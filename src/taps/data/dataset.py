@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import numpy as np
+
 from taps.data.sources import told
 from taps.types import PixelArray
 
@@ -104,6 +106,16 @@ class Dataset:
         order = [int(i) % len(self) for i in indices]
         transforms = tuple(_Reindexed(transform, tuple(order)) for transform in self.transforms)
         return replace(self, samples=tuple(self.samples[i] for i in order), transforms=transforms)
+
+    def shuffled(self, seed: int = 0) -> Dataset:
+        """The same data set in the order in which `taps run` streams it: folders have class after class.
+
+        >>> from taps.data import sign_digits
+        >>> digits = sign_digits()
+        >>> len(digits.shuffled(seed=1)) == len(digits), digits.shuffled(1) == digits.shuffled(2)
+        (True, False)
+        """
+        return self.take(np.random.default_rng(seed).permutation(len(self)).tolist())
 
     def relabelled(self, classes: tuple[str, ...], new_label: Mapping[int, int]) -> Dataset:
         """The same samples with another class list; each label is looked up in `new_label`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from PIL import Image, ImageFilter, ImageOps
 
 from taps.types import PixelArray
 
+Floats = NDArray[np.float64]
 Rng = np.random.Generator
 Corruption = Callable[[PixelArray, int, Rng], PixelArray]
 """An image, a severity from 1 to 5 and a generator → the image corrupted."""
@@ -48,14 +49,7 @@ def motion_blur(image: PixelArray, share: float, rng: Rng) -> PixelArray:
     length = max(2, round(share * short_side(image)))
     angle = rng.uniform(0.0, np.pi)
     steps = np.linspace(-length / 2, length / 2, length + 1)
-    margin = length // 2 + 1
-    padded = np.pad(image, ((margin, margin), (margin, margin), (0, 0)), mode="edge").astype(np.float32)
-    height, width = image.shape[:2]
-    total = np.zeros(image.shape, np.float32)
-    for step in steps:
-        top, left = margin + round(step * np.sin(angle)), margin + round(step * np.cos(angle))
-        total += padded[top : top + height, left : left + width]
-    return clipped(total / len(steps))
+    return clipped(moved(image, steps, np.ones(len(steps)), angle, beyond="edge"))
 
 
 def contrast(image: PixelArray, keep: float, rng: Rng) -> PixelArray:
@@ -133,6 +127,34 @@ FILTERS: dict[str, Corruption] = {
     "greyscale": greyscale,
 }
 """Each by its name. `mix` draws from these."""
+
+
+def moved(
+    image: NDArray[np.generic],
+    steps: Floats,
+    weights: Floats,
+    angle: float,
+    *,
+    beyond: Literal["edge", "symmetric"],
+) -> Floats:
+    """The weighted mean of copies that lie so many steps apart along a line.
+
+    Args:
+        image: Height × width, and channels where there are some.
+        steps: In pixels; to the right and down where the angle is 0 to π/2.
+        weights: Of each.
+        angle: Of the line.
+        beyond: How the image goes on beyond its border, as `np.pad` calls it.
+    """
+    down, across = (np.rint(steps * part).astype(int) for part in (np.sin(angle), np.cos(angle)))
+    margin = int(np.abs(steps).max()) + 1
+    around = [(margin, margin)] * 2 + [(0, 0)] * (image.ndim - 2)
+    padded = np.pad(np.asarray(image, np.float64), around, mode=beyond)
+    height, width = image.shape[:2]
+    total = np.zeros(image.shape)
+    for top, left, weight in zip(margin + down, margin + across, weights, strict=True):
+        total += weight * padded[top : top + height, left : left + width]
+    return np.asarray(total / weights.sum())
 
 
 def clipped(values: NDArray[np.floating]) -> PixelArray:

@@ -167,6 +167,9 @@ def _labels(folders: Sequence[str], given: tuple[str, ...]) -> dict[str, int]:
     if all(folder.isdigit() for folder in folders) and not {*folders} & {*given}:
         # By value: in string order class 10 would come before class 2.
         return {folder: int(folder) for folder in folders if int(folder) < len(given)}
+    ids = given.ids if isinstance(given, names.ClassNames) else ()
+    if ids and names.are_wnids(folders):
+        return {folder: ids.index(folder) for folder in folders if folder in ids}
     places: dict[str, list[int]] = {}
     for place, name in reversed([*enumerate(given)]):
         places.setdefault(names.normalised(name), []).append(place)

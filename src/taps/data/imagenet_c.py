@@ -1,9 +1,10 @@
-"""The fifteen corruptions of ImageNet-C (Hendrycks & Dietterich, ICLR 2019) with its strengths.
+"""Fifteen corruptions after ImageNet-C (Hendrycks & Dietterich, ICLR 2019), in an implementation of our own.
 
-The benchmark defines them for images of 224 × 224; here lengths in pixels (of a blur, a flake, a wave) are
-relative to the short side, so that an image of any size is hurt as much. What differs otherwise: frost has no
-photographs of frost, its crystals are drawn by chance; glass takes each pixel from a random neighbour instead
-of swapping the two one after the other; fog and frost get their clouds from layers of smooth noise.
+Kinds and strengths are the benchmark's; numbers made with them are not. It defines them for images of
+224 × 224; here lengths in pixels (of a blur, a flake, a wave) are relative to the short side, so that images
+of any size are hurt as much. What else differs: frost has no photographs of frost, its crystals are drawn
+by chance; glass takes each pixel from a random neighbour instead of swapping the two one after the other; fog
+and frost get their clouds from layers of smooth noise.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from PIL import Image
 
 from taps.data.filters import (
     Corruption,
+    Floats,
     Rng,
     clipped,
     contrast,
@@ -21,12 +23,12 @@ from taps.data.filters import (
     graded,
     grey_of,
     jpeg,
+    moved,
     short_side,
     shot_noise,
 )
 from taps.types import PixelArray
 
-Floats = NDArray[np.float64]
 Strength = tuple[float, ...]
 SIDE = 224  # of the benchmark's images
 
@@ -139,7 +141,7 @@ def pixelate(image: PixelArray, share: float, rng: Rng) -> PixelArray:
 
 
 IMAGENET_C: dict[str, Corruption] = {
-    f"imagenet-c/{name}": corruption
+    f"imagenet-c-like/{name}": corruption
     for name, corruption in {
         "gaussian_noise": graded(gaussian_noise, 0.08, 0.12, 0.18, 0.26, 0.38),
         "shot_noise": graded(shot_noise, 60.0, 25.0, 12.0, 5.0, 3.0),
@@ -197,13 +199,9 @@ def _smoothed(image: NDArray[np.generic], sigma: float) -> Floats:
 def _moved(image: NDArray[np.generic], radius: float, sigma: float, angle: float, scale: float) -> Floats:
     """Blurred along a line to one side, weights falling like a bell."""
     reach = max(1, round(2 * radius * scale))
-    steps = np.arange(reach + 1)
+    steps = np.arange(reach + 1.0)
     weights = np.exp(-0.5 * (steps / max(sigma * scale, 1e-6)) ** 2)
-    down = np.rint(steps * np.sin(np.deg2rad(angle))).astype(int)
-    across = np.rint(steps * np.cos(np.deg2rad(angle))).astype(int)
-    kernel = np.zeros((2 * reach + 1, 2 * reach + 1))
-    np.add.at(kernel, (reach + down, reach + across), weights)
-    return _convolved(image, kernel)
+    return moved(image, -steps, weights, np.deg2rad(angle), beyond="symmetric")
 
 
 def _zoomed(image: NDArray[np.generic], zoom: float) -> Floats:

@@ -48,18 +48,29 @@ def load_dataset(
             )
         dataset = load_named(named, base, split)
         return dataset if classes is None else _with_classes(dataset, read_names(classes))
-    if has_base and not _exists(path) and _exists(base / path):
-        path = base / path
-    if not _exists(path):
-        raise DataError(
-            f"There is no folder or file {str(name_or_path)!r}, and `taps data list` has no such name; "
-            "check the spelling."
-        )
+    path = _find_path(path, base)
     if path.suffix.lower() in MANIFEST_SUFFIXES and path.is_file():
         return load_manifest(path, path.stem, classes)
     if files := find_shards(path, ".parquet", split):
         return load_parquet(files, path, path.resolve().stem, classes)
     return load_folder(path, _short_name(path), classes, split)
+
+
+def check_there(name_or_path: str | None) -> None:
+    """Refuse what is neither a path nor a set's name, before anything slow is imported for it."""
+    if name_or_path is not None and find_set(name_or_path) is None:
+        _find_path(Path(name_or_path).expanduser(), Path(os.environ.get("TAPS_DATA") or "").expanduser())
+
+
+def _find_path(path: Path, base: Path) -> Path:
+    """The path itself, or where it lies below the folder of data sets."""
+    for place in (path, base / path):
+        if _exists(place):
+            return place
+    raise DataError(
+        f"There is no folder or file {str(path)!r}, and `taps data list` has no such name; "
+        "check the spelling."
+    )
 
 
 def _with_classes(dataset: Dataset, classes: tuple[str, ...]) -> Dataset:

@@ -13,6 +13,12 @@ from taps.errors import DataError
 WNID = re.compile(r"n\d{8}")
 
 
+class ClassNames(tuple[str, ...]):
+    """Names that were read and checked. Two may be equal where WordNet ids tell the classes apart."""
+
+    ids: tuple[str, ...] = ()
+
+
 def readable(name: str) -> str:
     """A folder's name as words.
 
@@ -63,8 +69,10 @@ def read_text(path: Path, what: str = "") -> str:
         raise DataError(f"{what}{path} cannot be read: {error}.") from error
 
 
-def read_names(classes: Sequence[str] | str | Path) -> tuple[str, ...]:
+def read_names(classes: Sequence[str] | str | Path) -> ClassNames:
     """A list of class names, from a sequence or a text file with one name a line (and # comments)."""
+    if isinstance(classes, ClassNames):
+        return classes
     if isinstance(classes, (str, Path)):
         lines = read_text(Path(classes), "The list of class names ").splitlines()
         names = [name for line in lines if (name := line.strip()) and not name.startswith("#")]
@@ -73,7 +81,9 @@ def read_names(classes: Sequence[str] | str | Path) -> tuple[str, ...]:
     if are_wnids(names):
         # Two ImageNet classes are called missile and two sunglasses, so only the ids can be told apart.
         refuse_duplicates(names)
-        return tuple(wnid_names(names))
+        found = ClassNames(wnid_names(names))
+        found.ids = tuple(names)
+        return found
     names = [readable(name) for name in names]
     if any(not name for name in names):
         raise DataError(f"Class name {names.index('') + 1} of the list is empty: remove it.")
@@ -82,7 +92,7 @@ def read_names(classes: Sequence[str] | str | Path) -> tuple[str, ...]:
             f"A class list needs two names at least, in a file one a line; this has {len(names)}."
         )
     refuse_duplicates(names)
-    return tuple(names)
+    return ClassNames(names)
 
 
 def refuse_duplicates(names: Iterable[str]) -> None:

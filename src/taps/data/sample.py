@@ -7,13 +7,14 @@ from pathlib import Path
 from taps.data.corrupted import corrupt_dataset
 from taps.data.dataset import Dataset
 from taps.data.folder import load_folder
+from taps.embedded import embedded
 
 CORRUPTIONS = ("gaussian_noise", "gaussian_blur", "contrast", "sketch")
 
 
 def bundled_sample() -> Path:
     """Where the sample lies; ATTRIBUTION.md beside it says whose pictures they are."""
-    return Path(__file__).parent / "bundled" / "caltech101-sample.zip"
+    return embedded("images/caltech101-sample.zip")
 
 
 def sign_digits() -> Dataset:
@@ -22,7 +23,7 @@ def sign_digits() -> Dataset:
     >>> len(sign_digits()), sign_digits().classes[:3]
     (400, ('eight', 'five', 'four'))
     """
-    return load_folder(Path(__file__).parent / "bundled" / "sign-digits-sample.zip", "sign-digits")
+    return load_folder(embedded("images/sign-digits-sample.zip"), "sign-digits")
 
 
 def demo_dataset() -> Dataset:

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.data.dataset import Dataset
+from taps.data.protocols import PROTOCOLS, number_of
 from taps.errors import DataError, SettingsError
 from taps.types import OUTSIDE
 
 Order = NDArray[np.int64]
-ORDERS = ("shuffled", "by_class", "by_domain", "dirichlet")
+ORDERS = ("shuffled", "by_class", "by_domain", "dirichlet", *PROTOCOLS)
 PHASES = 10  # times of other shares under "dirichlet"
 
 
@@ -45,8 +46,10 @@ def ordered(dataset: Dataset, kind: str, seed: int, limit: int | None = None) ->
 
     Args:
         dataset: What is put in order.
-        kind: "shuffled"; "by_class"; "by_domain"; or "dirichlet:0.1": ten times, in which classes have other
-            shares, the more so the smaller the number (its concentration; 0.1 unless given).
+        kind: "shuffled"; "by_class"; "by_domain"; "dirichlet:0.1": ten times, in which classes have other
+            shares, the more so the smaller the number (its concentration; 0.1 unless given). Or a stream as
+            papers draw it (`taps.data.protocols`): "statA:0.1" or "statA:separate", which has as many times
+            as batches, at most as classes; "statA_batch:64:1-4"; "correlated:0.1"; "longtail:100".
         seed: Of every random choice.
         limit: So many images only. A drifting order is made of those that the shuffled one begins with, so
             that a part of it has the same changes.
@@ -57,7 +60,7 @@ def ordered(dataset: Dataset, kind: str, seed: int, limit: int | None = None) ->
     (360, 47)
     """
     name, _, number = kind.partition(":")
-    if name not in ORDERS or (number and name != "dirichlet"):
+    if name not in ORDERS or (number and name not in ("dirichlet", *PROTOCOLS)):
         raise SettingsError(f"There is no order {kind!r}: use one of {', '.join(ORDERS)}, or dirichlet:0.1.")
     chosen = stream_order(len(dataset), seed, limit)
     if name == "shuffled":
@@ -71,11 +74,22 @@ def ordered(dataset: Dataset, kind: str, seed: int, limit: int | None = None) ->
         np.random.default_rng([seed, 2]).choice(spread, len(groups)),
         groups,
     )
+    if name in PROTOCOLS:
+        return _drawn(chosen, groups, kind, seed)
     if name == "dirichlet":
-        groups = _in_shares(groups, _concentration(number or "0.1"), seed)
+        groups = _in_shares(groups, number_of("dirichlet", number or "0.1"), seed)
     order = _in_groups(groups.tolist(), seed, shuffle_groups=name == "by_class")
     at = groups[order]
     return chosen[order], np.cumsum(np.diff(at, prepend=at[:1]) != 0)
+
+
+def _drawn(chosen: Order, groups: Order, kind: str, seed: int) -> tuple[Order, Order]:
+    """A stream by a protocol, of the images chosen in file order."""
+    name, _, text = kind.partition(":")
+    draw, usual = PROTOCOLS[name]
+    in_file_order = np.argsort(chosen)
+    places, slot = draw(groups[in_file_order], text or usual, np.random.default_rng([seed, 3]))
+    return chosen[in_file_order[places]], np.cumsum(np.diff(slot, prepend=slot[:1]) != 0)
 
 
 def _labels(dataset: Dataset) -> list[int]:
@@ -89,16 +103,6 @@ def _domains(dataset: Dataset) -> list[int]:
     if len(names) < 2:
         raise DataError(f"{dataset.name} has no domains: a domain/class/image layout or a domain column has.")
     return [names.index(domain) if domain in names else 0 for domain in domains]
-
-
-def _concentration(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.0 < value < np.inf:
-        raise SettingsError(f"dirichlet:{text} is no order; give a number above 0, such as dirichlet:0.1.")
-    return value
 
 
 def _in_shares(found: Order, concentration: float, seed: int) -> Order:

@@ -1,7 +1,8 @@
-"""An evaluation from beginning to end, for the command line, the ablations and the recipes alike."""
+"""An evaluation from beginning to end, for the command line and the recipes alike."""
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,12 +12,12 @@ from typing import Any
 
 from taps.evaluate.copies import Copies
 from taps.evaluate.folder import UNFINISHED, collect, to_do
-from taps.evaluate.jobs import Job
+from taps.evaluate.jobs import ONCE, Job
 from taps.evaluate.options import Execution
 from taps.evaluate.plan import open_streams
 from taps.evaluate.pool import Watch, run_jobs
 from taps.files import write_json
-from taps.stream.lock import locked
+from taps.session.lock import locked
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def evaluate(
             why = run(left, out, how, told)
         finally:
             rows = collect(out)
+            shutil.rmtree(out / ONCE, ignore_errors=True)
         unfinished = [_unfinished(left[index], say(reason)) for index, reason in sorted(why.items())]
         write_json(out / UNFINISHED, {"runs": unfinished})
     return Outcome(rows, unfinished)

@@ -13,7 +13,7 @@ from taps.errors import DamagedError, DataError, StateError
 from taps.evaluate.jobs import ROW, Job, StreamSpec, slug
 from taps.evaluate.pooled import write_pooled
 from taps.files import check_mark, make_folder, read_json, write_json
-from taps.stream.record import SPEC
+from taps.session.record import SPEC
 
 log = logging.getLogger("taps")
 RESULTS, UNFINISHED = "results.json", "unfinished.json"

@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from taps import __version__
 from taps.clip import Clip, load_clip
 from taps.data import Dataset, corrupt_dataset, load_dataset
 from taps.data.attack import attack_dataset
 from taps.data.dataset import DEFAULT_TEMPLATE
 from taps.data.outside import parse_outside, with_outside
 from taps.errors import DataError, ImageError, SettingsError
+from taps.evaluate.blocks import block_of
+from taps.evaluate.features import VIEW_SEED, find_store
+from taps.evaluate.outputs import Outputs
 from taps.evaluate.scores import read_run, score
-from taps.files import write_json
+from taps.files import json_text, write_json
 from taps.learner import Learner
+from taps.methods.known import DrawnImage
+from taps.methods.registry import with_length
 from taps.oracles import Delayed, Noisy, Oracle
-from taps.stream.lock import locked
-from taps.stream.loop import Session, follow
-from taps.stream.peak import begin_run
-from taps.stream.record import SPEC, Pace, Record
-from taps.stream.resume import check_identity, identity
-from taps.stream.stream import make_stream
-from taps.stream.tally import Tally
+from taps.session.final import predict_again
+from taps.session.lock import locked
+from taps.session.loop import Session, follow
+from taps.session.memory_peak import begin_run
+from taps.session.record import ROWS, SPEC, Pace, Record
+from taps.session.resume import check_identity, identity
+from taps.session.running_score import RunningScore
+from taps.session.step import StreamStep
+from taps.session.stream import make_stream
 from taps.types import OUTSIDE
 
 ROW = "row.json"
+ONCE = "outputs"  # below the evaluation's folder: predictions that hold for every order, until it is over
 PASSES = 12  # of zero-shot, to know what adaptation adds
 PATIENCE = 90.0  # seconds to wait for a worker whose parent was killed, or that is cut off, to notice it
 
@@ -99,7 +109,7 @@ class Job:
         settings: Of the method, where they differ from its own.
         label: How tables call the method.
         limit: Only the first so many images of the order.
-        noise: Share of wrong answers from the expert.
+        noise: Share of wrong answers from the annotator.
         delay: Images that pass before an answer comes.
     """
 
@@ -183,7 +193,7 @@ def run_job(
     *,
     device: str | None = None,
     stop: Callable[[], bool] = lambda: False,
-    progress: Callable[[Tally], None] = lambda tally: None,
+    progress: Callable[[RunningScore], None] = lambda running: None,
     pace: Pace = Pace(),
 ) -> dict[str, Any] | None:
     """Carry one run out, from its last checkpoint where it has one.
@@ -204,24 +214,61 @@ def run_job(
     dataset = _dataset(job.stream, job.model, device)
     check_labels(dataset)
     stream = make_stream(dataset, job.seed, limit=job.limit, order=job.stream.order)
-    fresh = Learner(clip, dataset.classes, job.method, seed=job.seed, allow_duplicates=True, **job.settings)
+    settings = with_length(job.method, job.settings, len(stream))
+    fresh = Learner(clip, dataset.classes, job.method, seed=job.seed, allow_duplicates=True, **settings)
+    outputs = _outputs(job, out, fresh, dataset) if fresh.method.stateless else None
+    stream = replace(stream, look=_look(job, fresh, dataset, outputs))
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, patience=PATIENCE), closing(Record(folder, pace)) as record:
         spec = {**asdict(job), **identity(clip, stream)}
         check_identity(folder, spec)
         write_json(folder / SPEC, spec)
         begin_run(clip.device)
-        learner, tally = record.learner(clip) or fresh, record.tally()
-        session = Session(learner, stream, record, tally, lambda truth: _expert(job, truth, dataset))
-        if not follow(session, stop=stop, progress=lambda streamed, tally: progress(tally)):
+        learner, running = record.learner(clip) or fresh, record.running()
+        session = Session(learner, stream, record, running, lambda truth: _annotator(job, truth, dataset))
+
+        def watch(step: StreamStep, running: RunningScore) -> None:
+            if outputs is not None and step.prediction is not None:
+                outputs.keep(stream.order[step.t], step.prediction)
+            progress(running)
+
+        if not follow(session, stop=stop, progress=watch):
             return None
+        predict_again(session, look=False)
         plain = _zero_shot_ms(job.stream, job.model, device)
-        row = score(read_run(folder), tally, learner.summary(), asked=learner.asked, zero_shot_ms=plain)
-        row = {"dataset": job.stream.name, "method": job.title, "seed": job.seed, **row}
-        write_json(folder / ROW, {**row, "files": record.marks})
+        row = score(read_run(folder), running, learner.summary(), asked=learner.asked, zero_shot_ms=plain)
+        said = {"dataset": job.stream.name, "method": job.title, "seed": job.seed}
+        row = {**said, "texts": block_of(job.method, job.settings), **row}
+        files = {name: mark for name, mark in record.marks.items() if name != ROWS}  # it may go
+        write_json(folder / ROW, {**row, "files": files})
         if len(stream) == len(dataset):
             record.forget()  # nothing can follow, so the state need not be kept
     return row
+
+
+def _outputs(job: Job, out: Path, learner: Learner, dataset: Dataset) -> Outputs:
+    """Where the predictions of a method without a state are kept for its runs in other orders."""
+    known = asdict(replace(job, seed=0, limit=None, noise=0.0, delay=0))
+    known["stream"]["order"] = ""
+    device = str(learner.clip.device)
+    told = json_text([known, __version__, learner.clip.fingerprint, device], default=str)
+    images = "\n".join(f"{sample.key}\t{sample.label}" for sample in dataset.samples)
+    name = hashlib.sha256(f"{told}\n{images}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    return Outputs(out / ONCE / f"{name}.npy", len(dataset), len(dataset.classes))
+
+
+def _look(job: Job, learner: Learner, dataset: Dataset, outputs: Outputs | None) -> Callable[[int], Any]:
+    """Gives an image by its index: what is known of it, or its pixels. Views are the same in every order."""
+    stored = learner.method.needs_features_only and job.stream.attack is None
+    store = find_store(learner.clip, dataset, learner.settings) if stored else None
+
+    def look(index: int) -> Any:
+        known = None if outputs is None else outputs.image(index)
+        if known is None and store is not None:
+            known = store.image(index)
+        return known or DrawnImage(dataset.image(index), VIEW_SEED, index)
+
+    return look
 
 
 def check_labels(dataset: Dataset) -> None:
@@ -239,9 +286,9 @@ def check_labels(dataset: Dataset) -> None:
         )
 
 
-def _expert(job: Job, truth: Oracle, dataset: Dataset) -> Oracle:
-    spoilt = Noisy(truth, job.noise, len(dataset.classes), job.seed) if job.noise else truth
-    return Delayed(spoilt, job.delay) if job.delay else spoilt
+def _annotator(job: Job, truth: Oracle, dataset: Dataset) -> Oracle:
+    noisy = Noisy(truth, job.noise, len(dataset.classes), job.seed) if job.noise else truth
+    return Delayed(noisy, job.delay) if job.delay else noisy
 
 
 def quiet_logs() -> None:

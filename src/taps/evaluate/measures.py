@@ -15,6 +15,7 @@ import numpy as np
 
 from taps.errors import SettingsError
 
+INTERVALS = (50, 250, 1000)  # ms from image to image, under Tempora's clock
 Pool = Callable[[Sequence[float]], float]
 
 
@@ -85,6 +86,9 @@ MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
         Measure("top1", "top-1", "%", "higher", "Images whose predicted class is right."),
+        Measure(
+            "final", "in the end", "%", "higher", "Images right when all are predicted again, or answered."
+        ),
         Measure("top5", "top-5", "%", "higher", "Images whose class is among the five likeliest."),
         Measure("per_class", "per class", "%", "higher", "Mean of the accuracies of the classes that came."),
         Measure(
@@ -112,6 +116,9 @@ MEASURES: dict[str, Measure] = {
         ),
         Measure("fpr95_entropy", "FPR95 entropy", "%", "lower", "The same, told by entropy."),
         Measure("fpr95_reject", "FPR95 reject", "%", "lower", "The same, told by what the method learned."),
+        Measure("acc_known", "known", "%", "higher", "Images of a class that are let in and right (ROSITA)."),
+        Measure("acc_unknown", "unknown", "%", "higher", "Images of no class that are rejected (ROSITA)."),
+        Measure("acc_hm", "harmonic mean", "%", "higher", "Harmonic mean of both (ROSITA's Acc_HM)."),
         Measure("after_change", "after change", "%", "higher", "Top-1 of the 20 images after each change."),
         Measure("drift_drop", "drop", "%", "lower", "How much lower that is than later in the same phase."),
         Measure(
@@ -125,11 +132,21 @@ MEASURES: dict[str, Measure] = {
         Measure(
             "ms_p95", "time p95", "ms", "lower", "The time that 95 % of images stay below.", median, digits=1
         ),
+        *(
+            Measure(
+                f"utility_{ms}",
+                f"utility {ms} ms",
+                "%",
+                "higher",
+                f"Images served in time and right when one comes every {ms} ms (Tempora).",
+            )
+            for ms in INTERVALS
+        ),
         Measure("adapt_ms", "adaptation", "ms", "lower", "Time beyond a zero-shot pass.", median, digits=1),
         Measure("peak_mem_mb", "memory", "MB", "lower", "Highest memory of the run.", digits=0),
     )
 }
-SHORT = ("top1", "ece", "rate", "ms_p50")
+SHORT = ("top1", "final", "ece", "rate", "ms_p50")
 """What tables show unless others are asked for."""
 
 

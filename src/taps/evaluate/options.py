@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from taps.errors import SettingsError
+
+
+def check_distinct(what: str, numbers: Sequence[int]) -> None:
+    """Refuse a number that is named twice: the run would be counted once, and its user expects two."""
+    twice = [number for number, count in Counter(numbers).items() if count > 1]
+    if twice:
+        raise SettingsError(f"{what} has {twice[0]} twice; name each number once.")
 
 
 @dataclass(frozen=True)
@@ -27,13 +36,18 @@ class Setup:
         limit: Only the first so many images of each order.
         preset: Published settings: auto (each data set's own), or a name such as dtd.
         settings: Any other setting: name=value; methods without it ignore it.
-        template: Zero-shot sentence, such as 'a photo of a {}.'; own for the data set's.
-        corrupt: See every image through a corruption, or `mix`; `imagenet-c` for each of its 15 in turn.
+        template: The sentence a class name is put into, such as 'a photo of a {}.'. Several, with | between
+            them, are averaged; so are those of imagenet80 and imagenet7. own: the data set's.
+        texts: JSON file of sentences by class, for methods with hand-written class texts. A --template that
+            is given counts beside them; {text} in it stands for each sentence.
+        corrupt: See every image through a corruption, or `mix`; `imagenet-c-like` for each of 15
+            after ImageNet-C in turn (own implementation).
         severity: Of the corruption, 1 to 5; several separated by commas for one stream each.
         outside: Mix in images of no class: a data set, and after a colon their share (dtd.zip:0.2).
         attack: Adversarial steps on the image: pgd:1/255.
-        order: Of the stream: shuffled, by_class, by_domain, dirichlet:0.1 (shares of classes that change).
-        noise: Share of the expert's answers that are wrong.
+        order: Of the stream: shuffled, by_class, by_domain, dirichlet:0.1 (shares of classes that change); as
+            papers draw it: statA:0.1, statA:separate, statA_batch:64:1-4, correlated:0.1, longtail:100.
+        noise: Share of the annotator's answers that are wrong.
         delay: Images that pass before an answer comes.
     """
 
@@ -50,6 +64,7 @@ class Setup:
     preset: str | None = None
     settings: dict[str, Any] = field(default_factory=dict, metadata={"flags": ("--set",)})
     template: str | None = None
+    texts: str | None = None
     corrupt: str | None = None
     severity: tuple[int, ...] = (3,)
     outside: str | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib import resources
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,15 @@ from typing import Any
 from taps.data import Dataset, find_set
 from taps.data.attack import parse_attack
 from taps.data.corrupt import kinds_of
+from taps.embedded import embedded_prompts
 from taps.errors import SettingsError
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec, check_labels, slug
-from taps.evaluate.options import Setup
+from taps.evaluate.options import Setup, check_distinct
+from taps.learner import check_seed
 from taps.methods.registry import all_methods, find_method, method_settings
 from taps.prompts.base import CONFIG_FILE, Prompts
-from taps.prompts.choose import SOURCE_FILE
-from taps.stream.stream import make_stream
+from taps.prompts.texts import read_texts
+from taps.session.stream import make_stream
 
 Entry = str | tuple[str, str, Mapping[str, Any]]
 """A method by name; or (name in tables, method, settings) for variants of one method."""
@@ -29,9 +30,11 @@ def settings_for(method: str, values: Mapping[str, Any]) -> dict[str, Any]:
     known = find_method(method).known
     taken = {name: value for name, value in values.items() if name in known and value is not None}
     if taken.get("order", "predict_first") != "predict_first":
-        raise SettingsError("Tables are made with order=predict_first: an expert's answer is no prediction.")
-    method_settings(method, taken)
-    return taken
+        raise SettingsError(
+            "Tables are made with order=predict_first: an annotator's answer is no prediction."
+        )
+    found = method_settings(method, taken)
+    return {name: getattr(found, name) for name in taken}
 
 
 def check_values(methods: Sequence[str], values: Mapping[str, Any]) -> None:
@@ -58,13 +61,7 @@ def has_prompts(model: ModelSpec, prompts: str | None) -> bool:
     """Whether trained prompts are given, or come with the package for this model."""
     if prompts is not None:
         return prompts != "hand"
-    return (resources.files("taps.prompts") / "shipped" / f"{model.name}-maple").is_dir()
-
-
-def has_source(model: ModelSpec, prompts: str | None) -> bool:
-    """Whether source statistics come with the package for this model and its own prompts."""
-    folder = resources.files("taps.prompts") / "shipped" / f"{model.name}-maple"
-    return prompts is None and (folder / SOURCE_FILE).is_file()
+    return embedded_prompts(model.name, "maple") is not None
 
 
 def prompts_for(method: str, prompts: str | None) -> str | None:
@@ -140,15 +137,17 @@ def plan_evaluation(setup: Setup, methods: Sequence[Entry]) -> tuple[list[Job], 
             for severity in (setup.severity if kind else (3,))
         ]
     )
+    texts = None if setup.texts is None else str(Path(setup.texts).expanduser().resolve())
     jobs = []
     for stream, dataset in opened:
+        read_texts(texts, dataset.classes)  # refused before hours are spent
         template = dataset.template if setup.template == "own" else setup.template
         jobs += make_jobs(
             [stream],
             ModelSpec(setup.model, setup.pretrained),
             methods,
             setup.seeds,
-            setup.values | {"template": template},
+            setup.values | {"template": template, "texts": texts},
             prompts=setup.prompts,
             preset=setup.preset,
             limit=setup.limit,
@@ -185,8 +184,10 @@ def make_jobs(
     if not methods or not seeds or not streams:
         raise SettingsError("An evaluation needs a data set, a method and a seed at least.")
     _refuse_equal("methods", [entry if isinstance(entry, str) else entry[0] for entry in methods])
+    seeds = [check_seed(seed) for seed in seeds]
+    check_distinct("seeds", seeds)
     jobs = []
-    for seed, stream, entry in product(dict.fromkeys(seeds), streams, methods):
+    for seed, stream, entry in product(seeds, streams, methods):
         label, method, own = ("", entry, {}) if isinstance(entry, str) else entry
         given = {
             "prompts": prompts_for(method, prompts),

@@ -18,8 +18,8 @@ from typing import Any
 from taps.errors import TapsError
 from taps.evaluate.jobs import Job, quiet_logs, run_job
 from taps.evaluate.options import Execution
-from taps.stream.tally import Tally
-from taps.stream.threads import for_children, threads_each
+from taps.session.running_score import RunningScore
+from taps.session.threads import for_children, threads_each
 
 TELL = 0.25  # seconds between two words about progress
 NOT_BEGUN = "not begun: the time was up"
@@ -87,12 +87,12 @@ def attempt(
     """Run one job; a refusal or a crash becomes a sentence."""
     told = 0.0
 
-    def progress(tally: Tally) -> None:
+    def progress(running: RunningScore) -> None:
         nonlocal told
         now = time.monotonic()
         if now - told >= TELL:
             told = now
-            tell(tally.position)
+            tell(running.position)
 
     try:
         row = run_job(job, out, device=device, stop=stop, progress=progress)

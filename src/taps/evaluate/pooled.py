@@ -1,4 +1,4 @@
-"""The measures of each method on each data set: of all its runs, and over the corruptions of ImageNet-C."""
+"""The measures of each method on each data set: of all its runs, and over 15 corruptions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from taps.files import write_json
 POOLED = "pooled.json"
 BASELINE = "zero_shot"
 CORRUPTIONS = 15
-CORRUPTED = re.compile(r"(.*\+imagenet-c)/(\w+)-([1-5])(.*)")
+CORRUPTED = re.compile(r"(.*\+imagenet-c(?:-like)?)/(\w+)-([1-5])(.*)")  # older results say imagenet-c
 
 Row = Mapping[str, Any]
 
@@ -31,7 +31,8 @@ class Pooled:
         seeds: How many orders were pooled.
         measures: Name → number, as `taps.evaluate.measures` says how.
         images: Predicted images of one order, at most.
-        gain: Difference of its top-1 to zero-shot's over the orders both have; None where there is none.
+        gain: Difference of its top-1 to zero-shot's over the orders both have; None where there is none with
+            the same kind of class texts.
     """
 
     dataset: str
@@ -43,7 +44,7 @@ class Pooled:
 
 
 def pool(rows: Sequence[Row]) -> list[Pooled]:
-    """One for each data set and method, in the order of the rows; then one for each set under ImageNet-C."""
+    """One for each data set and method, in the order of the rows; then one for each corrupted set."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["dataset"], row["method"]), []).append(row)
@@ -51,7 +52,11 @@ def pool(rows: Sequence[Row]) -> list[Pooled]:
     for (dataset, method), runs in groups.items():
         values = {name: pooled(measure, runs) for name, measure in MEASURES.items()}
         known = {name: value for name, value in values.items() if value is not None}
-        base = {row["seed"]: row["top1"] for row in groups.get((dataset, BASELINE), ())}
+        base = {
+            row["seed"]: row["top1"]
+            for row in groups.get((dataset, BASELINE), ())
+            if row.get("texts") == runs[0].get("texts")
+        }
         gains = [row["top1"] - base[row["seed"]] for row in runs if row["seed"] in base]
         gain = float(np.mean(gains)) if gains and method != BASELINE else None
         seeds, images = len({row["seed"] for row in runs}), max(row["n"] for row in runs)

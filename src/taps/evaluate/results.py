@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from taps.errors import DamagedError, DataError, SettingsError
+from taps.evaluate.blocks import BLOCKS, RICHER, block_of
 from taps.evaluate.folder import UNFINISHED, check_files, read_row, read_spec, run_folders
 from taps.evaluate.jobs import slug
 from taps.evaluate.pooled import BASELINE
@@ -86,12 +87,14 @@ class Results:
         results: By data set, method and seed.
         unfinished: Runs that were wanted and are not finished, with the reason.
         dropped: Finished runs that are left out because other methods lack their seed.
+        block: What kind of class texts its runs have, where only those of one were read.
     """
 
     out: Path
     results: Found
     unfinished: list[dict[str, Any]]
     dropped: int = 0
+    block: str | None = None
 
     @property
     def datasets(self) -> list[str]:
@@ -111,7 +114,7 @@ class Results:
         """Where the page about a method on a data set lies, below the page that links to it."""
         found: dict[tuple[str, str], str] = {}
         for dataset, method in self.results:
-            folder = f"runs/{slug(dataset)}/{slug(method)}"
+            folder = f"runs/{slug(dataset)}/{slug(method)}{'~texts' if self.block == RICHER else ''}"
             while f"{folder}/index.html" in found.values():  # "a/b" and "a-b" have one name as folders
                 folder += "~"
             found[dataset, method] = f"{folder}/index.html"
@@ -122,6 +125,13 @@ class Results:
         kept = {key: runs for key, runs in self.results.items() if key[0] in datasets and key[1] in methods}
         missing = [run for run in self.unfinished if run["dataset"] in datasets and run["method"] in methods]
         return replace(self, results=kept, unfinished=missing)
+
+    def by_texts(self) -> dict[str, Results]:
+        """The same in parts, by the kind of class texts; there is a run of each."""
+        found: dict[str, Found] = {block: {} for block in BLOCKS}
+        for key, runs in self.results.items():
+            found[block_of(runs[0].spec["method"], runs[0].spec["settings"])][key] = runs
+        return {block: replace(self, results=those) for block, those in found.items() if those}
 
     def missing(self) -> list[str]:
         """One sentence for each method on a data set that lacks runs."""
@@ -162,12 +172,15 @@ class Results:
         return compare(pairs, np.random.default_rng(0)) if pairs else None
 
 
-def read_results(out: Path | Sequence[Path], *, baseline: str | None = BASELINE) -> Results:
+def read_results(
+    out: Path | Sequence[Path], *, baseline: str | None = BASELINE, block: str | None = None
+) -> Results:
     """Read a folder, finished or not. Runs on one data set are cut to the seeds and images that all have.
 
     Args:
         out: Folder of an evaluation; or several of one model, none of which repeats a run of another.
         baseline: The method others are compared with; None for zero-shot, or else the first there is.
+        block: Only runs of one of `taps.evaluate.blocks.BLOCKS`.
     """
     outs = [out] if isinstance(out, Path) else list(out)
     for each in outs:
@@ -176,7 +189,8 @@ def read_results(out: Path | Sequence[Path], *, baseline: str | None = BASELINE)
     found: Found = {}
     for folder in (folder for each in outs for folder in run_folders(each)):
         spec, row = read_spec(folder), read_row(folder)
-        if row is not None:
+        wanted = block is None or block == block_of(spec["method"], spec["settings"])
+        if row is not None and wanted:
             check_files(folder, row)
             run = read_run(folder).first(row["n"])  # a run that is made longer has more of them
             result = Result(folder, spec, row, run, len(run))
@@ -197,7 +211,17 @@ def read_results(out: Path | Sequence[Path], *, baseline: str | None = BASELINE)
     }
     dropped = len(have) - sum(map(len, alike.values()))
     unfinished = [run for each in outs for run in _unfinished(each, have)]
-    return Results(outs[0], results, unfinished, dropped)
+    return Results(outs[0], results, unfinished, dropped, block)
+
+
+def blocks_in(folders: Sequence[Path]) -> dict[str, set[str]]:
+    """The blocks that folders of evaluations have finished runs of, and the methods in each."""
+    found: dict[str, set[str]] = {block: set() for block in BLOCKS}
+    for folder in (folder for each in folders for folder in run_folders(each)):
+        spec, row = read_spec(folder), read_row(folder)
+        if row is not None:
+            found[block_of(spec["method"], spec["settings"])].add(row["method"])
+    return {block: methods for block, methods in found.items() if methods}
 
 
 def _check_together(found: Found) -> None:

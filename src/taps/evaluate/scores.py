@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,15 +15,20 @@ from numpy.typing import NDArray
 
 from taps.errors import DataError
 from taps.evaluate import metrics
-from taps.stream.record import COLUMNS, PREDICTIONS, read_events
+from taps.evaluate.measures import INTERVALS
+from taps.session.log import ANSWERED
+from taps.session.record import COLUMNS, PREDICTIONS, read_events
 
 if TYPE_CHECKING:
-    from taps.stream.tally import Tally
+    from taps.session.running_score import RunningScore
 
 Floats = NDArray[np.float64]
 NUMBERS = ("correct", "top5", "probability", "entropy", "threshold", "asked", "seconds")
 # Columns that older runs do not have, and what is known of them then.
-ADDED = {"of_label": "", "squares": "", "reject": "", "outside": "0", "phase": "0"}
+ADDED = {
+    **{"of_label": "", "squares": "", "reject": "", "outside": "0", "phase": "0", "truth": ""},
+    "final_correct": "",
+}
 
 # What a row has of a learner's summary, and what it says where the method does not.
 UNSAID: dict[str, Any] = {
@@ -44,13 +49,15 @@ class Run:
         probability: Of the predicted class.
         entropy: What the query decision was made on, nats.
         threshold: What it was compared with; infinite where nothing is ever asked.
-        asked: 1 where the expert was asked.
+        asked: 1 where the annotator was asked.
         seconds: From decoded image to prediction.
         of_label: Probability of the image's class.
         squares: Sum of the squared probabilities of all classes.
         reject: How likely the method takes it to be of no class.
         outside: 1 where it is of none of the classes; it is neither right nor wrong then.
         phase: Counts the changes of the stream so far, where it has any.
+        truth: The image's class by index: two classes may have one name.
+        final_correct: 1 where it was right in the end, predicted again or answered; NaN where it was neither.
     """
 
     keys: list[str]
@@ -67,13 +74,23 @@ class Run:
     reject: Floats
     outside: Floats
     phase: Floats
+    truth: Floats
+    final_correct: Floats
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def first(self, n: int) -> Run:
         """The same run as if it had stopped after `n` images."""
-        return Run(*(getattr(self, name)[:n] for name in self.__dataclass_fields__))
+        if n >= len(self):
+            return self
+        cut = Run(*(getattr(self, name)[:n] for name in self.__dataclass_fields__))
+        return replace(cut, final_correct=np.full(n, np.nan))  # later images had a say in it
+
+    @property
+    def truth_or_label(self) -> Sequence[str] | Floats:
+        """The class of every image; by name where an older run has no other."""
+        return self.labels if np.isnan(self.truth).any() else self.truth
 
     @cached_property
     def inside(self) -> Run:
@@ -102,6 +119,7 @@ def read_run(folder: Path) -> Run:
         columns = list(zip(*(row[: len(header)] for row in rows[1:]), strict=True)) or [()] * len(header)
         named = dict(zip(header, columns, strict=True))
         numbers = {name: _numbers(named[name]) for name in NUMBERS}
+        numbers["threshold"][np.isnan(numbers["threshold"])] = np.inf  # an empty cell: nothing passes it
         added = {
             name: _numbers(named.get(name, [without] * len(rows[1:]))) for name, without in ADDED.items()
         }
@@ -117,7 +135,7 @@ def _numbers(cells: Sequence[str]) -> Floats:
 
 def answers_at(folder: Path) -> list[int]:
     """Places in the stream whose labels were given to the method, in the order they were given."""
-    return [event["t"] for event in read_events(folder) if event["event"] == "answered"]
+    return [event["t"] for event in read_events(folder) if event["event"] == ANSWERED]
 
 
 def measured(run: Run) -> dict[str, float]:
@@ -125,8 +143,9 @@ def measured(run: Run) -> dict[str, float]:
     inside = run.inside
     found = {
         "top1": float(inside.correct.mean()),
+        "final": float(inside.final_correct.mean()),
         "top5": float(inside.top5.mean()),
-        "per_class": metrics.per_class(inside.labels, inside.correct),
+        "per_class": metrics.per_class(inside.truth_or_label, inside.correct),
         "ece": metrics.calibration_error(inside.probability, inside.correct),
         "adaptive_ece": metrics.adaptive_calibration_error(inside.probability, inside.correct),
         "brier": metrics.brier(inside.squares, inside.of_label),
@@ -135,9 +154,11 @@ def measured(run: Run) -> dict[str, float]:
         "rate": float(run.asked.mean()),
         "ms_p50": 1000 * float(np.percentile(run.seconds, 50)),
         "ms_p95": 1000 * float(np.percentile(run.seconds, 95)),
+        **{f"utility_{ms}": metrics.utility(inside.seconds, inside.correct, ms / 1000) for ms in INTERVALS},
     }
     outside = run.outside > 0
     if outside.any():
+        found |= metrics.open_set(run.probability, run.correct, outside)
         for name, score in (("max", -run.probability), ("entropy", run.entropy), ("reject", run.reject)):
             if np.isfinite(score).all() and score.any():
                 found[f"auroc_{name}"] = metrics.auroc(score, outside)
@@ -146,13 +167,13 @@ def measured(run: Run) -> dict[str, float]:
 
 
 def score(
-    run: Run, tally: Tally, summary: dict[str, Any], asked: int, zero_shot_ms: float | None = None
+    run: Run, running: RunningScore, summary: dict[str, Any], asked: int, zero_shot_ms: float | None = None
 ) -> dict[str, Any]:
     """The numbers of one row.
 
     Args:
         run: Its predictions.
-        tally: Its counts.
+        running: Its counts.
         summary: What the learner says of itself.
         asked: Questions put.
         zero_shot_ms: What a zero-shot pass took in the same process, where that was measured.
@@ -162,22 +183,22 @@ def score(
         raise DataError(
             "Not one image of this stream could be read; check the data set with `taps data check`."
         )
-    measures = {**measured(run), "rate": asked / n, "peak_mem_mb": tally.peak_mem_mb}
+    measures = {**measured(run), "rate": asked / n, "peak_mem_mb": running.peak_mem_mb}
     if zero_shot_ms is not None:
         measures["adapt_ms"] = measures["ms_p50"] - zero_shot_ms
     bins = metrics.reliability(run.inside.probability, run.inside.correct)
     return {
         "n": n,
         "outside": n - len(run.inside),
-        "broken": tally.broken,
+        "broken": running.broken,
         "asked": asked,
-        "answered": tally.answered,
+        "answered": running.answered,
         **{
             name: measures[name]
             for name in ("top1", "top5", "ece", "rate", "ms_p50", "ms_p95", "peak_mem_mb")
         },
         **{name: summary.get(name, unsaid) for name, unsaid in UNSAID.items()},
-        "overhead": overhead(tally),
+        "overhead": overhead(running),
         "measures": measures,
         "reliability": dict(
             zip(("share", "confidence", "accuracy"), (each.tolist() for each in bins), strict=True)
@@ -185,7 +206,7 @@ def score(
     }
 
 
-def overhead(tally: Tally) -> float:
+def overhead(running: RunningScore) -> float:
     """Time of the evaluation itself as a share of the method's own."""
-    spent = tally.wall_s - tally.decode_s - tally.method_s
-    return max(0.0, spent) / tally.method_s if tally.method_s else 0.0
+    spent = running.wall_s - running.decode_s - running.method_s
+    return max(0.0, spent) / running.method_s if running.method_s else 0.0

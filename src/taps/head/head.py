@@ -9,21 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.errors import SettingsError, StateError
-from taps.head.crowd import Crowd
-from taps.head.lens import Lens
+from taps.head.annotators import AnnotatorMixture
+from taps.head.experts import Experts, HeadSettings
 from taps.head.logistic import softmax
 from taps.head.mixture import SMALLEST, Mixture
-from taps.head.neighbours import Look, Ring, vote
-from taps.head.outside import Outside
-from taps.head.readings import HeadSettings, Readings
+from taps.head.neighbours import LOWEST, Neighbourhood, RecentImages, vote
+from taps.head.out_of_class import OutOfClass
 from taps.head.threads import one_thread
+from taps.head.whitening import FeatureWhitener
 
 Array = NDArray[np.float64]
 State = dict[str, Array]
 DOUBT = 0.5  # an answer more likely wrong than this is worth a second look
 PAIRS, POWER = 10, 4  # of `Head.fairness`: pairs of answers taken for fair beforehand; how steeply it falls
 NONE = -1  # the label of an image outside all classes
-HEARD = 0.01  # a reading trusted less than this is left out of a prediction
+HEARD = 0.01  # an expert trusted less than this is left out of a prediction
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class LabelledExample:
         person: Who answered.
     """
 
-    look: Look
+    look: Neighbourhood
     label: int
     alike: float
     usual: Array
@@ -60,11 +60,11 @@ class LabelledExample:
 class Head:
     """Learns from labelled features on top of given predictions, and from the images most like each other.
 
-    A reading is a base with or without what was learned on top (`taps.head.readings`); an expert is a reading
-    together with a share ε of wrong answers for each person who answers (`taps.head.crowd`), and gives to an
-    answer (1 − ε)·p + ε/K; to the answer that it is none of n classes, (1 − ε)·(1 − Σp) + ε·(1 − n/K). The
-    experts' mixture predicts the answers (`taps.head.mixture` has what that promises). The prediction is that
-    mixture with the wrong answers left out, and a second mixture of it with what the image's neighbours are
+    An expert is a base with or without what was learned on top (`taps.head.experts`). Together with a share ε
+    of wrong answers for each annotator (`taps.head.annotators`) it gives to an answer (1 − ε)·p + ε/K; to the
+    answer that it is none of n classes, (1 − ε)·(1 − Σp) + ε·(1 − n/K). The experts' mixture predicts the
+    answers (`taps.head.mixture` has what that promises). The prediction is that mixture with wrong answers
+    left out, and a second mixture of it with what the image's neighbours are
     believed to show, weighted by τ.
 
     Args:
@@ -95,16 +95,17 @@ class Head:
             raise SettingsError("A head stands on one prediction at least; give the zero-shot one.")
         self.settings = settings or HeadSettings()
         features = (1 + several, dim)
-        self.lens = Lens(dim, several)
-        self.ring = Ring(features, (bases, classes))
+        self.whitener = FeatureWhitener(dim, several)
+        self.recent = RecentImages(features, (bases, classes))
         self.stream: Array = np.zeros(classes)  # what the first base says of all images seen, summed
-        self.readings = Readings(features, bases, classes, self.settings)
+        self.before: Array = np.zeros(classes)  # images seen before each class was there
+        self.experts = Experts(features, bases, classes, self.settings)
         self.counts: Array = np.zeros(classes)
         self.told: Array = np.zeros((2, classes))  # what the first base says of labelled images, and squares
         self.gain = self.doubted = 0.0
-        prior = np.array([one.prior for one in self.readings.all])
-        self.mixture = Crowd(prior, len(self.settings.wrong))
-        self.outside = Outside(dim, self.settings.refit)
+        prior = np.array([one.prior for one in self.experts.all])
+        self.mixture = AnnotatorMixture(prior, len(self.settings.wrong))
+        self.outside = OutOfClass(dim, self.settings.refit)
         self.votes = Mixture(np.array([len(self.settings.votes), *np.ones(len(self.settings.votes))]))
 
     @property
@@ -115,7 +116,7 @@ class Head:
     @property
     def trust(self) -> float:
         """Share of the prediction that the labels have a say in."""
-        return float(self._weights().sum(axis=1)[self.readings.alone :].sum())
+        return float(self._weights().sum(axis=1)[self.experts.alone :].sum())
 
     @property
     def noise(self) -> float:
@@ -129,10 +130,10 @@ class Head:
         return float(self._weights(person).sum(axis=0) @ np.array(self.settings.wrong))
 
     def _weights(self, person: int = 0) -> Array:
-        """How much each reading is believed together with each share of a person [readings, shares]."""
+        """How much each expert is believed together with each share of a person [experts, shares]."""
         return self.mixture.weights(person).reshape(-1, len(self.settings.wrong))
 
-    def see(self, views: Array, logs: Array) -> Look:
+    def see(self, views: Array, logs: Array) -> Neighbourhood:
         """Take note of an image of the stream.
 
         Args:
@@ -141,13 +142,29 @@ class Head:
         """
         self.stream = self.stream + np.exp(logs[0])
         with one_thread():
-            return self.ring.look(self.lens.see(views), logs)
+            return self.recent.look(self.whitener.see(views), logs)
 
     @property
     def usual(self) -> Array:
-        """Mean of what the first base says of the stream [K]; even where none was seen."""
+        """Mean of what the first base says of the stream [K]; even where none was seen.
+
+        Of a class that was added later, over the images since.
+        """
         total = float(self.stream.sum())
-        return self.stream / total if total else np.full(len(self.stream), 1 / len(self.stream))
+        if not total:
+            return np.full(len(self.stream), 1 / len(self.stream))
+        usual: Array = self.stream / np.maximum(total - self.before, 1e-9)
+        return usual
+
+    @property
+    def answered(self) -> Array:
+        """Share of the labels that each class added later has, of one more label than there are [K].
+
+        The experts that leave the names out say so much of any image, also where zero-shot never names the
+        class: neighbours that say no more do not speak for it.
+        """
+        shares: Array = np.where(self.before > 0, self.counts / (self.labels + 1), 0.0)
+        return shares
 
     @property
     def alike(self) -> float:
@@ -184,34 +201,37 @@ class Head:
 
     @property
     def heard(self) -> Array:
-        """Each reading's share of a prediction; 0 for those that are hardly trusted."""
+        """Each expert's share of a prediction; 0 for those that are hardly trusted."""
         trust = self._weights().sum(axis=1)
         trust = np.where(trust >= min(HEARD, float(trust.max())), trust, 0.0)
         shares: Array = trust / trust.sum()
         return shares
 
-    def predict(self, look: Look) -> Array:
+    def predict(self, look: Neighbourhood) -> Array:
         """Probability of each class for an image that was seen."""
         with one_thread():
             blended: Array = self.votes.weights() @ self._ballots(look, self.alike, self.usual)
         return blended
 
-    def reject(self, look: Look) -> float:
+    def reject(self, look: Neighbourhood) -> float:
         """How likely an image that was seen shows none of the classes."""
         with one_thread():
             return self.outside.probability(look.features[0, -1].astype(np.float64))
 
-    def _ballots(self, look: Look, alike: float, usual: Array) -> Array:
-        """The readings' prediction without votes, then with each τ [1 + votes, K]."""
+    def _ballots(self, look: Neighbourhood, alike: float, usual: Array) -> Array:
+        """The experts' prediction without votes, then with each τ [1 + votes, K]."""
         shares, logs = self.heard, look.logs.astype(np.float64)
         heard = np.flatnonzero(shares).tolist()
-        probs = self.readings.probs(look.features.astype(np.float64), logs, self.fairness(alike), heard)
+        probs = self.experts.probs(look.features.astype(np.float64), logs, self.fairness(alike), heard)
         beliefs = np.tensordot(shares[heard], probs, axes=1)
-        odds = vote(beliefs[1:], look.cosines, usual)
+        usual = np.maximum(usual, self.answered[: len(usual)])
+        odds = vote(beliefs[1:], look.cosines, usual, (logs[1:, 0] > LOWEST).astype(np.float32))
         taus = np.array([0.0, *self.settings.votes])[:, None]
         return softmax(np.log(np.maximum(beliefs[0], 1e-12)) + taus * odds)
 
-    def learn(self, look: Look, label: int, no: tuple[int, ...] = (), person: int = 0) -> LabelledExample:
+    def learn(
+        self, look: Neighbourhood, label: int, no: tuple[int, ...] = (), person: int = 0
+    ) -> LabelledExample:
         """Judge the experts by an answer, then learn it.
 
         Args:
@@ -232,7 +252,7 @@ class Head:
             if example.label == NONE and not example.no:  # it says nothing about the classes
                 return example
             example = self._judge(example, features, logs)
-            self.readings.learn(features, logs, example.label, example.no)
+            self.experts.learn(features, logs, example.label, example.no)
         if not example.no:
             said = np.exp(np.pad(logs[0], (0, len(self.counts) - logs.shape[1]), constant_values=-np.inf))
             self.told = self.told + np.stack([said, said**2])
@@ -247,14 +267,14 @@ class Head:
             features: Of its image [F, d].
             logs: Log-probabilities that the bases gave it [B, K].
         """
-        everyone, fairness = range(len(self.readings.all)), self.fairness(example.alike)
-        said = example.likelihood(self.readings.probs(features[None], logs[None], fairness, everyone)[:, 0])
+        everyone, fairness = range(len(self.experts.all)), self.fairness(example.alike)
+        said = example.likelihood(self.experts.probs(features[None], logs[None], fairness, everyone)[:, 0])
         wrong = np.array(self.settings.wrong)
         chance = float(example.likelihood(np.full(logs.shape[1], 1 / logs.shape[1])))
         given = np.maximum(said[:, None] * (1 - wrong) + wrong * chance, SMALLEST)
         weights, noise = self._weights(example.person), self.noise_of(example.person)
         mixed = float((weights * given).sum())
-        alone = self.readings.alone
+        alone = self.experts.alone
         bases = float(self.mixture.weights(example.person, alone) @ given[:alone].ravel())
         right = float((weights * (1 - wrong)).sum(axis=1) @ said)
         ballots = example.likelihood(self._ballots(example.look, example.alike, example.usual))
@@ -266,9 +286,9 @@ class Head:
         self.gain, self.doubted = self.gain + gain, self.doubted + (doubt > DOUBT)
         return replace(example, gain=gain, doubt=doubt)
 
-    def leverage(self, look: Look) -> float:
+    def leverage(self, look: Neighbourhood) -> float:
         """How new an image is to the labels: 1 before any, near 0 where many like it were answered."""
-        feature, ridge = look.features[0, 0].astype(np.float64), self.readings.ridge
+        feature, ridge = look.features[0, 0].astype(np.float64), self.experts.ridge
         with one_thread():
             return ridge.penalty * ridge.leverage(feature) / max(float(feature @ feature), 1e-12)
 
@@ -303,7 +323,7 @@ class Head:
             "vote_losses": self.votes.losses,
             "numbers": np.array([self.gain, self.doubted]),
         }
-        return own | self.readings.arrays() | self.outside.arrays()
+        return own | self.experts.arrays() | self.outside.arrays()
 
     def go_to(self, state: State) -> None:
         """Be as when `state` was taken, but for the images seen since; classes may have been added."""
@@ -321,16 +341,24 @@ class Head:
         self.outside.restore(state)
         self.votes.restore(state["vote_losses"])
         self.gain, self.doubted = (float(number) for number in state["numbers"])
-        self.readings.restore(state)
-        self.readings.grow(classes)
+        self.experts.restore(state)
+        self.experts.grow(classes)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything to be saved: what images changed, and what labels did."""
-        return {**self.lens.arrays(), **self.ring.arrays(), "stream": self.stream, **self.state()}
+        return {
+            **self.whitener.arrays(),
+            **self.recent.arrays(),
+            "stream": self.stream,
+            "before": self.before,
+        } | self.state()
 
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Go on from where `arrays` was taken: the same bits follow."""
-        self.lens.restore(arrays)
+        self.whitener.restore(arrays)
         self.go_to({name: arrays[name] for name in self.state() if name in arrays})
-        self.ring.restore(arrays)
-        self.stream = np.pad(arrays["stream"], (0, len(self.counts) - len(arrays["stream"])))
+        self.recent.restore(arrays)
+        stream, new = arrays["stream"], (0, len(self.counts) - len(arrays["stream"]))
+        before = arrays.get("before", np.zeros_like(stream))  # not saved by an older version
+        self.stream = np.pad(stream, new)
+        self.before = np.pad(before, new, constant_values=float(stream.sum()))

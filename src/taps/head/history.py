@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.head.head import Head, LabelledExample, State
-from taps.head.neighbours import Look
+from taps.head.neighbours import Neighbourhood
 
 SPACING = 25  # answers between two states that are kept, at most
 
@@ -20,8 +20,8 @@ class History:
 
     To take an answer back, the head goes to a state from before it, and the answers after that are judged
     and learned again, all but this one: to the bit what would be if it had never been given. States are
-    kept at every 25th answer or oftener, as far back as needed; they share what did not change. Of a saved
-    history only the first state is there; the others are made again as they are needed.
+    kept at every 25th answer after the first, or oftener, as far back as needed; they share what did not
+    change. Of a saved history only the first state is there; the others are made again as they are needed.
 
     Args:
         head: Learns.
@@ -38,7 +38,9 @@ class History:
         """Whether an answer is one of the last `undo`."""
         return id in list(self.examples)[max(0, len(self.examples) - self.undo) :]
 
-    def learn(self, id: int, look: Look, label: int, no: tuple[int, ...] = (), person: int = 0) -> None:
+    def learn(
+        self, id: int, look: Neighbourhood, label: int, no: tuple[int, ...] = (), person: int = 0
+    ) -> None:
         """Learn the answer for an image."""
         self._mark(id)
         self.examples[id] = self.head.learn(look, label, no=no, person=person)
@@ -58,10 +60,20 @@ class History:
                 self._mark(other)
                 self.examples[other] = self.head.learn_again(example)
 
+    def learn_all_again(self) -> None:
+        """After classes were added: with more of them sums are rounded in another order, and every way to
+        this state must round them alike."""
+        if not self.examples:
+            return
+        again, (first, *_) = self.examples, self.marks.values()
+        self.head.go_to(first)
+        self.examples, self.marks = OrderedDict(), OrderedDict()
+        for id, example in again.items():
+            self._mark(id)
+            self.examples[id] = self.head.learn_again(example)
+
     def _mark(self, id: int) -> None:
-        ids = list(self.examples)
-        since = len(ids) - ids.index(next(reversed(self.marks))) if self.marks else self.spacing
-        if since >= self.spacing:
+        if len(self.examples) % self.spacing == 0:  # the same places whether or not it was saved meanwhile
             self.marks[id] = self.head.state()
 
     def _make_second(self) -> None:
@@ -109,7 +121,7 @@ class History:
             return
         for place, row in enumerate(arrays["examples"].tolist()):
             id, label, *_, alike, gain, doubt, person = row  # a number more where an older version saved it
-            look = Look.unpacked(arrays[f"example.{place}.look"], features, bases)
+            look = Neighbourhood.unpacked(arrays[f"example.{place}.look"], features, bases)
             usual = arrays[f"example.{place}.usual"]
             no = tuple(arrays[f"example.{place}.no"].tolist())
             self.examples[int(id)] = LabelledExample(

@@ -10,7 +10,7 @@ What is promised, for every sequence of labels and every expert e of prior weigh
 where losses are −ln p(label). Why: with L_e the sum of the losses of e and Φ(L) = −ln Σ_e w_e·exp(−L_e), the
 mixture's loss at t is Φ(L_t) − Φ(L_{t−1}). The sum telescopes to Φ(L_T) ≤ L_e − ln w_e.
 
-A mixture may be an expert of another one, as the readings' mixture is of the votes' (`taps.head.head`): where
+A mixture may be an expert of another one, as the experts' mixture is of the votes' (`taps.head.head`): where
 an expert of prior weight w in the second gives every label the probability that the first gives it, the loss
 of the second exceeds that of the first by at most −ln w, and so that of any expert e of the first by at most
 −ln w − ln(prior weight of e). With half of the prior on no votes, that is ln 2 more than the first promises.

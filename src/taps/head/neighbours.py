@@ -21,11 +21,11 @@ LOWEST = -50.0  # a log-probability below this is taken for this
 
 
 @dataclass(frozen=True)
-class Look:
+class Neighbourhood:
     """What the head knows of one image, and of the earlier images most like it.
 
     Attributes:
-        features: As the lens gave them; of the image itself, then of its neighbours [1 + m, F, d].
+        features: As the whitener gave them; of the image itself, then of its neighbours [1 + m, F, d].
         logs: Log-probabilities the bases gave them [1 + m, B, K].
         cosines: Of the image to its neighbours [m], m = 0 while too few were seen.
     """
@@ -48,7 +48,7 @@ class Look:
         )
 
     @classmethod
-    def unpacked(cls, rows: Kept, features: tuple[int, int], bases: int) -> Look:
+    def unpacked(cls, rows: Kept, features: tuple[int, int], bases: int) -> Neighbourhood:
         """The inverse of `packed`, for so many features of one length and so many bases."""
         count, dim = features
         after = 1 + count * dim
@@ -58,17 +58,17 @@ class Look:
             rows[1:, 0],
         )
 
-    def widened(self, logs: Kept) -> Look:
+    def widened(self, logs: Kept) -> Neighbourhood:
         """The same with what the bases say of the image itself when classes were added [B, K].
 
         Its neighbours were seen before anybody thought of these classes, and do not vote for them.
         """
         new = logs.shape[1] - self.logs.shape[2]
         others = np.pad(self.logs[1:], ((0, 0), (0, 0), (0, new)), constant_values=LOWEST)
-        return Look(self.features, np.concatenate([logs[None], others]), self.cosines)
+        return Neighbourhood(self.features, np.concatenate([logs[None], others]), self.cosines)
 
 
-class Ring:
+class RecentImages:
     """A ring buffer of the last images, in single precision.
 
     Args:
@@ -87,25 +87,37 @@ class Ring:
     def held(self) -> int:
         return min(self.seen, len(self.unit))
 
-    def look(self, features: Array, logs: Array) -> Look:
+    def look(self, features: Array, logs: Array) -> Neighbourhood:
         """Find an image's neighbours, then remember it.
 
         Args:
-            features: As the lens gave them [F, d]; the last one is compared.
+            features: As the whitener gave them [F, d]; the last one is compared.
             logs: Log-probabilities of the bases [B, K].
         """
         mine, said = features.astype(np.float32), np.maximum(logs, LOWEST).astype(np.float32)
-        unit = mine[-1] / max(float(np.linalg.norm(mine[-1])), 1e-12)
-        places, cosines = self._nearest(unit)
-        found = Look(
-            np.concatenate([mine[None], self.features[places]]),
-            np.concatenate([said[None], self.logs[places]]),
+        found = self.around(mine, said)
+        self.remember(mine, said)
+        return found
+
+    def remember(self, features: Kept, logs: Kept) -> None:
+        """Take in an image, as `Neighbourhood` has it; the oldest one goes where there is no room."""
+        at = self.seen % len(self.unit)
+        self.features[at], self.logs[at], self.unit[at] = features, logs, _unit(features)
+        self.seen += 1
+
+    def around(self, features: Kept, logs: Kept) -> Neighbourhood:
+        """An image's neighbours among those that are remembered now; itself is none of them.
+
+        Args:
+            features: As `Neighbourhood` has them [F, d].
+            logs: Log-probabilities of the bases [B, K].
+        """
+        places, cosines = self._nearest(_unit(features))
+        return Neighbourhood(
+            np.concatenate([features[None], self.features[places]]),
+            np.concatenate([logs[None], self.logs[places]]),
             cosines,
         )
-        at = self.seen % len(self.unit)
-        self.features[at], self.logs[at], self.unit[at] = mine, said, unit
-        self.seen += 1
-        return found
 
     def _nearest(self, unit: Kept) -> tuple[NDArray[np.intp], Kept]:
         if self.held < NEAR:
@@ -136,13 +148,20 @@ class Ring:
         self.features[: self.held], self.unit[: self.held] = arrays["ring.features"], arrays["ring.unit"]
 
 
-def vote(beliefs: Array, cosines: Kept, usual: Array) -> Array:
+def _unit(features: Kept) -> Kept:
+    last: Kept = features[-1]
+    return last / np.float32(max(float(np.linalg.norm(last)), 1e-12))
+
+
+def vote(beliefs: Array, cosines: Kept, usual: Array, known: Kept | None = None) -> Array:
     """Log-odds that an image's neighbours speak for [K]; 0 where there are none.
 
     Args:
         beliefs: Probabilities of each neighbour [m, K].
         cosines: Their likeness to the image [m].
         usual: Mean probabilities over the stream [K]: what any image would say.
+        known: 1 for the classes that were there when a neighbour was seen, else 0 [m, K]: of the others it
+            says what is usual.
 
     >>> vote(np.array([[0.9, 0.1]]), np.array([0.8]), np.array([0.5, 0.5])).round(2).tolist()
     [0.58, -1.53]
@@ -150,7 +169,9 @@ def vote(beliefs: Array, cosines: Kept, usual: Array) -> Array:
     if not len(cosines):
         return np.zeros(len(usual))
     weights = np.exp(STEEP * (cosines - cosines.max()).astype(np.float64))
-    said = weights @ beliefs / weights.sum()
+    heard = np.ones_like(beliefs) if known is None else known
+    count = weights @ heard
+    said = np.where(count > 0, weights @ (heard * beliefs) / np.maximum(count, 1e-300), usual)
     faint = FAINT / len(usual)
     odds: Array = np.log(said + faint) - np.log(usual + faint)
     return odds

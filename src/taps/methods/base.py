@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from taps.adapt.memory import ReplayItem
 from taps.errors import QueryError, SettingsError
 from taps.prompts import Prompts
 from taps.prompts.classifier import Classifier
-from taps.types import Answer
+from taps.types import Answer, FloatArray
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def prompts_snapshot(prompts: Prompts, parameters: Mapping[str, Tensor]) -> Snap
 
 
 @dataclass(frozen=True)
-class Footing:
+class HeadInputs:
     """What a label head stands on.
 
     Attributes:
@@ -89,14 +91,17 @@ class Footing:
 
 
 class Method:
-    """One named system. A subclass says how it predicts, and where it learns or keeps a state, the rest.
+    """One named system. A subclass says how it predicts, and where it learns or keeps a state, the rest."""
 
-    Attributes:
-        on_launch: Where it is set, called with what is being computed of an image before the host waits for
-            it, so that more can be launched on the device; the entropy is not known by then.
-    """
+    @property
+    def needs_features_only(self) -> bool:
+        """Whether features of the views by the frozen tower are all that it needs of an image."""
+        return False
 
-    on_launch: Callable[[MethodOutput], None] | None = None
+    @property
+    def stateless(self) -> bool:
+        """Whether every image is predicted as if it were the first, whatever the seed."""
+        return False
 
     @property
     def asks(self) -> bool:
@@ -105,11 +110,38 @@ class Method:
 
     @property
     def takes_any_answer(self) -> bool:
-        """Whether it learns from "not a cat" and "none of these", and tells experts apart."""
+        """Whether it learns from "not a cat" and "none of these", and tells annotators apart."""
         return False
 
     def predict(self, views: Tensor) -> MethodOutput:
         """Adapt to one image's views (pixels 0..255, view 0 the image itself) and predict it."""
+        raise NotImplementedError
+
+    def wanted_kept(
+        self, items: Sequence[ReplayItem], open: Sequence[ReplayItem]
+    ) -> NDArray[np.float64] | None:
+        """How much an answer is wanted for each of some images that are kept; None where it cannot say.
+
+        Args:
+            items: The images.
+            open: Those that are asked about already.
+        """
+        return None
+
+    def predict_kept(self, item: ReplayItem) -> FloatArray | None:
+        """What it says now of an image, from what its output kept; None where it must look at it again."""
+        return None
+
+    def row_of(self, item: ReplayItem) -> FloatArray | None:
+        """All that `predict_rows` needs of an image, from what its output kept; None where it cannot."""
+        return None
+
+    def predict_rows(self, rows: Sequence[FloatArray]) -> Iterator[FloatArray]:
+        """What it says now of images that it has seen.
+
+        Args:
+            rows: What `row_of` gave of each, when it came.
+        """
         raise NotImplementedError
 
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
@@ -148,7 +180,7 @@ class Method:
         """Plain values worth reporting: buffer fill, skipped updates."""
         return {}
 
-    def footing(self) -> Footing:
+    def head_inputs(self) -> HeadInputs:
         """What a head can stand on, for methods whose outputs have features."""
         raise SettingsError(f"A head cannot be put on {type(self).__name__}: it gives no features.")
 
@@ -161,7 +193,7 @@ class BatchedMethod(Method):
         return None
 
     @abstractmethod
-    def look_ahead(self, methods: Sequence[Any], views: Sequence[Tensor]) -> list[Any]:
+    def encode_batch(self, methods: Sequence[Any], views: Sequence[Tensor]) -> list[Any]:
         """The work that can be done together.
 
         Args:
@@ -174,4 +206,4 @@ class BatchedMethod(Method):
 
     @abstractmethod
     def predict(self, views: Tensor, ahead: Any = None) -> MethodOutput:
-        """As `Method.predict`; `ahead` is what `look_ahead` gave for the image, if it was asked."""
+        """As `Method.predict`; `ahead` is what `encode_batch` gave for the image, if it was asked."""

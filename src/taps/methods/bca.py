@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.methods.features import FeatureMethod, Seen, State
+from taps.methods.features import EncodedImage, FeatureMethod, State
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import TextSettings
@@ -46,7 +46,7 @@ class Bca(FeatureMethod):
             "table_counts": self.text.new_full((classes,), self.settings.table_count),
         }
 
-    def adapt(self, seen: Seen) -> Tensor:
+    def adapt(self, seen: EncodedImage) -> Tensor:
         nearest = self.classifier.logits(seen.features[:1], self.state["features"])[0]
         probs = torch.softmax(nearest, dim=-1) @ self.state["table"]
         top, label = float(probs.max()), int(probs.argmax())

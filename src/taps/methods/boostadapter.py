@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.methods.features import EMPTY, Seen, keep_surest
+from taps.methods.features import EMPTY, EncodedImage, keep_surest
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import ViewSettings
@@ -31,7 +31,16 @@ class BoostAdapter(Tda):
 
     settings: BoostSettings
 
-    def votes_for(self, seen: Seen) -> Tensor:
+    def keep_unsure(self, label: int, entropy: float, feature: Tensor, mask: Tensor) -> None:
+        """The last ones are kept; TDA keeps the surest."""
+        empty = self.state["negative_entropies"][label] >= EMPTY
+        gone = int(empty.int().argmax())  # the first empty place, else the oldest image
+        for name, value in (("negative", feature), ("negative_entropies", entropy), ("masks", mask)):
+            places = self.state[name][label]
+            places[gone:] = places[gone:].roll(-1, dims=0)
+            places[-1] = value
+
+    def votes_for(self, seen: EncodedImage) -> Tensor:
         features = F.pad(self.state["positive"], (0, 0, 0, self.settings.more))
         entropies = F.pad(self.state["positive_entropies"], (0, self.settings.more), value=EMPTY)
         features, entropies = features.clone(), entropies.clone()

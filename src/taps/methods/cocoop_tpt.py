@@ -9,9 +9,9 @@ from torch import Tensor
 from taps.adapt.gradient import point_at
 from taps.clip import Clip
 from taps.errors import SettingsError
-from taps.methods.base import Footing
+from taps.methods.base import HeadInputs
 from taps.methods.contexts import ContextSettings, ContextTuner
-from taps.methods.features import Seen
+from taps.methods.features import EncodedImage
 from taps.methods.registry import method
 from taps.prompts import prompt_tokens
 from taps.prompts.choose import trained_prompts
@@ -35,7 +35,7 @@ class CocoopTpt(ContextTuner):
         self.settings, self.state = settings, {}
         self.skipped_updates = 0
 
-    def see(self, features: Tensor) -> Seen:
+    def see(self, features: Tensor) -> EncodedImage:
         """Every image starts from a context of its own, so nothing can carry over."""
         written = prompt_tokens("cocoop", self.parameters, features[0]).text
         assert written is not None
@@ -43,5 +43,5 @@ class CocoopTpt(ContextTuner):
         self.text = self.anchor.text
         return super().see(features)
 
-    def footing(self) -> Footing:
+    def head_inputs(self) -> HeadInputs:
         raise SettingsError("A head needs class texts that are the same for every image; CoCoOp's are not.")

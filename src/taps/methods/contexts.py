@@ -18,7 +18,7 @@ from taps.adapt.optimiser import adamw, fresh_moments
 from taps.clip import Clip
 from taps.errors import PromptsError
 from taps.methods.base import Snapshot, prompts_snapshot
-from taps.methods.features import FeatureMethod, Seen
+from taps.methods.features import EncodedImage, FeatureMethod
 from taps.methods.ranges import setting
 from taps.methods.settings import ViewSettings
 from taps.prompts import Prompts
@@ -63,20 +63,24 @@ class ContextTuner(FeatureMethod):
         self.state = self.start()
         self.skipped_updates = 0
 
-    def loss(self, seen: Seen, text: Tensor) -> Tensor:
+    @property
+    def stateless(self) -> bool:
+        return not self.state
+
+    def loss(self, seen: EncodedImage, text: Tensor) -> Tensor:
         """What is minimised, at text features [K, d]; TPT's loss unless said otherwise."""
         return mean_entropy(self.classifier.logits(seen.features[seen.chosen], text))
 
-    def answer(self, seen: Seen, text: Tensor) -> Tensor:
+    def answer(self, seen: EncodedImage, text: Tensor) -> Tensor:
         """The prediction at the tuned text features: logits [K]."""
         return self.classifier.logits(seen.features[:1], text)[0]
 
-    def adapt(self, seen: Seen) -> Tensor:
+    def adapt(self, seen: EncodedImage) -> Tensor:
         point, self.updated = self.tune(seen, self.anchor)
         self.skipped_updates += not self.updated
         return self.answer(seen, point.text)
 
-    def tune(self, seen: Seen, point: Point) -> tuple[Point, bool]:
+    def tune(self, seen: EncodedImage, point: Point) -> tuple[Point, bool]:
         """The steps from a point; where they end, and whether they were taken."""
         moments, settings = fresh_moments(point.parameters), self.settings
         for step in range(settings.steps):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from taps.methods.contexts import ContextSettings, ContextTuner
-from taps.methods.features import Seen
+from taps.methods.features import EncodedImage
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 
@@ -41,7 +41,7 @@ class Ctpt(ContextTuner):
 
     settings: CtptSettings
 
-    def loss(self, seen: Seen, text: Tensor) -> Tensor:
+    def loss(self, seen: EncodedImage, text: Tensor) -> Tensor:
         apart: Tensor = torch.linalg.vector_norm(text - text.mean(dim=0), dim=-1)
         return super().loss(seen, text) - self.settings.spread * apart.mean()
 
@@ -52,6 +52,6 @@ class Otpt(ContextTuner):
 
     settings: OtptSettings
 
-    def loss(self, seen: Seen, text: Tensor) -> Tensor:
+    def loss(self, seen: EncodedImage, text: Tensor) -> Tensor:
         alike = text @ text.T - torch.eye(len(text)).to(text)
         return super().loss(seen, text) + self.settings.orthogonal * alike.square().sum()

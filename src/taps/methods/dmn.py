@@ -8,7 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.methods.features import EMPTY, FeatureMethod, Seen, State, closeness, empty_memory, keep_surest
+from taps.methods.features import (
+    EMPTY,
+    EncodedImage,
+    FeatureMethod,
+    State,
+    closeness,
+    empty_memory,
+    keep_surest,
+)
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import TextSettings, ViewSettings
@@ -43,7 +51,7 @@ class DmnWeak(FeatureMethod):
     def start(self) -> State:
         return empty_memory(self.text, self.settings.shots)
 
-    def adapt(self, seen: Seen) -> Tensor:
+    def adapt(self, seen: EncodedImage) -> Tensor:
         label = int(torch.softmax(seen.logits[seen.chosen], dim=-1).mean(dim=0).argmax())
         keep_surest(self.state["memory"], self.state["entropies"], label, seen.entropy, seen.feature)
         used = (self.state["entropies"] < EMPTY).any(dim=0).nonzero().max() + 1

@@ -2,7 +2,8 @@
 
 The classes share one covariance. Sums of features, of their outer products and of the weights are all it
 needs: d² + K·d numbers whatever the length of the stream. An answer takes the place of the zero-shot belief,
-and is taken back, without a trace of what was there before.
+and is taken back, without a trace of what was there before. `as_published` keeps a covariance for each class,
+around the means as they were when an image came, as the authors' code does: K·d² numbers.
 """
 
 from __future__ import annotations
@@ -16,18 +17,22 @@ from torch import Tensor
 
 from taps.adapt.memory import ReplayItem
 from taps.methods.base import MethodOutput
-from taps.methods.features import FeatureMethod, Seen, State
+from taps.methods.features import EncodedImage, FeatureMethod, State
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import Asking, ViewSettings
 
+BEGIN = 0.001  # what the authors' code has a mean begin with, in every direction
+
 
 @dataclass(frozen=True)
 class DotaSettings(ViewSettings):
-    """One setting for all data sets; the authors choose theirs for each, and these were not found.
+    """One setting for all data sets, the authors' for Flowers; theirs for the others are presets.
 
     Attributes:
         begin: What a class is before the first image: "zero", or its "text" as in DOTA's first version.
+        as_published: Whether covariances are each class's own, around past means, and a class that begins at
+            "zero" begins at 0.001 in every direction.
         variance: σ, of every class before the first image, in every direction.
         shrink: ε, share of the unit matrix in the covariance.
         weight_growth: ρ, how fast the Gaussians' weight grows with the images seen.
@@ -35,6 +40,7 @@ class DotaSettings(ViewSettings):
     """
 
     begin: str = setting("zero", choices=("zero", "text"))
+    as_published: bool = False
     variance: float = setting(0.002, above=0)
     shrink: float = setting(1e-4, above=0, below=1)
     weight_growth: float = setting(0.02, at_least=0)
@@ -56,75 +62,113 @@ class Dota(FeatureMethod):
 
     def start(self) -> State:
         """Each class begins as one image of the variance given."""
-        first = self.text.clone() if self.settings.begin == "text" else torch.zeros_like(self.text)
-        unit = torch.eye(self.text.shape[1]).to(self.text)
-        return {
-            "sums": first,
-            "counts": self.text.new_ones(len(self.text)),
-            "outer": first.T @ first + len(self.text) * self.settings.variance * unit,
-        }
+        first, classes = self.first(), len(self.text)
+        spread = self.settings.variance * torch.eye(self.text.shape[1]).to(self.text)
+        begun = {"sums": first, "counts": self.text.new_ones(classes)}
+        if self.settings.as_published:
+            return begun | {"scatter": spread.repeat(classes, 1, 1)}
+        return begun | {"outer": first.T @ first + classes * spread}
 
-    def adapt(self, seen: Seen) -> Tensor:
+    def first(self) -> Tensor:
+        """The means before the first image [K, d]."""
+        if self.settings.begin == "text":
+            return self.text.clone()
+        return torch.full_like(self.text, BEGIN if self.settings.as_published else 0.0)
+
+    def adapt(self, seen: EncodedImage) -> Tensor:
         features, logits = seen.features[seen.chosen], seen.logits[seen.chosen]
         growth = self.settings.weight_growth * self.state["counts"].mean() / len(features)
         weight = torch.clamp(growth, max=self.settings.weight_most)
         told = logits.mean(dim=0) + weight * self.score(features.mean(dim=0))
-        self.state["outer"] += features.T @ features
-        self.take(features, torch.softmax(logits, dim=-1))
+        if not self.settings.as_published:
+            self.state["outer"] += features.T @ features
+        self.take(features, torch.softmax(logits, dim=-1), self.means())
         return told
+
+    def means(self) -> Tensor:
+        return self.state["sums"] / self.state["counts"][:, None]
+
+    def covariance(self) -> Tensor:
+        """Shrunk, and shared by the classes [d, d]."""
+        counts, shrink = self.state["counts"], self.settings.shrink
+        if self.settings.as_published:
+            shrink = (
+                shrink if float(counts.sum()) > len(counts) else 0.0
+            )  # their first image meets it as it is
+            covariance = (self.state["scatter"] / counts[:, None, None]).mean(dim=0)
+        else:
+            covariance = (self.state["outer"] - self.state["sums"].T @ self.means()) / counts.sum()
+        covariance *= 1 - shrink
+        covariance.diagonal().add_(shrink)
+        return covariance
 
     def score(self, feature: Tensor) -> Tensor:
         """xᵀΛμ_k − ½ μ_kᵀΛμ_k of each class [K], with Λ the inverse of the shrunk covariance."""
-        sums, counts, shrink = self.state["sums"], self.state["counts"], self.settings.shrink
-        means = sums / counts[:, None]
-        covariance = (1 - shrink) * (self.state["outer"] - sums.T @ means) / counts.sum()
-        covariance.diagonal().add_(shrink)
         # With Λ = (LLᵀ)⁻¹, one triangular solve gives all products: half the work of solving for Λμ.
-        factor = torch.linalg.cholesky(covariance)
+        factor = torch.linalg.cholesky(self.covariance())
         solved: Tensor = torch.linalg.solve_triangular(
-            factor, torch.cat([means, feature[None]]).T, upper=False
+            factor, torch.cat([self.means(), feature[None]]).T, upper=False
         )
         return solved[:, -1] @ solved[:, :-1] - 0.5 * solved[:, :-1].square().sum(dim=0)
 
-    def take(self, features: Tensor, weights: Tensor) -> None:
-        """Add views [n, d] to the classes' sums, with the weights given [n, K]."""
+    def take(self, features: Tensor, weights: Tensor, around: Tensor) -> None:
+        """Add views [n, d] to the classes' sums, with the weights given [n, K].
+
+        Args:
+            features: Of the views.
+            weights: Of each view in each class.
+            around: The means that published covariances are taken around [K, d].
+        """
         self.state["sums"] += weights.T @ features
         self.state["counts"] += weights.sum(dim=0)
+        if self.settings.as_published:
+            apart = features[:, None] - around
+            self.state["scatter"] += torch.einsum("nk,nki,nkj->kij", weights, apart, apart)
 
     def grow(self, old: Self) -> None:
-        added = self.state["outer"] - old.start()["outer"]
+        before = None if self.settings.as_published else self.state["outer"] - old.start()["outer"]
         super().grow(old)
-        self.state["outer"] += added
+        if before is not None:
+            self.state["outer"] += before
 
 
 @method("dota_labels", DotaLabelSettings)
 class DotaLabels(Dota):
-    """DOTA, where an expert's answer takes the place of the zero-shot belief."""
+    """DOTA, where an annotator's answer takes the place of the zero-shot belief."""
 
     asks = True
 
-    def item(self, seen: Seen) -> ReplayItem:
+    def item(self, seen: EncodedImage) -> ReplayItem:
         beliefs = torch.softmax(seen.logits[seen.chosen], dim=-1)
+        if self.settings.as_published:  # an answer is taken in around the means as they were
+            beliefs = torch.cat([beliefs, self.means().T])
         return ReplayItem(None, seen.features[seen.chosen], seen.feature.clone(), beliefs=beliefs)
 
     def predict(self, views: Tensor, ahead: Tensor | None = None) -> MethodOutput:
         output = super().predict(views, ahead)
         item = output.item
-        if item is None or item.beliefs is None:
+        if item is None or item.beliefs is None or item.views is None:
             return output
-        return replace(output, score=1 - float(item.beliefs.mean(dim=0).max()))
+        return replace(output, score=1 - float(item.beliefs[: len(item.views)].mean(dim=0).max()))
 
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
         self.take(*self.change(label, item))
 
     def forget(self, id: int, label: int, item: ReplayItem) -> None:
-        features, weights = self.change(label, item)
-        self.take(features, -weights)
+        features, weights, around = self.change(label, item)
+        self.take(features, -weights, around)
 
-    def change(self, label: int, item: ReplayItem) -> tuple[Tensor, Tensor]:
-        """The views, and by how much an answer changes their weights; classes added since had none."""
+    def change(self, label: int, item: ReplayItem) -> tuple[Tensor, Tensor, Tensor]:
+        """The views, by how much an answer changes their weights, and the means when the image came.
+
+        Classes added since had no weight, and the mean they begin with.
+        """
         assert item.views is not None
         assert item.beliefs is not None
-        believed = F.pad(item.beliefs, (0, len(self.text) - item.beliefs.shape[1]))
+        views, known = item.views.to(self.text), item.beliefs.to(self.text)
+        believed = F.pad(known[: len(views)], (0, len(self.text) - known.shape[1]))
         told = F.one_hot(torch.tensor(label), len(self.text)).to(believed)
-        return item.views.to(believed), told - believed
+        around = self.first()
+        if self.settings.as_published:
+            around[: known.shape[1]] = known[len(views) :].T
+        return views, told - believed, around

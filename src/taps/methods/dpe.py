@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.adapt.losses import mean_entropy
+from taps.adapt.losses import mean_entropy, select_confident
 from taps.methods.features import (
+    EncodedImage,
     FeatureMethod,
-    Seen,
     State,
     class_means,
     closeness,
@@ -63,10 +63,12 @@ class Dpe(FeatureMethod):
             **empty_memory(self.text, self.settings.shots),
         }
 
-    def adapt(self, seen: Seen) -> Tensor:
+    def adapt(self, seen: EncodedImage) -> Tensor:
         texts = F.normalize(self.state["texts"], dim=-1)
-        logits = self.classifier.logits(seen.features[seen.chosen], texts)
-        entropy, mean = float(mean_entropy(logits)), seen.features[seen.chosen].mean(dim=0)
+        logits = self.classifier.logits(seen.features, texts)
+        chosen = select_confident(logits, self.settings.fraction)  # by the texts as they have moved
+        logits, mean = logits[chosen], seen.features[chosen].mean(dim=0)
+        entropy = float(mean_entropy(logits))
         keep_surest(
             self.state["memory"], self.state["entropies"], int(logits.mean(dim=0).argmax()), entropy, mean
         )

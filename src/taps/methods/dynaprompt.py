@@ -11,7 +11,7 @@ from torch import Tensor
 from taps.adapt.gradient import point_at
 from taps.adapt.losses import entropies, select_confident
 from taps.methods.contexts import ContextSettings, ContextTuner
-from taps.methods.features import Seen, State
+from taps.methods.features import EncodedImage, State
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 
@@ -43,7 +43,7 @@ class DynaPrompt(ContextTuner):
             "tuned": context.new_zeros(count),
         }
 
-    def adapt(self, seen: Seen) -> Tensor:
+    def adapt(self, seen: EncodedImage) -> Tensor:
         chosen = self.suitable(seen) or [self.open()]
         now, taken = float(self.state["tuned"].max()) + 1, True
         answers = []
@@ -61,7 +61,7 @@ class DynaPrompt(ContextTuner):
         self.skipped_updates += not taken
         return torch.stack(answers).mean(dim=0)
 
-    def suitable(self, seen: Seen) -> list[int]:
+    def suitable(self, seen: EncodedImage) -> list[int]:
         """Places whose context is surer of the views than the initial one, with a larger gap."""
         entropy, gap = self.worth(seen, self.text)
         found = []
@@ -71,7 +71,7 @@ class DynaPrompt(ContextTuner):
                 found.append(slot)
         return found
 
-    def worth(self, seen: Seen, text: Tensor) -> tuple[float, float]:
+    def worth(self, seen: EncodedImage, text: Tensor) -> tuple[float, float]:
         """Mean entropy of the views, and by how much view 0's top logit exceeds those of the others."""
         logits = self.classifier.logits(seen.features, text)
         top = logits.max(dim=1).values

@@ -8,12 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.adapt.memory import ReplayItem
+from taps.active import SCORES
 from taps.methods.base import Snapshot
-from taps.methods.features import FeatureMethod, Seen, State
+from taps.methods.features import EncodedImage, FeatureMethod, State
+from taps.methods.labelled import BufferSettings, LabelledImages
 from taps.methods.ranges import setting
 from taps.methods.registry import method
-from taps.methods.settings import Asking, TextSettings
+from taps.methods.settings import TextSettings
 
 KEPT = 0.2  # share of an image's top score that it starts the next round with
 TINY = 1e-9  # weight of zero-shot where nothing reached the image
@@ -41,15 +42,12 @@ class EcalpSettings(TextSettings):
 
 
 @dataclass(frozen=True)
-class EcalpLabelSettings(Asking, EcalpSettings):
-    """The same, and whom to ask about.
+class EcalpLabelSettings(BufferSettings, EcalpSettings):
+    """The same, and how many labelled images are in the graph."""
 
-    Attributes:
-        buffer: How many labelled images are in the graph, the last ones.
-    """
-
-    policy: str = "paced"
     buffer: int = setting(500, at_least=1)
+    # A prediction puts an image into the graph, so that none can be made of a feature nearby.
+    acquisition: str = setting("entropy", choices=tuple(rule for rule in SCORES if rule != "sensitivity"))
 
 
 class Highest:
@@ -127,7 +125,7 @@ class Ecalp(FeatureMethod):
             "seen": self.text.new_zeros((), dtype=torch.int64),
         }
 
-    def adapt(self, seen: Seen) -> Tensor:
+    def adapt(self, seen: EncodedImage) -> Tensor:
         place = int(self.state["seen"]) % self.settings.memory
         self.state["seen"] += 1
         count = min(int(self.state["seen"]), self.settings.memory)
@@ -190,34 +188,12 @@ class Ecalp(FeatureMethod):
 
 
 @method("ecalp_labels", EcalpLabelSettings)
-class EcalpLabels(Ecalp):
+class EcalpLabels(LabelledImages, Ecalp):
     """ECALP, where images with an answer are part of the graph."""
 
-    asks = True
     settings: EcalpLabelSettings
-
-    def start(self) -> State:
-        size, numbers = self.settings.buffer, torch.int64
-        return super().start() | {
-            "known": self.text.new_zeros(size, self.text.shape[1]),
-            "labels": self.text.new_zeros(size, dtype=numbers),
-            "ids": self.text.new_full((size,), -1, dtype=numbers),
-            "answers": self.text.new_zeros((), dtype=numbers),
-        }
+    pure = False
 
     def anchors(self) -> tuple[Tensor, Tensor]:
-        held = self.state["ids"] >= 0
-        labels = F.one_hot(self.state["labels"][held], len(self.text)).to(self.text)
-        return self.state["known"][held], labels
-
-    def learn(self, id: int, label: int, item: ReplayItem) -> None:
-        place = int(self.state["answers"]) % self.settings.buffer
-        self.state["answers"] += 1
-        self.state["known"][place], self.state["labels"][place] = item.feature, label
-        self.state["ids"][place] = id
-
-    def forget(self, id: int, label: int, item: ReplayItem) -> None:
-        self.state["ids"][self.state["ids"] == id] = -1
-
-    def remembers(self, id: int) -> bool:
-        return bool((self.state["ids"] == id).any())
+        known, labels = self.held()
+        return known, F.one_hot(labels, len(self.text)).to(self.text)

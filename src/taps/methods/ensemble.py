@@ -25,9 +25,12 @@ class EnsembleSettings(ViewSettings):
 
     Attributes:
         prompts: Trained prompts to read the views with, a directory or a `Prompts`; None for the template.
+        tsallis: q of the entropy that views are chosen by: 1 is Shannon's; below 1, unlikely classes count
+            for more. ADTE's choice of entropy, with one q for all classes (theirs: one each, from a file).
     """
 
     prompts: str | Path | Prompts | None = None
+    tsallis: float = setting(1.0, above=0)
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,15 @@ class ZeroSettings(EnsembleSettings):
     ties: str = setting("views", choices=("views", "mean"))
 
 
-def confident_mean(logits: Tensor, *, fraction: float) -> tuple[Tensor, Tensor]:
+def confident_mean(logits: Tensor, *, fraction: float, tsallis: float = 1.0) -> tuple[Tensor, Tensor]:
     """Mean probability of the confident views, and its entropy."""
-    kept = logits[select_confident(logits, fraction)]
+    kept = logits[select_confident(logits, fraction, tsallis)]
     return mean_log_probs(kept).exp(), mean_entropy(kept)
 
 
-def confident_vote(logits: Tensor, *, fraction: float, ties: str = "views") -> tuple[Tensor, Tensor]:
+def confident_vote(
+    logits: Tensor, *, fraction: float, ties: str = "views", tsallis: float = 1.0
+) -> tuple[Tensor, Tensor]:
     """Share of the confident views' votes: their mean probability at temperature zero.
 
     One vote more decides ties and can decide nothing else. It goes to the class a further view names, and is
@@ -61,7 +66,7 @@ def confident_vote(logits: Tensor, *, fraction: float, ties: str = "views") -> t
     >>> [int(confident_vote(logits, fraction=0.7, ties=ties)[0].argmax()) for ties in ("views", "mean")]
     [1, 0]
     """
-    kept = logits[select_confident(logits, fraction)]
+    kept = logits[select_confident(logits, fraction, tsallis)]
     votes = F.one_hot(kept.argmax(dim=-1), logits.shape[-1]).to(logits.dtype).sum(dim=0)
     further = logits[len(kept) :].argmax(dim=-1)
     tied = votes == votes.max()
@@ -80,12 +85,12 @@ def given_prompts(clip: Clip, settings: EnsembleSettings) -> Prompts | None:
 @method("view_ensemble", EnsembleSettings, prompts="optional", baseline=3)
 def build(clip: Clip, classes: tuple[str, ...], settings: EnsembleSettings, seed: int) -> Frozen:
     """Mean probability of the confident views; no gradient."""
-    rule = partial(confident_mean, fraction=settings.fraction)
-    return Frozen(clip, classes, rule, template=settings.template, prompts=given_prompts(clip, settings))
+    rule = partial(confident_mean, fraction=settings.fraction, tsallis=settings.tsallis)
+    return Frozen(clip, classes, rule, settings, prompts=given_prompts(clip, settings))
 
 
 @method("zero", ZeroSettings, prompts="optional")
 def build_vote(clip: Clip, classes: tuple[str, ...], settings: ZeroSettings, seed: int) -> Frozen:
     """The vote of the confident views; no gradient."""
-    rule = partial(confident_vote, fraction=settings.fraction, ties=settings.ties)
-    return Frozen(clip, classes, rule, template=settings.template, prompts=given_prompts(clip, settings))
+    rule = partial(confident_vote, fraction=settings.fraction, ties=settings.ties, tsallis=settings.tsallis)
+    return Frozen(clip, classes, rule, settings, prompts=given_prompts(clip, settings))

@@ -19,7 +19,7 @@ from taps.adapt.graphs.features import frozen_features
 from taps.adapt.losses import mean_entropy, mean_log_probs, select_confident
 from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
-from taps.methods.base import BatchedMethod, Footing, Method, MethodOutput, Snapshot
+from taps.methods.base import BatchedMethod, HeadInputs, Method, MethodOutput, Snapshot
 from taps.methods.settings import TextSettings, ViewSettings
 from taps.prompts import Prompts
 from taps.prompts.classifier import Classifier
@@ -30,7 +30,7 @@ EMPTY = 1e9  # entropy of a place in a memory that holds no image
 
 
 @dataclass(frozen=True)
-class Seen:
+class EncodedImage:
     """One image as the frozen model sees it.
 
     Attributes:
@@ -74,8 +74,15 @@ class EncodingMethod(BatchedMethod):
         prompts = None if self.vision is None or self.prompts is None else self.prompts.fingerprint
         return "features", id(self.classifier.clip), prompts
 
+    @property
+    def needs_features_only(self) -> bool:
+        """One that encodes in its own way needs what that gives."""
+        own = type(self)
+        plain = own.encode is EncodingMethod.encode and own.encode_batch is EncodingMethod.encode_batch
+        return plain and self.vision is None
+
     @torch.no_grad()
-    def look_ahead(self, methods: Sequence[Method], views: Sequence[Tensor]) -> list[Tensor]:
+    def encode_batch(self, methods: Sequence[Method], views: Sequence[Tensor]) -> list[Tensor]:
         """Normalised features of the views of several images [n, d], each as if it were alone."""
         joined = torch.cat(list(views))
         if len(views) in (1, batch_size(len(views[0]), joined.device.type)):
@@ -86,7 +93,7 @@ class EncodingMethod(BatchedMethod):
 
     def encode(self, views: Tensor, ahead: Tensor | None) -> Tensor:
         """Features of the views, which may have been made with those of others [n, d]."""
-        return self.look_ahead([self], [views])[0] if ahead is None else ahead
+        return frozen_features(self.classifier, views, self.vision) if ahead is None else ahead
 
 
 class FeatureMethod(EncodingMethod):
@@ -104,7 +111,7 @@ class FeatureMethod(EncodingMethod):
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: TextSettings, seed: int) -> None:
         self.settings = settings
-        self.classifier = text_classifier(clip, classes, settings.template)
+        self.classifier = text_classifier(clip, classes, settings.template, settings.texts)
         with torch.no_grad():
             self.text = self.classifier.text(None)
         self.state = self.start()
@@ -113,11 +120,11 @@ class FeatureMethod(EncodingMethod):
         """The state before the first image; tensors that have a row for each class have it first."""
         return {}
 
-    def adapt(self, seen: Seen) -> Tensor:
+    def adapt(self, seen: EncodedImage) -> Tensor:
         """Take one image into the state, and predict it: log-probabilities, or logits [K]."""
         raise NotImplementedError
 
-    def item(self, seen: Seen) -> ReplayItem | None:
+    def item(self, seen: EncodedImage) -> ReplayItem | None:
         """What is kept of an image in case its label comes."""
         return ReplayItem(None, None, seen.feature.clone()) if self.asks else None
 
@@ -139,19 +146,19 @@ class FeatureMethod(EncodingMethod):
             ensemble=ensemble,
         )
 
-    def see(self, features: Tensor) -> Seen:
+    def see(self, features: Tensor) -> EncodedImage:
         """The image these are the features of."""
         logits = self.logits(features)
         fraction = self.settings.fraction if isinstance(self.settings, ViewSettings) else 1.0
         chosen = select_confident(logits, fraction)
-        return Seen(features, logits, chosen, float(mean_entropy(logits[chosen])))
+        return EncodedImage(features, logits, chosen, float(mean_entropy(logits[chosen])))
 
     def logits(self, features: Tensor) -> Tensor:
         """Zero-shot logits [n, K]."""
         return self.classifier.logits(features, self.text)
 
-    def footing(self) -> Footing:
-        return Footing(self.classifier, self.text, ("zero_shot", "own"), several=self.settings.views > 1)
+    def head_inputs(self) -> HeadInputs:
+        return HeadInputs(self.classifier, self.text, ("zero_shot", "own"), several=self.settings.views > 1)
 
     def grow(self, old: Self) -> None:
         """Rows of classes that were there are kept; those added are as at the start."""
@@ -217,6 +224,17 @@ def first_step(gradients: Sequence[Tensor], lr: float, eps: float = 1e-8) -> tup
     if not taken:
         return [torch.zeros_like(gradient) for gradient in gradients], False
     return [lr * gradient / (gradient.abs() + eps) for gradient in gradients], True
+
+
+def entropy_gradient(logits: Tensor) -> Tensor:
+    """Of the entropy of the rows' mean prediction, by their logits [n, K].
+
+    Written out: with p̄ the mean of the rows' p_i, ∂H/∂z_ik = p_ik (a_k − Σ_j p_ij a_j) / n, where
+    a_k = −ln p̄_k; the constant of −(1 + ln p̄_k) falls out.
+    """
+    probs = torch.softmax(logits, dim=-1)
+    weights = -mean_log_probs(logits).clamp_min(torch.finfo(logits.dtype).min)
+    return probs * (weights - (probs @ weights)[:, None]) / len(probs)
 
 
 def through_unit(gradient: Tensor, unit: Tensor, rows: Tensor) -> Tensor:

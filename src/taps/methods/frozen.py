@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -14,7 +14,7 @@ from torch import Tensor
 from taps.adapt.losses import mean_entropy
 from taps.clip import Clip
 from taps.errors import SettingsError
-from taps.methods.base import Footing, MethodOutput, Snapshot, prompts_snapshot
+from taps.methods.base import HeadInputs, MethodOutput, Snapshot, prompts_snapshot
 from taps.methods.features import EncodingMethod
 from taps.methods.registry import method
 from taps.methods.settings import TextSettings
@@ -45,7 +45,7 @@ class Frozen(EncodingMethod):
         clip: The frozen model.
         classes: Class names.
         rule: How logits become a prediction.
-        template: The sentence a class name is put into, where there are no prompts.
+        settings: Whose `template` and `texts` are the class texts, where there are no prompts.
         prompts: Learned prompts, or None.
     """
 
@@ -54,16 +54,20 @@ class Frozen(EncodingMethod):
         clip: Clip,
         classes: tuple[str, ...],
         rule: Rule,
+        settings: TextSettings,
         *,
-        template: str = TextSettings.template,
         prompts: Prompts | None = None,
     ) -> None:
         self.rule = rule
         self.prompts = prompts
         self.parameters: Parameters = {}
         if prompts is None:
-            self.classifier = text_classifier(clip, classes, template)
+            self.classifier = text_classifier(clip, classes, settings.template, settings.texts)
         else:
+            if settings.texts is not None:
+                raise SettingsError(
+                    "Learned prompts take the place of texts; give prompts or texts, not both."
+                )
             self.classifier = prompt_classifier(clip, classes, prompts)
             self.parameters = placed(prompts, self.classifier)
         self.text: Tensor | None = None
@@ -71,25 +75,26 @@ class Frozen(EncodingMethod):
             with torch.no_grad():
                 self.text, self.vision = class_features(self.classifier, self.parameters)
 
+    @property
+    def stateless(self) -> bool:
+        return type(self) is Frozen  # one that builds on it may remember
+
     @torch.no_grad()
     def predict(self, views: Tensor, ahead: Tensor | None = None) -> MethodOutput:
         features, text = self.encode(views, ahead), self.text
         if text is None:  # the context follows the image, whatever its views show
             text, _ = class_features(self.classifier, self.parameters, features[0])
         probs, entropy = self.rule(self.classifier.logits(features, text))
-        output = MethodOutput(probs, float("nan"), feature=features[0], features=features)
-        if self.on_launch is not None:
-            self.on_launch(output)
-        return replace(output, entropy=float(entropy))  # from here on the host waits for the device
+        return MethodOutput(probs, float(entropy), feature=features[0], features=features)
 
-    def footing(self) -> Footing:
+    def head_inputs(self) -> HeadInputs:
         if self.text is None:
             raise SettingsError(
                 "A head needs class texts that are the same for every image; CoCoOp's are not."
             )
         several = self.rule is not view_zero
         bases = ("zero_shot", "own") if several else ("zero_shot",)
-        return Footing(self.classifier, self.text.detach(), bases, several)
+        return HeadInputs(self.classifier, self.text.detach(), bases, several)
 
     def grow(self, old: Self) -> None:
         """Nothing was learned, so nothing is to be taken over."""
@@ -107,15 +112,37 @@ def build_trained(
     clip: Clip, classes: tuple[str, ...], settings: FrozenSettings, seed: int, *, prompts: str
 ) -> Frozen:
     """Trained prompts, not adapted."""
-    return Frozen(clip, classes, view_zero, prompts=starting_prompts(clip, settings.prompts, prompts))
+    return Frozen(
+        clip, classes, view_zero, settings, prompts=starting_prompts(clip, settings.prompts, prompts)
+    )
 
 
-for name, prompts, line in (
-    ("source", "any", "The trained prompts TAPS starts from, not adapted."),
-    ("coop", "coop", "CoOp: a trained text context."),
-    ("cocoop", "cocoop", "CoCoOp: a trained text context that follows the image."),
-    ("proda", "proda", "ProDA: a trained bank of contexts, their mean classifies."),
-    ("maple", "maple", "MaPLe: trained prompts in both towers."),
+class SourceSettings(FrozenSettings):
+    """Of `source`."""
+
+
+class CoopSettings(FrozenSettings):
+    """Of `coop`."""
+
+
+class CocoopSettings(FrozenSettings):
+    """Of `cocoop`."""
+
+
+class ProdaSettings(FrozenSettings):
+    """Of `proda`."""
+
+
+class MapleSettings(FrozenSettings):
+    """Of `maple`."""
+
+
+for name, own, prompts, line in (
+    ("source", SourceSettings, "any", "The trained prompts TAPS starts from, not adapted."),
+    ("coop", CoopSettings, "coop", "CoOp: a trained text context."),
+    ("cocoop", CocoopSettings, "cocoop", "CoCoOp: a trained text context that follows the image."),
+    ("proda", ProdaSettings, "proda", "ProDA: a trained bank of contexts, their mean classifies."),
+    ("maple", MapleSettings, "maple", "MaPLe: trained prompts in both towers."),
 ):
     build = partial(build_trained, prompts=prompts)
-    method(name, FrozenSettings, prompts=prompts, baseline=2 if name == "source" else 0, line=line)(build)
+    method(name, own, prompts=prompts, baseline=2 if name == "source" else 0, line=line)(build)

@@ -8,7 +8,7 @@ the labels alone, whom to believe (`taps.head`).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -17,21 +17,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from taps.active import SCORES, Chooser
-from taps.active.question import IS_IT_SECONDS, KINDS
+from taps.active import SCORES, Acquisition
+from taps.active.question import KINDS, YES_NO_SECONDS
+from taps.active.scores import narrowness, novelty
 from taps.adapt.graphs.capture import CudaCapture
 from taps.adapt.memory import ReplayItem
+from taps.default import ACQUISITION
 from taps.errors import QueryError
+from taps.head.experts import HeadSettings
 from taps.head.head import DOUBT, NONE, Head, LabelledExample
 from taps.head.history import History
-from taps.head.neighbours import Look
+from taps.head.neighbours import Neighbourhood, RecentImages
 from taps.head.notes import notes_on
-from taps.head.readings import HeadSettings
 from taps.methods.base import BatchedMethod, Method, MethodOutput, Snapshot, with_prefix, without_prefix
-from taps.methods.on_device import DeviceHead, Seen
+from taps.methods.on_device import DeviceHead
 from taps.methods.ranges import setting
 from taps.methods.settings import Asking
-from taps.types import Answer
+from taps.stages import stage
+from taps.types import Answer, FloatArray
 
 Array = NDArray[np.float64]
 DEVICES = ("cuda",)  # where the head predicts beside the model
@@ -43,22 +46,29 @@ class HeadedSettings(Asking):
 
     Attributes:
         policy: "paced" (the highest scores, at an exact rate), or one of the policies of `taps`.
-        ask_by: Whom to ask about: "entropy" (H_t), "margin", "random", "leverage" (new to the labels),
-            "coverage" (classes with few labels) or "density" (narrow margin, and like many others).
-        explore: Share of the questions that are put at random, whatever `ask_by` says.
+        acquisition: Whom to ask about: "entropy" (H_t), "margin", "confidence" (the least sure), "random",
+            "leverage" (new to the labels), "coverage" (classes with few labels), "density" (narrow margin,
+            and like many others), "sensitivity" (EATTA's: a little noise changes the prediction most),
+            "vessal" (VeSSAL's: its gradient is new to the labels) or "drift" (WISE-ATTA's: answers have
+            moved the prediction most).
+        explore: Share of the questions that are put at random, whatever `acquisition` says. From their
+            answers the learner estimates how good all its predictions are.
         refit: How many of the last labels are refitted with every new one; older ones keep their say.
-        questions: What is asked: "which" class it is; "is_it", whether it is the likeliest one, yes or no; or
+        questions: What is asked: "class" (which one it is), "yes_no" (is it the likeliest one?) or
             "both", whichever is expected to tell more a second. A question of less time takes less of the
-            rate and of the budget. None for "both" where `budget_seconds` is given, else "which".
-        is_it_seconds: Seconds that a yes or no takes.
+            rate and of the budget. None for "both" where `budget_seconds` is given, else "class".
+        yes_no_seconds: Seconds that a yes or no takes.
+        neighbourhood: Whose vote counts when an image is answered or predicted again: of those it had "then",
+            when it came; or of those it has "now", which takes a seventeenth of the memory.
     """
 
     policy: str = "paced"
-    ask_by: str = setting("density", choices=tuple(SCORES))
+    acquisition: str = setting(ACQUISITION, choices=tuple(SCORES))
     explore: float = setting(0.1, at_least=0, at_most=1)
     refit: int = setting(128, at_least=1)
     questions: str | None = setting(None, choices=(*KINDS, "both"))
-    is_it_seconds: float = setting(IS_IT_SECONDS, above=0)
+    yes_no_seconds: float = setting(YES_NO_SECONDS, above=0)
+    neighbourhood: str = setting("then", choices=("then", "now"))
 
 
 @dataclass(frozen=True)
@@ -69,7 +79,7 @@ class HeadOutput:
         probs: Probability of each class.
         density: How typical it is: mean cosine to its neighbours.
         reject: How likely it shows none of the classes.
-        packed: It and its neighbours, as `Look.packed` has them.
+        packed: It and its neighbours, as `Neighbourhood.packed` has them.
     """
 
     probs: Array
@@ -95,35 +105,37 @@ class Headed(BatchedMethod):
         self.inner = inner
         self.classes = classes
         self.settings = settings
-        self.ground = inner.footing()
-        self.bases = self.ground.bases
-        dim = int(self.ground.text.shape[1])
+        self.inputs = inner.head_inputs()
+        self.bases = self.inputs.bases
+        dim = int(self.inputs.text.shape[1])
         grid = HeadSettings(refit=settings.refit)
-        self.head = Head(dim, len(classes), len(self.bases), self.ground.several, grid)
-        self.chooser = Chooser(settings.ask_by, seed, settings.explore * settings.rate)
+        self.head = Head(dim, len(classes), len(self.bases), self.inputs.several, grid)
+        self.acquisition = Acquisition(settings.acquisition, seed)
         self.history = History(self.head, settings.undo)
         self.people = [""]  # who has answered; answers without a name are those of one person
         self.device_head: DeviceHead | None = None
-        self.launched: Seen | None = None
-        if self.ground.text.device.type in DEVICES:
-            captures = self.ground.text.is_cuda and settings.engine != "eager"
-            graphs = CudaCapture(self.ground.text.device) if captures else None
-            self.device_head = DeviceHead(self.head, self.ground.text.device, graphs, self._read)
-            inner.on_launch = self._launch
+        if self.inputs.text.device.type in DEVICES:
+            captures = self.inputs.text.is_cuda and settings.engine != "eager"
+            graphs = CudaCapture(self.inputs.text.device) if captures else None
+            self.device_head = DeviceHead(self.head, self.inputs.text.device, graphs, self._read)
 
     @property
     def examples(self) -> OrderedDict[int, LabelledExample]:
         """The last answers by the id of their image."""
         return self.history.examples
 
+    @property
+    def needs_features_only(self) -> bool:
+        return self.inner.needs_features_only
+
     def batch_key(self) -> Hashable:
         """A head learns nothing of an image that the method inside has to know."""
         return self.inner.batch_key() if isinstance(self.inner, BatchedMethod) else None
 
-    def look_ahead(self, methods: Sequence[Method], views: Sequence[Tensor]) -> list[Any]:
+    def encode_batch(self, methods: Sequence[Method], views: Sequence[Tensor]) -> list[Any]:
         assert isinstance(self.inner, BatchedMethod)
         inner = [each.inner if isinstance(each, Headed) else each for each in methods]
-        return self.inner.look_ahead(inner, views)
+        return self.inner.encode_batch(inner, views)
 
     def predict(self, views: Tensor, ahead: Any = None) -> MethodOutput:
         if ahead is None:
@@ -134,20 +146,87 @@ class Headed(BatchedMethod):
     def finish(self, output: MethodOutput) -> MethodOutput:
         """What the head makes of what the method inside says of an image."""
         device_head = self.device_head
-        sight = self._on_host(output) if device_head is None else self._on_device(device_head, output)
+        with stage("head"):
+            sight = self._on_host(output) if device_head is None else self._on_device(device_head, output)
         if sight is None:
             return replace(output, entropy=float("nan"), item=None)  # never asked about, never learned
-        score = self.chooser.score(
+        score = self.acquisition.score(
             sight.probs,
             output.entropy,
             self.head.counts,
             sight.density,
             lambda: self.head.leverage(self._look(sight.packed)),
+            lambda: self._sensitivity(sight, output.feature),
+            lambda: np.exp(self._look(sight.packed).logs[0, 0].astype(np.float64)),
         )
         item = output.item or ReplayItem(pixels=None, views=None, feature=_kept(output.feature))
-        item = replace(item, beliefs=sight.packed)
+        item = replace(item, beliefs=sight.packed[:1].clone() if self._anew else sight.packed)
         told = torch.from_numpy(sight.probs).to(output.probs.dtype)
         return replace(output, probs=told, item=item, score=score, reject=sight.reject)
+
+    def _sensitivity(self, sight: HeadOutput, feature: Tensor | None) -> float:
+        """By how much the likeliest class's probability changes when all views of the image move a little."""
+        look, kept = self._look(sight.packed), _kept(feature)
+        noise = self.acquisition.noise(len(kept))
+        moved = torch.nn.functional.normalize(kept + torch.from_numpy(noise).to(kept), dim=-1)
+        with torch.no_grad():  # every base moves as zero-shot does
+            change = (self._zero_shot(moved) - self._zero_shot(kept)).float().cpu().numpy()
+        features, logs = look.features.copy(), look.logs.copy()
+        features[0] += noise
+        logs[0] += change
+        likeliest = int(sight.probs.argmax())
+        there = self.head.predict(replace(look, features=features, logs=logs))
+        return abs(float(sight.probs[likeliest]) - float(there[likeliest]))
+
+    def predict_kept(self, item: ReplayItem) -> FloatArray:
+        """What the head says now; what the bases said is as it was then."""
+        self._bring()
+        return self.head.predict(self._kept_look(item)).astype(np.float32)
+
+    def row_of(self, item: ReplayItem) -> FloatArray:
+        """The image's feature, then what the head knows of it."""
+        assert item.beliefs is not None
+        return torch.cat([item.feature.float().cpu(), item.beliefs[0].float().cpu()]).numpy()
+
+    def predict_rows(self, rows: Sequence[FloatArray]) -> Iterator[FloatArray]:
+        """What the head says now; all the images given are neighbours of each other."""
+        self._bring()
+        dim = self._shape[1]
+        looks = [
+            self._widened(self._look(torch.from_numpy(row[None, dim:])), torch.from_numpy(row[:dim]))
+            for row in rows
+        ]
+        together = RecentImages(self._shape, (len(self.bases), len(self.classes)), max(1, len(rows)))
+        for look in looks:
+            together.remember(look.features[0], look.logs[0])
+        for look in looks:
+            around = together.around(look.features[0], look.logs[0])
+            yield self.head.predict(around).astype(np.float32)
+
+    @property
+    def _anew(self) -> bool:
+        """Whether neighbours are looked for when they are wanted."""
+        return self.settings.neighbourhood == "now"
+
+    def wanted_kept(self, items: Sequence[ReplayItem], open: Sequence[ReplayItem]) -> Array:
+        """Narrow margin, like many others, and unlike what is answered or asked about: all three count."""
+        self._bring()
+        looks = [self._kept_look(item) for item in items]
+        known = [example.look for example in self.examples.values()] + [
+            self._kept_look(each) for each in open
+        ]
+        scores = [max(look.density, 0.0) * narrowness(self.head.predict(look)) for look in looks]
+        return np.array(scores) * novelty(_units(looks), _units(known))
+
+    def _bring(self) -> None:
+        """Where a device holds what was seen, get what kept images are looked at with."""
+        if self.device_head is not None:
+            self.device_head.bring() if self._anew else self.device_head.bring_stream()
+
+    def _kept_look(self, item: ReplayItem) -> Neighbourhood:
+        """What is known of an image that was kept, and of its neighbours."""
+        look = self._widened(self._look(_kept(item.beliefs)), item.feature)
+        return self.head.recent.around(look.features[0], look.logs[0]) if self._anew else look
 
     def _on_host(self, output: MethodOutput) -> HeadOutput | None:
         features, logs = self._read(*self._given(output))
@@ -160,21 +239,14 @@ class Headed(BatchedMethod):
         return HeadOutput(self.head.predict(look), look.density, self.head.reject(look), packed)
 
     def _on_device(self, device_head: DeviceHead, output: MethodOutput) -> HeadOutput | None:
-        if self.launched is None:
-            self._launch(output)
-        seen, self.launched = self.launched, None
-        assert seen is not None
+        # A tuner has read its probabilities on the host by now; captured work reads the device alone.
+        seen = device_head.see(*(each.to(device_head.device) for each in self._given(output)))
         told, classes = seen.told.cpu().numpy(), len(self.classes)
         if not np.isfinite(told).all():
             return None
         device_head.keep(seen)
         reject = self.head.outside.probability(told[classes + 2 :])
         return HeadOutput(told[:classes], float(told[classes]), reject, seen.look.clone())
-
-    def _launch(self, output: MethodOutput) -> None:
-        """Let the device compute what the head says, behind what the method inside says."""
-        assert self.device_head is not None
-        self.launched = self.device_head.see(*self._given(output))
 
     def _given(self, output: MethodOutput) -> list[Tensor]:
         """What `_read` reads of an output: the views' features [V, d], then what it says beside zero-shot."""
@@ -195,8 +267,8 @@ class Headed(BatchedMethod):
 
     def _zero_shot(self, feature: Tensor) -> Tensor:
         """Log-probabilities at the loaded prompts [K]."""
-        text = self.ground.text
-        return torch.log_softmax(self.ground.classifier.logits(feature[None].to(text), text)[0], dim=-1)
+        text = self.inputs.text
+        return torch.log_softmax(self.inputs.classifier.logits(feature[None].to(text), text)[0], dim=-1)
 
     def learn_answer(self, id: int, answer: Answer, item: ReplayItem) -> None:
         self.learn_head(id, answer, item)
@@ -205,30 +277,29 @@ class Headed(BatchedMethod):
 
     def learn_head(self, id: int, answer: Answer, item: ReplayItem) -> None:
         """What the head does of `learn_answer`."""
-        if answer.expert not in self.people:
-            self.people.append(answer.expert)
-        look = self._widened(self._look(_kept(item.beliefs)), item.feature)
-        if self.device_head is not None:
-            self.device_head.bring_stream()
+        if answer.annotator not in self.people:
+            self.people.append(answer.annotator)
+        self._bring()
+        look = self._kept_look(item)
         label = answer.label if isinstance(answer.label, int) else NONE
         no = tuple(index for index in answer.no if isinstance(index, int))
-        self.history.learn(id, look, label, no, self.people.index(answer.expert))
+        self.history.learn(id, look, label, no, self.people.index(answer.annotator))
         if self.device_head is not None:
             self.device_head.learned()
 
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
         self.learn_answer(id, Answer(label), item)
 
-    def _look(self, packed: Tensor) -> Look:
-        return Look.unpacked(packed.cpu().numpy(), self._shape, len(self.bases))
+    def _look(self, packed: Tensor) -> Neighbourhood:
+        return Neighbourhood.unpacked(packed.cpu().numpy(), self._shape, len(self.bases))
 
     @property
     def _shape(self) -> tuple[int, int]:
         """How many features of an image the head works with, and of what length."""
-        return 1 + self.ground.several, int(self.ground.text.shape[1])
+        return 1 + self.inputs.several, int(self.inputs.text.shape[1])
 
     @torch.no_grad()
-    def _widened(self, look: Look, feature: Tensor) -> Look:
+    def _widened(self, look: Neighbourhood, feature: Tensor) -> Neighbourhood:
         """What the bases said before some classes were added, as if these had been there.
 
         Of a class that was not there, each base says what zero-shot says; among the others it is as it was.
@@ -263,7 +334,11 @@ class Headed(BatchedMethod):
             self.inner.forget(id, label, replace(item, beliefs=None))
 
     def grow(self, old: Self) -> None:
-        self.restore(old.snapshot())
+        self.inner.grow(old.inner)
+        self._restore_head(old.snapshot())
+        self.history.learn_all_again()
+        if self.device_head is not None:
+            self.device_head.learned()
 
     def summary(self) -> dict[str, Any]:
         if self.device_head is not None:
@@ -271,7 +346,7 @@ class Headed(BatchedMethod):
         found = self.inner.summary() | self.head.summary()
         found["head_look_again"] = [id for id, example in self.examples.items() if example.doubt > DOUBT]
         answers = self.head.mixture.answers
-        found["head_experts"] = {
+        found["head_annotators"] = {
             name: {"answers": int(answers[person]), "noise": round(self.head.noise_of(person), 4)}
             for person, name in enumerate(self.people)
             if person < len(answers) and answers[person]
@@ -284,20 +359,36 @@ class Headed(BatchedMethod):
             self.device_head.bring()
         arrays = self.head.arrays() | self.history.arrays()
         own = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-        values = {"bases": list(self.bases), "chooser": self.chooser.values(), "people": list(self.people)}
+        values = {
+            "bases": list(self.bases),
+            "acquisition": self.acquisition.values(),
+            "people": list(self.people),
+        }
         return Snapshot(inner.tensors | with_prefix("head.", own), inner.values | {"head": values})
 
     def restore(self, snapshot: Snapshot) -> None:
-        own = without_prefix("head.", snapshot.tensors)
         inner = {name: value for name, value in snapshot.tensors.items() if not name.startswith("head.")}
         self.inner.restore(Snapshot(inner, snapshot.values))
+        self._restore_head(snapshot)
+
+    def _restore_head(self, snapshot: Snapshot) -> None:
+        own = without_prefix("head.", snapshot.tensors)
         arrays = {name: value.cpu().numpy() for name, value in own.items()}
         self.head.restore(arrays)
         self.people = list(snapshot.values["head"]["people"])
-        self.chooser.restore(snapshot.values["head"]["chooser"])
+        self.acquisition.restore(snapshot.values["head"]["acquisition"])
         self.history.restore(arrays, self._shape, len(self.bases))
         if self.device_head is not None:
             self.device_head.load()
+
+
+def _units(looks: Sequence[Neighbourhood]) -> Array:
+    """What images are compared by, of length 1 [N, d]."""
+    features = np.array([look.features[0, -1] for look in looks], dtype=np.float64)
+    if not len(features):
+        return features.reshape(0, 0)
+    units: Array = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
+    return units
 
 
 def _kept(tensor: Tensor | None) -> Tensor:

@@ -9,9 +9,17 @@ from taps.methods.registry import method
 from taps.methods.tower import TowerSettings, TowerTuner
 
 
-@method("memo", TowerSettings)
+class MemoSettings(TowerSettings):
+    """Those of every method that tunes the vision tower."""
+
+
+@method("memo", MemoSettings)
 class Memo(TowerTuner):
     """Layer norms of the vision tower take one step on the entropy of the views' mean prediction."""
+
+    @property
+    def stateless(self) -> bool:
+        return self.period == 1
 
     def loss(self, logits: Tensor) -> Tensor:
         return mean_entropy(logits)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from taps.methods.features import FeatureMethod, Seen
+from taps.methods.features import EncodedImage, FeatureMethod
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import ViewSettings
@@ -39,8 +39,9 @@ class Mta(FeatureMethod):
     """The mode of the views' features, found with a weight for each view; no gradient."""
 
     settings: MtaSettings
+    stateless = True
 
-    def adapt(self, seen: Seen) -> Tensor:
+    def adapt(self, seen: EncodedImage) -> Tensor:
         probs = torch.softmax(seen.logits, dim=-1)
         # The mode is a weighted mean of the views, so cosines between them are all that is needed: the many
         # small rounds take place on the host, where they wait for nobody.

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from taps.clip import Clip
-from taps.head.lens import Lens
 from taps.head.logistic import softmax
-from taps.head.neighbours import Ring, vote
+from taps.head.neighbours import RecentImages, vote
 from taps.head.threads import one_thread
+from taps.head.whitening import FeatureWhitener
 from taps.methods.base import MethodOutput, Snapshot
 from taps.methods.ensemble import EnsembleSettings, confident_mean, given_prompts
 from taps.methods.frozen import Frozen
@@ -49,7 +49,7 @@ class Neighbours(Frozen):
     """The confident views' mean, and what the images most like this one are believed to show; no gradient.
 
     The 16 nearest of the last 1,000 images are compared by the mean of their views, from the centre of the
-    stream and in the views' metric (`taps.head.lens`); p · e^(τ r), r being `taps.head.neighbours.vote`.
+    stream and in the views' metric (`taps.head.whitening`); p · e^(τ r), r being `taps.head.neighbours.vote`.
 
     Args:
         clip: The frozen model.
@@ -59,11 +59,11 @@ class Neighbours(Frozen):
     """
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: NeighbourSettings, seed: int) -> None:
-        rule, prompts = partial(confident_mean, fraction=settings.fraction), given_prompts(clip, settings)
-        super().__init__(clip, classes, rule, template=settings.template, prompts=prompts)
+        rule = partial(confident_mean, fraction=settings.fraction, tsallis=settings.tsallis)
+        super().__init__(clip, classes, rule, settings, prompts=given_prompts(clip, settings))
         dim = clip.config.embed_dim
-        self.lens = Lens(dim, several=True)
-        self.ring = Ring((2, dim), (1, len(classes)))
+        self.whitener = FeatureWhitener(dim, several=True)
+        self.recent = RecentImages((2, dim), (1, len(classes)))
         self.stream = np.zeros(len(classes))
         self.vote = usual_vote(len(classes)) if settings.vote is None else settings.vote
 
@@ -76,7 +76,7 @@ class Neighbours(Frozen):
             return output
         self.stream = self.stream + np.exp(logs)
         with one_thread():
-            look = self.ring.look(self.lens.see(features), logs[None])
+            look = self.recent.look(self.whitener.see(features), logs[None])
         odds = vote(np.exp(look.logs[1:, 0]), look.cosines, self.stream / self.stream.sum())
         told = torch.from_numpy(softmax(logs + self.vote * odds)).to(output.probs)
         entropy = float(-(told * torch.log(told.clamp_min(1e-12))).sum())
@@ -86,13 +86,13 @@ class Neighbours(Frozen):
         self.restore(old.snapshot())
 
     def snapshot(self) -> Snapshot:
-        arrays = {**self.lens.arrays(), **self.ring.arrays(), "stream": self.stream}
+        arrays = {**self.whitener.arrays(), **self.recent.arrays(), "stream": self.stream}
         begun = super().snapshot()
         own = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
         return Snapshot(begun.tensors | own, begun.values)
 
     def restore(self, snapshot: Snapshot) -> None:
         arrays: dict[str, Any] = {name: value.cpu().numpy() for name, value in snapshot.tensors.items()}
-        self.lens.restore(arrays)
-        self.ring.restore(arrays)
+        self.whitener.restore(arrays)
+        self.recent.restore(arrays)
         self.stream = np.pad(arrays["stream"], (0, len(self.stream) - len(arrays["stream"])))

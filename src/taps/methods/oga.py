@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 
 from taps.methods.base import Snapshot
-from taps.methods.features import EMPTY, FeatureMethod, Seen, State, class_means, empty_memory, keep_surest
+from taps.methods.features import (
+    EMPTY,
+    EncodedImage,
+    FeatureMethod,
+    State,
+    class_means,
+    empty_memory,
+    keep_surest,
+)
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import TextSettings
@@ -23,10 +31,13 @@ class OgaSettings(TextSettings):
     Attributes:
         shots: Surest images kept of each predicted class.
         power: τ, to which the Gaussians' densities are raised.
+        as_published: Whether a mean is the sum over `shots` even where fewer images are held, as in the
+            authors' code, which draws classes with few images towards 0.
     """
 
     shots: int = setting(8, at_least=2)
     power: float = setting(0.05, at_least=0)
+    as_published: bool = False
 
 
 @method("oga", OgaSettings)
@@ -39,7 +50,7 @@ class Oga(FeatureMethod):
     def start(self) -> State:
         return empty_memory(self.text, self.settings.shots)
 
-    def adapt(self, seen: Seen) -> Tensor:
+    def adapt(self, seen: EncodedImage) -> Tensor:
         label = int(seen.logits[0].argmax())
         memory, entropies = self.state["memory"], self.state["entropies"]
         kept = keep_surest(memory, entropies, label, seen.entropy, seen.feature)
@@ -57,6 +68,8 @@ class Oga(FeatureMethod):
     def gaussians(self) -> tuple[Tensor, Tensor]:
         """Λμ_k [K, d] and ½ μ_kᵀΛμ_k [K]: μ_k is a class's text until it has two images, Λ is shared."""
         own, counts = class_means(self.state)
+        if self.settings.as_published:
+            own = own * counts[:, None] / self.settings.shots
         means = torch.where(counts[:, None] >= 2, own, self.text)
         dim = self.text.shape[1]
         apart = (self.state["memory"] - means[:, None])[self.state["entropies"] < EMPTY]

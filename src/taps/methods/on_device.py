@@ -20,23 +20,23 @@ from torch import Tensor
 
 from taps.adapt.graphs.capture import CapturedGraph, GraphCapture
 from taps.head.head import PAIRS, POWER, Head
-from taps.head.lens import LAST, SHRINK, VIEWS, is_time, metric
 from taps.head.logistic import INTERCEPT
 from taps.head.neighbours import FAINT, LOWEST, NEAR, STEEP, TWIN
+from taps.head.whitening import LAST, SHRINK, VIEWS, is_time, metric
 
 log = logging.getLogger("taps")
-FAR = 3.0  # further than any image: where the ring holds none yet
+FAR = 3.0  # further than any image: where the recent images holds none yet
 
 
 @dataclass(frozen=True)
-class Seen:
+class DeviceHeadState:
     """What was computed of one image; nothing is remembered until `DeviceHead.keep`.
 
     Attributes:
         told: All that the host waits for: probabilities [K], mean cosine to the neighbours, the sum of all
             predictions, which is finite where they are, and the last feature [d].
-        look: The image and its neighbours, as `Look.packed` has them; filled anew for the next image.
-        unit: The image's direction, for the ring [d].
+        look: The image and its neighbours, as `Neighbourhood.packed` has them; overwritten by the next.
+        unit: The image's direction, for the recent images [d].
         state: `DeviceHead.state` with this image.
         covariances: Of views and of means, with this image; none where they are complete.
     """
@@ -52,7 +52,7 @@ class DeviceHead:
     """Sees and predicts on a device for a head that learns on the host.
 
     Args:
-        head: Learns; its lens, ring and stream are those of the last `bring`.
+        head: Learns; its whitener, recent and stream are those of the last `bring`.
         device: Where images are seen.
         graphs: Captures what is computed of an image; None to compute it kernel by kernel.
         read: Makes the views' features [V, d] and the log-probabilities of the bases [B, K] of what `see` is
@@ -72,29 +72,32 @@ class DeviceHead:
 
     def load(self) -> None:
         """Take over all that the head on the host has seen and learned."""
-        lens, ring, settings = self.head.lens, self.head.ring, self.head.settings
-        within, between = lens.covariances()
-        self.captured: dict[bool, CapturedGraph[Seen]] = {}
+        whitener, recent, settings = self.head.whitener, self.head.recent, self.head.settings
+        within, between = whitener.covariances()
+        self.captured: dict[bool, CapturedGraph[DeviceHeadState]] = {}
         self.keepers: dict[bool, CapturedGraph[None]] = {}
         self.given: list[Tensor] = []  # where captured work reads an image
-        self.several, self.seen, self.ringed = lens.several, lens.seen, ring.seen
-        # The stream's mean feature, what zero-shot says of all images, how many the ring and the lens saw.
-        self.state = self._put(np.concatenate([lens.mean.ravel(), self.head.stream, [ring.seen, lens.seen]]))
+        self.several, self.seen, self.ringed = whitener.several, whitener.seen, recent.seen
+        # Mean feature of the stream, zero-shot's sum over it, counts of the recent images and the whitener.
+        self.state = self._put(
+            np.concatenate([whitener.mean.ravel(), self.head.stream, [recent.seen, whitener.seen]])
+        )
+        self.before = self._put(self.head.before)
         self.rates = self._put(np.zeros(2))
         self._set_rates()
-        self.transform = self._put(lens.transform)
+        self.transform = self._put(whitener.transform)
         self.within, self.between = self._put(within), self._put(between)
-        size = len(ring.unit)
+        size = len(recent.unit)
         first = np.ones((size, 1), dtype=np.float32)
         self.rows = self._put(
-            np.concatenate([first, ring.features.reshape(size, -1), ring.logs.reshape(size, -1)], axis=1)
+            np.concatenate([first, recent.features.reshape(size, -1), recent.logs.reshape(size, -1)], axis=1)
         )
-        self.unit, self.one = self._put(ring.unit), self._put(np.ones(1))
-        self.absent = self._put(np.where(np.arange(size) < ring.held, 0.0, FAR).astype(np.float32))
+        self.unit, self.one = self._put(recent.unit), self._put(np.ones(1))
+        self.absent = self._put(np.where(np.arange(size) < recent.held, 0.0, FAR).astype(np.float32))
         self.sharpness = self._put(np.array(settings.sharpness))[:, None, None, None]
         self.strengths = self._put(np.array(settings.strengths))[:, None, None]
         self.taus = self._put(np.array([0.0, *settings.votes]))[:, None]
-        fits, dim = self.head.readings.logistic, lens.mean.shape[1]
+        fits, dim = self.head.experts.logistic, whitener.mean.shape[1]
         penalties, kept = fits[0].coefficients.shape[:2]
         self.kept = self._put(np.tile(settings.kept, penalties))[:, None, None]
         shape = (len(fits), dim + 1, penalties * kept * len(self.head.counts))
@@ -102,18 +105,20 @@ class DeviceHead:
         self.weights = torch.zeros_like(self.older)
         self.known: list[Any] = [None] * len(fits)  # older weights of each fit as the device has them
         self.trust, self.votes = self._put(self.head.heard), self._put(self.head.votes.weights())
-        self.fair, self.ridge = self._put(np.zeros(2)), self._put(self.head.readings.ridge.weights)
+        self.fair, self.ridge = self._put(np.zeros(2)), self._put(self.head.experts.ridge.weights)
+        self.answered = self._put(self.head.answered)
         self.learned()
 
     def learned(self) -> None:
         """Take over what answers have changed."""
-        head, readings = self.head, self.head.readings
+        head, experts = self.head, self.head.experts
         different, pairs = head.pairs
         self.trust.copy_(self._put(head.heard))
         self.votes.copy_(self._put(head.votes.weights()))
         self.fair.copy_(self._put(np.array([different, PAIRS]) / (pairs + PAIRS)))
-        self.ridge.copy_(self._put(readings.ridge.weights))
-        for place, fit in enumerate(readings.logistic):
+        self.ridge.copy_(self._put(experts.ridge.weights))
+        self.answered.copy_(self._put(head.answered))
+        for place, fit in enumerate(experts.logistic):
             older, gone = self.older[place], fit.last_gone
             if gone is not None and gone[0] is self.known[place] and gone[1] is fit.weights:
                 older.addr_(self._put(gone[2]), self._side_by_side(gone[3])[0])
@@ -129,22 +134,22 @@ class DeviceHead:
 
     def bring(self) -> None:
         """Tell the head on the host what was seen here."""
-        lens, ring = self.head.lens, self.head.ring
-        lens.seen, lens.transform = self.seen, self._take(self.transform)
-        lens.mean = self._take(self.state[: lens.mean.size]).reshape(lens.mean.shape)
-        lens.take_in(self._take(self.within), self._take(self.between))
-        ring.seen, ring.unit = self.ringed, self._take(self.unit)
-        rows, after = self._take(self.rows), 1 + lens.mean.size
-        ring.features = rows[:, 1:after].reshape(ring.features.shape).copy()
-        ring.logs = rows[:, after:].reshape(ring.logs.shape).copy()
+        whitener, recent = self.head.whitener, self.head.recent
+        whitener.seen, whitener.transform = self.seen, self._take(self.transform)
+        whitener.mean = self._take(self.state[: whitener.mean.size]).reshape(whitener.mean.shape)
+        whitener.take_in(self._take(self.within), self._take(self.between))
+        recent.seen, recent.unit = self.ringed, self._take(self.unit)
+        rows, after = self._take(self.rows), 1 + whitener.mean.size
+        recent.features = rows[:, 1:after].reshape(recent.features.shape).copy()
+        recent.logs = rows[:, after:].reshape(recent.logs.shape).copy()
         self.bring_stream()
 
     def bring_stream(self) -> None:
         """Tell it what zero-shot said of all images: what an answer is learned with."""
-        self.head.stream = self._take(self.state[self.head.lens.mean.size : -2])
+        self.head.stream = self._take(self.state[self.head.whitener.mean.size : -2])
 
     @torch.no_grad()
-    def see(self, *given: Tensor) -> Seen:
+    def see(self, *given: Tensor) -> DeviceHeadState:
         """Compute what an image shows, without waiting for the device.
 
         Args:
@@ -160,7 +165,7 @@ class DeviceHead:
         captured.replay()
         return captured.result
 
-    def _captured(self, given: tuple[Tensor, ...], measuring: bool) -> CapturedGraph[Seen] | None:
+    def _captured(self, given: tuple[Tensor, ...], measuring: bool) -> CapturedGraph[DeviceHeadState] | None:
         """The graph for an image, with the image put where it reads it; None for the first images."""
         if self.graphs is None or self.ringed < NEAR:
             return None
@@ -176,7 +181,7 @@ class DeviceHead:
             self._do_without(error)
         return self.captured.get(measuring)
 
-    def _capture(self, graphs: GraphCapture, measuring: bool) -> CapturedGraph[Seen]:
+    def _capture(self, graphs: GraphCapture, measuring: bool) -> CapturedGraph[DeviceHeadState]:
         """Capture what is computed of an image, and see once that a replay says the same."""
         given = tuple(self.given)
         captured = graphs.capture(lambda: self._compute(given, measuring))
@@ -191,7 +196,7 @@ class DeviceHead:
         self.graphs, self.captured, self.keepers = None, {}, {}
 
     @torch.no_grad()
-    def keep(self, seen: Seen) -> None:
+    def keep(self, seen: DeviceHeadState) -> None:
         """Remember the image that was seen last."""
         measuring = bool(seen.covariances)
         captured = self.captured.get(measuring)
@@ -207,7 +212,7 @@ class DeviceHead:
                 self._remember(seen)
         self.seen, self.ringed = self.seen + 1, self.ringed + 1
 
-    def _remember(self, seen: Seen) -> None:
+    def _remember(self, seen: DeviceHeadState) -> None:
         self.state.copy_(seen.state)
         self._set_rates()
         for mine, new in zip((self.within, self.between), seen.covariances, strict=False):
@@ -222,7 +227,7 @@ class DeviceHead:
         number = self.state[-1] + 1
         self.rates.copy_(torch.stack([1 / number, number / (number + SHRINK)]))
 
-    def _compute(self, given: tuple[Tensor, ...], measuring: bool) -> Seen:
+    def _compute(self, given: tuple[Tensor, ...], measuring: bool) -> DeviceHeadState:
         views, logs = self.read(*given)
         logs = logs.double()
         mean, centred = self._centred(views)
@@ -242,10 +247,10 @@ class DeviceHead:
         after = 1 + mean.numel()
         told = torch.cat([probs, density[None], logs.sum()[None], wide[0, after - mean.shape[1] : after]])
         state = torch.cat([mean.flatten(), stream, self.state[-2:] + 1])
-        return Seen(told, look, unit, state, covariances)
+        return DeviceHeadState(told, look, unit, state, covariances)
 
     def _centred(self, views: Tensor) -> tuple[Tensor, Tensor]:
-        """As `Lens.see`: the mean of the stream with this image, and its features from there [F, d]."""
+        """As `FeatureWhitener.see`: the stream's mean with this image, and its centred features [F, d]."""
         first = views[:1].double()
         given = (
             torch.cat([first, views.mean(dim=0, keepdim=True, dtype=torch.float64)])
@@ -269,7 +274,7 @@ class DeviceHead:
             self.transform.copy_(self._put(metric(within, between)))
 
     def _find_neighbours(self, unit: Tensor, rows: Tensor) -> None:
-        """As `Ring.look`: fill rows with the nearest images, their cosine first."""
+        """As `RecentImages.look`: fill rows with the nearest images, their cosine first."""
         apart = torch.addmv(self.absent, self.unit, unit, alpha=-1)  # less the cosine
         apart, places = torch.threshold(apart, -TWIN, 1.0).topk(NEAR, largest=False)
         torch.index_select(self.rows, 0, places, out=rows)
@@ -279,13 +284,13 @@ class DeviceHead:
         """As `Head.predict`: probabilities of the first of some images [K]; the others are its neighbours.
 
         Args:
-            wide: A row for each image, as `Look.packed` has them.
+            wide: A row for each image, as `Neighbourhood.packed` has them.
             features: How many features an image has, of what length.
             logs: How many predictions, of how many classes.
             stream: What zero-shot says of all images, summed [K].
         """
         after = 1 + features.numel()
-        usual = stream / stream.sum()
+        usual = stream / (stream.sum() - self.before).clamp_min(1e-9)
         beliefs = self._beliefs(
             wide[:, 1:after].view(-1, *features).transpose(0, 1),
             wide[:, after:].view(-1, *logs).transpose(0, 1),
@@ -294,19 +299,32 @@ class DeviceHead:
         own = beliefs[0].clamp_min(1e-12).log()
         if len(wide) == 1:
             return self.votes @ torch.softmax(own.expand(len(self.taus), -1), dim=-1)
-        weights, faint = torch.softmax(STEEP * wide[1:, 0], dim=0), FAINT / len(usual)
-        odds = ((weights @ beliefs[1:] + faint) / (usual + faint)).log()
+        weights = torch.softmax(STEEP * wide[1:, 0], dim=0)
+        odds = self._vote(weights[:, None] * (wide[1:, after : after + logs[1]] > LOWEST), beliefs[1:], usual)
         return self.votes @ torch.softmax(torch.addcmul(own, self.taus, odds), dim=-1)
 
+    def _vote(self, known: Tensor, beliefs: Tensor, usual: Tensor) -> Tensor:
+        """As `vote`: log-odds that neighbours speak for [K].
+
+        Args:
+            known: The weight of each neighbour for the classes that it knows, else 0 [m, K].
+            beliefs: Their probabilities [m, K].
+            usual: Mean probabilities over the stream [K].
+        """
+        usual, count = torch.maximum(usual, self.answered), known.sum(dim=0)
+        said = torch.where(count > 0, (known * beliefs).sum(dim=0) / count.clamp_min(1e-300), usual)
+        faint = FAINT / len(usual)
+        return ((said + faint) / (usual + faint)).log()
+
     def _beliefs(self, features: Tensor, bases: Tensor, fairness: Tensor) -> Tensor:
-        """As `Readings.probs`, mixed by trust: probabilities of each of some images [m, K]."""
+        """As `Experts.probs`, mixed by trust: probabilities of each of some images [m, K]."""
         count, images, classes = bases.shape
         sharp, fitted = len(self.sharpness) * count, len(self.kept) * len(features)
         logits = bases.new_empty(sharp + len(self.strengths) + fitted, images, classes)
         torch.mul(self.sharpness, bases, out=logits[:sharp].view(-1, *bases.shape))
         learned = features[0] @ self.ridge
         torch.addcmul(bases[0], fairness * self.strengths, learned, out=logits[sharp:-fitted])
-        dim, ground = features.shape[2], bases[self.head.readings.ground]
+        dim, ground = features.shape[2], bases[self.head.experts.ground]
         scores = torch.baddbmm(self.weights[:, dim:], features, self.weights[:, :dim], beta=INTERCEPT)
         scores = scores.view(len(features), images, -1, classes).transpose(1, 2)
         out = logits[-fitted:].view(len(features), -1, images, classes)

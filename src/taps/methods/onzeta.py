@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.methods.features import FeatureMethod, Seen, State
+from taps.methods.features import EncodedImage, FeatureMethod, State
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import TextSettings
@@ -50,7 +50,7 @@ class Onzeta(FeatureMethod):
             "seen": self.text.new_zeros(()),
         }
 
-    def adapt(self, seen: Seen) -> Tensor:
+    def adapt(self, seen: EncodedImage) -> Tensor:
         settings, state, feature = self.settings, self.state, seen.feature
         state["seen"] += 1
         time = float(state["seen"])

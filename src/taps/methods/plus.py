@@ -1,37 +1,65 @@
-"""`taps+` and its kin: any method, with a label head on it (`taps.methods.headed`)."""
+"""`taps+` and its kin: any method, with a label head on it (`taps.methods.headed`).
+
+Three are listed; `find_method` makes the others, such as `tda+`, where they are asked for.
+"""
 
 from __future__ import annotations
 
-from dataclasses import make_dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import Any
 
 from taps.clip import Clip
-from taps.methods import ensemble, taps, zero_shot  # noqa: F401  (they register what heads are put on)
+from taps.default import FRACTION, VIEWS
+from taps.methods.ensemble import EnsembleSettings
 from taps.methods.headed import Headed, HeadedSettings
-from taps.methods.registry import find_method, method
+from taps.methods.registry import Registered, find_method, register, register_head
+from taps.methods.taps import TapsSettings
+from taps.methods.zero_shot import ZeroShotSettings
 
 
-def with_head(name: str, *, line: str, **defaults: float) -> None:
-    """Register the method `name+`: the same with a head, for any method that has a `footing`.
+@dataclass(frozen=True)
+class TapsPlusSettings(HeadedSettings, TapsSettings):
+    """Those of TAPS and of the head."""
+
+
+@dataclass(frozen=True)
+class ZeroShotPlusSettings(HeadedSettings, ZeroShotSettings):
+    """Those of zero-shot CLIP and of the head."""
+
+
+@dataclass(frozen=True)
+class ViewEnsemblePlusSettings(HeadedSettings, EnsembleSettings):
+    """Those of the views' mean and of the head; of fewer views, a larger share is kept."""
+
+    views: int = VIEWS
+    fraction: float = FRACTION
+
+
+def with_head(name: str, settings: type[HeadedSettings] | None = None, *, line: str) -> Registered:
+    """The method `name+`: the same with a head, for any method that has a `head_inputs`.
 
     Args:
         name: Of the method.
+        settings: The head's and the method's own, where they have a class.
         line: What `taps methods` says of it.
-        **defaults: Settings whose default is another than without a head.
     """
     inner = find_method(name)
 
     def build(clip: Clip, classes: tuple[str, ...], settings: Any, seed: int) -> Headed:
         return Headed(inner.build(clip, classes, settings, seed), classes, settings, seed)
 
-    own = [(key, type(value).__name__, value) for key, value in defaults.items()]
-    settings = make_dataclass(
-        f"{inner.settings.__name__}Plus", own, bases=(HeadedSettings, inner.settings), frozen=True
-    )
-    method(f"{name}+", settings, prompts=inner.prompts, line=line)(build)
+    if settings is None:
+        bases = (HeadedSettings, inner.settings)
+        settings = make_dataclass(f"{inner.settings.__name__}Plus", [], bases=bases, frozen=True)
+    return Registered(f"{name}+", build, settings, line, prompts=inner.prompts)
 
 
-with_head("taps", line="TAPS, and a head that learns from every answer.")
-with_head("zero_shot", line="Zero-shot CLIP, and the same head.")
-# Beyond 16 views the head gains little, and time grows with them; of so few, more than a tenth is kept.
-with_head("view_ensemble", line="The confident views' mean, and the same head.", views=16, fraction=0.25)
+for listed in (
+    with_head("taps", TapsPlusSettings, line="TAPS, and a head that learns from every answer."),
+    with_head("zero_shot", ZeroShotPlusSettings, line="Zero-shot CLIP, and the same head."),
+    with_head(
+        "view_ensemble", ViewEnsemblePlusSettings, line="The confident views' mean, and the same head."
+    ),
+):
+    register(listed)
+register_head(lambda name: with_head(name, line=f"{name}, and a head that learns from every answer."))

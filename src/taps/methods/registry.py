@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+import numpy as np
+
+from taps.aliases import current_settings
 from taps.clip import Clip
 from taps.errors import SettingsError
 from taps.methods.base import Method
@@ -48,12 +51,18 @@ class Registered:
         return issubclass(self.settings, Asking)
 
     @property
+    def learned(self) -> bool:
+        """Whether a learned context always takes the place of hand-written class texts."""
+        return self.prompts not in (None, "optional")
+
+    @property
     def known(self) -> set[str]:
-        """Names of its settings."""
-        return {field.name for field in fields(self.settings)}
+        """Names of its settings; `texts` is none where a learned context takes their place."""
+        return {field.name for field in fields(self.settings)} - ({"texts"} if self.learned else set())
 
 
 _METHODS: dict[str, Registered] = {}
+_HEADS: list[Callable[[str], Registered]] = []
 
 
 def method(
@@ -71,14 +80,19 @@ def method(
     seed. `line` is the first line of its docstring unless given; for the others see `Registered`.
     """
 
-    def register(build: B) -> B:
-        if name in _METHODS:
-            raise SettingsError(f"There is a method named {name!r} already; choose another name.")
+    def registered(build: B) -> B:
         said = line or (build.__doc__ or "").strip().partition("\n")[0]
-        _METHODS[name] = Registered(name, build, settings, said, prompts, baseline, by_dataset)
+        register(Registered(name, build, settings, said, prompts, baseline, by_dataset))
         return build
 
-    return register
+    return registered
+
+
+def register(found: Registered) -> None:
+    """Make a method known; a name that is taken is refused."""
+    if found.name in _METHODS:
+        raise SettingsError(f"There is a method named {found.name!r} already; choose another name.")
+    _METHODS[found.name] = found
 
 
 @functools.cache
@@ -112,23 +126,78 @@ def list_methods() -> list[str]:
 
 
 def find_method(name: str) -> Registered:
+    """A method by its name; `name+` is the method with a head."""
     if name not in _METHODS:
         known = all_methods()
+        if name.removesuffix("+") in known and name not in known:
+            return _headed(name.removesuffix("+"))
         if name not in known:
             raise SettingsError(f"There is no method named {name!r}; use one of {', '.join(known)}.")
     return _METHODS[name]
 
 
+@functools.cache
+def _headed(name: str) -> Registered:
+    return _HEADS[0](name)
+
+
+def register_head(make: Callable[[str], Registered]) -> None:
+    """Say how `NAME+` is made of any method NAME. Told by the module that knows, which imports this one."""
+    _HEADS[:] = [make]
+
+
 def method_settings(name: str, values: Mapping[str, Any]) -> Settings:
     """The settings of a method from keyword arguments; unknown names and bad values are refused."""
-    found = find_method(name)
+    found, values = find_method(name), current_settings(values)
+    if found.learned and values.pop("texts", None) is not None:
+        raise SettingsError(
+            f"The method {name!r} has a learned context before the class name and takes no texts; leave them "
+            "out, or use a method with hand-written ones, such as 'zero_shot'."
+        )
     unknown = sorted(values.keys() - found.known)
     if unknown:
         raise SettingsError(
             f"The method {name!r} has no setting {', '.join(unknown)}; its settings are "
             f"{', '.join(sorted(found.known))}."
         )
-    return found.settings(**values)
+    return found.settings(**{name: _plain(value) for name, value in values.items()})
+
+
+def chosen_method(method: str | Settings, values: Mapping[str, Any]) -> tuple[str, Settings]:
+    """A method's name and its settings: by name and keywords, or by a settings object alone."""
+    if isinstance(method, str):
+        return method, method_settings(method, values)
+    kind = type(method)
+    names = [known.name for known in all_methods().values() if known.settings is kind]
+    if len(names) != 1:
+        found = f"those of {', '.join(names)}" if names else "those of no method"
+        raise SettingsError(f"{kind.__name__} are {found}; name the method, and give settings by keyword.")
+    if values:
+        raise SettingsError(
+            f"Settings are given twice: in {kind.__name__} and as {', '.join(sorted(values))}; "
+            f"put all of them into {kind.__name__}."
+        )
+    return names[0], method_settings(
+        names[0], {each.name: getattr(method, each.name) for each in fields(method)}
+    )
+
+
+def with_length(name: str, values: Mapping[str, Any], images: int) -> dict[str, Any]:
+    """Settings of a method that asks, with how many images it may expect, unless they say so already.
+
+    >>> with_length("view_ensemble+", {"rate": 0.1}, images=300), with_length("zero_shot", {}, images=300)
+    ({'expected': 300, 'rate': 0.1}, {})
+    """
+    return ({"expected": images} if "pace" in find_method(name).known else {}) | dict(values)
+
+
+def _plain(value: Any) -> Any:
+    """Python's own number for one of numpy's: ranges and saved states know no others."""
+    if isinstance(value, np.ndarray):
+        return tuple(value.tolist())
+    if isinstance(value, list | tuple):
+        return type(value)(_plain(each) for each in value)
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def settings(name: str) -> dict[str, Any]:

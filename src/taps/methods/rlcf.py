@@ -11,7 +11,7 @@ from torch import Tensor
 from taps.clip import Clip, load_clip
 from taps.methods.base import MethodOutput
 from taps.methods.contexts import ContextSettings, ContextTuner
-from taps.methods.features import Seen
+from taps.methods.features import EncodedImage
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.prompts.classify import text_classifier
@@ -44,10 +44,15 @@ class Rlcf(ContextTuner):
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: RlcfSettings, seed: int) -> None:
         super().__init__(clip, classes, settings, seed)
         judge = clip if settings.reward is None else load_clip(settings.reward, device=str(clip.device))
-        self.judge = text_classifier(judge, classes, settings.template)
+        self.judge = text_classifier(judge, classes, settings.template, settings.texts)
         with torch.no_grad():
             self.judge_text = self.judge.text(None)
         self.rewards = self.text  # of the views of the present image [n, K]
+
+    @property
+    def needs_features_only(self) -> bool:
+        """The second CLIP looks at the views."""
+        return False
 
     @torch.no_grad()
     def predict(self, views: Tensor, ahead: Tensor | None = None) -> MethodOutput:
@@ -59,7 +64,7 @@ class Rlcf(ContextTuner):
         self.rewards = (SHARPNESS * features @ self.judge_text.T).clamp_min(0)
         return super().predict(views, ahead)
 
-    def loss(self, seen: Seen, text: Tensor) -> Tensor:
+    def loss(self, seen: EncodedImage, text: Tensor) -> Tensor:
         """Mean over confident views and their likeliest classes of (reward − its mean) · cross-entropy."""
         logs = torch.log_softmax(self.classifier.logits(seen.features[seen.chosen], text), dim=-1)
         likeliest = logs.topk(min(self.settings.likeliest, logs.shape[1]), dim=1).indices

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from taps.adapt.losses import entropies
 from taps.methods.contexts import ContextSettings, ContextTuner
-from taps.methods.features import Seen
+from taps.methods.features import EncodedImage
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 
@@ -33,10 +33,10 @@ class Rtpt(ContextTuner):
 
     settings: RtptSettings
 
-    def loss(self, seen: Seen, text: Tensor) -> Tensor:
+    def loss(self, seen: EncodedImage, text: Tensor) -> Tensor:
         return entropies(self.classifier.logits(seen.features[seen.chosen], text)).mean()
 
-    def answer(self, seen: Seen, text: Tensor) -> Tensor:
+    def answer(self, seen: EncodedImage, text: Tensor) -> Tensor:
         return self.weights(seen.features) @ self.classifier.logits(seen.features, text)
 
     def weights(self, features: Tensor) -> Tensor:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from taps.active.buffer import EVICTIONS
-from taps.active.question import IS_IT_SECONDS
+from taps.active.question import YES_NO_SECONDS
 from taps.adapt.graphs import ENGINES
 from taps.images.views import BACKENDS
 from taps.methods.ranges import check_ranges, setting
@@ -30,9 +31,9 @@ class Settings:
     engine = "auto"
     undo = 100
     recent = 100
-    questions = cast("str | None", "which")
-    is_it_seconds = IS_IT_SECONDS
-    which_seconds = budget_seconds = cast("float | None", None)
+    questions = cast("str | None", "class")
+    yes_no_seconds = YES_NO_SECONDS
+    class_seconds = budget_seconds = cast("float | None", None)
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -43,10 +44,15 @@ class TextSettings(Settings):
     """For methods that need class texts and one view.
 
     Attributes:
-        template: The sentence a class name is put into, where no learned context takes its place.
+        template: The sentence a class name is put into, where no learned context takes its place. Or several,
+            in a list or with "|" between them, or by name: "imagenet80", "imagenet7"; a class is their mean.
+            None for "a photo of a {}.", or for `texts` alone.
+        texts: Sentences of each class: a mapping of class name to list, or a JSON file of one. Beside them
+            the templates count that are given; one with {text} in it takes in each sentence.
     """
 
-    template: str = "a photo of a {}."
+    template: str | tuple[str, ...] | None = None
+    texts: str | Path | Mapping[str, Sequence[str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,7 @@ class TuneSettings(ViewSettings):
 
 @dataclass(frozen=True)
 class Asking(Settings):
-    """For methods that ask an expert: whom to ask about, and how often.
+    """For methods that ask an annotator: whom to ask about, and how often.
 
     Attributes:
         policy: "dynamic" (Algorithm 1), "quantile", "random", "fixed" or "paced".
@@ -122,10 +128,14 @@ class Asking(Settings):
         tau0_relative: τ0 as a share of ln K instead; 0.4 where neither is given.
         switch_at: Achieved rate from which the stricter threshold holds; None for `rate` itself.
         budget: "soft" (the paper: steered, not guaranteed), "hard" (never above the rate), or a number of
-            questions.
-        budget_seconds: Seconds of the expert's time for all questions together; None for no limit.
-        which_seconds: Seconds that picking a class takes; None for 1.6 + 2.175 · (log2 K − 1).
-        order: "predict_first" (the tables' protocol) or "ask_first" (the expert's answer is the prediction).
+            questions: with `expected` it needs no rate.
+        pace: When "paced" asks: "even"; "front" (early, while answers change from class to class); or an
+            exponent a: the budget times (t/N)^a after t of N images. Even where `expected` is not known.
+        expected: N, images to come; after them the pace is even. Commands over a folder or a data set give
+            its length; None where nobody knows.
+        budget_seconds: Seconds of the annotator's time for all questions together; None for no limit.
+        class_seconds: Seconds that picking a class takes; None for 1.6 + 2.175 · (log2 K − 1).
+        order: "predict_first" (the tables' protocol) or "ask_first" (an answer is the prediction).
         undo: How many of the last answers can be taken back, where the method still remembers them.
         recent: How many of the last images that nobody asked about can still be given a label; fewer where
             their views take more than 128 MiB.
@@ -140,8 +150,16 @@ class Asking(Settings):
     budget: str | int = setting(
         "soft", at_least=0, choices=("soft", "hard"), words="soft, hard, or a number of questions"
     )
+    pace: str | float = setting(
+        "even",
+        above=0,
+        at_most=1,
+        choices=("even", "front"),
+        words="even, front, or a number above 0 and at most 1",
+    )
+    expected: int | None = setting(None, at_least=1)
     budget_seconds: float | None = setting(None, above=0)
-    which_seconds: float | None = setting(None, above=0)
+    class_seconds: float | None = setting(None, above=0)
     order: str = setting("predict_first", choices=("predict_first", "ask_first"))
     undo: int = setting(100, at_least=0)
     recent: int = setting(100, at_least=0)

@@ -1,4 +1,4 @@
-"""TAPS: MaPLe prompts, one step on entropy and labelled memory an image, an expert asked now and then."""
+"""TAPS: MaPLe prompts, one step on entropy and labelled memory an image, an annotator asked now and then."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from taps.methods.settings import AskSettings
 from taps.methods.tuner import Tuner
 
 
-@method("taps", AskSettings, prompts="any", by_dataset=True)
+class TapsSettings(AskSettings):
+    """The paper's: what prompts, memory and questions need."""
+
+
+@method("taps", TapsSettings, prompts="any", by_dataset=True)
 class Taps(Tuner):
     """The paper's method: MaPLe prompts, entropy and labelled memory."""
 

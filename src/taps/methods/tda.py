@@ -9,7 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from taps.methods.features import EMPTY, FeatureMethod, Seen, State, closeness, empty_memory, keep_surest
+from taps.methods.features import (
+    EMPTY,
+    EncodedImage,
+    FeatureMethod,
+    State,
+    closeness,
+    empty_memory,
+    keep_surest,
+)
 from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import TextSettings
@@ -64,23 +72,24 @@ class Tda(FeatureMethod):
             return super().logits(features)
         return self.settings.scale * features @ self.text.T
 
-    def adapt(self, seen: Seen) -> Tensor:
+    def adapt(self, seen: EncodedImage) -> Tensor:
         entropy, label = self.entropy(seen.logits[0]), int(seen.logits[0].argmax())
-        self.keep("positive", label, entropy, seen.feature)
+        keep_surest(self.state["positive"], self.state["positive_entropies"], label, entropy, seen.feature)
         settings, classes = self.settings, len(self.text)
         if settings.unsure_from < entropy / math.log2(classes) < settings.unsure_to:
-            slot = self.keep("negative", label, entropy, seen.feature)
-            if slot is not None:
-                self.state["masks"][label, slot] = (seen.probs > settings.mask_above).to(self.text)
+            self.keep_unsure(label, entropy, seen.feature, (seen.probs > settings.mask_above).to(self.text))
         return seen.logits[0] + self.votes_for(seen) - self.votes_against(seen.feature)
 
     def entropy(self, logits: Tensor) -> float:
         return float(torch.special.entr(torch.softmax(logits, dim=-1)).sum())
 
-    def keep(self, name: str, label: int, entropy: float, feature: Tensor) -> int | None:
-        return keep_surest(self.state[name], self.state[f"{name}_entropies"], label, entropy, feature)
+    def keep_unsure(self, label: int, entropy: float, feature: Tensor, mask: Tensor) -> None:
+        """Of the unsure images, too, the surest are kept."""
+        slot = keep_surest(self.state["negative"], self.state["negative_entropies"], label, entropy, feature)
+        if slot is not None:
+            self.state["masks"][label, slot] = mask
 
-    def votes_for(self, seen: Seen) -> Tensor:
+    def votes_for(self, seen: EncodedImage) -> Tensor:
         """Votes of the confident images for each class [K]."""
         return self.count_votes(self.state["positive"], self.state["positive_entropies"], seen.feature)
 

@@ -9,7 +9,11 @@ from taps.methods.registry import method
 from taps.methods.tower import TowerSettings, TowerTuner
 
 
-@method("tent", TowerSettings)
+class TentSettings(TowerSettings):
+    """Those of every method that tunes the vision tower."""
+
+
+@method("tent", TentSettings)
 class Tent(TowerTuner):
     """Layer norms of the vision tower take one entropy step on the image's views."""
 

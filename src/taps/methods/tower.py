@@ -57,7 +57,7 @@ class TowerTuner(Method):
                 f"{clip.config.name} is made of convolutions."
             )
         self.settings = settings
-        self.classifier = text_classifier(clip, classes, settings.template)
+        self.classifier = text_classifier(clip, classes, settings.template, settings.texts)
         self.period = reset_period(settings.reset)
         with torch.no_grad():
             self.text = self.classifier.text(None)

@@ -38,14 +38,22 @@ class Tpt(Tuner):
     """One entropy step on the text context for each image."""
 
 
-@method("coop+tpt", TptSettings, prompts="coop")
+class CoopTptSettings(TptSettings):
+    """TPT's, on CoOp's context."""
+
+
+@method("coop+tpt", CoopTptSettings, prompts="coop")
 class CoopTpt(Tuner):
     """TPT on top of CoOp's context."""
 
     starts_from = "coop"
 
 
-@method("maple+tpt", TptSettings, prompts="maple")
+class MapleTptSettings(TptSettings):
+    """TPT's, on MaPLe's prompts."""
+
+
+@method("maple+tpt", MapleTptSettings, prompts="maple")
 class MapleTpt(Tuner):
     """TPT on top of MaPLe's prompts."""
 

@@ -13,18 +13,18 @@ from torch import Tensor
 
 from taps.active.buffer import Buffer
 from taps.active.decision import Policy
-from taps.adapt.ahead import try_step_kernels
 from taps.adapt.batch import report
 from taps.adapt.gradient import Gradient, point_at
 from taps.adapt.graphs import Engine, Start, shared_start
 from taps.adapt.memory import Memory, ReplayItem, replay_item_from
 from taps.adapt.optimiser import Moments, fresh_moments
 from taps.adapt.step import StepResult, StepSettings
+from taps.adapt.warm_up import try_step_kernels
 from taps.clip import Clip
 from taps.errors import StateError
 from taps.methods.alignment import find_alignment
-from taps.methods.base import BatchedMethod, Footing, MethodOutput, Snapshot, with_prefix, without_prefix
-from taps.methods.guard import Guard
+from taps.methods.base import BatchedMethod, HeadInputs, MethodOutput, Snapshot, with_prefix, without_prefix
+from taps.methods.collapse_guard import CollapseGuard
 from taps.methods.settings import AskSettings, TuneSettings, reset_period
 from taps.prompts import Parameters
 from taps.prompts.choose import starting_prompts
@@ -82,7 +82,7 @@ class Tuner(BatchedMethod):
         self.point, self.moments = self.anchor, self.fresh
         self.memory = self._memory(settings, seed) if isinstance(settings, AskSettings) else None
         guarded = settings.guard and not self.episodic
-        self.guard = Guard(settings.guard_window) if guarded else None
+        self.guard = CollapseGuard(settings.guard_window) if guarded else None
         self.seen = 0
         self.skipped_updates = 0
 
@@ -110,6 +110,10 @@ class Tuner(BatchedMethod):
         return self.period == 1
 
     @property
+    def stateless(self) -> bool:
+        return self.episodic and self.memory is None and self.gate is None
+
+    @property
     def lr(self) -> float:
         if self.settings.lr is not None:
             return self.settings.lr
@@ -119,7 +123,7 @@ class Tuner(BatchedMethod):
         """A gate decides image by image whether there is a step at all."""
         return None if self.gate is not None else self.key
 
-    def look_ahead(self, methods: Sequence[Tuner], views: Sequence[Tensor]) -> list[Launched]:
+    def encode_batch(self, methods: Sequence[Tuner], views: Sequence[Tensor]) -> list[Launched]:
         memories = [method.memory for method in methods]
         stacked = torch.stack(list(views))
         steps = self.engine.steps(self.classifier, self.anchor, stacked, memories, self.step_settings)
@@ -129,8 +133,6 @@ class Tuner(BatchedMethod):
         outcome, output = self._launched(views, self._step(views)) if ahead is None else ahead
         self.seen += 1
         leaders = None if self.guard is None else self._leaders(outcome.logits, output.feature)
-        if self.on_launch is not None:
-            self.on_launch(output)
         # Everything is launched; from here on the host waits for the device.
         outcome.note()
         told = (outcome.arrived or report(output.probs, outcome.entropy, outcome.taken).cpu)()
@@ -189,9 +191,9 @@ class Tuner(BatchedMethod):
     def grow(self, old: Self) -> None:
         self.restore(old.snapshot())
 
-    def footing(self) -> Footing:
+    def head_inputs(self) -> HeadInputs:
         bases = ("zero_shot", "view_ensemble", "adapted") if self.episodic else ("zero_shot", "adapted")
-        return Footing(self.classifier, self.anchor.text.detach(), bases, self.episodic)
+        return HeadInputs(self.classifier, self.anchor.text.detach(), bases, self.episodic)
 
     def _start_afresh(self) -> None:
         self.point, self.moments = self.anchor, self.fresh
@@ -210,7 +212,7 @@ class Tuner(BatchedMethod):
         anchored = self.classifier.logits(feature[None], self.anchor.text)[0]
         return torch.stack([logits.argmax(), anchored.argmax()])
 
-    def _watch(self, guard: Guard, predicted: int, anchored: int) -> None:
+    def _watch(self, guard: CollapseGuard, predicted: int, anchored: int) -> None:
         if guard.collapsed(predicted, anchored):
             self._start_afresh()
             log.warning(
@@ -273,7 +275,7 @@ class Tuner(BatchedMethod):
             if name in values:
                 part.load_state_dict(values[name])
 
-    def _parts(self) -> dict[str, Policy | Guard]:
+    def _parts(self) -> dict[str, Policy | CollapseGuard]:
         named = {"gate": self.gate, "guard": self.guard}
         return {name: part for name, part in named.items() if part is not None}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from taps.prompts import Prompts
@@ -14,11 +15,13 @@ if TYPE_CHECKING:
 class AnySettings(TypedDict, total=False):
     """Every setting some method has. Which one has which is checked when a learner is made."""
 
+    acquisition: str
     affinity: float
     align: float | str
     align_layers: tuple[int, ...] | None
     alpha: float
-    ask_by: str
+    anchor: float
+    as_published: bool
     augmix: bool
     batch: int
     begin: str
@@ -27,11 +30,14 @@ class AnySettings(TypedDict, total=False):
     budget_seconds: float | None
     buffer: int
     chunk: int
+    class_seconds: float | None
     collapsed_below: float
     contexts: int
+    doubt: float
+    dropout: float
     engine: str
     eviction: str
-    expected: int
+    expected: int | None
     explore: float
     feature_above: float
     feature_count: float
@@ -39,7 +45,6 @@ class AnySettings(TypedDict, total=False):
     frozen_blocks: int
     guard: bool
     guard_window: int
-    is_it_seconds: float
     likeliest: int
     lr: float | None
     margin: float
@@ -53,9 +58,14 @@ class AnySettings(TypedDict, total=False):
     negative_sharpness: float
     negative_shots: int
     negative_weight: float
+    neighbourhood: str
     neighbours: int
     order: str
     orthogonal: float
+    pace: float | str
+    patch_rate: float
+    patches: int
+    penalty: float
     policy: str
     positive_sharpness: float
     positive_shots: int
@@ -89,13 +99,17 @@ class AnySettings(TypedDict, total=False):
     tau0: float | None
     tau0_relative: float | None
     temperature: float
-    template: str
+    template: str | tuple[str, ...] | None
+    text_count: float
+    texts: Mapping[str, Sequence[str]] | Path | str | None
     ties: str
+    tsallis: float
     undo: int
     unsure_from: float
     unsure_to: float
     variance: float
     view_backend: str
+    view_rate: float
     views: int
     vote: float | None
     warmup: int
@@ -107,4 +121,6 @@ class AnySettings(TypedDict, total=False):
     weight_fine: float
     weight_growth: float
     weight_most: float
-    which_seconds: float | None
+    window: int
+    yes_no_seconds: float
+    zero_shot: float

@@ -8,7 +8,11 @@ from taps.methods.registry import method
 from taps.methods.settings import TextSettings
 
 
-@method("zero_shot", TextSettings, baseline=1)
-def build(clip: Clip, classes: tuple[str, ...], settings: TextSettings, seed: int) -> Frozen:
+class ZeroShotSettings(TextSettings):
+    """A template is all it has."""
+
+
+@method("zero_shot", ZeroShotSettings, baseline=1)
+def build(clip: Clip, classes: tuple[str, ...], settings: ZeroShotSettings, seed: int) -> Frozen:
     """CLIP with 'a photo of a {}.'; nothing is learned."""
-    return Frozen(clip, classes, view_zero, template=settings.template)
+    return Frozen(clip, classes, view_zero, settings)

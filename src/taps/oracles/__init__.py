@@ -1,4 +1,4 @@
-"""Experts: the true labels, spoilt or late ones, a person at the keyboard."""
+"""Annotators: the true labels, noisy or late ones, a person at the keyboard."""
 
 from taps.oracles.base import Oracle, Reply, corrections, is_repeatable, late_answers
 from taps.oracles.console import Console

@@ -1,4 +1,4 @@
-"""What an expert is to a stream: somebody who may answer a question, now, later or never."""
+"""What an annotator is to a stream: somebody who may answer a question, now, later or never."""
 
 from __future__ import annotations
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from taps.active.chooser import ANYWAY
 from taps.errors import TapsError
 from taps.oracles.picture import find_way, show_picture
+from taps.oracles.reasons import reason
 from taps.types import Answer, Query
 
 if TYPE_CHECKING:
@@ -47,7 +44,8 @@ class Console:
         picture: Gives the bytes of an image by its path; no pictures are shown without it.
         add_class: Makes room for a new class; there are none without it.
         labels_only: Whether nothing but classes can be learned: no "not …", no "none".
-        expert: Who sits there; each answer is given in this name.
+        annotator: Who sits there; each answer is given in this name.
+        settings: Of the method that asks: they say why it does.
     """
 
     def __init__(
@@ -58,14 +56,15 @@ class Console:
         picture: Callable[[str], bytes] | None = None,
         add_class: Callable[[str], None] | None = None,
         labels_only: bool = False,
-        expert: str = "",
+        annotator: str = "",
+        settings: Any = None,
     ) -> None:
         from rich.console import Console as RichConsole
 
         self.classes = tuple(classes)
         self.console = console or RichConsole(stderr=True)
         self.picture, self.add_class = picture, add_class
-        self.labels_only, self.expert = labels_only, expert
+        self.labels_only, self.annotator, self.settings = labels_only, annotator, settings
         self._before: Query | None = None
         self._corrections: list[tuple[Query, int | Answer]] = []
         self._way: str | None = None
@@ -92,9 +91,9 @@ class Console:
         return self._signed(given)  # type: ignore[arg-type]
 
     def _signed(self, given: int | Answer) -> int | Answer:
-        if not self.expert:
+        if not self.annotator:
             return given
-        return replace(given if isinstance(given, Answer) else Answer(given), expert=self.expert)
+        return replace(Answer.of(given), annotator=self.annotator)
 
     def corrections(self) -> list[tuple[Query, int | Answer]]:
         """Answers to earlier questions that take the place of what was answered then; each is given once."""
@@ -105,18 +104,18 @@ class Console:
         """What was answered; "undo" where the question before is to be put again."""
         shown = self._show(query)
         prompt = PROMPT.format(others="" if self.labels_only else ", not …, none")
-        if query.is_it is not None:
-            prompt = YES_OR_NO.format(self.classes[query.is_it])
+        if query.yes_no is not None:
+            prompt = YES_OR_NO.format(self.classes[query.yes_no])
         while True:
             flush_typed()
             typed = self._typed(prompt)
             command = "" if _folded(typed) in map(_folded, self.classes) else typed.lower()
             if not typed or command == "s":
                 return Answer(unknown=True)
-            if query.is_it is not None and command in ("y", "yes"):
-                return query.is_it
-            if query.is_it is not None and command in ("n", "no"):
-                return Answer(no=(query.is_it,))
+            if query.yes_no is not None and command in ("y", "yes"):
+                return query.yes_no
+            if query.yes_no is not None and command in ("n", "no"):
+                return Answer(no=(query.yes_no,))
             if command == "q":
                 raise KeyboardInterrupt
             if command == "u":
@@ -132,14 +131,15 @@ class Console:
         """Write the question; the classes that are listed, by index."""
         from rich.markup import escape
 
-        probs = query.prediction.probs
-        best: list[int] = np.argsort(-probs, kind="stable")[:SHOWN].tolist()
+        prediction = query.prediction
+        best, said = prediction.likeliest(SHOWN), prediction.to_json(self.classes)
         self.console.print(f"\n[bold]{escape(query.source)}[/bold]")
         self._draw(query.source)
-        self._say(reason(query))
+        why = {name: said[name] for name in ("top", "entropy", "threshold", "score")}
+        self._say(reason(self.settings, **why))
         for place, index in enumerate(best, start=1):
             number = f"{place}  " if self.numbered else ""
-            self._say(f"  {number}{self.classes[index]}  {probs[index]:.1%}")
+            self._say(f"  {number}{self.classes[index]}  {prediction.probs[index]:.1%}")
         return best if self.numbered else []
 
     def _draw(self, source: str) -> None:
@@ -202,24 +202,6 @@ class Console:
 
     def _say(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def reason(query: Query) -> str:
-    """Why it asks, in a sentence."""
-    said = query.prediction
-    if not math.isfinite(said.threshold):
-        return "It asks because a question was due."
-    if said.score >= ANYWAY:
-        return "It asks because the image was drawn by lot, so that the answers are a fair sample."
-    if math.isnan(said.score) or math.isclose(said.score, said.entropy, rel_tol=1e-6):
-        most = math.log(len(said.probs))
-        return (
-            f"It asks because its uncertainty is {said.entropy:.2f}, above the threshold of "
-            f"{said.threshold:.2f} (from 0 to {most:.2f})."
-        )
-    return (
-        f"It asks because the image's score is {said.score:.2f}, above the threshold of {said.threshold:.2f}."
-    )
 
 
 def matches(typed: str, classes: Sequence[str], shown: Sequence[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""An expert who takes his time."""
+"""An annotator who takes his time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An expert who errs."""
+"""An annotator who errs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Noisy:
     taken up again meets the same errors.
 
     Args:
-        inner: The oracle whose answers are spoilt; they must be class indices.
+        inner: The oracle whose answers are noisy; they must be class indices.
         rate: Share of answers that are wrong, 0 to 1.
         classes: Number of classes.
         seed: Which answers are wrong, and how.
@@ -26,7 +26,7 @@ class Noisy:
         if not 0.0 <= rate <= 1.0:
             raise SettingsError(f"An error rate of {rate} is asked for; it goes from 0 to 1.")
         if classes < 2:
-            raise SettingsError(f"An expert can err among two classes at least, not among {classes}.")
+            raise SettingsError(f"An annotator can err among two classes at least, not among {classes}.")
         self.inner, self.rate, self.classes, self.seed = inner, rate, classes, seed
 
     @property
@@ -35,13 +35,13 @@ class Noisy:
 
     def answer(self, query: Query) -> Reply | None:
         answer = self.inner.answer(query)
-        said_no = query.is_it is not None and answer == Answer(no=(query.is_it,))
+        said_no = query.yes_no is not None and answer == Answer(no=(query.yes_no,))
         if not (isinstance(answer, int) or said_no):
             return answer
         rng = np.random.default_rng([self.seed, query.id])
         if rng.random() >= self.rate:
             return answer
-        if query.is_it is not None:
-            return query.is_it if said_no else Answer(no=(query.is_it,))
+        if query.yes_no is not None:
+            return query.yes_no if said_no else Answer(no=(query.yes_no,))
         assert isinstance(answer, int)
         return int(answer + rng.integers(1, self.classes)) % self.classes

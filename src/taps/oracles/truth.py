@@ -27,7 +27,7 @@ class GroundTruth:
 
     def answer(self, query: Query) -> Reply | None:
         said = self.labels(query.id)
-        if query.is_it is None or said == query.is_it:
+        if query.yes_no is None or said == query.yes_no:
             return said
         is_another = isinstance(said, int) or (isinstance(said, Answer) and said.none)
-        return Answer(no=(query.is_it,)) if is_another else said
+        return Answer(no=(query.yes_no,)) if is_another else said

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from importlib import resources
 from pathlib import Path
 
 import torch
 
 from taps.clip import Clip
+from taps.embedded import embedded_prompts
 from taps.errors import PromptsError
 from taps.prompts import coop, maple
 from taps.prompts.base import KINDS, Prompts, check_base, family_module
@@ -20,11 +20,10 @@ SOURCE_FILE = "source.safetensors"
 
 def shipped(clip: Clip, kind: str) -> Prompts | None:
     """Trained prompts that come with the package for exactly this model, if there are any."""
-    folder = resources.files("taps.prompts") / "shipped" / f"{clip.config.name}-{kind}"
-    with resources.as_file(folder) as directory:
-        if not directory.is_dir():
-            return None
-        prompts = Prompts.from_pretrained(directory)
+    folder = embedded_prompts(clip.config.name, kind)
+    if folder is None:
+        return None
+    prompts = Prompts.from_pretrained(folder)
     return prompts if prompts.base_fingerprint == clip.fingerprint else None
 
 
@@ -93,11 +92,10 @@ def starting_prompts(clip: Clip, wanted: str | Path | Prompts | None, start: str
 
 def shipped_source(clip: Clip, prompts: Prompts) -> SourceStats | None:
     """Source statistics that come with the package for exactly this model and these prompts, if any."""
-    file = resources.files("taps.prompts") / "shipped" / f"{clip.config.name}-{prompts.kind}" / SOURCE_FILE
-    with resources.as_file(file) as path:
-        if not path.is_file():
-            return None
-        stats = SourceStats.load(path)
+    folder = embedded_prompts(clip.config.name, prompts.kind)
+    if folder is None or not (folder / SOURCE_FILE).is_file():
+        return None
+    stats = SourceStats.load(folder / SOURCE_FILE)
     return stats if (stats.model, stats.prompts) == (clip.fingerprint, prompts.fingerprint) else None
 
 

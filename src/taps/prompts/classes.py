@@ -1,11 +1,10 @@
-"""Class names: which can be classified into, which one is meant, and the texts that stand for them."""
+"""Class names: which can be classified into, and which one is meant."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
 
-from taps.clip.tokenizer import encode
 from taps.errors import ClassNameError, UnknownClassError
 
 
@@ -35,10 +34,10 @@ def check_classes(
         raise ClassNameError("A class name is empty; give every class a name.")
     seen: dict[str, str] = {}
     for name in names:
-        key = folded_name(name)
-        if key in seen and not (allow_duplicates and seen[key] == name):
-            raise ClassNameError(f"The class names {seen[key]!r} and {name!r} are the same; keep one.")
-        seen[key] = name
+        for key in map(folded_name, synonyms(name)):
+            if key in seen and not (allow_duplicates and seen[key] == name):
+                raise ClassNameError(f"The class names {seen[key]!r} and {name!r} are the same; keep one.")
+            seen[key] = name
     return names
 
 
@@ -66,17 +65,13 @@ def folded_name(name: str) -> str:
     return readable(name).casefold()
 
 
-def class_texts(classes: Sequence[str], template: str) -> list[str]:
-    """The texts that stand for the classes."""
-    if template.count("{}") != 1:
-        places = template.count("{}") or "no"
-        raise ClassNameError(f"The template {template!r} has {places} {{}}; one says where the name goes.")
-    nameless = [name for name in classes if not encode(readable(name))]
-    if nameless:
-        raise ClassNameError(
-            f"The class name {nameless[0]!r} has no tokens; give it at least one letter or digit."
-        )
-    return [template.replace("{}", readable(name)) for name in classes]
+def synonyms(name: str) -> tuple[str, ...]:
+    """The names a class goes by: "|" stands between them.
+
+    >>> synonyms("mug | cup"), synonyms("fire truck")
+    (('mug', 'cup'), ('fire truck',))
+    """
+    return tuple(each.strip() for each in name.split("|"))
 
 
 def whole_number(value: object) -> int | None:
@@ -108,9 +103,10 @@ def _index_of_name(classes: Sequence[str], name: str) -> int:
         raise ClassNameError(f"Two classes are named {name!r}; answer by index.")
     if name in classes:
         return classes.index(name)
-    folded = [folded_name(each) for each in classes]
-    if folded_name(name) in folded:
-        return folded.index(folded_name(name))
+    wanted = folded_name(name)
+    for index, each in enumerate(classes):
+        if wanted in (folded_name(each), *map(folded_name, synonyms(each))):
+            return index
     raise UnknownClassError(f"{name!r} is none of the {len(classes)} classes, such as {classes[0]!r}", name)
 
 

@@ -19,13 +19,17 @@ class Classifier:
 
     Attributes:
         clip: The frozen model.
-        layout: Where the tokens of the class texts go.
+        layout: Where the tokens of the class texts go; None for hand-written ones, which are encoded once.
         kind: Family of the prompts, or None for hand-written text alone.
+        counts: How many texts each class has, where one has several.
+        features: Of hand-written texts [K, d].
     """
 
     clip: Clip
-    layout: TextLayout | WholeTexts
+    layout: TextLayout | WholeTexts | None
     kind: str | None
+    counts: tuple[int, ...] | None = None
+    features: Tensor | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -37,11 +41,16 @@ class Classifier:
 
     def text(self, context: Tensor | None) -> Tensor:
         """Normalised features of the class texts [K, d]; [B, K, d] of contexts [depth, B, tokens, width]."""
-        return F.normalize(self.clip.encode_text(self.layout, context).to(self.dtype), dim=-1)
+        if self.layout is None:
+            assert self.features is not None
+            return self.features
+        found = F.normalize(self.clip.encode_text(self.layout, context).to(self.dtype), dim=-1)
+        return found if self.counts is None else class_means(found, self.counts)
 
     def image(self, images: Tensor, vision: Tensor | None) -> Tensor:
         """Normalised features of preprocessed images [N, d]; `vision` may differ from image to image."""
-        return self.image_and_layers(images, vision)[0]
+        features, _ = self.clip.encode_image_and_layers(images, vision)
+        return F.normalize(features.to(self.dtype), dim=-1)
 
     def image_and_layers(
         self, images: Tensor, vision: Tensor | None, layers: Sequence[int] = ()
@@ -52,3 +61,14 @@ class Classifier:
     def logits(self, images: Tensor, texts: Tensor) -> Tensor:
         """Scaled cosine similarities [..., N, K]."""
         return self.clip.scale.to(self.dtype) * images @ texts.mT
+
+
+def class_means(features: Tensor, counts: Sequence[int]) -> Tensor:
+    """Normalised means of the texts of each class: [..., texts, d] → [..., K, d].
+
+    Args:
+        features: Normalised, the texts of one class after those of another.
+        counts: How many each class has.
+    """
+    parts = torch.split(features, list(counts), dim=-2)
+    return F.normalize(torch.stack([part.mean(dim=-2) for part in parts], dim=-2), dim=-1)

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from taps.clip import Clip
 from taps.prompts.base import Parameters, Prompts, prompt_tokens
-from taps.prompts.classes import class_texts
 from taps.prompts.classifier import Classifier
+from taps.prompts.encoded import encoded_texts
 from taps.prompts.proda import members
+from taps.prompts.texts import Template, Texts, class_texts, read_texts
 
 
 def prompt_classifier(clip: Clip, classes: tuple[str, ...], prompts: Prompts) -> Classifier:
-    """A classifier whose class texts follow a learned context."""
+    """A classifier whose class texts follow a learned context.
+
+    The synonyms of a class are averaged behind the text tower, in training and in use.
+    """
     context = prompts.parameters["context"].shape[-2]
-    layout = clip.text_layout(class_texts(classes, prompts.suffix), context=context)
-    return Classifier(clip, layout, prompts.kind)
+    texts = class_texts(classes, prompts.suffix)
+    counts = tuple(map(len, texts))
+    layout = clip.text_layout([each for own in texts for each in own], context=context)
+    return Classifier(clip, layout, prompts.kind, None if max(counts) == 1 else counts)
 
 
-def text_classifier(clip: Clip, classes: tuple[str, ...], template: str) -> Classifier:
-    """A classifier whose class texts are hand-written sentences."""
-    return Classifier(clip, clip.text_layout(class_texts(classes, template)), kind=None)
+def text_classifier(
+    clip: Clip, classes: tuple[str, ...], template: Template = None, texts: Texts = None
+) -> Classifier:
+    """A classifier whose class texts are hand-written: templates, sentences of each class, or both.
+
+    A class is the normalised mean of its texts' normalised features, as in open_clip's zero-shot classifier.
+    """
+    made = class_texts(classes, template, read_texts(texts, classes))
+    classifier = Classifier(clip, None, kind=None)
+    return replace(classifier, features=encoded_texts(classifier, made))
 
 
 def placed(prompts: Prompts, classifier: Classifier) -> Parameters:

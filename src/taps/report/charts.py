@@ -12,10 +12,10 @@ from taps.evaluate.measures import MEASURES, Measure
 from taps.evaluate.metrics import reliability
 from taps.evaluate.results import Result, Results
 from taps.report.document import charts
-from taps.report.marks import Dots, Line
 from taps.report.palette import BLACK, BLUE, FAINT, GREY, RED, colours
 from taps.report.scores import mean_over_sets
 from taps.report.svg import SIZE, SMALL, chart, on_chart, span
+from taps.report.svg_primitives import Dots, Line
 
 Floats = NDArray[np.float64]
 MOST = 5  # curves in one picture; of more, each has a picture of its own
@@ -142,8 +142,11 @@ def asked_share(results: Results, dataset: str) -> list[str]:
 def questions_of(rows: Sequence[Mapping[str, str]], title: str = "") -> str:
     """The score of every image of `predictions.csv`, which of them were asked about, and the threshold."""
     # Older files have no score: the entropy decided.
-    ys = on_chart([float(row.get("score") or row["entropy"]) for row in rows])
-    xs, thresholds = [float(i + 1) for i in range(len(rows))], [float(row["threshold"]) for row in rows]
+    ys = on_chart([float(row.get("score", row["entropy"]) or "nan") for row in rows])
+    xs, thresholds = (
+        [float(i + 1) for i in range(len(rows))],
+        [float(row["threshold"] or "inf") for row in rows],
+    )
     marks: list[Line | Dots] = []
     for name, asked, colour, radius in (("not asked", "0", FAINT, 2.2), ("asked", "1", RED, 3.4)):
         kept = [i for i, row in enumerate(rows) if row["asked"] == asked]

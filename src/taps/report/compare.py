@@ -7,22 +7,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from taps.evaluate.blocks import RICHER
 from taps.evaluate.evaluate import evaluate
 from taps.evaluate.measures import MEASURES, Measure
 from taps.evaluate.options import Execution, Setup
 from taps.evaluate.plan import Entry, plan_evaluation
 from taps.files import write_json, write_text
 from taps.report.charts import reliability_of_all, trade_off
+from taps.report.details import write_looks
 from taps.report.document import charts, document
 from taps.report.leaderboard import Leaderboard, as_dict, blind, leaderboard, rank_table, summary
-from taps.report.look import write_looks
+from taps.report.published import published_means
 from taps.report.ranks import LEVEL
 from taps.report.rows import dotplot
 from taps.report.scores import known_measures, overview_table, score_table
-from taps.report.table import csv_table, html_table, latex
+from taps.report.table import Table, csv_table, html_table, latex
 from taps.report.tables import corruption_table, settings_table
 
 NAME = "leaderboard"
+PUBLISHED = "Published, of other models"
 TEST = (
     "Points: mean rank over the orders of all data sets, 1 is best. A bar on the right joins methods of "
     f"which no two differ at the {100 * LEVEL:.0f} % level: Wilcoxon's signed-rank test over data sets for "
@@ -58,26 +61,41 @@ def compare(
     return board
 
 
-def write_leaderboard(board: Leaderboard, out: Path) -> list[Path]:
+def write_leaderboard(board: Leaderboard, out: Path, *, published: bool = False) -> list[Path]:
     """Write leaderboard.html, .tex, .csv and .json, and the pages its cells link to.
+
+    Args:
+        board: The leaderboard.
+        out: Where to.
+        published: Whether means of the field, of other models, stand below on the page and in LaTeX.
 
     Returns:
         The files written, without those pages.
     """
-    write_looks(board.results, out)
+    for each in board.blocks:
+        write_looks(each.results, out)
     paths = {kind: out / f"{NAME}.{kind}" for kind in ("html", "tex", "csv", "json")}
-    write_text(paths["html"], document(_title(board), _page(board)))
+    means = published_means() if published else []
+    pages = [line for each in board.blocks for line in _page(each)]
+    pages += [f"<h2>{PUBLISHED}</h2>", *map(html_table, means)] if means else []
+    write_text(paths["html"], document(_title(board), pages))
     needs = f"% {_title(board)}; needs \\usepackage{{booktabs}}, and graphicx for wide tables"
-    measures = [each for each in known_measures(board.results) if not each.of]
-    tables = [board.table, overview_table(board.results, measures)]
-    write_text(paths["tex"], "\n".join([needs, *(latex(table) for table in tables if table.rows)]))
-    write_text(paths["csv"], csv_table(board.table))
+    tables = [table for each in board.blocks for table in (each.table, _overview(each)) if table.rows]
+    write_text(paths["tex"], "\n".join([needs, *map(latex, [*tables, *means])]))
+    write_text(paths["csv"], "\n".join(csv_table(each.table) for each in board.blocks))
     write_json(paths["json"], as_dict(board))
     return list(paths.values())
 
 
+def _overview(board: Leaderboard) -> Table:
+    measures = [each for each in known_measures(board.results) if not each.of]
+    return overview_table(board.results, measures)
+
+
 def _title(board: Leaderboard) -> str:
-    return f"Leaderboard: {board.measure.title} with {board.results.model['name']}"
+    block = board.results.block if board.richer is not None or board.results.block == RICHER else None
+    texts = "" if block is None else f", {block}"
+    return f"Leaderboard: {board.measure.title} with {board.results.model['name']}{texts}"
 
 
 def _page(board: Leaderboard) -> list[str]:

@@ -18,15 +18,16 @@ from taps.methods.registry import find_method
 from taps.report.charts import questions_of
 from taps.report.document import document
 from taps.report.gallery import Card, gallery, thumbnail
-from taps.report.marks import Line
 from taps.report.palette import COLOURS
 from taps.report.rows import bars
 from taps.report.svg import chart
+from taps.report.svg_primitives import Line
 from taps.report.table import Table, html_table
-from taps.stream.loop import Session, Streamed, follow
-from taps.stream.record import Pace, Record, read_predictions
-from taps.stream.stream import Stream
-from taps.stream.tally import Tally
+from taps.session.loop import Session, follow
+from taps.session.record import Pace, Record, read_predictions
+from taps.session.running_score import RunningScore
+from taps.session.step import StreamStep
+from taps.session.stream import Stream
 
 WINDOW = 50  # last images that each point of the accuracy over time is taken over
 
@@ -65,12 +66,12 @@ class Trace:
 
 
 def play(
-    learner: Learner, stream: Stream, folder: Path, progress: Callable[[Streamed, Tally], None]
+    learner: Learner, stream: Stream, folder: Path, progress: Callable[[StreamStep, RunningScore], None]
 ) -> Trace:
     """Stream the images; the folder's own labels answer. Predictions and events are written to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     with closing(Record(folder, Pace(every=0))) as record:
-        follow(Session(learner, stream, record, Tally()), progress=progress)
+        follow(Session(learner, stream, record, RunningScore()), progress=progress)
     name = learner.method_name
     return Trace(name, find_method(name).line, read_predictions(folder), what_changed(learner, stream))
 

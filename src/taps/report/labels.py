@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Iterator, Sequence
 
-from taps.report.marks import LETTER, Dots, Frame, Line, paint
+from taps.report.svg_primitives import LETTER, Dots, Frame, Line, paint
 
 Box = tuple[float, float, float, float]
 
@@ -35,9 +34,8 @@ def names_of_lines(marks: Sequence[Line | Dots], frame: Frame) -> Iterator[str]:
     right, bottom = frame.ends
     ends = []
     for mark in marks:
-        finite = [(x, y) for x, y in zip(mark.xs, mark.ys, strict=True) if math.isfinite(y)]
-        if isinstance(mark, Line) and mark.name and finite:
-            ends.append((mark, *frame.place(*finite[-1])))
+        if isinstance(mark, Line) and mark.name and mark.xs:
+            ends.append((mark, *frame.place(mark.xs[-1], mark.ys[-1])))
     places = spread([y for _, _, y in ends], 15, frame.top, bottom)
     for (mark, x, y), place in zip(ends, places, strict=True):
         path = f"{x:g},{y:g} {right + 4:g},{y:g} {right + 12:g},{place:g}"

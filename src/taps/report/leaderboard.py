@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from taps.errors import DataError, SettingsError
+from taps.evaluate.blocks import RICHER
 from taps.evaluate.measures import MEASURES, Measure, mean
-from taps.evaluate.results import Results, read_results
+from taps.evaluate.results import Results, blocks_in, read_results
 from taps.report.ranks import LEVEL, Ranking, rank_methods
 from taps.report.scores import interval, known_measures, score, score_table, values_of, with_ranks
 from taps.report.table import Cell, Table, markdown
@@ -25,6 +26,7 @@ class Leaderboard:
         baseline: The method that differences are to.
         ranking: Ranks and tests; None where fewer than two methods have every data set.
         table: The measure by method and data set, the best first.
+        richer: That of the runs with richer class texts, where there are others too: the two are not mixed.
     """
 
     results: Results
@@ -32,10 +34,16 @@ class Leaderboard:
     baseline: str
     ranking: Ranking | None
     table: Table
+    richer: Leaderboard | None = None
+
+    @property
+    def blocks(self) -> list[Leaderboard]:
+        """This one, and that of richer texts where there are both."""
+        return [self] if self.richer is None else [self, self.richer]
 
     def markdown(self) -> str:
-        """The table as text."""
-        return markdown(self.table)
+        """The tables as text."""
+        return "\n".join(markdown(board.table) for board in self.blocks)
 
 
 def leaderboard(folders: Sequence[Path], measure: str = "top1", baseline: str | None = None) -> Leaderboard:
@@ -48,15 +56,32 @@ def leaderboard(folders: Sequence[Path], measure: str = "top1", baseline: str | 
     """
     if measure not in MEASURES:
         raise SettingsError(f"There is no measure {measure!r}: use one of {', '.join(MEASURES)}.")
-    chosen = MEASURES[measure]
-    results = read_results(folders, baseline=baseline)
+    there, chosen = blocks_in(folders), MEASURES[measure]
+    if len(there) < 2:
+        return _of_block(folders, chosen, baseline, next(iter(there), None))
+    if baseline is not None and not any(baseline in methods for methods in there.values()):
+        raise SettingsError(f"There are no results of {baseline!r} to compare with.")
+    one, richer = (
+        _of_block(folders, chosen, baseline if baseline in methods else None, block, named=True)
+        for block, methods in there.items()
+    )
+    return replace(one, richer=richer)
+
+
+def _of_block(
+    folders: Sequence[Path], chosen: Measure, baseline: str | None, block: str | None, *, named: bool = False
+) -> Leaderboard:
+    """The leaderboard of the runs with one kind of class texts, which its title names where it is wanted."""
+    results = read_results(folders, baseline=baseline, block=block)
     if chosen not in known_measures(results):
         there = ", ".join(each.name for each in known_measures(results))
-        raise DataError(f"No run has the measure {measure!r}; there are {there}.")
+        raise DataError(f"No run has the measure {chosen.name!r}; there are {there}.")
     _check_alike(results)
     against = baseline or results.methods[0]
     ranking = _ranking(results, chosen, against)
     table = with_ranks(score_table(results, chosen, against, linked=True, beside=False), ranking, chosen)
+    if named or block == RICHER:
+        table = replace(table, title=f"{table.title}; {block}")
     return Leaderboard(results, chosen, against, ranking, table)
 
 
@@ -173,4 +198,5 @@ def as_dict(board: Leaderboard) -> dict[str, Any]:
     return {
         **{"measure": board.measure.name, "model": results.model, "baseline": board.baseline},
         **{"datasets": results.datasets, "methods": results.methods, "scores": scores, "ranking": ranking},
+        **({} if board.richer is None else {"richer_texts": as_dict(board.richer)}),
     }

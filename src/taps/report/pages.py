@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from taps.evaluate.measures import MEASURES, Measure, find_measures
 from taps.evaluate.results import Results, read_results
 from taps.files import write_text
 from taps.report.charts import against_labels, asked_share, over_stream, reliability_of_all, trade_off
+from taps.report.details import closer_look, write_looks
 from taps.report.document import charts, document
-from taps.report.look import closer_look, write_looks
 from taps.report.scores import score_table
 from taps.report.svg import standalone
 from taps.report.table import Table, html_table, latex, markdown
@@ -64,6 +65,18 @@ def write_report(
 
 
 def tables(results: Results, baseline: str, measures: Sequence[Measure]) -> list[Table]:
+    """All tables; each once for every kind of class texts, where there are several."""
+    parts = results.by_texts()
+    if len(parts) < 2:
+        return tables_of(results, baseline, measures)
+    return [
+        replace(table, title=f"{table.title}; {block}")
+        for block, part in parts.items()
+        for table in tables_of(part, baseline if baseline in part.methods else part.methods[0], measures)
+    ]
+
+
+def tables_of(results: Results, baseline: str, measures: Sequence[Measure]) -> list[Table]:
     found = [
         score_table(results, MEASURES["top1"], baseline, linked=True),
         difference_table(results, baseline),

@@ -1,4 +1,4 @@
-"""The numbers printed in the paper, to stand beside ours where the set and the model are the paper's."""
+"""Numbers of other people: the paper's, beside ours where set and model are its own; means of the field."""
 
 from __future__ import annotations
 
@@ -8,14 +8,39 @@ from importlib.resources import files
 from typing import Any
 
 from taps.data import find_set
+from taps.evaluate.blocks import RICHER
+from taps.report.table import Table
 
 
 @cache
-def published() -> dict[str, Any]:
-    """The printed tables: accuracies in per cent by method and data set, and what is odd about them."""
-    text = files("taps.report.facts").joinpath("published.json").read_text(encoding="utf-8")
+def _facts(name: str) -> dict[str, Any]:
+    text = files("taps.report.facts").joinpath(f"{name}.json").read_text(encoding="utf-8")
     facts: dict[str, Any] = json.loads(text)
     return facts
+
+
+def published() -> dict[str, Any]:
+    """The printed tables: accuracies in per cent by method and data set, and what is odd about them."""
+    return _facts("published")
+
+
+def published_means() -> list[Table]:
+    """Means of the field as their authors print them, a table for each kind of class texts."""
+    facts = _facts("means")
+    return [
+        Table(
+            f"Published top-1 means with {facts['model']}, per cent: not ours; {block}",
+            ("method", "given", "source", *facts["columns"]),
+            tuple(
+                (name, given, source, *("–" if value is None else f"{value:.2f}" for value in values))
+                for name, values, given, source in rows
+            ),
+            (facts["note"],) if block == RICHER else (),  # below the last
+            left=3,
+            published=frozenset(range(len(rows))),
+        )
+        for block, rows in facts["rows"].items()
+    ]
 
 
 def published_accuracy(method: str, dataset: str) -> float | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Sequence
 
-from taps.report.marks import BOTTOM, LETTER, Frame
 from taps.report.palette import BLUE
 from taps.report.svg import SIZE, TOP, framed, nice_ticks
+from taps.report.svg_primitives import BOTTOM, LETTER, Frame
 
 ROW = 20  # height of one
 

@@ -13,8 +13,8 @@ from taps.report.charts import questions_of
 from taps.report.document import charts, document
 from taps.report.gallery import Card, gallery, thumbnail
 from taps.report.table import Table, html_table
-from taps.stream.record import read_predictions
-from taps.stream.stream import Stream
+from taps.session.record import read_predictions
+from taps.session.stream import Stream
 
 PAGE = "report.html"
 SHOWN = 24  # pictures in a gallery
@@ -56,11 +56,18 @@ def _counts(summary: dict[str, Any]) -> Table:
         "images": f"{summary['n']:,}",
         "could not be read": f"{summary['broken']:,}",
         summary["accuracy_of"]: "not known" if summary["top1"] is None else f"{summary['top1']:.1%}",
+        **final_cell(summary),
         "asked": f"{summary['asked']:,} ({summary['rate']:.1%})",
         "answered": f"{summary['answered']:,}",
         "ms an image": f"{summary['ms_p50']:.0f}",
     }
     return Table("The run", tuple(cells), (tuple(cells.values()),))
+
+
+def final_cell(summary: dict[str, Any]) -> dict[str, str]:
+    """What is right in the end, where that is known."""
+    final = summary.get("top1_final")
+    return {} if final is None else {"in the end": f"{final:.1%}"}
 
 
 def by_class(rows: Iterable[Row]) -> Table:

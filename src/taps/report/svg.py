@@ -10,9 +10,9 @@ import html
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from taps.active.chooser import ANYWAY
+from taps.active.acquisition import ANYWAY
 from taps.report.labels import names_of_lines, names_of_points
-from taps.report.marks import LETTER, Dots, Frame, Line, paint
+from taps.report.svg_primitives import LETTER, Dots, Frame, Line, finite, paint
 
 SIZE, SMALL = (440, 290), (210, 180)
 TOP = 26  # above the axes: room for what they measure
@@ -71,6 +71,7 @@ def chart(
         log_x: Whether the axis along is logarithmic.
         size: Of the picture.
     """
+    marks = [finite(mark) for mark in marks]
     names = [mark.name for mark in marks if isinstance(mark, Line) and mark.name]
     right = 14 + (LETTER * max(map(len, names)) + 14 if names else 0)
     frame = _frame(marks, right, y, log_x, size, TOP + (18 if title else 0))
@@ -107,9 +108,9 @@ def standalone(pictures: Sequence[str], columns: int = 3) -> str:
 
 def span(values: Iterable[float], share: float = 0.06) -> tuple[float, float]:
     """From the lowest to the highest, and a share of that more on both sides."""
-    finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
-    spare = share * (max(finite) - min(finite)) or 0.05 * abs(max(finite)) or 1.0
-    return min(finite) - spare, max(finite) + spare
+    there = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
+    spare = share * (max(there) - min(there)) or 0.05 * abs(max(there)) or 1.0
+    return min(there) - spare, max(there) + spare
 
 
 def _frame(
@@ -155,7 +156,7 @@ def _short(tick: float) -> str:
 
 def _drawn(mark: Line | Dots, frame: Frame) -> Iterator[str]:
     colour = paint(mark.colour)
-    points = [frame.place(x, y) for x, y in zip(mark.xs, mark.ys, strict=True) if math.isfinite(y)]
+    points = [frame.place(x, y) for x, y in zip(mark.xs, mark.ys, strict=True)]
     if isinstance(mark, Dots):
         labels = mark.labels or [""] * len(mark.xs)
         for (x, y), label in zip(points, labels, strict=True):
@@ -180,7 +181,7 @@ def on_chart(scores: Sequence[float]) -> list[float]:
     >>> on_chart([0.5, 1e6, 2.0])
     [0.5, 2.2, 2.0]
     """
-    top = 1.1 * max((score for score in scores if score < ANYWAY), default=1.0)
+    top = 1.1 * max((score for score in scores if -ANYWAY < score < ANYWAY), default=1.0)
     return [top if score >= ANYWAY else score for score in scores]
 
 

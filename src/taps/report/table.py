@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from taps.files import csv_line
 
 BEST, SECOND = 1, 2
 WIDE = 8  # columns that fit into a page of a paper
@@ -192,14 +192,12 @@ def csv_table(table: Table) -> str:
         any(isinstance(row[i], Cell) and row[i].half is not None for row in table.rows)  # type: ignore[attr-defined]
         for i in range(len(table.columns))
     ]
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(
-        [name for i, head in enumerate(table.columns) for name in _twice(head, f"{head} ±", spread[i])]
-    )
-    for row in table.rows:
-        writer.writerow([part for i, cell in enumerate(row) for part in _twice(*_numbers(cell), spread[i])])
-    return file.getvalue()
+    heads = [name for i, head in enumerate(table.columns) for name in _twice(head, f"{head} ±", spread[i])]
+    rows = [
+        [part for i, cell in enumerate(row) for part in _twice(*_numbers(cell), spread[i])]
+        for row in table.rows
+    ]
+    return "".join(map(csv_line, [heads, *rows]))
 
 
 def _twice(one: str, other: str, both: bool) -> list[str]:

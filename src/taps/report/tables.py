@@ -106,7 +106,7 @@ def never_filled(results: Results) -> list[str]:
 
 
 def corruption_table(results: Results) -> Table:
-    """Mean corruption error of each method on each set that was seen through all of ImageNet-C."""
+    """Mean corruption error of each method on each set that was seen through all 15 after ImageNet-C."""
     finished = [run.row for runs in results.results.values() for run in runs]
     found = {(each.dataset, each.method): each.measures for each in pool(finished)}
     mce = {key: measures["mce"] for key, measures in found.items() if "mce" in measures}
@@ -136,19 +136,26 @@ def settings_table(results: Results) -> Table:
     first = next(iter(results.results.values()))[0].spec
     notes = [f"Model {results.model['name']}."]
     notes += [
-        f"{name.capitalize()} of the expert: {first[name]}." for name in ("noise", "delay") if first[name]
+        f"{name.capitalize()} of the annotator: {first[name]}." for name in ("noise", "delay") if first[name]
     ]
+    specs = [run.spec for runs in results.results.values() for run in runs]
+    unknown = sorted({spec["method"] for spec in specs if _defaults(spec["method"]) is None})
+    if unknown:
+        notes.append(f"The defaults of {', '.join(unknown)} are those of a plugin; name it with --plugin.")
     columns = ("method", "views", "given", "by default")
     return Table("Settings", columns, tuple(rows), tuple(notes), left=4)
 
 
 def _settings(spec: dict[str, Any]) -> dict[str, Any]:
     """All settings of a run; of a method that is not known here only those that were given."""
+    return {**(_defaults(spec["method"]) or {}), **spec["settings"]}
+
+
+def _defaults(method: str) -> dict[str, Any] | None:
     try:
-        defaults = default_settings(spec["method"])
+        return default_settings(method)
     except SettingsError:
-        defaults = {}
-    return {**defaults, **spec["settings"]}
+        return None
 
 
 def _several(values: Sequence[Any]) -> str:

@@ -1,1 +1,1 @@
-"""A service that learns while it serves: HTTP, one owner for each learner, a store that loses nothing."""
+"""A service that learns while it serves: HTTP, one worker for each learner, a store that loses nothing."""

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 import taps
 from taps.errors import ClassNameError, ImageError, QueryError, SettingsError, StateError, TapsError
 from taps.serve.errors import ServiceError
-from taps.serve.middleware import Guard
+from taps.serve.middleware import SecurityMiddleware
 from taps.serve.routes import (
     access,
     events,
@@ -27,6 +27,7 @@ from taps.serve.routes import (
     pages,
     predict,
     queries,
+    review,
     streams,
 )
 from taps.serve.schemas import IN_WORDS
@@ -57,36 +58,33 @@ def make_app(state: State) -> FastAPI:
     app = FastAPI(
         title="TAPS",
         version=taps.__version__,
-        description="Images in, predictions out; the few uncertain ones wait for an expert.",
+        description="Images in, predictions out; the few uncertain ones wait for an annotator.",
         docs_url=None,  # their pages load scripts from elsewhere
         redoc_url=None,
-        openapi_url="/v1/openapi.json",
+        openapi_url=None,  # see `pages.openapi`
         responses=PROBLEMS,
         dependencies=[Depends(bearer)],
     )
     app.state.taps = state
     # A form is held in memory, as a body is; nothing is written outside the store.
     MultiPartParser.spool_max_size = state.limits.body
-    for room in (streams, predict, queries, labelling, export, events, access, health, pages, labelstudio):
-        app.include_router(room.router)
+    every = (streams, predict, queries, labelling, review, export, events, access, health, pages, labelstudio)
+    for module in every:
+        app.include_router(module.router)
     app.add_exception_handler(TapsError, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse_fields)
     app.add_exception_handler(HTTPException, _refuse_http)
     app.add_exception_handler(ClientDisconnect, _leave)
     app.add_exception_handler(Exception, _break)
-    app.add_middleware(Guard, state=state)
+    app.add_middleware(SecurityMiddleware, state=state)
     return app
 
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
-    status, headers = STATUS.get(type(error), 400), {}
+    detail = {"detail": str(error)}
     if isinstance(error, ServiceError):
-        status = error.status
-        if error.retry_after is not None:
-            headers["Retry-After"] = str(error.retry_after)
-        if status == 401:
-            headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse({"detail": str(error)}, status_code=status, headers=headers)
+        return JSONResponse(detail, status_code=error.status, headers=error.headers)
+    return JSONResponse(detail, status_code=STATUS.get(type(error), 400))
 
 
 async def _refuse_fields(request: Request, error: Exception) -> JSONResponse:

@@ -16,25 +16,34 @@ from taps.serve.tokens import ANYBODY, Token, Tokens, csrf_of
 COOKIE = "taps_session"
 CSRF_HEADER = "X-CSRF-Token"
 SAFE = ("GET", "HEAD", "OPTIONS")
+BASIC = "/label-studio/"  # where a token may also be the password of basic authentication
 
 Caller = Callable[[Request], Awaitable[Token]]
 
 
 async def caller(request: Request) -> Token:
-    """Who asks. While no token was ever made: anybody, from this machine."""
-    return await _caller(request, basic=False)
+    """Who asks. While no token was ever made: anybody, from this machine.
 
-
-async def _caller(request: Request, *, basic: bool) -> Token:
+    Looked up once a request: before its body is read, where it may have one (`SecurityMiddleware`).
+    """
+    known: Token | None = getattr(request.state, "token", None)
+    if known is not None:
+        return known
     state = state_of(request)
     try:
-        token = _find(request, await refreshed(state.tokens), basic)
+        token = _find(request, await refreshed(state.tokens))
     except SignInError:
         state.rates.take("unknown")  # all who guess, together
         raise
-    request.state.who = token.id
-    state.rates.take(token.parent or token.id)
+    state.rates.take(share_of(token))
+    state.requests.take(share_of(token))  # `SecurityMiddleware` gives it back
+    request.state.token = token
     return token
+
+
+def share_of(token: Token) -> str:
+    """Whose share a request takes of: a session's is that of its token."""
+    return token.parent or token.id
 
 
 async def refreshed(tokens: Tokens) -> Tokens:
@@ -49,9 +58,9 @@ async def still_counts(token: Token, tokens: Tokens) -> bool:
     return (await refreshed(tokens)).counts(token)
 
 
-def _find(request: Request, tokens: Tokens, basic: bool) -> Token:
+def _find(request: Request, tokens: Tokens) -> Token:
     scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
-    if basic and scheme.lower() == "basic":
+    if scheme.lower() == "basic" and request.scope["path"].startswith(BASIC):
         scheme, secret = "bearer", _password(secret)
     if scheme:
         if scheme.lower() != "bearer":
@@ -84,17 +93,16 @@ def _of_kind(token: Token, *, session: bool) -> Token:
     return token
 
 
-def allow(*roles: str, everywhere: bool = False, basic: bool = False) -> Caller:
+def allow(*roles: str, everywhere: bool = False) -> Caller:
     """A dependency: the caller, who must have one of these roles for the stream in the path.
 
     Args:
         *roles: Any of them will do; admin always does.
         everywhere: The token must be for all streams.
-        basic: It may also be the password of basic authentication.
     """
 
     async def check(request: Request) -> Token:
-        token = await _caller(request, basic=basic)
+        token = await caller(request)
         stream = None if everywhere else request.path_params.get("stream")
         if not any(token.may(role, stream) for role in roles):
             needed = " or ".join(dict.fromkeys((*roles, "admin")))

@@ -35,7 +35,7 @@ def serving(service: Service, **options: Any) -> Iterator[str]:
         yield url
     finally:
         server.should_exit = True
-        service.hub.close()
+        service.bus.close()
         thread.join()
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from sqlalchemy import insert, inspect, select
+from sqlalchemy import delete, insert, inspect, select
 
 from taps.errors import StateError
+from taps.files import make_durable_folder, sync_folder, write_durably
 from taps.serve import tables as t
-from taps.serve.disk import make_folder, sync_folder, write_durably
+from taps.serve.belonging import copy_marks
+from taps.serve.chain import BEFORE_DIGESTS
 from taps.serve.doctor import examine
-from taps.serve.store import IDENTITY, Store
+from taps.serve.store import Store
 
 TRIES = 3
 PAGE = 1000
@@ -38,16 +40,22 @@ def backup(store: Store, place: Path) -> None:
 
 
 def _copy(store: Store, place: Path) -> Store:
-    make_folder(place.absolute())
+    make_durable_folder(place.absolute())
     _copy_images(store, place / "images")
     shutil.copytree(
         store.files / "snapshots", place / "snapshots", ignore=shutil.ignore_patterns("*.part", "*.damaged")
     )
     copy = Store(str(place))
-    copy.database.migrate()
+    copy.migrate()
+    old = store.database.version() in BEFORE_DIGESTS
+    if not old:  # before the tables: what they hold is no less than what these say
+        shutil.copytree(store.heads.folder, copy.heads.folder, dirs_exist_ok=True)
     _copy_tables(store, copy)
+    if old:
+        copy.seal()
+    copy.note_form()
     _copy_images(store, place / "images")
-    write_durably(place / IDENTITY, (store.note(IDENTITY) or "").encode())
+    copy_marks(copy, place)
     for folder in [place, *(path for path in place.rglob("*") if path.is_dir())]:
         sync_folder(folder)
     return copy
@@ -57,7 +65,7 @@ def _copy_images(store: Store, place: Path) -> None:
     for name in store.blobs.names():
         target = place / name[:2] / name
         if not target.exists():
-            make_folder(target.parent.absolute())
+            make_durable_folder(target.parent.absolute())
             try:
                 write_durably(target, store.blobs.path(name).read_bytes())
             except FileNotFoundError:
@@ -66,6 +74,7 @@ def _copy_images(store: Store, place: Path) -> None:
 
 def _copy_tables(store: Store, copy: Store) -> None:
     with store.database.read_all() as source, copy.database.write() as target:
+        target.execute(delete(t.meta))
         for table in t.metadata.sorted_tables:
             there = {column["name"] for column in inspect(source).get_columns(table.name)}  # of its version
             query = select(*(column for column in table.c if column.name in there))

@@ -9,11 +9,12 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from taps.errors import StateError
-from taps.files import PART
-from taps.serve.disk import make_folder, sync_folder, write_durably
+from taps.files import PART, make_durable_folder, sync_folder, write_durably
+from taps.serve.bin import Bin
 from taps.serve.errors import GoneError
 
 
@@ -21,10 +22,14 @@ class Blobs:
     """Content-addressed files under one folder.
 
     A file somebody has put and not yet released is never removed: its use may not be on record yet.
+
+    Args:
+        folder: Of the files.
+        bin: Where removed ones wait.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, bin: Bin) -> None:
+        self.folder, self.bin = folder, bin
         self._held: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -40,7 +45,9 @@ class Blobs:
         try:
             path = self.path(name)
             if not self._whole(path, data):
-                make_folder(path.parent)
+                if not self.folder.is_dir():  # it was deleted, and is not made anew
+                    raise FileNotFoundError(f"The folder {self.folder} is gone.")
+                make_durable_folder(path.parent)
                 write_durably(path, data)
             elif shared:  # whoever is writing it may not have come to that yet
                 sync_folder(path.parent)
@@ -77,12 +84,12 @@ class Blobs:
         return data
 
     def remove(self, name: str, needed: Callable[[str], bool]) -> bool:
-        """Remove a file nobody holds and nobody needs; whether it was removed."""
+        """Move a file to the bin that nobody holds and nobody needs; whether it went."""
         with self._lock:
             if name in self._held or needed(name):
                 return False
-            path = self.path(name)
-            path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                self.bin.put(self.path(name), "images")
             return True
 
     def names(self) -> Iterator[str]:
@@ -91,14 +98,21 @@ class Blobs:
             if not path.name.endswith(PART):
                 yield path.name
 
-    def sweep(self, needed: Callable[[str], bool]) -> int:
-        """Remove what a killed process left: half-written files, and files no record speaks of."""
+    def sweep(self, spoken_of: Callable[[str], bool | None], *, orphans: bool) -> int:
+        """Remove half-written files, and files needed no longer; how many.
+
+        Args:
+            spoken_of: Whether a file is needed; None where no record ever spoke of it.
+            orphans: Whether such files go, too.
+        """
         removed = 0
         for part in self.folder.glob(f"??/*{PART}"):
             part.unlink(missing_ok=True)
             removed += 1
         for name in list(self.names()):
-            removed += self.remove(name, needed)
+            said = spoken_of(name)
+            if said is False or (said is None and orphans):
+                removed += self.remove(name, lambda _: False)
         return removed
 
     def probe(self) -> None:

@@ -6,10 +6,12 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from taps.default import METHOD
 from taps.errors import TapsError
 
 RETRY = (429, 503)
@@ -32,7 +34,7 @@ class Client:
         timeout: Seconds for one answer.
         retries: How often a request is sent again after 429, 503 or a lost connection.
 
-    Predictions and answers carry an idempotency key, so that sending one again is safe.
+    What changes something carries an idempotency key, so that sending it again is safe.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Client:
     def close(self) -> None:
         self._http.close()
 
-    def create_stream(self, name: str, classes: Sequence[str], method: str = "taps", **more: Any) -> Any:
+    def create_stream(self, name: str, classes: Sequence[str], method: str = METHOD, **more: Any) -> Any:
         """Begin a stream; `more`: settings, seed, deadline, hold."""
         body = {"name": name, "classes": list(classes), "method": method, **more}
         return self._ask("POST", "/v1/streams", json=body)
@@ -106,8 +108,7 @@ class Client:
             none: Instead, that it is of none of the classes.
         """
         body = {"label": label, "no": list(no), "none": none}
-        key = {"Idempotency-Key": uuid.uuid4().hex}
-        return self._ask("POST", f"/v1/streams/{stream}/queries/{id}/label", json=body, headers=key)
+        return self._ask("POST", f"/v1/streams/{stream}/queries/{id}/label", json=body)
 
     def skip(self, stream: str, id: int) -> Any:
         return self._ask("POST", f"/v1/streams/{stream}/queries/{id}/skip")
@@ -147,6 +148,8 @@ class Client:
         return response.json() if response.content else None
 
     def _send(self, method: str, path: str, **more: Any) -> Any:
+        if method != "GET":  # sent again after a lost answer, nothing is done twice
+            more["headers"] = {"Idempotency-Key": uuid.uuid4().hex, **more.get("headers", {})}
         for left in range(self.retries, -1, -1):
             try:
                 response = self._http.request(method, path, **more)
@@ -156,12 +159,26 @@ class Client:
                 time.sleep(0.2)
                 continue
             if response.status_code in RETRY and left:
-                time.sleep(float(response.headers.get("Retry-After", 1)))
+                time.sleep(waits(response.headers.get("Retry-After"), time.time()))
                 continue
             if response.status_code >= 400:
                 raise _error(response)
             return response
         raise AssertionError("unreachable")
+
+
+def waits(said: str | None, now: float) -> float:
+    """Seconds to wait by a Retry-After, which is a number of them or a date; 1 where it says neither.
+
+    >>> waits("3", 0.0), waits("Thu, 01 Jan 1970 00:00:10 GMT", 4.0), waits("soon", 0.0)
+    (3.0, 6.0, 1.0)
+    """
+    if said is not None and said.isdecimal():
+        return float(said)
+    try:
+        return max(parsedate_to_datetime(said or "").timestamp() - now, 0.0)
+    except ValueError:
+        return 1.0
 
 
 def _error(response: Any) -> ClientError:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.pool import PoolProxiedConnection
 
 from taps.errors import StateError
 from taps.serve.errors import StoreDownError
@@ -55,7 +56,7 @@ class Database:
     """
 
     def __init__(self, url: URL) -> None:
-        self.url = url
+        self.url, self.file = url, Path(url.database or "")
         self.sqlite = url.get_backend_name() == "sqlite"
         self.engine = _sqlite(url) if self.sqlite else _postgresql(url)
         self._writing = self.engine.execution_options(begin="BEGIN IMMEDIATE")
@@ -63,6 +64,17 @@ class Database:
         # SQLite has one writer at a time: waiting for a lock here is fairer than polling the file.
         self._writer = threading.Lock() if self.sqlite else nullcontext()
         self._claim: Claim | None = None
+        self.check: Callable[[], None] = lambda: None  # raises where nothing may be written
+        self._open: PoolProxiedConnection | None = None
+        self.start: str | None = None  # the service's last start, as the database has it while it is ours
+
+    def there(self) -> bool:
+        """Whether SQLite's file is there, and not empty; PostgreSQL's is for the server to say."""
+        return not self.sqlite or (self.file.is_file() and self.file.stat().st_size > 0)
+
+    def log_alone(self) -> bool:
+        """Whether there is SQLite's log of writes without its database; it deletes such."""
+        return not self.there() and Path(f"{self.file}-wal").is_file()
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
@@ -70,20 +82,42 @@ class Database:
         if self.sqlite:
             yield
             return
-        with Claim(self.engine) as claim:
+        with Claim(self.engine, self._verify) as claim:
             with _told(self.url):
                 claim.take(GONE)
             self._claim = claim
             yield
 
+    def _verify(self, connection: Connection) -> None:
+        """Refuse to go on where another service has begun with another copy of the folder meanwhile."""
+        if self.start is None:
+            return
+        found = str(connection.scalar(text("SELECT value FROM meta WHERE name = 'start'")))
+        if found != self.start:
+            raise StoreDownError(
+                f"Another service took the database {self.url.database!r} over, with the files in "
+                f"{found.partition(' ')[2]}; what was recorded since is there. Stop this service.",
+                retry_after=1,
+            )
+
+    def hold_files(self) -> list[Path]:
+        """Keep SQLite's files open, so that it removes none of them by itself; which they are."""
+        if not self.sqlite:
+            return []
+        self._open = self.engine.raw_connection()
+        self._open.cursor().execute("SELECT count(*) FROM meta").fetchall()
+        return [self.file, Path(f"{self.file}-wal"), Path(f"{self.file}-shm")]
+
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction that is on the disk when the block ends without an error."""
         with self._writer, _told(self.url):
+            self.check()
             if self._claim is not None:
                 self._claim.check()
             with self._writing.begin() as connection:
                 yield connection
+            self.check()  # a commit to a file that is deleted meanwhile is none
 
     @contextmanager
     def read(self, *, single: bool = False) -> Iterator[Connection]:
@@ -104,14 +138,41 @@ class Database:
         """Bring the tables to this version's form, or to that of an earlier one."""
         from alembic import command
         from alembic.config import Config
+        from alembic.util import CommandError
 
         config = Config()
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
         with self.write() as connection:
             config.attributes["connection"] = connection
-            command.upgrade(config, version)
+            try:
+                command.upgrade(config, version)
+            except CommandError as error:
+                raise StateError(
+                    f"The database's form is not known ({error}): a newer version of taps made it, or it is "
+                    "damaged. Use that version, or put a backup in its place."
+                ) from error
+
+    def version(self) -> str | None:
+        """The form its tables have; None where there are none yet."""
+        with self.read() as connection:
+            if not inspect(connection).has_table("alembic_version"):
+                return None
+            found = connection.scalar(text("SELECT version_num FROM alembic_version"))
+        return None if found is None else str(found)
+
+    def structure(self) -> list[str]:
+        """What SQLite finds wrong with its pages and indexes."""
+        if not self.sqlite:
+            return []
+        with self.read() as connection:
+            said = connection.execute(text("PRAGMA integrity_check")).scalars().all()
+        return [] if said == ["ok"] else [f"SQLite says: {said[0]}."]
 
     def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+        self.check, self.start = lambda: None, None  # a store may be opened again
         self.engine.dispose()
 
 
@@ -121,10 +182,14 @@ class Claim:
     Whoever is killed loses it with the connection. Where that breaks while the service lives, the claim is
     made anew before the next write. Should another have been first, nothing is written while he has it; in
     the second it may take to notice, the log's numbers, each of which can be given once, keep the two apart.
+
+    Args:
+        engine: Of the database.
+        verify: Given the connection that has the lock, raises where it is no longer ours to take.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine, self._lock = engine, threading.Lock()
+    def __init__(self, engine: Engine, verify: Callable[[Connection], None]) -> None:
+        self._engine, self._verify, self._lock = engine, verify, threading.Lock()
         self._connection: Connection | None = None
         self._seen = 0.0
 
@@ -151,6 +216,11 @@ class Claim:
                     retry_after=1,
                 )
             time.sleep(0.1)
+        try:
+            self._verify(connection)
+        except BaseException:
+            connection.close()  # whoever has the right to it may come back
+            raise
         self._connection, self._seen = connection, time.monotonic()
 
     def check(self) -> None:
@@ -211,7 +281,7 @@ def _unchanging(place: Path) -> URL:
     log = place.with_name(f"{place.name}-wal")
     if log.is_file() and log.stat().st_size:
         raise StateError(
-            f"{place.parent} cannot be written, and its database was not closed in peace: copy the folder to "
+            f"{place.parent} cannot be written, and its database was not closed cleanly: copy the folder to "
             "where it can be written."
         )
     return URL.create(

@@ -7,17 +7,18 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Text, cast, func, select, text
+from sqlalchemy import Text, cast, func, select
 
+from taps.aliases import spellings
 from taps.errors import StateError
 from taps.files import PART
 from taps.serve import tables as t
+from taps.serve.bin import LITTLE
 from taps.serve.errors import GoneError, StoreDownError
 from taps.serve.records import Stream
-from taps.serve.replay import LOST, image_of
-from taps.serve.store import IDENTITY, Store
-
-LITTLE = 500 << 20  # bytes of free disk that are few
+from taps.serve.replay import LOST, lost_images
+from taps.serve.store import Store
+from taps.session.log import PREDICTED
 
 
 @dataclass(frozen=True)
@@ -43,28 +44,28 @@ def examine(store: Store) -> Iterator[Finding]:
         yield from _images(store)
     except StoreDownError as error:
         yield Finding(f"{error} Start the database, or check its address.")
+    except (ValueError, TypeError) as error:
+        yield Finding(f"The database cannot be read ({error}); put a backup in its place.")
     yield from _disk(store)
 
 
 def _database(store: Store) -> Iterator[Finding]:
-    with store.database.read() as connection:
-        if store.database.sqlite:
-            said = connection.execute(text("PRAGMA integrity_check")).scalars().all()
-            if said != ["ok"]:
-                yield Finding(f"SQLite finds the database damaged ({said[0]}); put a backup in its place.")
-    file = store.files / IDENTITY
-    if not file.is_file() or file.read_text().strip() != store.note(IDENTITY):
-        yield Finding(f"{store.files} is not the folder of this database; give the one it began with.")
+    for sentence in [*store.database.structure(), *store.damage()]:
+        yield Finding(f"The database is damaged: {sentence} Put a backup in its place.")
+    try:
+        store.belonging.check()
+    except StateError as error:
+        yield Finding(str(error))
 
 
 def _log(store: Store, stream: Stream) -> Iterator[Finding]:
-    """Events without gaps, and one prediction for each predict event."""
+    """Events without gaps, and one prediction for each event that makes one."""
     name, e, p = stream.name, t.events.c, t.predictions.c
     with store.database.read_all() as connection:
         count, last = connection.execute(
             select(func.count(), func.max(e.seq)).where(e.stream == stream.id)
         ).one()
-        asked = select(func.count()).where(e.stream == stream.id, e.kind == "predict")
+        asked = select(func.count()).where(e.stream == stream.id, e.kind.in_(spellings(PREDICTED)))
         predicted = connection.scalar(asked)
         rows, newest = connection.execute(
             select(func.count(), func.max(p.id)).where(p.stream == stream.id)
@@ -76,7 +77,7 @@ def _log(store: Store, stream: Stream) -> Iterator[Finding]:
         )
     if not predicted == rows == (0 if newest is None else newest + 1):
         yield Finding(
-            f"Stream {name!r}: {predicted} predict events, but {rows} predictions; put a backup back."
+            f"Stream {name!r}: {predicted} events of predictions, but {rows} predictions; put a backup back."
         )
     if lost:
         yield Finding(f"Stream {name!r}: {lost} images were lost; grey ones stand in for them.", bad=False)
@@ -95,9 +96,7 @@ def _replay(store: Store, stream: Stream, seqs: Sequence[int]) -> Iterator[Findi
     snapshots, whole = store.snapshots(stream.id), 0
     last = store.last_seq(stream.id)
     for seq in seqs:
-        wrong = snapshots.check(seq)
-        if wrong is None and seq > last:
-            wrong = f"The snapshot {seq} of stream {stream.name!r} is newer than the log."
+        wrong = snapshots.check(seq, last)
         if wrong is None:
             whole = seq
         else:
@@ -106,31 +105,47 @@ def _replay(store: Store, stream: Stream, seqs: Sequence[int]) -> Iterator[Findi
         yield Finding(
             f"{place} was found damaged and set aside; remove it when you have looked at it.", bad=False
         )
-    for event in store.events(stream.id, whole):
-        if event.kind != "predict" or event.value == LOST:
-            continue
-        try:
-            image_of(event, store.blobs)
-        except (StateError, GoneError) as error:
-            yield Finding(
-                f"Stream {stream.name!r} cannot be replayed beyond event {event.seq - 1}: {error} Put the "
-                "file back from a backup, or run `taps recover`, which goes on without it."
-            )
+    for event, why in lost_images(store.events(stream.id, whole), store.blobs):
+        yield Finding(
+            f"Stream {stream.name!r} cannot be replayed beyond event {event.seq - 1}: {why} Put the file "
+            "back from a backup, or run `taps recover`, which goes on without it."
+        )
 
 
 def _images(store: Store) -> Iterator[Finding]:
     """Every image that is to be kept is there and whole; none is there for nothing."""
-    with store.database.read() as connection:
-        kept = set(connection.scalars(select(t.predictions.c.image).distinct().where(t.predictions.c.kept)))
+    kept = store.kept_images()
     for image in sorted(kept):
         try:
             store.blobs.read(image)
         except (StateError, GoneError) as error:
             if store.needs(image):  # a running service has not let it go since
                 yield Finding(f"{error} It is still wanted: {store.blobs.path(image)}.")
-    extra = sum(name not in kept for name in store.blobs.names())
-    if extra:
-        yield Finding(f"{extra} images belong to no record; the next start removes them.", bad=False)
+    yield from _leftovers(store, [name for name in store.blobs.names() if name not in kept])
+
+
+def _leftovers(store: Store, images: list[str]) -> Iterator[Finding]:
+    """Files that nobody needs: on their way to the bin, in it, or of no record at all."""
+    streams = {str(stream.id) for stream in store.streams()}
+    orphans = [image for image in images if store.spoken_of(image) is None]
+    orphans += [each.name for each in (store.files / "snapshots").iterdir() if each.name not in streams]
+    if len(images) > len(orphans):
+        yield Finding(
+            "Images that are needed no longer are still there; the next start moves them.", bad=False
+        )
+    if orphans:
+        yield Finding(
+            f"{len(orphans)} files belong to no record of this database: a killed service leaves such, or "
+            f"the database is an older one. They are left alone, {orphans[0]} among them; `taps recover` "
+            "moves them to the bin.",
+            bad=False,
+        )
+    waiting = len(list(store.bin.items()))
+    if waiting:
+        yield Finding(
+            f"{waiting} removed files wait in the bin, {store.bin.folder}, and are deleted after a day.",
+            bad=False,
+        )
 
 
 def _disk(store: Store) -> Iterator[Finding]:

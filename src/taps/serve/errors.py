@@ -19,21 +19,23 @@ class ServiceError(TapsError):
         super().__init__(message)
         self.retry_after = retry_after
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """What goes with the answer."""
+        found = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+        return {**found, "WWW-Authenticate": "Bearer"} if self.status == 401 else found
+
 
 class SignInError(ServiceError, status=401):
     """No token, or one that does not count."""
 
 
 class ForbiddenError(ServiceError, status=403):
-    """A token that counts, for something else."""
+    """An active token, for something else."""
 
 
 class NotFoundError(ServiceError, status=404):
     """There is no such stream, prediction or question."""
-
-
-class SlowError(ServiceError, status=408):
-    """A body that did not arrive in time."""
 
 
 class ConflictError(ServiceError, status=409):
@@ -50,6 +52,10 @@ class TooLargeError(ServiceError, status=413):
 
 class FormatError(ServiceError, status=415):
     """An image of a format that is not on the list."""
+
+
+class MisdirectedError(ServiceError, status=421):
+    """A request for a name that the service is not called by."""
 
 
 class UnusableError(ServiceError, status=422):

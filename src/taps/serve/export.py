@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import json
-import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from taps.errors import StateError
+from taps.files import csv_line, json_text
 from taps.serve.errors import GoneError
-from taps.serve.records import LABELLED, UNASKED, Row, Stream
+from taps.serve.records import Stream
 from taps.serve.store import Store
+from taps.session.row import LABELLED, Row
+from taps.session.sorting import folder_name
 
 COLUMNS = (
     "id", "at", "name", "image", "predicted", "probability", "entropy", "score", "threshold", "asked",
@@ -32,61 +32,53 @@ def rows(store: Store, stream: Stream, *, labels: bool) -> Iterator[Row]:
 
 def as_csv(store: Store, stream: Stream, *, labels: bool) -> Iterator[str]:
     """Lines of a CSV file with a header."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
-    writer.writerow(COLUMNS)
+    yield csv_line(COLUMNS)
     for row in rows(store, stream, labels=labels):
-        writer.writerow([_harmless(value) for value in _values(row).values()])
-        yield text.getvalue()
-        text.seek(0)
-        text.truncate()
-    yield text.getvalue()
+        yield csv_line([harmless(value) for value in _values(row).values()])
 
 
 def as_jsonl(store: Store, stream: Stream, *, labels: bool) -> Iterator[str]:
     """One JSON object a line, with the likeliest classes."""
     for row in rows(store, stream, labels=labels):
-        yield json.dumps({**_values(row), "top": row.top}, ensure_ascii=False) + "\n"
+        yield json_text({**_values(row), "top": row.top}, ensure_ascii=False) + "\n"
 
 
 def as_zip(store: Store, stream: Stream, path: Path) -> None:
-    """The labelled images, one folder a class: what ImageFolder reads. Images that are gone are listed."""
+    """The labelled images, one folder a class: what ImageFolder reads."""
+    labelled = rows(store, stream, labels=True)  # what an image is not gives it no folder
+    kept = ((row, row.answer) for row in labelled if row.answer is not None)
+    zip_images(store, kept, path, lambda row, data: f"{row.id:08d}{_suffix(data)}")
+
+
+def zip_images(
+    store: Store, images: Iterable[tuple[Row, str]], path: Path, name: Callable[[Row, bytes], str]
+) -> None:
+    """Write images, each with its class, into one folder a class; those that are no longer kept are listed.
+
+    Args:
+        store: Has them.
+        images: What is on record of each, and its class.
+        path: Of the archive.
+        name: What an image's file is called.
+    """
     missing = []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for row in rows(store, stream, labels=True):
-            if row.answer is None:  # what it is not gives it no folder
-                continue
+        for row, label in images:
             try:
                 data = store.blobs.read(row.image)
             except (GoneError, StateError) as error:
-                missing.append(str(error))
+                missing.append(f"{row.name}: {error}")
                 continue
-            archive.writestr(f"{folder_name(row.answer)}/{row.id:08d}{_suffix(data)}", data)
+            archive.writestr(f"{folder_name(label)}/{name(row, data)}", data)
         if missing:
             archive.writestr("MISSING.txt", "\n".join(missing) + "\n")
 
 
-def folder_name(label: str) -> str:
-    """A class's folder: its name without what could lead out of the archive or offend a file system.
-
-    >>> folder_name("golden retriever"), folder_name("../../etc"), folder_name("con/aux")
-    ('golden retriever', '_.._etc', 'con_aux')
-    """
-    plain = re.sub(r'[\x00-\x1f<>:"/\\|?*]', "_", label).strip(" ")
-    plain = re.sub(r"^\.+", "", plain).rstrip(".")
-    return plain[:120] or "_"
-
-
 def _values(row: Row) -> dict[str, object]:
-    known = vars(row) | {
-        "predicted": row.label,
-        "probability": row.top[0][1] if row.top else None,
-        "asked": row.state not in UNASKED,
-    }
-    return {name: known[name] for name in COLUMNS}
+    return {name: row.label if name == "predicted" else getattr(row, name) for name in COLUMNS}
 
 
-def _harmless(value: object) -> object:
+def harmless(value: object) -> object:
     """Text a spreadsheet would take for a formula is quoted for it."""
     if isinstance(value, bool):
         return int(value)

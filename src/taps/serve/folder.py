@@ -1,28 +1,58 @@
-"""A folder of images streamed through a service, no faster than people answer; what came of it as CSV."""
+"""A folder of images in a service: encoded as they come, asked about as people answer, and written as CSV.
+
+All images are there from the beginning. So the next question is about the most telling one of those that are
+encoded, whatever their order, and every image is predicted again at the end.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
+import hashlib
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from taps.data import Dataset
 from taps.data.names import shown
 from taps.errors import DataError, ImageError, SettingsError
 from taps.files import write_text
+from taps.serve.errors import LostError, StoreDownError, TooManyError
 from taps.serve.export import as_csv
-from taps.serve.live import Live
-from taps.serve.records import OPEN, UNASKED, Row, Stream
-from taps.serve.service import Beginning, Service
+from taps.serve.records import Stream
+from taps.serve.review import COLUMNS, Belief, beliefs_of, csv_text
+from taps.serve.saved import predict_command
+from taps.serve.service import Service, StreamConfig
+from taps.serve.stream_session import Outcome, StreamSession
+from taps.serve.tokens import ANYBODY, Tokens
+from taps.session.log import ANSWERED
+from taps.session.row import LABELLED, OPEN, Row
 
+T = TypeVar("T")
 WHO = "folder"
-AHEAD = 4  # questions that may wait: the model is to learn from the answers before it goes on
+AHEAD = 3  # questions that may wait: the page holds so many, and the model learns before it chooses others
+ENOUGH = 8  # images to choose the first question from
+DRAWN_OF = 5  # one question in so many is about an image drawn at random: they tell how good the model is
+MOST = 5000  # images that are kept to be asked about; further ones are predicted alone
 PAUSE = 0.1  # seconds between two looks whether somebody has answered
-COLUMNS = ("path", "label", "by", "probability", "predicted_first", "asked")
+AGAIN = 1.0  # seconds until what a failing store did not take in is tried again
+LABEL_COLUMNS = ("path", "label", "who", "when")
+
+
+def pool_settings(questions: int, images: int) -> dict[str, Any]:
+    """Of a method with a head whose questions are chosen among all images: it asks about none by itself."""
+    return {
+        "acquisition": "margin",
+        "policy": "fixed",
+        "tau0": 1e6,
+        "explore": 0.0,
+        "budget": questions,
+        "neighbourhood": "now",
+        "recent": min(images, MOST),
+    }
 
 
 @dataclass
@@ -33,10 +63,12 @@ class Folder:
         service: Open.
         stream: The name of the stream.
         dataset: The images.
-        order: Indices into it, in the order in which they come.
+        order: Indices into it, in the order in which they are encoded.
         name: What an image is called, from its place in the order.
         broken: Images that could not be read, with the reason.
-        final: What the model said of images in the end, and how sure it was.
+        final: What the model said in the end of images that it does not keep, and how sure it was.
+        phase: What is done now: "encoding", "asking", "predicting" or "done".
+        done: How many images that is done for.
     """
 
     service: Service
@@ -46,92 +78,240 @@ class Folder:
     name: Callable[[int], str]
     broken: dict[str, str] = field(default_factory=dict)
     final: dict[str, tuple[str, float]] = field(default_factory=dict)
+    phase: str = "encoding"
+    done: int = 0
 
-    def begin(self, beginning: Beginning, *, given: bool) -> Stream:
+    def begin(self, beginning: StreamConfig, *, given: bool, questions: int | None = None) -> Stream:
         """Make the stream, or go on with the one that is there.
 
         Args:
             beginning: How it begins.
             given: Whether somebody named the classes: then they must be those it was begun with.
+            questions: How many answers are wanted; those of the last time unless given.
         """
-        if self.stream not in self.service.owners:
-            return self.service.create(beginning, WHO)
-        found = self.service.stream(self.stream)
+        self.service.folders[self.stream] = self
+        if self.stream not in self.service.workers:
+            found = self.service.create(beginning, WHO)
+        else:
+            found = self.service.stream(self.stream)
         if given and list(found.classes) != list(beginning.classes):
             raise SettingsError(
                 f"These images were begun with other classes ({shown(found.classes, most=20)}); "
                 "give those to go on, or another --store to begin anew."
             )
+        if questions is not None:
+            self.want(questions)
         return found
 
+    @property
+    def elsewhere(self) -> str:
+        """The command that predicts other images with this learner."""
+        several = len(self.service.workers) > 1
+        return predict_command(self.service.store.files, self.stream if several else None)
+
+    # Questions
+
+    @property
+    def pooled(self) -> bool:
+        """Whether questions are chosen here, among all images; else the method asks as images come."""
+        return self.service.stream(self.stream).settings.get("neighbourhood") == "now"
+
+    @property
+    def _note(self) -> str:
+        return f"questions of {self.service.stream(self.stream).id}"
+
+    @property
+    def wanted(self) -> int:
+        """How many answers are wanted."""
+        return int(self.service.store.note(self._note) or 0)
+
+    def want(self, questions: int) -> None:
+        """Ask until there are so many answers."""
+        self.service.store.set_note(self._note, str(min(questions, len(self.order))))
+
+    def more(self, questions: int) -> int:
+        """Ask so many questions more than were answered; how many answers are wanted now."""
+        self.want(self.counts()["answered"] + questions)
+        return self.wanted
+
+    def counts(self) -> dict[str, int]:
+        """Images on record, open questions, and answers to questions."""
+        counts = self.service.store.counts(self.service.stream(self.stream).id)
+        counts.pop("agreed")
+        open, answered = counts.get(OPEN, 0), counts.get(ANSWERED, 0)
+        return {"seen": sum(counts.values()), "open": open, "answered": answered}
+
+    def ask(self) -> bool:
+        """Ask the next questions, as many as may wait; whether any is open or was put.
+
+        While images are still encoded, no larger share of the questions is put than of the images is there:
+        the later ones are to be asked about, too.
+        """
+        counts = patiently(self.counts)
+        if not self.pooled:
+            return counts["open"] > 0
+        seen, open, total = counts["seen"], counts["open"], len(self.order) - len(self.broken)
+        share = min(1.0, seen / total) if total else 0.0
+        allowed = self.wanted if share == 1.0 else min(self.wanted, AHEAD + math.floor(self.wanted * share))
+        if seen < min(ENOUGH, total):
+            return open > 0
+        while open < AHEAD and open + counts["answered"] < allowed:
+            drawn = (open + counts["answered"]) % DRAWN_OF == DRAWN_OF - 1
+            act = partial(StreamSession.ask_next, who=WHO, drawn=drawn)
+            if patiently(lambda act=act: [self.service.send(self.stream, act).result()])[0] is None:  # type: ignore[misc]
+                break
+            open += 1
+        return open > 0
+
     def feed(self, progress: Callable[[int], None]) -> None:
-        """Stream what has not been streamed yet; waits while enough questions are open."""
+        """Encode what is not on record yet, and ask meanwhile."""
+        self.phase = "encoding"
         there = {row.name for row in self._rows()}
         for t, index in enumerate(self.order):
             if self.name(t) not in there:
-                self._wait_below(AHEAD, progress, t)
+                if not self.pooled:
+                    self._wait_below(AHEAD, progress, t)
                 self._predict(t, index)
-            progress(t + 1)
+                self.ask()
+            self._tell(progress, t + 1)
 
     def finish(self, progress: Callable[[int], None]) -> None:
-        """Wait until no question is open."""
-        self._wait_below(1, progress, len(self.order))
+        """Ask until all answers that are wanted are there, and no question is open."""
+        self.phase = "asking"
+        while self.ask():
+            self._tell(progress, len(self.order))
+            time.sleep(PAUSE)
+
+    def _tell(self, progress: Callable[[int], None], done: int) -> None:
+        self.done = done
+        progress(done)
 
     def _wait_below(self, limit: int, progress: Callable[[int], None], t: int) -> None:
-        while self.service.store.counts(self.service.stream(self.stream).id).get(OPEN, 0) >= limit:
-            progress(t)
+        while patiently(self.counts)["open"] >= limit:
+            self._tell(progress, t)
             time.sleep(PAUSE)
 
     def _predict(self, t: int, index: int) -> None:
+        """Predict an image until that is on record: one without a row would be in no table."""
         name = self.name(t)
         try:
             data = self.dataset.read(index)
-            act = partial(Live.predict, data=data, name=name, who=WHO, key=f"{WHO}:{name}"[:200])
-            self.service.send(self.stream, act).result()
         except (DataError, ImageError, OSError) as error:
             self.broken[name] = str(error)
+            return
+        act = partial(StreamSession.predict, data=data, name=name, who=WHO, key=key_of(name))
+        try:
+            patiently(lambda: self._recorded(act))
+        except ImageError as error:
+            self.broken[name] = str(error)
 
-    def write(self, folder: Path, progress: Callable[[int], None] | None = None) -> tuple[Path, Path]:
-        """Write labels.csv, and predictions.csv with every image.
+    def _recorded(self, act: Callable[[StreamSession], Outcome]) -> Outcome | None:
+        outcome = self.service.send(self.stream, act).result()
+        return outcome if outcome.recorded else None
 
-        Args:
-            folder: Where to.
-            progress: Where given, images without a label are predicted anew by what was learnt to the end.
-        """
-        stream = self.service.stream(self.stream)
-        labels, predictions = folder / "labels.csv", folder / "predictions.csv"
-        write_text(labels, "".join(as_csv(self.service.store, stream, labels=True)))
+    # What came of it
+
+    def predict_again(self, progress: Callable[[int], None]) -> None:
+        """Predict by all that was learned those images that the learner does not keep."""
+        self.phase = "predicting"
+        self._tell(progress, 0)
+        known = {belief.row.name for belief in self.beliefs() if belief.by != "first"}
         rows = {row.name: row for row in self._rows()}
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
         for t, index in enumerate(self.order):
-            if (row := rows.get(self.name(t))) is not None:
-                if progress is not None and row.answer is None:
-                    self._look_again(row, index)
-                writer.writerow(self._line(row))
-            elif self.name(t) in self.broken:
-                writer.writerow([self.name(t), "", "nobody", "", "", 0])
-            if progress is not None:
-                progress(t + 1)
-        write_text(predictions, text.getvalue())
-        return labels, predictions
+            row = rows.get(self.name(t))
+            if row is not None and row.name not in known and row.answer is None:
+                self._look_again(row, index)
+            self._tell(progress, t + 1)
+        self.phase = "done"
 
     def _look_again(self, row: Row, index: int) -> None:
         try:
             data = self.dataset.read(index)
         except (DataError, OSError):  # the image is gone since: what was said of it stays
             return
-        act = partial(Live.look_again, row=row, data=data)
-        said = self.service.send(self.stream, act).result()
-        self.final[row.name] = (said.label, float(said.probs[said.index]))
+        act = partial(StreamSession.repredict, row=row, data=data)
+        said = patiently(lambda: self.service.send(self.stream, act).result())
+        self.final[row.name] = (said.label, said.probability)
 
-    def _line(self, row: Row) -> list[object]:
-        asked = int(row.state not in UNASKED)
-        if row.answer is not None or row.none:
-            return [row.name, row.answer or "", "person", "", row.label, asked]
-        label, probability = self.final.get(row.name, (row.label, row.top[0][1]))
-        return [row.name, label, "model", f"{probability:.4f}", row.label, asked]
+    def beliefs(self) -> list[Belief]:
+        """What is known of each image that is on record."""
+        return patiently(lambda: beliefs_of(self.service, self.stream, self.final))
+
+    def write(self, folder: Path, *, long: bool = False) -> tuple[Path, Path]:
+        """Write labels.csv, and predictions.csv with every image.
+
+        Args:
+            folder: Where to.
+            long: Whether labels.csv has all that the service knows of each.
+        """
+        labels, predictions = folder / "labels.csv", folder / "predictions.csv"
+        found = self.beliefs()
+        names = patiently(lambda: {**Tokens(self.service.store).names(), ANYBODY.id: ANYBODY.id})
+        write_text(labels, self._long() if long else labels_csv(found, names))
+        write_text(predictions, self._table(found))
+        return labels, predictions
+
+    def _long(self) -> str:
+        return "".join(as_csv(self.service.store, self.service.stream(self.stream), labels=True))
+
+    def _table(self, found: list[Belief]) -> str:
+        by_name = {belief.row.name: belief for belief in found}
+        lines = [by_name[name].cells() for t in range(len(self.order)) if (name := self.name(t)) in by_name]
+        broken = [[name, "", "nobody", "", "", 0, "", ""] for name in self.broken if name not in by_name]
+        return csv_text(COLUMNS, lines + broken)
+
+    def lacking(self) -> str:
+        """What the tables lack, in a sentence; nothing where they are whole."""
+        found = self.beliefs()
+        missing = len(self.order) - len(found) - len(self.broken)
+        first = sum(belief.by == "first" for belief in found)
+        parts = [f"{missing:,} images are not encoded yet"] if missing > 0 else []
+        parts += [f"{first:,} were not predicted again"] if first else []
+        return f"{' and '.join(parts)}; the same command goes on." if parts else ""
+
+    def status(self) -> dict[str, Any]:
+        """How far it is, for the page."""
+        counts = self.counts()
+        return {
+            "phase": self.phase,
+            "done": self.done,
+            "images": len(self.order),
+            "answered": counts["answered"],
+            "wanted": self.wanted if self.pooled else 0,
+            "learner": self.elsewhere,
+        }
 
     def _rows(self) -> list[Row]:
         return self.service.store.predictions(self.service.stream(self.stream).id)
+
+
+def labels_csv(found: Sequence[Belief], names: Mapping[str, str]) -> str:
+    """What people said: path, label, who, and when.
+
+    Args:
+        found: What is known of the images.
+        names: What those who answered are called, by the id of their token.
+    """
+    rows = [belief.row for belief in found if belief.row.state in LABELLED]
+    return csv_text(
+        LABEL_COLUMNS,
+        [
+            [row.name, row.said.describe(), names.get(row.ended_by or "", row.ended_by),
+             time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(row.ended_at))]
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def key_of(name: str) -> str:
+    """The idempotency key of an image: of one length, and another one for each name."""
+    return f"{WHO}:{hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()}"
+
+
+def patiently(act: Callable[[], T | None]) -> T:
+    """Do something again until something comes of it: a store that fails heals by itself."""
+    while True:
+        with suppress(StoreDownError, LostError, TooManyError):
+            if (done := act()) is not None:
+                return done
+        time.sleep(AGAIN)

@@ -14,19 +14,20 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 from xml.etree import ElementTree
 
+from taps.default import METHOD
 from taps.serve.errors import ConflictError, ForbiddenError, UnusableError
 from taps.serve.limits import check_image
-from taps.serve.live import Live, Outcome
 from taps.serve.options import Limits
-from taps.serve.records import LABELLED, Row
-from taps.serve.service import Beginning, Service
+from taps.serve.service import Service, StreamConfig
+from taps.serve.stream_session import Outcome, StreamSession
+from taps.session.row import LABELLED, Row
 
 log = logging.getLogger("taps.serve")
 
 WHO = "label-studio"
 LENT = 120.0  # seconds that a token is used which Label Studio lends for five minutes
 HINT = "; give LABEL_STUDIO_API_KEY an access token from its page Account & Settings."
-METHOD, SETTINGS = "zero_shot+", {"ask_by": "margin", "recent": 1000}
+SETTINGS = {"recent": 1000}
 
 
 @dataclass(frozen=True)
@@ -104,14 +105,14 @@ class LabelStudio:
         """The stream of a project, begun where there is none; classes that were added there are added."""
         name = stream_of(project)
         self.configs[name] = found = read_config(config)
-        if name not in service.owners:
+        if name not in service.workers:
             with suppress(ConflictError):  # another request was quicker
-                service.create(Beginning(name, found.classes, METHOD, dict(SETTINGS), 0, None, 0.0), WHO)
+                service.create(StreamConfig(name, found.classes, METHOD, dict(SETTINGS), 0, None, 0.0), WHO)
 
-        def grow(live: Live) -> None:
-            known = live.summary()["classes"]
+        def grow(session: StreamSession) -> None:
+            known = session.summary()["classes"]
             if new := [each for each in found.classes if each not in known]:
-                live.add_classes(new, WHO)
+                session.add_classes(new, WHO)
 
         service.send(name, grow).result()
         return name
@@ -121,10 +122,10 @@ class LabelStudio:
         config = self.configs[name]
         data = self.fetch(str(task["data"][config.value]), limits)
         outcome = self._see(service, name, task, data)
-        label, probability = outcome.row.label, outcome.row.top[0][1]
+        label, probability = outcome.row.label, outcome.row.probability
         if outcome.repeated:
-            said = service.send(name, partial(Live.look_again, row=outcome.row, data=data)).result()
-            label, probability = said.label, float(said.probs[said.index])
+            said = service.send(name, partial(StreamSession.repredict, row=outcome.row, data=data)).result()
+            label, probability = said.label, said.probability
         value = {"choices": [label]}
         result = {"from_name": config.control, "to_name": config.object, "type": "choices", "value": value}
         return {"result": [result], "score": probability, "model_version": name}
@@ -137,7 +138,7 @@ class LabelStudio:
         if label is None:
             return self.forget(service, name, annotation.get("id"))
         data = self.fetch(str(task["data"][self.configs[name].value]), limits)
-        act = partial(Live.label, label=label, who=who(annotation.get("id")), unasked=True)
+        act = partial(StreamSession.label, label=label, who=who(annotation.get("id")), unasked=True)
         row = self._see(service, name, task, data).row
         try:
             return service.send(name, partial(act, id=row.id)).result().row
@@ -149,9 +150,9 @@ class LabelStudio:
         """Take back what an annotation taught, unless another one has taken its place."""
         taught, stream = who(annotation), service.stream(name).id
 
-        def undo(live: Live, id: int) -> Row | None:
-            still = live.store.prediction(stream, id).ended_by == taught
-            return live.undo(id, WHO).row if still else None
+        def undo(session: StreamSession, id: int) -> Row | None:
+            still = session.store.prediction(stream, id).ended_by == taught
+            return session.undo(id, WHO).row if still else None
 
         for row in service.store.predictions(stream, states=LABELLED):
             if row.ended_by == taught:
@@ -160,7 +161,7 @@ class LabelStudio:
 
     def _see(self, service: Service, name: str, task: dict[str, Any], data: bytes, more: str = "") -> Outcome:
         called = f"task {task['id']}"
-        act = partial(Live.predict, data=data, name=called, who=WHO, key=f"{WHO}:{task['id']}{more}")
+        act = partial(StreamSession.predict, data=data, name=called, who=WHO, key=f"{WHO}:{task['id']}{more}")
         return service.send(name, act).result()
 
 

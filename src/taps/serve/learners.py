@@ -1,7 +1,7 @@
 """Learners, wherever they live: in the service's own process, in one of their own, on another machine.
 
-`Learners` holds them and lets them compute. A `Place` carries calls to it. `Held` is one of its learners seen
-from the service.
+`Learners` holds them and lets them compute. An `Executor` carries calls to it. `RemoteLearner` is
+one of its learners, seen from the service.
 """
 
 from __future__ import annotations
@@ -9,27 +9,32 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from taps.aliases import current_settings
 from taps.clip import Clip
+from taps.default import BEFORE
 from taps.images.decode import load_image
 from taps.learner import Learner
+from taps.methods.answers import normalise_answer
+from taps.methods.registry import find_method
 from taps.serve.errors import LostError
 from taps.serve.records import Stream
-from taps.types import Answer, Prediction
+from taps.stages import Stage, keep_stages, stage
+from taps.types import Answer, FloatArray, Prediction
 
 STAND_IN = np.full((32, 32, 3), 128, np.uint8)
 """Is predicted where an image is wanted and there is none, so that ids stay right."""
 
 
 def fresh(stream: Stream, clip: Clip) -> Learner:
-    """A stream's learner as it began."""
-    return Learner(clip, stream.classes, stream.method, seed=stream.seed, **stream.settings)
+    """A stream's learner as it began; where its settings say nothing, version 0.2's defaults hold."""
+    known, given = find_method(stream.method).known, current_settings(stream.settings)
+    before = {name: value for name, value in BEFORE.items() if name in known}
+    return Learner(clip, stream.classes, stream.method, seed=stream.seed, **before | given)
 
 
 class Learners:
@@ -62,22 +67,34 @@ class Learners:
 
     def _hold(self, key: int, learner: Learner) -> tuple[tuple[str, ...], str]:
         if self.clip.device.type == "cuda":  # its step is captured before an image waits for it
-            learner.peek(STAND_IN)
+            learner.predict_one(STAND_IN, update=False)
         self._held[key] = learner
         return learner.classes, learner.order
 
-    def let_go(self, key: int) -> None:
+    def evict(self, key: int) -> None:
         self._held.pop(key, None)
 
-    def predict_one(self, key: int, image: Any, name: str) -> tuple[Prediction, tuple[int, ...]]:
-        """Decode an image and predict it; where it asks, also the questions it can be given answers to."""
+    def predict_one(self, key: int, image: Any, name: str) -> tuple[Prediction, tuple[int, ...], list[Stage]]:
+        """Decode an image and predict it; where it asks, also the questions it can be given answers to.
+
+        Last, how long each stage took.
+        """
         learner = self._of(key)
-        said = learner.predict_one(load_image(image, name=name))
-        return said, learner.pending if said.ask else ()
+        with keep_stages() as stages:
+            with stage("decode"):
+                pixels = load_image(image, name=name)
+            said = learner.predict_one(pixels)
+        return said, learner.pending if said.ask else (), stages
 
     def peek(self, key: int, image: Any, name: str) -> Prediction:
         """Decode an image and say what it would be predicted as."""
-        return self._of(key).peek(load_image(image, name=name))
+        return self._of(key).predict_one(load_image(image, name=name), update=False)
+
+    def normalise_answer(self, key: int, answer: Answer) -> Answer:
+        """An answer with classes by index."""
+        learner = self._of(key)
+        labels_only = None if learner.method.takes_any_answer else learner.method_name
+        return normalise_answer(answer, learner.classes, labels_only=labels_only)
 
     def do(self, key: int, name: str, *args: Any) -> Any:
         """Call one of a learner's methods."""
@@ -95,32 +112,28 @@ class Learners:
         return self._held[key]
 
 
-class Place(Protocol):
+class Executor(Protocol):
     """Where learners live. One method, so that anything that can carry a call and its result can be one."""
 
     def call(self, act: str, *args: Any) -> Any:
         """Have a method of the `Learners` there called, and wait for what it returns or raises.
 
-        Folders to load from and save to are the service's own; a place that does not see them carries files.
+        Folders to load from and save to are the service's own; one that does not see them carries files.
 
         Raises:
-            LostError: The place lost its learners. It has begun anew without them, and takes calls again.
+            LostError: The executor lost its learners. It has begun anew without them, and takes calls again.
         """
         ...
 
-    def moving(self) -> AbstractContextManager[bool]:
-        """Whether a learner is to be saved, let go and made anew, for there is more room; held meanwhile."""
-        ...
 
-
-class Places(Protocol):
+class Executors(Protocol):
     """Which streams live where."""
 
-    def place_of(self, stream: int) -> Place: ...
+    def executor_of(self, stream: int) -> Executor: ...
 
 
 class Threads:
-    """Learners in this process: each is called by its owner's thread, so many at a time as there are cores.
+    """Learners in this process: each is called by its worker's thread, so many at a time as there are cores.
 
     Args:
         clip: The model they share.
@@ -131,66 +144,77 @@ class Threads:
         self.learners = Learners(clip)
         self._gate = threading.Semaphore(computing or os.cpu_count() or 1)
 
-    def place_of(self, stream: int) -> Place:
+    def executor_of(self, stream: int) -> Executor:
         return self
-
-    def moving(self) -> AbstractContextManager[bool]:
-        return nullcontext(False)
 
     def call(self, act: str, *args: Any) -> Any:
         with self._gate:
             return getattr(self.learners, act)(*args)
 
 
-class Held:
-    """A learner of some place: what `Learner` does, done there. Used by the thread that owns it alone.
+class RemoteLearner:
+    """A learner of some executor: what `Learner` does, done there. Used by the thread that owns it alone.
 
     Attributes:
         classes: Their names.
         order: "ask_first" or "predict_first".
         pending: Ids of the questions it can be given an answer to, as they were when it put the last one.
+        stages: How long the parts of its last prediction took.
     """
 
-    def __init__(self, place: Place, key: int, made: tuple[tuple[str, ...], str]) -> None:
-        self.place, self.key = place, key
+    def __init__(self, executor: Executor, key: int, made: tuple[tuple[str, ...], str]) -> None:
+        self.executor, self.key = executor, key
         self.classes, self.order = made
         self.pending: tuple[int, ...] = ()
+        self.stages: list[Stage] = []
 
     @classmethod
-    def begin(cls, place: Place, stream: Stream) -> Held:
+    def begin(cls, executor: Executor, stream: Stream) -> RemoteLearner:
         """The learner of a stream as it began."""
-        return cls(place, stream.id, place.call("begin", stream.id, stream))
+        return cls(executor, stream.id, executor.call("begin", stream.id, stream))
 
     @classmethod
-    def load(cls, place: Place, stream: Stream, folder: Path) -> Held:
+    def load(cls, executor: Executor, stream: Stream, folder: Path) -> RemoteLearner:
         """The learner of a stream as it was saved."""
-        return cls(place, stream.id, place.call("load", stream.id, folder.absolute()))
+        return cls(executor, stream.id, executor.call("load", stream.id, folder.absolute()))
 
-    def let_go(self) -> None:
-        self.place.call("let_go", self.key)
+    def evict(self) -> None:
+        self.executor.call("evict", self.key)
 
     def predict_one(self, image: Any, name: str = "image") -> Prediction:
-        said, pending = self.place.call("predict_one", self.key, image, name)
+        said, pending, self.stages = self.executor.call("predict_one", self.key, image, name)
         if said.ask:
             self.pending = pending
         return said  # type: ignore[no-any-return]
 
     def peek(self, image: Any, name: str = "image") -> Prediction:
-        said: Prediction = self.place.call("peek", self.key, image, name)
+        said: Prediction = self.executor.call("peek", self.key, image, name)
         return said
 
-    def predict_again(self, id: int, image: bytes) -> Prediction:
-        said: Prediction = self._do("predict_again", id, image)
+    def repredict(self, id: int, image: bytes) -> Prediction:
+        said: Prediction = self._do("repredict", id, image)
         return said
 
-    def resolved(self, answer: Answer) -> Answer:
+    def repredict_kept(self, ids: Sequence[int]) -> dict[int, FloatArray]:
+        """Probabilities it would give now to images that it keeps what it needs of."""
+        said: dict[int, FloatArray] = self._do("repredict_kept", ids)
+        return said
+
+    def normalise_answer(self, answer: Answer) -> Answer:
         """An answer with classes by name, as the learner understands it."""
-        said: Answer = self._do("resolved", answer)
-        label = None if said.label is None else self.classes[int(said.label)]
-        return replace(said, label=label, no=tuple(self.classes[int(index)] for index in said.no))
+        said: Answer = self.executor.call("normalise_answer", self.key, answer)
+        return said.named(self.classes)
 
     def learn_one(self, id: int, answer: Answer) -> None:
         self._do("learn_one", id, answer)
+
+    def wanted_kept(self, ids: Sequence[int]) -> dict[int, float]:
+        """How much an answer is wanted for images that it keeps and that nobody was asked about."""
+        said: dict[int, float] = self._do("wanted_kept", ids)
+        return said
+
+    def ask(self, id: int, drawn: bool = False) -> None:
+        self._do("ask", id, drawn)
 
     def skip(self, id: int) -> None:
         self._do("skip", id)
@@ -199,7 +223,7 @@ class Held:
         self._do("undo", id)
 
     def add_class(self, names: Sequence[str]) -> None:
-        self.classes = self.place.call("add_class", self.key, names)
+        self.classes = self.executor.call("add_class", self.key, names)
 
     def summary(self) -> dict[str, Any]:
         found: dict[str, Any] = self._do("summary")
@@ -210,7 +234,7 @@ class Held:
         return found
 
     def save(self, folder: Path) -> None:
-        self.place.call("save", self.key, folder.absolute())
+        self.executor.call("save", self.key, folder.absolute())
 
     def _do(self, name: str, *args: Any) -> Any:
-        return self.place.call("do", self.key, name, *args)
+        return self.executor.call("do", self.key, name, *args)

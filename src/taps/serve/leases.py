@@ -1,16 +1,19 @@
-"""Who is looking at which question, so that two experts are never shown the same one."""
+"""Who is looking at which question, so that two annotators are never shown the same one."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-PATIENCE = 120.0  # seconds a question is kept for somebody who does nothing
+PATIENCE = 120.0  # seconds a question is kept for somebody who does nothing,
+AWAY = 5.0  # and for somebody whose page is gone: it may be on its way back
 
 
 class Leases:
-    """Questions held by experts' pages, for a while; in memory: after a restart every question is free.
+    """Questions held by annotators' pages, for a while; in memory: after a restart every question is free.
 
     Args:
         patience: Seconds until a lease that is not renewed ends.
@@ -18,12 +21,13 @@ class Leases:
 
     Attributes:
         lock: To be held from reading which questions are open until `take` is over: a list read before
-            another expert's answer would hand him who has it a question that is over.
+            another annotator's answer would hand him who has it a question that is over.
     """
 
     def __init__(self, patience: float = PATIENCE, clock: Callable[[], float] = time.time) -> None:
         self.patience, self.clock = patience, clock
         self._held: dict[int, dict[int, tuple[str, float]]] = {}
+        self._listening: Counter[str] = Counter()  # connections of each holder's page
         self.lock = threading.RLock()
 
     def take(
@@ -53,3 +57,21 @@ class Leases:
             others = {id: lease for id, lease in held.items() if lease[0] != holder}
             self._held[stream] = others | dict.fromkeys(wanted, (holder, now + self.patience))
             return dict.fromkeys(wanted, now + self.patience)
+
+    @contextmanager
+    def listening(self, stream: int, holder: str) -> Iterator[None]:
+        """While a page is connected; when it no longer is, its questions are soon free, however it ended."""
+        with self.lock:
+            self._listening[holder] += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._listening -= Counter([holder])  # one that falls to 0 is dropped
+                if holder not in self._listening:
+                    self._free_soon(stream, holder)
+
+    def _free_soon(self, stream: int, holder: str) -> None:
+        end, held = self.clock() + AWAY, self._held.get(stream, {})
+        mine = {id: (holder, min(until, end)) for id, (who, until) in held.items() if who == holder}
+        self._held[stream] = held | mine

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from PIL import Image
 
@@ -59,15 +61,35 @@ class Rates:
             self._left[who] = (left - 1, now)
 
 
-class Places:
-    """A number of places; whoever finds none is refused instead of waiting."""
+class Shares:
+    """Slots for requests: whoever finds none is refused instead of waiting.
+
+    One caller may have as many as are free. So whatever he does, the next one finds some: of 100 places the
+    first may take 50, the second 25 of the rest.
+    """
 
     def __init__(self, count: int) -> None:
-        self._places = threading.Semaphore(count)
+        self._free, self._taken = count, Counter[str]()
+        self._lock = threading.Lock()
 
-    def __enter__(self) -> None:
-        if not self._places.acquire(blocking=False):
-            raise TooManyError("Too many images are being taken in; try again in a moment.", retry_after=1)
+    def take(self, who: str) -> None:
+        with self._lock:
+            if self._taken[who] >= self._free:
+                raise TooManyError("Too many requests are under way; try again in a moment.", retry_after=1)
+            self._free -= 1
+            self._taken[who] += 1
 
-    def __exit__(self, *_: object) -> None:
-        self._places.release()
+    def give_back(self, who: str) -> None:
+        with self._lock:
+            self._free += 1
+            self._taken[who] -= 1
+            if not self._taken[who]:
+                del self._taken[who]
+
+    @contextmanager
+    def of(self, who: str) -> Iterator[None]:
+        self.take(who)
+        try:
+            yield
+        finally:
+            self.give_back(who)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
-from taps.serve.auth import SAFE
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from taps.files import json_text
+from taps.serve.auth import SAFE, caller, share_of
+from taps.serve.connections import CHUNK
+from taps.serve.errors import ForbiddenError, MisdirectedError, ServiceError, TooLargeError
 from taps.serve.state import State
 
 Message = MutableMapping[str, Any]
@@ -30,14 +38,14 @@ HEADERS = {
     b"cross-origin-resource-policy": b"same-origin",
 }
 METHODS = {*SAFE, "POST", "PUT", "PATCH", "DELETE"}
+BODY_SECONDS = 30.0  # a body takes so long at most
+IMAGE = re.compile("/v1/streams/[^/]+/predict")  # where a body is an image; all others are JSON
+TOO_LARGE = "The body is over {:,} bytes; send less."
+CLOSE = {"Connection": "close"}
 
 
-class TooMuch(Exception):  # noqa: N818
-    """The body is longer than allowed."""
-
-
-class Guard:
-    """The outermost layer. It is plain ASGI: a body is counted as it comes in, and never held here."""
+class SecurityMiddleware:
+    """The outermost layer, plain ASGI: nothing of a body is read before it is known who sends it."""
 
     def __init__(self, app: App, state: State) -> None:
         self.app, self.state = app, state
@@ -46,32 +54,33 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request = _Request(scope, receive, send, self.state.limits.body)
-        headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        refused = self._refused(scope["method"], headers)
+        limit = self.state.limits.body if IMAGE.fullmatch(scope["path"]) else self.state.limits.json
+        request = _Request(receive, send, limit)
         try:
-            if refused:
-                await request.refuse(*refused)
-            else:
-                await self.app(scope, request.receive, request.send)
-        except TooMuch:
-            if not request.status:
-                await request.refuse(413, f"The body is over {self.state.limits.body:,} bytes; send less.")
+            await self._check(scope, limit)
+            await self.app(scope, request.receive, request.send)
+        except ServiceError as error:  # those of the routes are answered there
+            await request.refuse(error)
         finally:
+            token = scope.get("state", {}).get("token")
+            if token is not None:
+                self.state.requests.give_back(share_of(token))
             self._note(scope, request)
 
-    def _refused(self, method: str, headers: dict[bytes, str]) -> tuple[int, str] | None:
-        """What other web pages could do with a visitor's browser, and what is too large to begin with."""
-        host = headers.get(b"host", "")
+    async def _check(self, scope: MutableMapping[str, Any], limit: int) -> None:
+        """What other web pages could do with a visitor's browser, and who sends a body of which size."""
+        headers = Headers(scope=scope)
+        host, origin = headers.get("host", ""), headers.get("origin")
         if self.state.hosts and _hostname(host) not in self.state.hosts:
-            return 421, f"This service is not called {_hostname(host)!r}; see --allowed-host."
-        origin = headers.get(b"origin")
-        if origin is not None and method not in SAFE and urlsplit(origin).netloc != host:
-            return 403, "A page of another site sent this; use the service's own page or a token."
-        length = headers.get(b"content-length", "0")
-        if not length.isdecimal() or int(length) > self.state.limits.body:
-            return 413, f"The body is over {self.state.limits.body:,} bytes; send less."
-        return None
+            raise MisdirectedError(f"This service is not called {_hostname(host)!r}; see --allowed-host.")
+        if scope["method"] in SAFE:
+            return
+        if origin is not None and _parts(origin).netloc != host:
+            raise ForbiddenError("A page of another site sent this; use the service's own page or a token.")
+        await caller(Request(scope))
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > limit:
+            raise TooLargeError(TOO_LARGE.format(limit))
 
     def _note(self, scope: MutableMapping[str, Any], request: _Request) -> None:
         seconds = time.perf_counter() - request.began
@@ -83,7 +92,7 @@ class Guard:
             "path": scope["path"],
             "status": request.status,
             "ms": round(1000 * seconds, 2),
-            "who": scope.get("state", {}).get("who"),
+            "who": getattr(scope.get("state", {}).get("token"), "id", None),
             "bytes": request.received,
         }
         log.info("request", extra=line)
@@ -92,16 +101,24 @@ class Guard:
 class _Request:
     """One request on its way through: counts what comes in, adds headers to what goes out."""
 
-    def __init__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send, limit: int) -> None:
-        self.scope, self._receive, self._send, self.limit = scope, receive, send, limit
+    def __init__(self, receive: Receive, send: Send, limit: int) -> None:
+        self._receive, self._send, self.limit = receive, send, limit
         self.received, self.status, self.began = 0, 0, time.perf_counter()
+        self._end = asyncio.get_running_loop().time() + BODY_SECONDS
+        self._more = True  # of the body is to come
 
     async def receive(self) -> Message:
-        message = await self._receive()
-        if message["type"] == "http.request":
-            self.received += len(message.get("body", b""))
-            if self.received > self.limit:
-                raise TooMuch
+        """The next part of the body. FastAPI lets an `HTTPException` through while it reads, and no other."""
+        try:
+            async with asyncio.timeout_at(self._end if self._more else None):
+                message = await self._receive()
+        except TimeoutError:
+            detail = f"The body did not arrive within {BODY_SECONDS:g} s; send it again."
+            raise HTTPException(408, detail, CLOSE) from None
+        self._more = bool(message.get("more_body"))
+        self.received += len(message.get("body", b""))
+        if self.received > self.limit:
+            raise HTTPException(413, TOO_LARGE.format(self.limit), CLOSE)
         return message
 
     async def send(self, message: Message) -> None:
@@ -110,19 +127,34 @@ class _Request:
             present = {name.lower() for name, _ in message.get("headers", [])}
             own = [(name, value) for name, value in HEADERS.items() if name not in present]
             message = {**message, "headers": [*message.get("headers", []), *own]}
+        body = message.get("body", b"")
+        for at in range(CHUNK, len(body), CHUNK):  # each waits until the client has read what was sent before
+            await self._send({**message, "body": body[at - CHUNK : at], "more_body": True})
+        if len(body) > CHUNK:
+            message = {**message, "body": body[(len(body) - 1) // CHUNK * CHUNK :]}
         await self._send(message)
 
-    async def refuse(self, status: int, detail: str) -> None:
-        body = json.dumps({"detail": detail}).encode()
-        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+    async def refuse(self, error: ServiceError) -> None:
+        """Answer without the routes. The connection is closed: nobody reads the rest of the body."""
+        body = json_text({"detail": str(error)}).encode()
+        named = {"Content-Type": "application/json", **error.headers, **CLOSE}
+        headers = [(name.lower().encode(), value.encode()) for name, value in named.items()]
+        await self.send({"type": "http.response.start", "status": error.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
+
+
+def _parts(url: str) -> SplitResult:
+    """The parts of an address; none of one that cannot be read."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return SplitResult("", "", "", "", "")
 
 
 def _hostname(host: str) -> str:
     """Without the port.
 
-    >>> _hostname("localhost:8000"), _hostname("[::1]:8000"), _hostname("127.0.0.1")
-    ('localhost', '::1', '127.0.0.1')
+    >>> _hostname("localhost:8000"), _hostname("[::1]:8000"), _hostname("127.0.0.1"), _hostname("[::1")
+    ('localhost', '::1', '127.0.0.1', '')
     """
-    return (urlsplit(f"//{host}").hostname or "") if "@" not in host else ""
+    return (_parts(f"//{host}").hostname or "") if "@" not in host else ""

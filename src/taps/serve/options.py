@@ -17,20 +17,22 @@ class Limits:
     """What one request, one token, one stream may take.
 
     Attributes:
-        body: Bytes a request may have; counted while they come in.
+        body: Bytes an image may have; counted while they come in.
+        json: Bytes any other body may have.
         pixels: Pixels an image may have; read from its header, before anything is decoded.
         formats: Formats of images that are taken, as Pillow calls them, separated by commas.
         rate: Requests a second for each token, on average; twice as many may come at once.
         queue: Requests that may wait for one stream.
-        uploads: Requests with an image that may be under way at a time, in the whole service.
+        uploads: Requests with an image that may be under way at a time; a token has half of them at most.
     """
 
     body: int = field(default=10 * MB, metadata={"flags": ("--max-body",)})
+    json: int = field(default=MB, metadata={"flags": ("--max-json",)})
     pixels: int = field(default=20_000_000, metadata={"flags": ("--max-pixels",)})
     formats: tuple[str, ...] = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
     rate: float = 200.0
     queue: int = 32
-    uploads: int = 64
+    uploads: int = 128
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class ServeOptions:
     Attributes:
         store: Where everything is kept: a folder, or postgresql://… with --files.
         files: Folder of images and snapshots beside a PostgreSQL store.
+        anew: Begin a new store in a folder whose database is gone; what is there is set aside.
         model: pocket, ViT-B-16, a checkpoint's path, …
         pretrained: Weights for an architecture: a file, openai, laion2b.
         device: cpu or cuda; a GPU is used if there is one.
@@ -53,11 +56,12 @@ class ServeOptions:
         label_studio: URL of a Label Studio whose projects use /label-studio here.
         label_studio_token: Its access token, to fetch images.
         image_hosts: Other hosts its images may come from, separated by commas.
-        workers: One, always: a learner has one owner.
+        workers: One, always: a learner has one worker.
     """
 
     store: str = "taps-store"
     files: Path | None = None
+    anew: bool = False
     model: str = "pocket"
     pretrained: str | None = None
     device: str | None = None

@@ -2,7 +2,7 @@
 
 A process that has threads must not fork, and the service has many. So one is forked before there are any: the
 fork server. It has the model, keeps no threads, and forks those that compute, also in the place of one that
-died; and a second fork server, which takes its place when it dies itself.
+died. Where it dies itself, a new interpreter takes its place.
 The model's weights are in memory once: whoever is forked sees the same pages.
 """
 
@@ -20,22 +20,32 @@ import threading
 import traceback
 from collections import deque
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from taps.clip import Clip
 from taps.methods.registry import list_methods
 from taps.serve.errors import LostError
-from taps.serve.learners import Learners, Place
+from taps.serve.learners import Executor, Learners
 
 log = logging.getLogger("taps.serve")
 
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux' prctl
 NICE = 5  # those that compute give way to the one that answers, which needs little and is waited for
 GRACE = 0.5  # seconds a fork server without a service waits for those that compute, before they die with it
-COMPUTE, SERVE = b"c", b"s"  # what a fork server is asked to fork
+LOOK = 0.5  # seconds between two looks of an interpreter that begins whether its service is still there
 Reply = tuple[bool, Any]
+
+# What it imports takes seconds, in which it would not see that its service has ended. The kernel's signal of
+# `_settle` would come too early: at the end of the thread that started it.
+ANEW = f"""
+import os, signal
+signal.signal(signal.SIGALRM, lambda *_: os.getppid() == {{parent}} or os._exit(0))
+signal.setitimer(signal.ITIMER_REAL, {LOOK}, {LOOK})
+from {__name__} import begin_anew
+begin_anew()
+"""
 
 
 class Processes:
@@ -49,32 +59,29 @@ class Processes:
     def __init__(self, clip: Clip, count: int) -> None:
         list_methods()  # read now, they are in memory once
         self._server = ForkServer(clip)
-        self.places = [Process(self._server) for _ in range(count)]
+        self.processes = [Process(self._server) for _ in range(count)]
 
-    def place_of(self, stream: int) -> Place:
-        return self.places[stream % len(self.places)]
+    def executor_of(self, stream: int) -> Executor:
+        return self.processes[stream % len(self.processes)]
 
     def __enter__(self) -> Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
         """End all of them; none is left when this returns."""
-        for place in self.places:
-            place.close()
+        for process in self.processes:
+            process.close()
         self._server.close()
 
 
 class Process:
-    """A place that is one process. Calls wait there in line, so that it is never idle between two."""
+    """An executor that is one process. Calls wait there in line, so that it is never idle between two."""
 
     def __init__(self, server: ForkServer) -> None:
         self._server = server
         self._lock = threading.Lock()
         self._pipe: Connection | None = None
         self._waiting: deque[Future[Any]] = deque()
-
-    def moving(self) -> AbstractContextManager[bool]:
-        return nullcontext(False)
 
     def call(self, act: str, *args: Any) -> Any:
         data, future = pickle.dumps((act, args)), Future[Any]()
@@ -119,92 +126,61 @@ class Process:
 class ForkServer:
     """Forks processes whenever one is wanted. This object is the service's side of it.
 
-    There are two fork servers. Where one dies the other takes its place, and forks a new second one. Where
-    both die a new interpreter is started and given the model, whose weights are in memory twice then.
+    Where it died a new interpreter is started and given the model, whose weights are in memory twice then.
     """
 
     def __init__(self, clip: Clip) -> None:
-        self._clip, self._closed = clip, False
-        self._lock = threading.RLock()
-        self._watched: dict[socket.socket, threading.Thread] = {}  # the elder first
-        parent, (ours, theirs) = os.getpid(), socket.socketpair()
-        child = os.fork()
-        if child == 0:
-            ours.close()
+        self._clip, self._lock = clip, threading.Lock()
+        parent, (self._way, theirs) = os.getpid(), socket.socketpair()
+        _freeze()
+        self._child = os.fork()
+        if self._child == 0:
+            self._way.close()
             _settle(parent)
             _serve_forks(theirs, clip)
         theirs.close()
-        self._children = [child]  # others are not the service's own, and are reaped by the kernel
-        self._watch(ours)
-        self._watch(self._ask(SERVE))
 
     def fork(self) -> Connection:
         """A new process that computes, and the way to it."""
-        return Connection(self._ask(COMPUTE).detach())
-
-    def close(self) -> None:
-        """Wait until both and all they forked have ended."""
-        with self._lock:
-            self._closed, watched = True, dict(self._watched)
-        for way in watched:
-            with suppress(OSError):
-                way.shutdown(socket.SHUT_WR)
-        for watcher in watched.values():
-            watcher.join()
-        self._reap(0)
-
-    def _ask(self, kind: bytes) -> socket.socket:
-        """Have the elder fork server that lives fork a process; our end of the way to it."""
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
-            for way in list(self._watched):
-                with suppress(OSError):
-                    socket.send_fds(way, [kind], [theirs.fileno()])
-                    return ours
             with suppress(OSError):
-                socket.send_fds(self._begin_anew(), [kind], [theirs.fileno()])
-                return ours
+                self._send(theirs)
+                return Connection(ours.detach())
+            log.error("The process that starts those that compute ended; another takes its place.")
+            self._end()
+            with suppress(OSError):
+                self._begin_anew()
+                self._send(theirs)
+                return Connection(ours.detach())
         ours.close()
         raise LostError("No process can be started now; try again.", retry_after=1)
 
-    def _begin_anew(self) -> socket.socket:
-        """A fork server in an interpreter of its own: a process with threads, as this one, must not fork."""
-        ours, theirs = socket.socketpair()
-        words = [sys.executable, "-c", f"from {__name__} import begin_anew; begin_anew()"]
+    def close(self) -> None:
+        """Wait until it and all it forked have ended."""
+        with self._lock:
+            self._end()
+
+    def _send(self, way: socket.socket) -> None:
+        """The other end of a way to a process that is to be forked."""
+        socket.send_fds(self._way, [b"."], [way.fileno()])
+
+    def _end(self) -> None:
+        """Let it end; those that it forked end before it, or with it."""
+        self._way.close()
+        with suppress(ChildProcessError):
+            os.waitpid(self._child, 0)
+
+    def _begin_anew(self) -> None:
+        """Start one in an interpreter of its own: a process with threads, as this one, must not fork."""
+        self._way, theirs = socket.socketpair()
+        words = [sys.executable, "-c", ANEW.format(parent=os.getpid())]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         with theirs:
             stdin = (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)
-            self._children.append(os.posix_spawn(words[0], words, environment, file_actions=[stdin]))
-        try:
-            with Connection(os.dup(ours.fileno())) as pipe:
-                pipe.send_bytes(pickle.dumps(self._clip))
-        except OSError:
-            ours.close()
-            raise
-        self._watch(ours)
-        return ours
-
-    def _watch(self, way: socket.socket) -> None:
-        thread = threading.Thread(target=self._replace, args=(way,), name="fork server", daemon=True)
-        self._watched[way] = thread
-        thread.start()
-
-    def _replace(self, way: socket.socket) -> None:
-        """Wait until a fork server has ended; unless it was to end, have another made."""
-        with suppress(OSError):
-            way.recv(1)
-        with self._lock, suppress(LostError):
-            del self._watched[way]
-            way.close()
-            if not self._closed:
-                self._reap(os.WNOHANG)
-                log.error("A process that starts those that compute ended; another takes its place.")
-                self._watch(self._ask(SERVE))
-
-    def _reap(self, how: int) -> None:
-        for child in self._children:
-            with suppress(ChildProcessError):
-                os.waitpid(child, how)
+            self._child = os.posix_spawn(words[0], words, environment, file_actions=[stdin])
+        with Connection(os.dup(self._way.fileno())) as pipe:
+            pipe.send_bytes(pickle.dumps(self._clip))
 
 
 def begin_anew() -> NoReturn:
@@ -212,8 +188,20 @@ def begin_anew() -> NoReturn:
     with Connection(os.dup(0)) as pipe:
         clip = pickle.loads(pipe.recv_bytes())
     list_methods()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     _ignore_signals()
+    _freeze()
     _serve_forks(socket.socket(fileno=0), clip)
+
+
+def _freeze() -> None:
+    """Leave what there is to no garbage collection: it would touch, and thereby copy, the shared pages.
+
+    Before the fork: the last collection itself touches all of them.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _ignore_signals() -> None:
@@ -233,16 +221,12 @@ def _settle(parent: int) -> None:
 
 def _serve_forks(requests: socket.socket, clip: Clip) -> NoReturn:
     """Fork for each descriptor that is sent, until the service has closed its end."""
-    gc.collect()
-    gc.freeze()  # so that collecting garbage touches, and thereby copies, none of the shared pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps those that end
     me = os.getpid()
     while (request := socket.recv_fds(requests, 1, 1))[0]:
-        kind, (handle,) = request[:2]
+        (handle,) = request[1]
         if os.fork() == 0:
             requests.close()
-            if kind == SERVE:
-                _serve_forks(socket.socket(fileno=handle), clip)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _settle(me)
             os.nice(NICE)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from taps.errors import QueryError, StateError
 from taps.learner import Learner
 from taps.serve.blobs import Blobs
 from taps.serve.errors import GoneError
-from taps.serve.learners import STAND_IN, Held
-from taps.serve.records import Event, Stream, answer_of
+from taps.serve.learners import STAND_IN, RemoteLearner
+from taps.serve.records import Event, Stream
+from taps.session.log import ANSWERED, PREDICTED
+from taps.session.log import apply as happen
+from taps.types import Answer
 
-LOST = "lost"  # the value `taps recover` gives to a predict event whose image is gone
+LOST = "lost"  # the value `taps recover` gives to the event of a prediction whose image is gone
 
 
 @dataclass
@@ -28,7 +31,7 @@ class Replayed:
         notes: What did not go as it should, in sentences.
     """
 
-    learner: Learner | Held
+    learner: Learner | RemoteLearner
     seq: int
     count: int = 0
     different: int = 0
@@ -37,7 +40,7 @@ class Replayed:
     notes: list[str] = field(default_factory=list)
 
 
-def restore(stream: Stream, learner: Held, seq: int, blobs: Blobs, log: Sequence[Event]) -> Replayed:
+def restore(stream: Stream, learner: RemoteLearner, seq: int, blobs: Blobs, log: Sequence[Event]) -> Replayed:
     """Bring a stream's learner to the end of its log, or to the last event before one that is damaged.
 
     Args:
@@ -68,13 +71,12 @@ def restore(stream: Stream, learner: Held, seq: int, blobs: Blobs, log: Sequence
 
 def apply(replayed: Replayed, event: Event, blobs: Blobs) -> None:
     """Let a learner live through one event again."""
-    if event.kind == "predict":
+    if event.kind == PREDICTED:
         _predict(replayed, event, blobs)
-    elif event.kind == "classes":
-        replayed.learner.add_class(event.value)
-    elif event.prediction is not None:
+    else:
+        value = Answer.from_json(event.value) if event.kind == ANSWERED else event.value
         try:
-            _answer(replayed.learner, event, event.prediction)
+            happen(replayed.learner, event.kind, event.prediction, value)
         except QueryError as error:  # another machine's arithmetic may have asked about other images
             replayed.notes.append(f"Event {event.seq} could not be repeated: {error}")
     replayed.seq, replayed.count = event.seq, replayed.count + 1
@@ -89,17 +91,18 @@ def _predict(replayed: Replayed, event: Event, blobs: Blobs) -> None:
         replayed.different += (said.label, said.entropy) != event.said
 
 
-def _answer(learner: Learner | Held, event: Event, id: int) -> None:
-    if event.kind == "label":
-        learner.learn_one(id, answer_of(event.value))
-    elif event.kind == "skip":
-        learner.skip(id)
-    elif event.kind in ("undo", "reopen"):
-        learner.undo(id)
-
-
 def image_of(event: Event, blobs: Blobs) -> bytes:
     """The image of a predict event; raises where it is damaged or no longer kept."""
     if event.image is None:
         raise GoneError(f"The image of prediction {event.prediction} is no longer kept.")
     return blobs.read(event.image)
+
+
+def lost_images(log: Sequence[Event], blobs: Blobs) -> Iterator[tuple[Event, str]]:
+    """Events that cannot be replayed for their image is damaged or gone, and why; not those given up."""
+    for event in log:
+        if event.kind == PREDICTED and event.value != LOST:
+            try:
+                image_of(event, blobs)
+            except (StateError, GoneError) as error:
+                yield event, str(error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import socket
 from collections.abc import Callable
@@ -11,6 +10,7 @@ import uvicorn
 
 from taps.errors import SettingsError
 from taps.serve.app import make_app
+from taps.serve.connections import HEAD_BYTES, KEEP_ALIVE, Connection, is_loopback
 from taps.serve.labelstudio import LabelStudio
 from taps.serve.options import Limits
 from taps.serve.service import Service
@@ -21,20 +21,6 @@ log = logging.getLogger("taps.serve")
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 GRACE = 2  # seconds requests under way get when the service is told to stop
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine alone.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
-    (True, True, False)
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def check_exposure(host: str, tokens: Tokens) -> None:
@@ -83,7 +69,7 @@ class Server(uvicorn.Server):
                 self.ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.service.close()  # those who wait in a queue, listen, or wait for an expert are let go
+        self.service.close()  # those who wait in a queue, listen, or wait for an annotator are let go
         await super().shutdown(sockets)
 
 
@@ -120,8 +106,10 @@ def make_server(
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE,
-        limit_concurrency=1000,
-        h11_max_incomplete_event_size=64 * 1024,
-        timeout_keep_alive=30,
+        loop="asyncio",  # whose transports say how much they read at a time
+        http=Connection,
+        ws="none",
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        timeout_keep_alive=KEEP_ALIVE,
     )
     return Server(config, service, ready)

@@ -6,9 +6,12 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from taps.serve.live import Outcome
-from taps.serve.records import ANSWERED, OPEN, UNASKED, Row, Stream
+from taps.default import METHOD
+from taps.serve.records import Stream
+from taps.serve.stream_session import Outcome
 from taps.serve.tokens import ANYBODY, Token
+from taps.session.log import ANSWERED
+from taps.session.row import OPEN, Row
 from taps.types import Answer
 
 STREAM_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
@@ -24,7 +27,7 @@ ClassName = Annotated[
     str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True, pattern=NO_NUL)
 ]
 Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
-Asked = Literal["which", "is_it"]
+Asked = Literal["class", "yes_no"]
 SCORE = "What the threshold is compared with: the entropy, or what the method asks by."
 ASKED = "Which class it is, or whether it is the predicted one: then yes is that label, no is `no` with it."
 
@@ -40,7 +43,7 @@ class NewStream(Input):
 
     name: StreamName
     classes: Annotated[list[ClassName], Field(min_length=2, max_length=20_000)]
-    method: Annotated[str, Field(max_length=64)] = "taps"
+    method: Annotated[str, Field(max_length=64)] = METHOD
     settings: dict[str, Any] = Field(
         default_factory=dict, description="Of the method; see `taps methods NAME`."
     )
@@ -49,7 +52,7 @@ class NewStream(Input):
         86_400.0, description="Seconds a question waits for its answer; null: for ever."
     )
     hold: Annotated[float, Field(ge=0, le=600)] = Field(
-        30.0, description="Order ask_first: seconds a caller waits for the expert."
+        30.0, description="Order ask_first: seconds a caller waits for the annotator."
     )
 
 
@@ -76,16 +79,16 @@ class Guess(BaseModel):
 
 
 class Answered(BaseModel):
-    """What the model said, and the expert where there was time to wait for one."""
+    """What the model said, and the annotator where there was time to wait for one."""
 
     id: int | None = Field(description="Null where the prediction is not recorded.")
-    label: str = Field(description="The class: the expert's where `by` is expert, else the model's.")
-    by: Literal["model", "expert"]
+    label: str = Field(description="The class: the annotator's where `by` is annotator, else the model's.")
+    by: Literal["model", "annotator"]
     top: list[Guess]
     entropy: float
     threshold: float | None = Field(description="Null where the method never asks.")
     score: float | None = Field(description=SCORE)
-    query_id: int | None = Field(description="Where an expert is asked: the question's id.")
+    query_id: int | None = Field(description="Where an annotator is asked: the question's id.")
     question: Asked = Field(description=ASKED)
     recorded: bool = Field(
         description="False while the store cannot be written: the model learns nothing from this image."
@@ -100,7 +103,7 @@ class Answered(BaseModel):
         return cls(
             id=row.id if outcome.recorded else None,
             label=row.answer if known and row.answer else row.label,
-            by="expert" if known else "model",
+            by="annotator" if known else "model",
             top=guesses(row),
             entropy=row.entropy,
             threshold=row.threshold,
@@ -126,23 +129,23 @@ class Prediction(BaseModel):
     entropy: float
     threshold: float | None
     score: float | None = Field(description=SCORE)
+    reject: float | None = Field(description="How likely the image shows none of the classes.")
     asked: bool
-    state: Literal["silent", "open", "answered", "skipped", "expired", "corrected"]
+    state: Literal["unqueried", "open", "answered", "skipped", "expired", "corrected"]
     question: Asked = Field(description=ASKED)
     deadline: float | None
     answer: str | None = Field(description="The class that was named.")
     no: list[str] = Field(description="Or classes it was said not to be of,")
     none: bool = Field(description="or that it was said to be of none of the classes.")
+    said: str = Field(description="The answer in words; empty where there is none.")
     ended_by: str | None
     ended_at: float | None
     seconds: float
 
     @classmethod
     def of(cls, row: Row) -> Prediction:
-        same = {
-            name: getattr(row, name) for name in cls.model_fields if name not in ("has_image", "asked", "top")
-        }
-        return cls(**same, has_image=row.kept, asked=row.state not in UNASKED, top=guesses(row))
+        other: dict[str, Any] = {"has_image": row.kept, "top": guesses(row), "said": row.said.describe()}
+        return cls(**{name: getattr(row, name) for name in cls.model_fields.keys() - other.keys()}, **other)
 
 
 class Changed(BaseModel):
@@ -169,7 +172,7 @@ class Why(BaseModel):
 
 
 class Question(BaseModel):
-    """A question leased to one expert: nobody else is shown it meanwhile."""
+    """A question leased to one annotator: nobody else is shown it meanwhile."""
 
     prediction: Prediction
     why: Why
@@ -180,30 +183,30 @@ class LeaseRequest(Input):
     """How many questions somebody wants to hold."""
 
     holder: Annotated[str, Field(min_length=8, max_length=64, pattern=HOLDER)] = Field(
-        description="Names one page of one expert: a random text."
+        description="Names one page of one annotator: a random text."
     )
     count: Annotated[int, Field(ge=0, le=20)] = Field(3, description="0 gives all of them back.")
     first: Number | None = Field(None, description="A question wanted before all others.")
 
 
-class NowSaid(BaseModel):
+class Repredicted(BaseModel):
     id: int
     before: str
     now: str
 
 
-class SecondLook(BaseModel):
+class Repredictions(BaseModel):
     """What has changed since the last look."""
 
     looked: int
-    changed: list[NowSaid]
+    changed: list[Repredicted]
 
 
 Class = Annotated[str, Field(max_length=200)] | Number
 
 
 class Label(Input):
-    """An expert's answer: a class, or classes it is not of, or that it is of none of them. One of these."""
+    """An answer: a class, or classes it is not of, or that it is of none of them. One of these."""
 
     label: Class | None = Field(None, description="The class, by name or index.")
     no: Annotated[list[Class], Field(max_length=20_000)] = Field(
@@ -219,8 +222,8 @@ class Label(Input):
 
     def by(self, token: Token) -> Answer:
         """The answer, said by the holder of a token; nobody in particular where there are no tokens."""
-        expert = "" if token is ANYBODY else token.name
-        return Answer(self.label, tuple(self.no), self.none, expert=expert)
+        annotator = "" if token is ANYBODY else token.name
+        return Answer(self.label, tuple(self.no), self.none, annotator=annotator)
 
 
 class NewClasses(Input):
@@ -239,6 +242,36 @@ class Asking(BaseModel):
     budget: int | None = Field(description="Questions in all, where that is the limit.")
 
 
+class Estimate(BaseModel):
+    """Share of right predictions, with a 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    images: int = Field(description="Predictions it is the accuracy of.")
+    answers: int = Field(description="Answers to random questions that it rests on.")
+
+
+class Accuracy(BaseModel):
+    """How good the predictions of all images are, by the answers to questions that were put at random."""
+
+    said: str = Field(description="In words; or why it cannot be said yet.")
+    needed: int
+    random_answers: int
+    estimate: Estimate | None = Field(description="Null while it cannot be said.")
+    by_class: dict[str, Estimate] = Field(description="By predicted class, where there are answers enough.")
+
+
+class Forecast(BaseModel):
+    """What more answers would bring, with a 90 % interval. Points of accuracy."""
+
+    said: str
+    answers: int
+    gain: float
+    low: float
+    high: float
+
+
 class Stats(BaseModel):
     """Counts of a stream."""
 
@@ -254,6 +287,8 @@ class Stats(BaseModel):
     events: int
     asking: Asking | None = Field(description="Null where the method never asks.")
     notice: str | None = Field(description="What those who wait for a question are told.")
+    accuracy: Accuracy | None = Field(description="How good all predictions are; null where nobody is asked.")
+    forecast: Forecast | None = Field(description="What more answers would bring; null while unknown.")
     learner: dict[str, Any]
 
 
@@ -278,7 +313,14 @@ class MadeToken(TokenInfo):
     token: str = Field(description="Shown this once.")
 
 
+class SignIn(Input):
+    """Who signs in, where several people share a link."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100, pattern=NO_NUL)] | None = None
+
+
 class Session(BaseModel):
+    name: str = Field(description="Whose answers these are.")
     csrf: str = Field(description="Send it as X-CSRF-Token with every request that changes something.")
     roles: list[str]
     stream: str | None

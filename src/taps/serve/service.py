@@ -1,38 +1,45 @@
-"""The service without HTTP: a store, a model, and one owner for each stream."""
+"""The service without HTTP: a store, a model, and one worker for each stream."""
 
 from __future__ import annotations
 
-import os
+import hashlib
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
+from taps.aliases import current_settings
 from taps.clip import Clip
+from taps.default import ACQUISITION
 from taps.errors import SettingsError, StateError
 from taps.methods.registry import find_method
+from taps.prompts.base import KINDS
 from taps.serve.errors import ConflictError, NotFoundError, StoreDownError
-from taps.serve.hub import Hub
-from taps.serve.keeper import Keeper
-from taps.serve.learners import Places, Threads
-from taps.serve.live import Live
-from taps.serve.owner import Owner
+from taps.serve.event_bus import EventBus
+from taps.serve.learner_log import LearnerLog
+from taps.serve.learners import Executors, Threads
 from taps.serve.records import Stream
 from taps.serve.store import RECENT, Store
-from taps.stream.lock import locked
+from taps.serve.stream_session import USED, StreamSession
+from taps.serve.stream_worker import StreamWorker
+from taps.serve.watch import ImageWatch
+from taps.session.lock import locked
 
 T = TypeVar("T")
 MODEL = "model"
+PROMPTS = ("hand", *KINDS)  # that are no path
+DEPTH, VIEWS = 4, 1024  # of settings over HTTP: how deep they are nested, and the most views
 EXPORT = "export-"  # folders in which archives are made
 PATIENCE = 2.5  # seconds streams get to finish what runs and save their learners when the service stops
 
 
 @dataclass(frozen=True)
-class Beginning:
+class StreamConfig:
     """How a new stream is to begin."""
 
     name: str
@@ -44,6 +51,16 @@ class Beginning:
     hold: float
 
 
+class Feeds(Protocol):
+    """What the page asks of a folder whose images are labelled (`taps.serve.folder`)."""
+
+    def status(self) -> dict[str, Any]: ...
+
+    def more(self, questions: int) -> int: ...
+
+    def beliefs(self) -> Sequence[Any]: ...
+
+
 class Service:
     """All streams of a store. `with Service(...) as service:` opens it; leaving saves every learner.
 
@@ -51,27 +68,33 @@ class Service:
         store: Where everything is kept; one service at a time may use it.
         clip: The model, shared by all streams.
         queue: Messages that may wait for one stream.
-        places: Where the learners live; in this process unless given.
+        executors: Where the learners live; in this process unless given.
     """
 
-    def __init__(self, store: Store, clip: Clip, *, queue: int = 32, places: Places | None = None) -> None:
+    def __init__(
+        self, store: Store, clip: Clip, *, queue: int = 32, executors: Executors | None = None
+    ) -> None:
         self.store, self.clip, self.queue = store, clip, queue
-        self.places = places or Threads(clip)
-        self.hub = Hub()
+        self.executors = executors or Threads(clip)
+        self.bus = EventBus()
         self.helpers = ThreadPoolExecutor(4, thread_name_prefix="files")
-        self.owners: dict[str, Owner] = {}
+        self.workers: dict[str, StreamWorker] = {}
         self.notices: dict[str, str] = {}  # by stream: what its page tells those who wait for a question
+        self.folders: dict[str, Feeds] = {}  # by stream: whose images all come from one folder
         self._lock = threading.Lock()
         self._closed = False
         self._stack = ExitStack()
-        self._probed: tuple[float, str | None] = (0.0, None)
+        self._images, self._looking = ImageWatch(store), threading.Lock()
+        self._probed: tuple[float, list[str]] = (0.0, [])
 
     def __enter__(self) -> Service:
         self._stack.enter_context(hold(self.store))
         try:
             self.store.open()
+            self.store.verify()
             self._check_model()
             self._tidy()
+            self.store.watch()
             for stream in self.store.streams():
                 self._own(stream)
         except BaseException:
@@ -85,18 +108,18 @@ class Service:
 
     def close(self) -> None:
         """Refuse what waits and what comes, let listeners go; what runs is finished."""
-        self.hub.close()
+        self.bus.close()
         self._closed = True
-        for owner in list(self.owners.values()):
-            owner.stop()
+        for worker in list(self.workers.values()):
+            worker.stop()
 
     def stop(self) -> bool:
         """Finish what runs, save every learner; whether all came to an end in time."""
         self.close()
         end = time.monotonic() + PATIENCE
         done = True
-        for owner in list(self.owners.values()):
-            done &= owner.join(max(end - time.monotonic(), 0.01))
+        for worker in list(self.workers.values()):
+            done &= worker.join(max(end - time.monotonic(), 0.01))
         self.helpers.shutdown(wait=done)
         self.store.close()
         self._stack.close()
@@ -120,76 +143,125 @@ class Service:
             )
 
     def _own(self, stream: Stream) -> None:
-        place = self.places.place_of(stream.id)
-        keeper = Keeper(stream, self.store, place, lambda event, row: self.hub.tell(stream.id, event, row))
-        self.owners[stream.name] = owner = Owner(Live(keeper, self.helpers), self.queue)
-        owner.start()
+        executor = self.executors.executor_of(stream.id)
+        learner_log = LearnerLog(
+            stream, self.store, executor, lambda event, row: self.bus.tell(stream.id, event, row)
+        )
+        self.workers[stream.name] = worker = StreamWorker(
+            StreamSession(learner_log, self.helpers), self.queue
+        )
+        worker.start()
         if self._closed:  # `close` may not have seen it
-            owner.stop()
+            worker.stop()
 
     # Streams
 
-    def create(self, beginning: Beginning, who: str) -> Stream:
+    def create(self, beginning: StreamConfig, who: str, key: str | None = None) -> Stream:
         """Begin a stream. A learner is made and tried before, so that mistakes are told at once."""
-        check_settings(beginning.settings)
-        if "recent" in find_method(beginning.method).known:  # the page corrects what nobody was asked about
-            beginning = replace(beginning, settings={"recent": RECENT, **beginning.settings})
+        check_settings(beginning.method, beginning.settings)
+        # The page corrects what nobody was asked about; and defaults of today stay those of the stream.
+        pinned = {"recent": RECENT, "acquisition": ACQUISITION}
+        known, given = find_method(beginning.method).known, current_settings(beginning.settings)
+        pinned = {name: value for name, value in pinned.items() if name in known}
+        beginning = replace(beginning, settings=pinned | given)
         values = {
             name: getattr(beginning, name)
             for name in ("method", "classes", "settings", "seed", "deadline", "hold")
         }
         trial = Stream(id=0, name=beginning.name, created=0.0, **values)
-        self.places.place_of(len(self.owners)).call("try_out", trial)
+        note = _key(key, who)
+        if note is not None and (earlier := self._made(note, trial)):
+            return earlier
+        try:
+            self.executors.executor_of(len(self.workers)).call("try_out", trial)
+        except (TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
+            raise SettingsError(f"A stream cannot be made with these settings: {error}.") from error
         with self._lock:
-            stream = self.store.create_stream(beginning.name, values, who)
+            stream = self.store.create_stream(beginning.name, values, who, note)
             self._own(stream)
         return stream
 
-    def remove(self, name: str, who: str) -> None:
+    def _made(self, note: str, wanted: Stream) -> Stream | None:
+        """The stream that was made under the same key; raises where the key was for something else."""
+        known = self.store.note(note)
+        if known is None:
+            return None
+        worker = self.workers.get(wanted.name)
+        made = None if worker is None else worker.session.stream
+        if (
+            made is None
+            or known != f"create {made.id}"
+            or made != replace(wanted, id=made.id, created=made.created)
+        ):
+            raise ConflictError(USED)
+        return made
+
+    def remove(self, name: str, who: str, key: str | None = None) -> None:
         """End a stream and remove all of it."""
+        note = _key(key, who)
+        if note is not None and (known := self.store.note(note)):
+            if known != f"delete {name}":
+                raise ConflictError(USED)
+            return
         with self._lock:
-            owner = self.owner(name)
+            worker = self.worker(name)
             self.store.probe()
-            owner.stop()
-            if not owner.join(10):
+            worker.stop()
+            if not worker.join(10):
                 raise ConflictError("The stream is busy, and takes nothing new; try again to delete it.")
             try:
-                self.store.remove_stream(owner.live.stream, who)
+                self.store.remove_stream(worker.session.stream, who, note)
             except BaseException:
-                self._own(owner.live.stream)  # it goes on
+                self._own(worker.session.stream)  # it goes on
                 raise
-            del self.owners[name]
-            self.hub.end(owner.live.stream.id)
+            del self.workers[name]
+            self.bus.end(worker.session.stream.id)
 
-    def owner(self, name: str) -> Owner:
-        owner = self.owners.get(name)
-        if owner is None:
+    def worker(self, name: str) -> StreamWorker:
+        worker = self.workers.get(name)
+        if worker is None:
             raise NotFoundError(f"There is no stream named {name!r}.")
-        return owner
+        return worker
 
     def stream(self, name: str) -> Stream:
-        return self.owner(name).live.stream
+        return self.worker(name).session.stream
 
-    def send(self, name: str, act: Callable[[Live], T]) -> Future[T]:
-        """Have a stream's owner do something."""
-        return self.owner(name).send(act)
+    def send(self, name: str, act: Callable[[StreamSession], T]) -> Future[T]:
+        """Have a stream's worker do something."""
+        return self.worker(name).send(act)
 
     def troubles(self) -> list[str]:
         """What is wrong now, in sentences; the store is tried once a second at most."""
-        at, said = self._probed
-        if time.monotonic() - at > 1.0:
-            try:
-                self.store.probe()
-                said = None
-            except (StoreDownError, OSError) as error:
-                said = str(error)
-            self._probed = (time.monotonic(), said)
-        found = [] if said is None else [said]
-        for owner in list(self.owners.values()):
-            trouble = owner.live.keeper.trouble
+        with self._looking:
+            if time.monotonic() - self._probed[0] > 1.0:
+                found = self._try_store()
+                self._probed = (time.monotonic(), found)
+            found = list(self._probed[1])
+        for worker in list(self.workers.values()):
+            trouble = worker.log.trouble
             if trouble is not None and trouble not in found:
                 found.append(trouble)
         return found
+
+    def _try_store(self) -> list[str]:
+        """Whether it can be written, and whether all files are there that records speak of."""
+        try:
+            self.store.probe()
+            missing = self._images.missing()
+        except (StoreDownError, OSError) as error:
+            return [str(error)]
+        found = [_lost_images(missing)] if missing else []
+        snapshots = [worker.log.snapshots.lost() for worker in list(self.workers.values())]
+        found += [f"{path} was deleted; the next snapshot takes its place." for path in snapshots if path]
+        return found
+
+
+def _lost_images(paths: list[Path]) -> str:
+    more = f" and {len(paths) - 1} more images were" if len(paths) > 1 else " was"
+    return (
+        f"{paths[0]}{more} deleted. Put a backup in place; without one, stop the service and run `taps "
+        "recover`."
+    )
 
 
 @contextmanager
@@ -214,8 +286,30 @@ def hold(store: Store) -> Iterator[None]:
         lock.__exit__(None, None, None)
 
 
-def check_settings(settings: dict[str, Any]) -> None:
-    """Refuse settings that would make the service read files: who sends them is not the machine's user."""
+def check_settings(method: str, settings: dict[str, Any]) -> None:
+    """Refuse settings that would make the service read files: who sends them is not the machine's user.
+
+    A word is a word whatever files there are. A setting that may be a path takes the words it knows alone.
+    """
+    types = {each.name: str(each.type) for each in fields(find_method(method).settings)}
     for name, value in settings.items():
-        if isinstance(value, str) and ("/" in value or "\\" in value or os.path.lexists(value[:255])):
+        if name == "texts" and isinstance(value, dict):  # sentences themselves: none is taken for a path
+            continue
+        unknown = "Path" in types.get(name, "") and value not in (None, *PROMPTS)
+        if unknown or _paths(value, DEPTH):
             raise SettingsError(f"The setting {name} is a path; over HTTP only names are taken.")
+        if name == "views" and isinstance(value, int) and value > VIEWS:
+            raise SettingsError(f"The setting views is {value}; over HTTP it is {VIEWS:,} at most.")
+
+
+def _paths(value: Any, depth: int) -> bool:
+    """Whether there is a path in a value, or more below it than anybody needs."""
+    if isinstance(value, dict | list):
+        inside = [*value, *value.values()] if isinstance(value, dict) else value
+        return not depth or any(_paths(each, depth - 1) for each in inside)
+    return isinstance(value, str) and ("/" in value or "\\" in value or value.startswith("~"))
+
+
+def _key(key: str | None, who: str) -> str | None:
+    """The note under which it is known what a caller's idempotency key was used for."""
+    return None if key is None else "key:" + hashlib.sha256(f"{who} {key}".encode()).hexdigest()[:32]

@@ -7,17 +7,24 @@ manifest is left aside, and the older one is used.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from taps.files import PART
-from taps.serve.disk import make_folder, sync_folder, write_durably
+from taps.files import (
+    PART,
+    json_text,
+    make_durable_folder,
+    sha256_of,
+    sync_file,
+    sync_folder,
+    write_durably,
+)
 
 log = logging.getLogger("taps.serve")
 
@@ -36,27 +43,30 @@ class Snapshots:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._left: dict[int, list[Path]] = {}  # the files of those that are kept
+        self._note()
 
     def place(self, seq: int) -> Path:
         return self.folder / f"{seq:012d}"
 
     def save(self, learner: Saves, seq: int) -> None:
         """Write one; all but the newest two are removed afterwards."""
-        make_folder(self.folder)
+        make_durable_folder(self.folder)
         place, part = self.place(seq), self.folder / f"{seq:012d}{PART}"
         shutil.rmtree(part, ignore_errors=True)
         learner.save(part)
         files = sorted(path for path in part.iterdir() if path.is_file())
         for path in files:
-            _sync(path)
-        sums = {path.name: _digest(path) for path in files}
-        write_durably(part / MANIFEST, json.dumps({"seq": seq, "files": sums}).encode())
+            sync_file(path)
+        sums = {path.name: sha256_of(path) for path in files}
+        write_durably(part / MANIFEST, json_text({"seq": seq, "files": sums}).encode())
         shutil.rmtree(place, ignore_errors=True)
         os.replace(part, place)
         sync_folder(self.folder)
         self._prune()
 
     def _prune(self) -> None:
+        self._note()
         for part in self.folder.glob(f"*{PART}"):
             shutil.rmtree(part, ignore_errors=True)
         for seq in self.seqs()[:-KEPT]:
@@ -64,49 +74,53 @@ class Snapshots:
             os.replace(self.place(seq), part)  # whoever looks finds it whole or not at all
             shutil.rmtree(part, ignore_errors=True)
 
+    def _note(self) -> None:
+        self._left = {seq: list(self.place(seq).glob("*")) for seq in self.seqs()[-KEPT:]}
+
+    def lost(self) -> Path | None:
+        """A file of a snapshot that was there when the last one was saved, and is no more."""
+        for seq, paths in list(self._left.items()):
+            for path in paths:
+                if not path.exists() and seq in self._left:  # it was not set aside or replaced meanwhile
+                    return path
+        return None
+
     def seqs(self) -> list[int]:
         """What there is, the oldest first, whole or not."""
         return sorted(int(path.name) for path in self.folder.glob("*") if path.name.isdigit())
 
-    def check(self, seq: int) -> str | None:
-        """What is wrong with a snapshot, as a sentence; None where nothing is."""
+    def check(self, seq: int, last: float = math.inf) -> str | None:
+        """What is wrong with a snapshot, as a sentence; None where nothing is.
+
+        Args:
+            seq: Its number.
+            last: The last event of the log.
+        """
         place = self.place(seq)
         try:
             manifest = json.loads((place / MANIFEST).read_bytes())
             if manifest["seq"] != seq:
                 return f"The snapshot {place} is not the one its name says."
             for name, digest in manifest["files"].items():
-                if _digest(place / name) != digest:
+                if sha256_of(place / name) != digest:
                     return f"The file {place / name} is damaged: its checksum does not match."
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             return f"The snapshot {place} is damaged ({error!r})."
-        return None
+        return None if seq <= last else f"The snapshot {place} is newer than the log."
 
     def newest(self, last: int) -> int | None:
         """The newest that is whole and has seen no event after `last`; damaged ones are set aside."""
         for seq in reversed(self.seqs()):
-            wrong = self.check(seq)
-            if wrong is None and seq <= last:
+            wrong = self.check(seq, last)
+            if wrong is None:
                 return seq
-            log.error(wrong or f"The snapshot {self.place(seq)} is newer than the log.")
+            log.error(wrong)
             self.set_aside(seq)
         return None
 
     def set_aside(self, seq: int) -> None:
         """A damaged snapshot is none of the two that are kept."""
         place = self.place(seq)
+        self._left.pop(seq, None)
         with suppress(OSError):
             os.replace(place, place.with_name(f"{place.name}.damaged"))
-
-    def remove(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 
 from fastapi import Request
 
+from taps.serve.connections import MOST
 from taps.serve.labelstudio import LabelStudio
 from taps.serve.leases import Leases
-from taps.serve.limits import Places, Rates
+from taps.serve.limits import Rates, Shares
 from taps.serve.metrics import Metrics
 from taps.serve.options import Limits
-from taps.serve.second_look import SecondLooks
+from taps.serve.repredict import Repredictor
 from taps.serve.service import Service
 from taps.serve.tokens import Tokens
 
@@ -27,12 +28,13 @@ class State:
     metrics: Metrics = field(default_factory=Metrics)
     leases: Leases = field(default_factory=Leases)
     studio: LabelStudio | None = None
-    looks: SecondLooks = field(default_factory=SecondLooks)
+    looks: Repredictor = field(default_factory=Repredictor)
     rates: Rates = field(init=False)
-    uploads: Places = field(init=False)
+    uploads: Shares = field(init=False)
+    requests: Shares = field(default_factory=lambda: Shares(MOST))
 
     def __post_init__(self) -> None:
-        self.rates, self.uploads = Rates(self.limits.rate), Places(self.limits.uploads)
+        self.rates, self.uploads = Rates(self.limits.rate), Shares(self.limits.uploads)
 
 
 def state_of(request: Request) -> State:

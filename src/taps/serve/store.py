@@ -1,29 +1,47 @@
-"""The store: streams, their event logs, and what the logs say. Written by the owners alone."""
+"""The store: streams, their event logs, and what the logs say. Written by the workers alone."""
 
 from __future__ import annotations
 
-import shutil
 import time
-import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Table,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
+from taps.aliases import EVENTS, current, spellings
 from taps.errors import StateError
+from taps.files import make_durable_folder
 from taps.serve import tables as t
+from taps.serve.belonging import IDENTITY, STARTS, Belonging
+from taps.serve.bin import Bin
 from taps.serve.blobs import Blobs
+from taps.serve.chain import BEFORE_DIGESTS, changed, digest_of, form_of, seal, seal_all
 from taps.serve.database import Database, database_url, is_url
-from taps.serve.disk import make_folder, write_durably
 from taps.serve.errors import ConflictError, NotFoundError, StoreDownError
-from taps.serve.records import ANSWERED, LABELLED, OPEN, Event, Row, Stream
+from taps.serve.heads import Heads
+from taps.serve.records import Event, Stream
 from taps.serve.snapshots import Snapshots
+from taps.serve.watch import Watch
+from taps.session.log import ANSWERED, PREDICTED
+from taps.session.row import LABELLED, OPEN, Row
 
-IDENTITY = "identity"  # the same in the database and in the folder: they belong together
+FORM = "form"  # the note that says how the tables are made
+AUDIT = "audit"
 RECENT = 100  # the newest images of a stream are kept, whatever became of them
 RETENTION = 7 * 24 * 3600.0  # and those of questions that were skipped or expired, so long
 
@@ -44,37 +62,57 @@ class Store:
     Args:
         place: A folder (SQLite), or the URL of a PostgreSQL database.
         files: The folder of images and snapshots; the same folder unless `place` is a URL.
+        anew: Whether files without their database are set aside for a new store.
     """
 
-    def __init__(self, place: str, files: Path | None = None) -> None:
+    def __init__(self, place: str, files: Path | None = None, *, anew: bool = False) -> None:
         if is_url(place) and files is None:
             raise StateError("Images and snapshots need a folder beside the database; give one with --files.")
         self.files = Path(place) if files is None else files
+        self.anew = anew
+        self.make_folders()
+        self.database = Database(database_url(place))
+        self.bin = Bin(self.files / "bin")
+        self.blobs = Blobs(self.files / "images", self.bin)
+        self.belonging = Belonging(self)
+        self.heads = Heads(self.files / "heads")
+        self._ends: dict[int, tuple[int, str]] = {}  # the last event of streams, and its digest
+
+    def make_folders(self) -> None:
         try:
-            make_folder(self.files.absolute())
-            make_folder((self.files / "images").absolute())
-            make_folder((self.files / "snapshots").absolute())
+            for folder in (self.files, self.files / "images", self.files / "snapshots"):
+                make_durable_folder(folder.absolute())
         except OSError as error:
             raise StateError(
                 f"The folder {self.files} cannot be used ({error}); choose another place for it."
             ) from error
-        self.database = Database(database_url(place))
-        self.blobs = Blobs(self.files / "images")
 
     def open(self) -> Store:
-        """Bring the tables to this version's form, and see that folder and database belong together."""
-        self.database.migrate()
-        known, file = self.note(IDENTITY), self.files / IDENTITY
-        if known is None and not file.is_file():
-            write_durably(file, uuid.uuid4().hex.encode())
-        here = file.read_text().strip() if file.is_file() else None
-        if known is None and here is not None:
-            self.set_note(IDENTITY, here)
-        elif here is None:
-            raise StateError(f"{self.files} is not the folder this database began with; give that one.")
-        elif here != known:
-            raise StateError(f"The folder {self.files} belongs to another database; give its own.")
+        """See that folder and database belong together, and bring the tables to this version's form."""
+        if self.anew:
+            self.belonging.set_aside()
+        self.belonging.check()
+        self.migrate()
+        self.belonging.begin()
+        self.database.start = self.belonging.mark()
         return self
+
+    def watch(self) -> None:
+        """From here on nothing is written once a part of the store was deleted or replaced."""
+        inner = [self.files / name for name in ("images", "snapshots", IDENTITY, STARTS, ".lock")]
+        self.database.check = Watch([self.files, *self.database.hold_files(), *inner]).check
+
+    def check(self) -> None:
+        """Raises where a part of the store was deleted or replaced since `watch`."""
+        self.database.check()
+
+    def migrate(self) -> None:
+        """Bring the tables to this version's form, which gives each row its digest."""
+        before = self.database.version()
+        self.database.migrate()
+        if self.database.version() != before:
+            self.note_form()
+            self.heads.renew(self.ends())
 
     @classmethod
     def existing(cls, place: str, files: Path | None = None) -> Store:
@@ -82,7 +120,10 @@ class Store:
         folder = Path(place) if files is None else files
         if not (folder / IDENTITY).is_file():
             raise StateError(f"There is no store in {folder}; check its name.")
-        return cls(place, files)
+        found = cls(place, files)
+        if not found.database.there():
+            raise StateError(f"There is no database in {place}; put it back, or check its name.")
+        return found
 
     def close(self) -> None:
         self.database.close()
@@ -102,44 +143,130 @@ class Store:
 
     def set_note(self, name: str, value: str) -> None:
         with self.database.write() as connection:
-            connection.execute(delete(t.meta).where(t.meta.c.name == name))
-            connection.execute(insert(t.meta).values(name=name, value=value))
+            self._put_note(connection, name, value)
+
+    def _put_note(self, connection: Connection, name: str, value: str) -> None:
+        row = {"name": name, "value": value}
+        connection.execute(delete(t.meta).where(t.meta.c.name == name))
+        connection.execute(insert(t.meta).values(**row, digest=digest_of(t.meta, row)))
 
     def probe(self) -> None:
         """Write to the database and to the folder; raises where either cannot be written."""
         self.set_note("probe", str(time.time()))
         self.blobs.probe()
 
+    # Checksums
+
+    def damage(self) -> Iterator[str]:
+        """What is not as it was written, in sentences; nothing is said of a form that knows no digests."""
+        if self.database.version() in BEFORE_DIGESTS:
+            return
+        heads = {name: self._head(name) for name in self._logs()}  # before the logs: those only grow
+        with self.database.read_all() as connection:
+            known = connection.scalar(select(t.meta.c.value).where(t.meta.c.name == FORM))
+            if known != form_of(connection):
+                yield "The tables are not made as they were."
+            yield from changed(connection)
+            for name, head in heads.items():
+                yield from self._short(connection, name, head)
+
+    def _head(self, name: str) -> tuple[int, str] | str | None:
+        try:
+            return self.heads.read(name)
+        except ValueError as error:
+            return str(error)
+
+    def _short(self, connection: Connection, name: str, head: tuple[int, str] | str | None) -> Iterator[str]:
+        """Whether a log ends before what was acknowledged, or is another one."""
+        table, number, mine = _log_of(name)
+        title = f"The log of stream {name}" if mine else "The log of who did what"
+        last = connection.scalar(select(func.max(number)).where(*mine)) or 0
+        if isinstance(head, str):
+            yield head
+        elif head is None:
+            if last > 1:  # a killed process may have noted nothing of the first entry
+                yield f"{title} has {last} entries, and nothing in {self.heads.folder} says how many it had."
+        elif last < head[0]:
+            yield f"{title} ends at {last}, but {head[0]} was acknowledged: what came after is lost."
+        elif connection.scalar(select(table.c.digest).where(*mine, number == head[0])) != head[1]:
+            yield f"{title}: entry {head[0]} is not the one that was acknowledged."
+
+    def verify(self) -> None:
+        """Refuse a database that is not what was written to it."""
+        found = [*self.database.structure(), *self.damage()]
+        if found:
+            more = f" (and {len(found) - 1} things more)" if len(found) > 1 else ""
+            raise StateError(
+                f"The database is damaged{more}: {found[0]} `taps doctor` names all. Put a backup in its "
+                "place; without one, `taps recover` goes on with what is there."
+            )
+        for name, end in self.ends().items():
+            self.heads.note(name, *end)
+
+    def seal(self) -> None:
+        """Take what the database holds for right, as after a repair."""
+        with self.database.write() as connection:
+            seal_all(connection)
+        self.note_form()
+        self.heads.renew(self.ends())
+        self._ends.clear()
+
+    def note_form(self) -> None:
+        """Take the tables as they are made for right."""
+        with self.database.write() as connection:
+            self._put_note(connection, FORM, form_of(connection))
+
+    def ends(self) -> dict[str, tuple[int, str]]:
+        """The last entry of each log: its number and its digest."""
+        found = {}
+        with self.database.read_all() as connection:
+            for name in self._logs():
+                table, number, mine = _log_of(name)
+                query = select(number, table.c.digest).where(*mine).order_by(number.desc()).limit(1)
+                if row := connection.execute(query).first():
+                    found[name] = (int(row[0]), str(row[1]))
+        return found
+
+    def _logs(self) -> list[str]:
+        with self.database.read() as connection:
+            return [AUDIT, *map(str, connection.scalars(select(t.streams.c.id)))]
+
     # Streams
 
-    def create_stream(self, name: str, values: dict[str, Any], who: str) -> Stream:
+    def create_stream(self, name: str, values: dict[str, Any], who: str, note: str | None = None) -> Stream:
+        """Put a new stream on record; its number is noted under a name, where one is given."""
         try:
-            with self.database.write() as connection:
+            with self.audited(who, "create stream", name) as connection:
                 taken = connection.scalar(select(t.streams.c.id).where(t.streams.c.name == name))
                 if taken is not None:
                     raise ConflictError(f"There is a stream named {name!r} already; choose another name.")
                 row = {**values, "name": name, "created": time.time()}
                 key = connection.execute(insert(t.streams).values(row)).inserted_primary_key
                 assert key is not None
-                self.audit(connection, who, "create stream", name)
+                seal(connection, t.streams, t.streams.c.id == key[0])
+                self._put_note(connection, FORM, form_of(connection))
+                if note is not None:
+                    self._put_note(connection, note, f"create {key[0]}")
         except IntegrityError:
             raise ConflictError(f"There is a stream named {name!r} already; choose another name.") from None
         return Stream(id=key[0], **row)
 
-    def remove_stream(self, stream: Stream, who: str) -> None:
+    def remove_stream(self, stream: Stream, who: str, note: str | None = None) -> None:
         """The log, the predictions, the snapshots, and the images no other stream needs."""
-        with self.database.write() as connection:
+        with self.audited(who, "delete stream", stream.name) as connection:
             images = connection.scalars(
                 select(t.predictions.c.image).distinct().where(t.predictions.c.stream == stream.id)
             ).all()
             connection.execute(delete(t.predictions).where(t.predictions.c.stream == stream.id))
             connection.execute(delete(t.events).where(t.events.c.stream == stream.id))
             connection.execute(delete(t.streams).where(t.streams.c.id == stream.id))
-            self.audit(connection, who, "delete stream", stream.name)
+            if note is not None:
+                self._put_note(connection, note, f"delete {stream.name}")
         with suppress(OSError, StoreDownError):  # files that are left are swept at the next start
-            self.snapshots(stream.id).remove()
+            self.heads.remove(str(stream.id))
             for image in images:
                 self.blobs.remove(image, self.needs)
+            self.bin.put(self.snapshots(stream.id).folder, "snapshots")
 
     def streams(self) -> list[Stream]:
         with self.database.read() as connection:
@@ -157,39 +284,44 @@ class Store:
             row: The prediction, where the event makes one.
             **changes: Columns of the event's prediction.
         """
-        values = {name: getattr(event, name) for name in _NAMES}
+        values = {"stream": stream, **{name: getattr(event, name) for name in _NAMES}}
         with self.database.write() as connection:
-            connection.execute(_ADD_EVENT, {"stream": stream, **values})
+            digest = digest_of(t.events, values, self._before(connection, stream, event.seq))
+            connection.execute(_ADD_EVENT, {**values, "digest": digest})
             if row is not None:
-                connection.execute(_ADD_PREDICTION, {"stream": stream, **vars(row)})
+                made = {"stream": stream, **vars(row)}
+                connection.execute(_ADD_PREDICTION, {**made, "digest": digest_of(t.predictions, made)})
             if changes:
-                connection.execute(
-                    update(t.predictions)
-                    .where(t.predictions.c.stream == stream, t.predictions.c.id == event.prediction)
-                    .values(changes)
-                )
+                mine = (t.predictions.c.stream == stream, t.predictions.c.id == event.prediction)
+                connection.execute(update(t.predictions).where(*mine).values(changes))
+                seal(connection, t.predictions, *mine)
+        self._ends[stream] = (event.seq, digest)
+        self.heads.note(str(stream), event.seq, digest)
 
-    def events(self, stream: int, after: int = 0, limit: int | None = None) -> list[Event]:
-        """The log, from the event after `after` on."""
+    def _before(self, connection: Connection, stream: int, seq: int) -> str:
+        """The digest of the event before this one."""
+        known, digest = self._ends.get(stream, (-1, ""))
+        if known == seq - 1:
+            return digest
+        mine = (t.events.c.stream == stream, t.events.c.seq == seq - 1)
+        return connection.scalar(select(t.events.c.digest).where(*mine)) or ""
+
+    def events(
+        self, stream: int, after: int = 0, limit: int | None = None, kind: str | None = None
+    ) -> list[Event]:
+        """The log, from the event after `after` on; of one kind alone where that is given."""
         e, p = t.events.c, t.predictions.c
-        mine = (p.stream == e.stream) & (p.id == e.prediction) & (e.kind == "predict")
+        mine = (p.stream == e.stream) & (p.id == e.prediction) & e.kind.in_(spellings(PREDICTED))
         query = (
             select(*_EVENT, p.image, p.kept, p.label, p.entropy)
             .select_from(t.events.outerjoin(t.predictions, mine))
-            .where(e.stream == stream, e.seq > after)
+            .where(e.stream == stream, e.seq > after, *([] if kind is None else [e.kind == kind]))
             .order_by(e.seq)
             .limit(limit)
         )
         with self.database.read() as connection:
             rows = connection.execute(query).all()
-        return [
-            Event(
-                **dict(zip(_NAMES, values, strict=True)),
-                image=image if kept else None,
-                said=None if label is None else (label, entropy),
-            )
-            for *values, image, kept, label, entropy in rows
-        ]
+        return [_event(*row) for row in rows]
 
     def last_seq(self, stream: int) -> int:
         with self.database.read() as connection:
@@ -248,42 +380,90 @@ class Store:
 
     def needs(self, image: str) -> bool:
         """Whether any stream still needs an image."""
-        with self.database.read() as connection:
-            query = select(t.predictions.c.id).where(t.predictions.c.image == image, t.predictions.c.kept)
-            return connection.execute(query.limit(1)).first() is not None
+        return bool(self.spoken_of(image))
 
-    def let_go(self, stream: int, covered: int, now: float) -> int:
+    def spoken_of(self, image: str) -> bool | None:
+        """Whether any record still needs an image; None where none ever spoke of it."""
+        p = t.predictions.c
+        with self.database.read() as connection:
+            return connection.scalar(select(p.kept).where(p.image == image).order_by(p.kept.desc()).limit(1))
+
+    def kept_images(self, begin: str = "") -> set[str]:
+        """Images that some record needs, those whose names begin so."""
+        p = t.predictions.c
+        mine = [p.kept, p.image >= begin, p.image < f"{begin}g"]  # names are hexadecimal
+        with self.database.read() as connection:
+            return set(connection.scalars(select(p.image).distinct().where(*mine)))
+
+    def evict(self, stream: int, covered: int, now: float, recent: int = 0) -> int:
         """Remove the images of a stream that the rules no longer keep; how many files went.
 
         Kept are the images of predictions after event `covered` (they may have to be replayed), of open
         questions, of labelled images, of questions that ended less than `RETENTION` ago, and of the newest
-        `RECENT`.
+        `recent`, or `RECENT` where that is more.
         """
-        p = t.predictions.c
+        p, recent = t.predictions.c, max(RECENT, recent)
         with self.database.write() as connection:
             newest = connection.scalar(select(func.max(p.id)).where(p.stream == stream)) or 0
             gone = [
                 p.stream == stream,
                 p.kept,
                 p.seq <= covered,
-                p.id <= newest - RECENT,
+                p.id <= newest - recent,
                 p.state.not_in([OPEN, *LABELLED]),
                 func.coalesce(p.ended_at, 0) < now - RETENTION,
             ]
-            images = connection.scalars(select(p.image).distinct().where(*gone)).all()
-            if images:
+            found = connection.execute(select(p.id, p.image).where(*gone)).all()
+            images = {image for _, image in found}
+            if found:
                 connection.execute(update(t.predictions).where(*gone).values(kept=False))
+                ids = [id for id, _ in found]
+                seal(connection, t.predictions, p.stream == stream, p.id.between(min(ids), max(ids)))
+        self.heads.sync(str(stream))
+        self.bin.empty()
         return sum(self.blobs.remove(image, self.needs) for image in images)
 
-    def sweep(self) -> int:
-        """Remove files that no record speaks of, and snapshots of no stream; how many files."""
-        known = {str(stream.id) for stream in self.streams()}
-        for folder in (self.files / "snapshots").iterdir():
-            if folder.name not in known:
-                shutil.rmtree(folder, ignore_errors=True)
-        return self.blobs.sweep(self.needs)
+    def sweep(self, *, orphans: bool = False) -> int:
+        """Move files that are needed no longer to the bin, and back what is needed again; how many went.
+
+        Args:
+            orphans: Whether files go as well that no record ever spoke of: a killed process left them, or the
+                database is not the one they belong to.
+        """
+        snapshots, known = self.files / "snapshots", {str(stream.id) for stream in self.streams()}
+        self.bin.bring_back("images", lambda name: self.blobs.path(name) if self.needs(name) else None)
+        self.bin.bring_back("snapshots", lambda name: snapshots / name if name in known else None)
+        self.bin.empty()
+        gone = [folder for folder in snapshots.iterdir() if orphans and folder.name not in known]
+        for folder in gone:
+            self.bin.put(folder, "snapshots")
+        return len(gone) + self.blobs.sweep(self.spoken_of, orphans=orphans)
 
     # Who did what
 
-    def audit(self, connection: Connection, who: str, action: str, subject: str) -> None:
-        connection.execute(insert(t.audit).values(at=time.time(), who=who, action=action, subject=subject))
+    @contextmanager
+    def audited(self, who: str, action: str, subject: str) -> Iterator[Connection]:
+        """A transaction that says who did what."""
+        with self.database.write() as connection:
+            yield connection
+            row = {"at": time.time(), "who": who, "action": action, "subject": subject}
+            key = connection.execute(insert(t.audit).values(row)).inserted_primary_key
+            assert key is not None
+            digest = seal(connection, t.audit, t.audit.c.id == key[0])
+        self.heads.note(AUDIT, key[0], digest)
+
+
+def _event(*row: Any) -> Event:
+    """An event in the words of today, with what is on record of its prediction."""
+    *values, image, kept, label, entropy = row
+    named = dict(zip(_NAMES, values, strict=True))
+    named |= {"kind": EVENTS.get(named["kind"], named["kind"]), "value": current(named["value"])}
+    said = None if label is None else (label, entropy)
+    return Event(**named, image=image if kept else None, said=said)
+
+
+def _log_of(name: str) -> tuple[Table, Column[int], list[ColumnElement[bool]]]:
+    """The table of a log, the column of its numbers, and which of the rows are its own."""
+    if name == AUDIT:
+        return t.audit, t.audit.c.id, []
+    return t.events, t.events.c.seq, [t.events.c.stream == int(name)]

@@ -1,4 +1,7 @@
-"""The tables of the store. The event log is the truth; `predictions` is what follows from it."""
+"""The tables of the store. The event log is the truth; `predictions` is what follows from it.
+
+The `digest` of a row is that of its other columns (`taps.serve.chain`).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,13 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
-meta = Table("meta", metadata, Column("name", String(40), primary_key=True), Column("value", Text))
+meta = Table(
+    "meta",
+    metadata,
+    Column("name", String(40), primary_key=True),
+    Column("value", Text),
+    Column("digest", String(32)),
+)
 
 streams = Table(
     "streams",
@@ -31,8 +40,9 @@ streams = Table(
     Column("settings", JSON, nullable=False),
     Column("seed", Integer, nullable=False),
     Column("deadline", Double),  # seconds a question waits; none: for ever
-    Column("hold", Double, nullable=False),  # seconds a caller of an ask_first stream waits for the expert
+    Column("hold", Double, nullable=False),  # seconds a caller of an ask_first stream waits for the annotator
     Column("created", Double, nullable=False),
+    Column("digest", String(32)),
     sqlite_autoincrement=True,  # the number of a stream that was deleted is never given again
 )
 
@@ -41,12 +51,13 @@ events = Table(
     metadata,
     Column("stream", Integer, ForeignKey("streams.id", ondelete="CASCADE"), primary_key=True),
     Column("seq", Integer, primary_key=True, autoincrement=False),
-    Column("kind", String(16), nullable=False),  # predict, label, undo, skip, reopen, expire, classes
+    Column("kind", String(16), nullable=False),  # a word of `taps.session.log`, or an older one
     Column("prediction", Integer),
-    Column("value", JSON),  # label: the answer; classes: the new names
+    Column("value", JSON),  # the answer; the names of new classes
     Column("key", String(200)),  # idempotency key
     Column("who", String(64), nullable=False),
     Column("at", Double, nullable=False),
+    Column("digest", String(32)),
     UniqueConstraint("stream", "key", name="one_event_a_key"),
 )
 
@@ -66,17 +77,17 @@ predictions = Table(
     Column("entropy", Double, nullable=False),
     Column("threshold", Double),  # none: no threshold, the method never asks
     Column("score", Double),  # what is compared with it; none: recorded before this column was there
+    Column("reject", Double),  # how likely it is of none of the classes
     Column("seconds", Double, nullable=False),
-    Column(
-        "state", String(16), nullable=False
-    ),  # silent (not asked), open, answered, skipped, expired, corrected
-    Column("question", String(16), nullable=False),  # which class, or is_it the predicted one
+    Column("state", String(16), nullable=False),  # unqueried, open, answered, skipped, expired, corrected
+    Column("question", String(16), nullable=False),  # class, or yes_no
     Column("deadline", Double),
     Column("answer", Text),  # the class that was named
     Column("no", JSON, nullable=False),  # or classes it is not of,
     Column("none", Boolean, nullable=False),  # or that it is of none of them
     Column("ended_by", String(64)),
     Column("ended_at", Double),
+    Column("digest", String(32)),
     Index("predictions_by_state", "stream", "state"),
     Index("predictions_by_image", "image"),
 )
@@ -93,6 +104,7 @@ tokens = Table(
     Column("created", Double, nullable=False),
     Column("expires", Double),
     Column("revoked", Double),
+    Column("digest", String(32)),
 )
 
 audit = Table(
@@ -103,4 +115,5 @@ audit = Table(
     Column("who", String(64), nullable=False),
     Column("action", String(32), nullable=False),
     Column("subject", Text, nullable=False),
+    Column("digest", String(32)),
 )

@@ -15,6 +15,7 @@ from sqlalchemy import insert, select, update
 
 from taps.errors import SettingsError
 from taps.serve import tables as t
+from taps.serve.chain import digest_of, seal
 from taps.serve.errors import NotFoundError, SignInError, StoreDownError
 from taps.serve.store import Store
 
@@ -22,6 +23,7 @@ ROLES = ("predict", "label", "admin")
 PREFIX = "taps_"
 FRESH = 1.0  # seconds a list of tokens is good for: a revocation counts after so long, at most
 SESSION = 12 * 3600.0  # seconds a browser stays signed in
+LINK = "link"  # the name of a token that several people share: each says a name of their own
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Token:
 
     Attributes:
         id: Names it in lists, logs and records.
-        name: What it is for, in its owner's words.
+        name: What it is for, in its worker's words.
         roles: Out of predict, label, admin; admin may do everything.
         stream: The one stream it is for; None for every stream.
         parent: For a browser's session: the token it was opened with.
@@ -73,6 +75,7 @@ class Tokens:
     def __init__(self, store: Store, fresh: float = FRESH) -> None:
         self.store, self.fresh = store, fresh
         self._known: dict[str, Token] = {}  # by hash
+        self._closed = False  # a token was made once: from then on everybody needs one, whatever is listed
         self._revoked: set[str] = set()  # ids; a session whose token is among them is over, too
         self._read_at = -float("inf")
         self._lock = threading.Lock()
@@ -100,22 +103,24 @@ class Tokens:
         token = Token(
             secrets.token_hex(6), name, digest(secret), ",".join(roles), stream, parent, now, ends, None
         )
-        with self.store.database.write() as connection:
-            connection.execute(
-                insert(t.tokens).values({field.name: getattr(token, field.name) for field in fields(Token)})
-            )
-            self.store.audit(connection, who, "sign in" if parent else "create token", token.id)
+        with self.store.audited(who, "sign in" if parent else "create token", token.id) as connection:
+            row = {field.name: getattr(token, field.name) for field in fields(Token)}
+            connection.execute(insert(t.tokens).values(**row, digest=digest_of(t.tokens, row)))
         self._forget()
         return token, secret
 
     def revoke(self, id: str, who: str = "console") -> None:
         """End a token, and the sessions that were opened with it."""
-        with self.store.database.write() as connection:
+        with self.store.audited(who, "revoke token", id) as connection:
             mine = (t.tokens.c.id == id, t.tokens.c.revoked.is_(None))
             if not connection.execute(update(t.tokens).where(*mine).values(revoked=time.time())).rowcount:
-                raise NotFoundError(f"There is no token {id!r} that counts.")
-            self.store.audit(connection, who, "revoke token", id)
+                raise NotFoundError(f"There is no active token {id!r}.")
+            seal(connection, t.tokens, t.tokens.c.id == id)
         self._forget()
+
+    def names(self) -> dict[str, str]:
+        """What tokens and sessions are called, by id."""
+        return {token.id: token.name for token in self.list()}
 
     def list(self) -> list[Token]:
         with self.store.database.read() as connection:
@@ -124,7 +129,7 @@ class Tokens:
     def any(self) -> bool:
         """Whether a token was ever made: then everybody needs one."""
         self.refresh()
-        return bool(self._known)
+        return self._closed
 
     def check(self, secret: str) -> Token:
         """Whose secret this is; raises `SignInError` where it counts for nothing."""
@@ -137,7 +142,7 @@ class Tokens:
     def counts(self, token: Token) -> bool:
         """Whether a token that was found once counts, by the tokens as they were last read."""
         if token is ANYBODY:
-            return not self._known
+            return not self._closed
         over = token.expires is not None and token.expires <= time.time()
         return not over and not {token.id, token.parent} & self._revoked
 
@@ -154,12 +159,19 @@ class Tokens:
                 return
             try:
                 found = self.list()
+                self._closed = self._closed or bool(found) or self._ever_made()
                 self._known = {token.hash: token for token in found}
                 self._revoked = {token.id for token in found if token.revoked is not None}
             except StoreDownError:
                 if self._read_at == -float("inf") and not self._known:
                     raise
             self._read_at = time.monotonic()
+
+    def _ever_made(self) -> bool:
+        """Whether the audit knows of a token, though the table of tokens may have been emptied."""
+        made = select(t.audit.c.id).where(t.audit.c.action == "create token").limit(1)
+        with self.store.database.read() as connection:
+            return connection.scalar(made) is not None
 
     def _forget(self) -> None:
         """What was read, or is being read now, counts no more: a token was made or revoked."""

@@ -51,16 +51,16 @@ def frozen_features(classifier: Classifier, views: Tensor, vision: Tensor | None
         vision: Prompts of the vision tower.
     """
     clip = classifier.clip
+    model = _models.get(clip)
+    if model is None or model.device != clip.device:
+        model = _models[clip] = _OfModel(clip.device, _capture_of(clip.device))
+    if model.graphs is None:
+        return classifier.image(clip.preprocess(views.to(clip.device)), vision)
     inputs = (views.to(clip.device), *(() if vision is None else (vision,)))
 
     def encode(views: Tensor, vision: Tensor | None = None) -> Tensor:
         return classifier.image(clip.preprocess(views), vision)
 
-    model = _models.get(clip)
-    if model is None or model.device != clip.device:
-        model = _models[clip] = _OfModel(clip.device, _capture_of(clip.device))
-    if model.graphs is None:
-        return encode(*inputs)
     # Weights that were moved or cast since then lie elsewhere: a graph would read what is no longer theirs.
     weights = next(clip.visual.parameters()).data_ptr()
     key = (weights, *((each.shape, each.dtype) for each in inputs))

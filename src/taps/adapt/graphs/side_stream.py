@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from taps.adapt.batch import Seen
+from taps.adapt.batch import ViewScores
 from taps.adapt.gradient import NOTHING, Gradient, Point, to_parameters
 from taps.adapt.graphs.capture import GraphCapture
 from taps.adapt.graphs.setup import StreamSetup
@@ -32,7 +32,7 @@ def has_two_towers(setup: StreamSetup, start: Point) -> bool:
     )
 
 
-def see_views(setup: StreamSetup, start: Point, scored: Scored) -> Seen:
+def see_views(setup: StreamSetup, start: Point, scored: Scored) -> ViewScores:
     """The confident views, differentiated as far as the features; see `taps.adapt.step.views_gradient`."""
     assert start.tokens.vision is not None
     text = start.text.detach().requires_grad_()
@@ -42,7 +42,7 @@ def see_views(setup: StreamSetup, start: Point, scored: Scored) -> Seen:
         seen = features.detach().requires_grad_()
         loss = setup.settings.weight_entropy * mean_entropy(setup.classifier.logits(seen, text))
     by_text, by_features = torch.autograd.grad(loss, [text, seen])
-    return Seen(features, vision, by_features, by_text)
+    return ViewScores(features, vision, by_features, by_text)
 
 
 def update_on_two_streams(

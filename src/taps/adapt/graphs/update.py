@@ -6,7 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from taps.adapt.batch import Seen
+from taps.adapt.batch import ViewScores
 from taps.adapt.gradient import NOTHING, Gradient, Point
 from taps.adapt.graphs.capture import CapturedGraph, GraphCapture
 from taps.adapt.graphs.setup import StreamSetup
@@ -93,7 +93,7 @@ class SplitUpdate:
         self.graphs = graphs
         recent = NOTHING if memory is None else memory.recent.value
 
-        def see() -> Seen:
+        def see() -> ViewScores:
             return see_views(setup, point, scored)
 
         def back() -> Tensor | None:

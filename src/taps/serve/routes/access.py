@@ -11,7 +11,7 @@ from taps.serve import schemas as s
 from taps.serve.auth import COOKIE, allow, caller
 from taps.serve.errors import UnusableError
 from taps.serve.state import state_of
-from taps.serve.tokens import ANYBODY, SESSION, Token, csrf_of
+from taps.serve.tokens import ANYBODY, LINK, SESSION, Token, csrf_of
 
 router = APIRouter(prefix="/v1", tags=["access"])
 
@@ -19,18 +19,33 @@ Admin = Annotated[Token, Depends(allow("admin", everywhere=True))]
 
 
 @router.post("/session", status_code=201)
-def sign_in(request: Request, response: Response, token: Annotated[Token, Depends(caller)]) -> s.Session:
+def sign_in(
+    request: Request,
+    response: Response,
+    token: Annotated[Token, Depends(caller)],
+    body: s.SignIn | None = None,
+) -> s.Session:
     """Change a bearer token for a session cookie. Once it is there the page need not know the token."""
     if token is ANYBODY or token.parent is not None:
         raise UnusableError("A session is opened with a bearer token; make one with `taps token create`.")
+    name = _name(token, body)
     left = SESSION if token.expires is None else min(SESSION, token.expires - time.time())
     roles = tuple(token.roles.split(","))
     made, secret = state_of(request).tokens.create(
-        token.name, roles, stream=token.stream, seconds=left, parent=token.id, who=token.id
+        name, roles, stream=token.stream, seconds=left, parent=token.id, who=token.id
     )
     secure = request.url.scheme == "https"
     response.set_cookie(COOKIE, secret, max_age=int(left), httponly=True, samesite="strict", secure=secure)
     return _session(made, secret)
+
+
+def _name(token: Token, body: s.SignIn | None) -> str:
+    """Whose session it is. Only those who share a link choose a name: other tokens are somebody's."""
+    if body is None or body.name is None:
+        return token.name
+    if token.name != LINK:
+        raise UnusableError(f"This token is that of {token.name!r}; sign in without another name.")
+    return " ".join(body.name.split()) or token.name
 
 
 @router.get("/session")
@@ -75,6 +90,7 @@ def revoke_token(id: str, request: Request, token: Admin) -> Response:
 
 def _session(token: Token, secret: str) -> s.Session:
     return s.Session(
+        name=token.name,
         csrf=csrf_of(secret) if token.parent else "",
         roles=token.roles.split(","),
         stream=token.stream,

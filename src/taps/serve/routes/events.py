@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
+from taps.files import json_text
 from taps.serve import schemas as s
 from taps.serve.auth import allow, still_counts
-from taps.serve.records import Event, Row
+from taps.serve.records import Event
 from taps.serve.state import State, state_of
 from taps.serve.store import Store
 from taps.serve.tokens import Token
+from taps.session.row import Row
 
 router = APIRouter(prefix="/v1/streams/{stream}", tags=["events"])
 
 PAUSE = 15.0  # seconds after which a comment shows that the connection lives
 PAGE = 500
+HOLDING = "Of leased questions: they are free soon after this connection ends."
 LAST = 2**31 - 1  # the greatest number an event can have
 
 
@@ -37,6 +40,7 @@ async def stream_events(
     last_event_id: Annotated[str | None, Header(max_length=20)] = None,
     after: Annotated[int | None, Query(ge=0, le=LAST, description="Begin after this event.")] = None,
     once: Annotated[bool, Query(description="End when all that is on record was sent.")] = False,
+    holder: Annotated[str | None, Query(description=HOLDING, max_length=64, pattern=s.HOLDER)] = None,
 ) -> StreamingResponse:
     """Events of a stream. A browser that was cut off goes on where it was (Last-Event-ID)."""
     state = state_of(request)
@@ -45,15 +49,18 @@ async def stream_events(
     if begin is None:
         begin = 0 if once else await run_in_threadpool(state.service.store.last_seq, number)
     return StreamingResponse(
-        follow(state, token, number, begin, once),
+        follow(state, token, number, begin, once, holder),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
-async def follow(state: State, token: Token, stream: int, seen: int, once: bool) -> AsyncIterator[str]:
+async def follow(
+    state: State, token: Token, stream: int, seen: int, once: bool, holder: str | None = None
+) -> AsyncIterator[str]:
     """The log after event `seen`, then what is told live, while the token counts and the stream is there."""
-    with state.service.hub.listen(stream) as listener:
+    present = nullcontext() if holder is None else state.leases.listening(stream, holder)
+    with present, state.service.bus.listen(stream) as listener:
         while page := await run_in_threadpool(_page, state.service.store, stream, seen):
             if not await still_counts(token, state.tokens):
                 return
@@ -90,4 +97,4 @@ def text_of(event: Event, row: Row | None) -> str:
     data: dict[str, Any] = {"seq": event.seq, "at": event.at, "who": event.who, "value": event.value}
     if row is not None:
         data["prediction"] = s.Prediction.of(row).model_dump()
-    return f"id: {event.seq}\nevent: {event.kind}\ndata: {json.dumps(data)}\n\n"
+    return f"id: {event.seq}\nevent: {event.kind}\ndata: {json_text(data)}\n\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +13,6 @@ from fastapi.responses import StreamingResponse
 from taps.serve import export
 from taps.serve.auth import allow
 from taps.serve.errors import StoreDownError
-from taps.serve.records import Stream
 from taps.serve.service import EXPORT
 from taps.serve.state import state_of
 from taps.serve.store import Store
@@ -42,21 +41,27 @@ def export_stream(
     """Predictions or labels as CSV or JSONL; labelled images as a zip that ImageFolder reads."""
     service = state_of(request).service
     found, store = service.stream(stream), service.store
-    headers = {"Content-Disposition": f'attachment; filename="{stream}-{what}.{format}"'}
+    headers = attached(f"{stream}-{what}.{format}")
     if format == "zip":
-        return StreamingResponse(_whole(_archive(store, found)), media_type=MEDIA[format], headers=headers)
+        made = archived(store, lambda path: export.as_zip(store, found, path))
+        return StreamingResponse(in_chunks(made), media_type=MEDIA[format], headers=headers)
     make = export.as_csv if format == "csv" else export.as_jsonl
     return StreamingResponse(
         make(store, found, labels=what == "labels"), media_type=MEDIA[format], headers=headers
     )
 
 
-def _archive(store: Store, stream: Stream) -> tempfile.TemporaryDirectory[str]:
-    """A folder with the archive in it."""
+def attached(name: str) -> dict[str, str]:
+    """Headers of a file that is saved under a name."""
+    return {"Content-Disposition": f'attachment; filename="{name}"'}
+
+
+def archived(store: Store, make: Callable[[Path], None]) -> tempfile.TemporaryDirectory[str]:
+    """A folder with an archive in it, which `make` writes."""
     try:
         folder = tempfile.TemporaryDirectory(dir=store.files, prefix=EXPORT)
         try:
-            export.as_zip(store, stream, Path(folder.name) / ARCHIVE)
+            make(Path(folder.name) / ARCHIVE)
         except BaseException:
             folder.cleanup()
             raise
@@ -65,7 +70,8 @@ def _archive(store: Store, stream: Stream) -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
-def _whole(folder: tempfile.TemporaryDirectory[str]) -> Iterator[bytes]:
+def in_chunks(folder: tempfile.TemporaryDirectory[str]) -> Iterator[bytes]:
+    """The archive in a folder, which goes afterwards."""
     with folder, (Path(folder.name) / ARCHIVE).open("rb") as file:
         while chunk := file.read(CHUNK):
             yield chunk

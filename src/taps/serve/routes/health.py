@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from taps.serve.auth import allow
+from taps.serve.auth import allow, caller
+from taps.serve.errors import ServiceError
 from taps.serve.state import state_of
+from taps.serve.stream_worker import StreamWorker
 from taps.serve.tokens import ROLES
 
 router = APIRouter(tags=["health"])
+
+GAUGES: dict[str, tuple[str, Callable[[StreamWorker], int]]] = {
+    "taps_queue": ("Requests that wait for a stream.", lambda worker: worker.waiting),
+    "taps_events": ("Events in a stream's log.", lambda worker: worker.log.seq),
+    "taps_replayed": ("Events replayed at the last start.", lambda worker: worker.log.replayed),
+    "taps_open_questions": ("Questions that wait for an answer.", lambda worker: len(worker.log.open)),
+    "taps_loaded": ("Whether a learner is in memory.", lambda worker: worker.log.loaded),
+    "taps_troubled": (
+        "Whether a stream's events cannot be recorded.",
+        lambda worker: worker.log.trouble is not None,
+    ),
+}
 
 
 @router.get("/healthz")
@@ -25,9 +41,14 @@ async def healthz() -> dict[str, str]:
     response_model=dict[str, Any],
     responses={503: {"description": "Not ready, and why.", "content": {"application/json": {}}}},
 )
-def readyz(request: Request) -> Response:
-    """Whether everything that comes in can be put on record; if not, why not."""
-    troubles = state_of(request).service.troubles()
+async def readyz(request: Request) -> Response:
+    """Whether everything that comes in can be put on record; if not, why not, for those who have a token."""
+    troubles = await run_in_threadpool(state_of(request).service.troubles)
+    if troubles:
+        try:
+            await caller(request)
+        except ServiceError:
+            troubles = ["Send a token to be told what is wrong."]
     status = {"status": "troubled" if troubles else "ready", "troubles": troubles}
     return JSONResponse(status, status_code=503 if troubles else 200)
 
@@ -38,32 +59,10 @@ def readyz(request: Request) -> Response:
 def metrics(request: Request) -> str:
     """Prometheus' text format."""
     state = state_of(request)
-    owners = list(state.service.owners.items())
-    named = [((("stream", name),), owner) for name, owner in owners]
-    keepers = [(label, owner.live.keeper) for label, owner in named]
-    return state.metrics.text(
-        {
-            "taps_up": (
-                "Whether everything can be put on record.",
-                [((), int(not state.service.troubles()))],
-            ),
-            "taps_queue": ("Requests that wait for a stream.", [(label, o.waiting) for label, o in named]),
-            "taps_events": ("Events in a stream's log.", [(label, k.seq) for label, k in keepers]),
-            "taps_replayed": (
-                "Events replayed at the last start.",
-                [(label, k.replayed) for label, k in keepers],
-            ),
-            "taps_open_questions": (
-                "Questions that wait for an answer.",
-                [(label, len(k.open)) for label, k in keepers],
-            ),
-            "taps_loaded": (
-                "Whether a learner is in memory.",
-                [(label, int(k.loaded)) for label, k in keepers],
-            ),
-            "taps_troubled": (
-                "Whether a stream's events cannot be recorded.",
-                [(label, int(k.trouble is not None)) for label, k in keepers],
-            ),
-        }
-    )
+    workers = list(state.service.workers.items())
+    up = ("Whether everything can be put on record.", [((), int(not state.service.troubles()))])
+    streams = {
+        name: (told, [((("stream", stream),), read(worker)) for stream, worker in workers])
+        for name, (told, read) in GAUGES.items()
+    }
+    return state.metrics.text({"taps_up": up, **streams})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
+from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -13,10 +15,11 @@ from PIL import Image
 from taps.images.decode import load_image
 from taps.serve import schemas as s
 from taps.serve.auth import allow
-from taps.serve.records import LABELLED, OPEN, Row
-from taps.serve.routes.queries import Expert, Id, Key, change, image_of
+from taps.serve.explanations import explain
+from taps.serve.routes.queries import Annotator, Id, Key, change, image_of
 from taps.serve.state import state_of
-from taps.serve.why import explain
+from taps.serve.stream_session import StreamSession
+from taps.session.row import LABELLED, OPEN, Row
 
 router = APIRouter(prefix="/v1/streams/{stream}", tags=["labelling"])
 
@@ -27,41 +30,44 @@ CONSIDERED = 1000  # open questions, the oldest first
 async def lease(stream: str, body: s.LeaseRequest, request: Request) -> list[s.Question]:
     """Hold some questions for a while: nobody else is given them. Call again to renew, or for more."""
     state = state_of(request)
-    owner, store = state.service.owner(stream), state.service.store
-    found = owner.live.stream
-    summary = await asyncio.wrap_future(owner.send(lambda live: live.summary()))
+    worker, store = state.service.worker(stream), state.service.store
+    found = worker.session.stream
+    summary = await asyncio.wrap_future(worker.send(lambda session: session.summary()))
 
-    def hold() -> list[s.Question]:
+    def hold() -> dict[int, tuple[Row, float]]:
         with state.leases.lock:
             open = store.predictions(found.id, states=[OPEN], limit=CONSIDERED)
             rows = {row.id: row for row in open}
             held = state.leases.take(found.id, body.holder, list(rows), body.count, body.first)
-        return [
-            s.Question(
-                prediction=s.Prediction.of(rows[id]),
-                why=explain(found, store, rows[id], summary),
-                until=until,
-            )
-            for id, until in held.items()
-        ]
+        return {id: (rows[id], until) for id, until in held.items()}
 
-    return await run_in_threadpool(hold)
+    def question(row: Row, until: float) -> s.Question:
+        why = explain(found, store, row, summary)
+        return s.Question(prediction=s.Prediction.of(row), why=why, until=until)
+
+    held = await run_in_threadpool(hold)
+    kept = partial(StreamSession.repredict_kept, ids=list(held))  # what it would say by now
+    now = await asyncio.wrap_future(worker.send(kept)) if held else {}
+    rows = [(replace(row, top=now.get(id, row.top)), until) for id, (row, until) in held.items()]
+    return await run_in_threadpool(lambda: [question(*each) for each in rows])
 
 
 @router.post("/predictions/{id}/label")
 async def label_prediction(
-    stream: str, id: Id, body: s.Label, request: Request, token: Expert, idempotency_key: Key = None
+    stream: str, id: Id, body: s.Label, request: Request, token: Annotator, idempotency_key: Key = None
 ) -> s.Changed:
     """Label an image, whether somebody was asked about it or not; the model learns from it all the same."""
     return await change(
-        request, stream, lambda live: live.label(id, body.by(token), token.id, idempotency_key, unasked=True)
+        request,
+        stream,
+        lambda session: session.label(id, body.by(token), token.id, idempotency_key, unasked=True),
     )
 
 
 @router.get("/changes", dependencies=[Depends(allow("label"))])
 async def changes(
     stream: str, request: Request, last: Annotated[int, Query(ge=1, le=100)] = 20
-) -> s.SecondLook:
+) -> s.Repredictions:
     """Look at the last images again: about which would the model now say something else than before?"""
     state = state_of(request)
     number = state.service.stream(stream).id

@@ -12,7 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from taps.errors import TapsError
 from taps.serve.auth import allow
-from taps.serve.errors import NotFoundError
+from taps.serve.errors import NotFoundError, UnusableError
 from taps.serve.labelstudio import LabelStudio, stream_of
 from taps.serve.state import State, state_of
 
@@ -21,7 +21,7 @@ log = logging.getLogger("taps.serve")
 TEACHING, DELETED = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED"), "ANNOTATIONS_DELETED"
 
 
-ALLOWED = allow("admin", everywhere=True, basic=True)  # Label Studio sends basic authentication
+ALLOWED = allow("admin", everywhere=True)
 router = APIRouter(prefix="/label-studio", include_in_schema=False, dependencies=[Depends(ALLOWED)])
 
 Sent = Annotated[dict[str, Any], Body()]
@@ -51,7 +51,7 @@ async def predict(body: Sent, request: Request) -> dict[str, Any]:
 
     def work() -> list[dict[str, Any]]:
         name = studio.stream(state.service, str(body.get("project")), str(body.get("label_config")))
-        return [_one(state, studio, name, task) for task in body.get("tasks") or []]
+        return [_one(state, studio, name, task) for task in _objects(body, "tasks")]
 
     return {"results": await run_in_threadpool(work)}
 
@@ -60,7 +60,7 @@ async def predict(body: Sent, request: Request) -> dict[str, Any]:
 async def webhook(body: Sent, request: Request) -> dict[str, str]:
     """An annotation that was made, changed or deleted: answered at once, learnt or forgotten afterwards."""
     state, studio = _studio(request)
-    action, project = body.get("action"), body.get("project") or {}
+    action, project = body.get("action"), _object(body, "project")
     if action not in (*TEACHING, DELETED):
         return {"status": "ignored"}
     name = stream_of(project.get("id"))
@@ -68,14 +68,29 @@ async def webhook(body: Sent, request: Request) -> dict[str, str]:
         config = str(project.get("label_config"))
         await run_in_threadpool(studio.stream, state.service, str(project.get("id")), config)
     if action == DELETED:
-        for each in body.get("annotations") or []:
+        for each in _objects(body, "annotations"):
             forget = partial(studio.forget, state.service, name, each.get("id"))
             studio.in_order.submit(_try, name, "forgotten", each, forget)
         return {"status": "taken"}
-    task, annotation = body.get("task") or {}, body.get("annotation") or {}
+    task, annotation = _object(body, "task"), _object(body, "annotation")
     learn = partial(studio.learn, state.service, name, task, annotation, state.limits)
     studio.in_order.submit(_try, name, "learnt", annotation, learn)
     return {"status": "taken"}
+
+
+def _object(body: dict[str, Any], name: str) -> dict[str, Any]:
+    """A part of a body, empty where there is none."""
+    found = body.get(name) or {}
+    if not isinstance(found, dict):
+        raise UnusableError(f"{name} is {found!r:.40}; Label Studio sends an object.")
+    return found
+
+
+def _objects(body: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    found = body.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise UnusableError(f"{name} is {found!r:.40}; Label Studio sends a list of objects.")
+    return found
 
 
 def _one(state: State, studio: LabelStudio, name: str, task: dict[str, Any]) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache, partial
 from importlib import resources
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, FastAPI, Path, Request, Response
 
+from taps.files import json_text
 from taps.serve.errors import NotFoundError
 
 router = APIRouter(include_in_schema=False)
@@ -17,32 +19,37 @@ KINDS = {
     "css": "text/css; charset=utf-8",
     "svg": "image/svg+xml",
 }
+PAGES = {
+    "/": "label.html",
+    "/streams/{stream}": "dashboard.html",  # it asks for its data itself; a name that is none is told there
+    "/streams/{stream}/review": "review.html",
+    "/docs": "docs.html",
+}
 FOLDER = resources.files("taps.serve") / "web"
 FILES = {each.name: each.read_bytes() for each in FOLDER.iterdir() if each.name.rpartition(".")[2] in KINDS}
 """All of them, read once: no name in a request ever becomes a path."""
-
-
-@router.get("/")
-async def label_page() -> Response:
-    """Where experts answer."""
-    return _file("label.html")
-
-
-@router.get("/streams/{stream}")
-async def dashboard_page(stream: str) -> Response:
-    """How a stream is doing; the page asks for its data itself, and a name that is none is told there."""
-    return _file("dashboard.html")
+FILES |= {name: FILES["head.html"] + FILES[name] for name in PAGES.values()}
 
 
 @router.get("/web/{name}")
 async def web_file(name: Annotated[str, Path(max_length=40)]) -> Response:
-    """Scripts and styles."""
-    return _file(name)
-
-
-def _file(name: str) -> Response:
+    """Scripts and styles, and pages."""
     if name not in FILES:
         raise NotFoundError(f"There is no file {name!r}.")
-    return Response(
-        FILES[name], media_type=KINDS[name.rpartition(".")[2]], headers={"Cache-Control": "no-cache"}
-    )
+    kind = KINDS[name.rpartition(".")[2]]
+    return Response(FILES[name], media_type=kind, headers={"Cache-Control": "no-cache"})
+
+
+for path, page in PAGES.items():
+    router.add_api_route(path, partial(web_file, page))
+
+
+@router.get("/v1/openapi.json")
+async def openapi(request: Request) -> Response:
+    """The OpenAPI document; made once, however often somebody asks for it."""
+    return Response(_document(request.app), media_type="application/json")
+
+
+@lru_cache(1)
+def _document(app: FastAPI) -> bytes:
+    return json_text(app.openapi()).encode()

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
 from taps.serve import schemas as s
-from taps.serve.auth import allow
-from taps.serve.errors import FormatError, SlowError, StoreDownError, UnusableError
+from taps.serve.auth import allow, share_of
+from taps.serve.errors import FormatError, StoreDownError, UnusableError
 from taps.serve.limits import check_image
-from taps.serve.live import Live, Outcome
-from taps.serve.records import OPEN, Row
 from taps.serve.service import Service
 from taps.serve.state import state_of
+from taps.serve.stream_session import Outcome, StreamSession
 from taps.serve.tokens import Token
+from taps.session.row import OPEN, Row
 
 router = APIRouter(prefix="/v1/streams/{stream}", tags=["predictions"])
 
-T = TypeVar("T")
-BODY_SECONDS = 30.0  # a body takes so long at most
 IMAGE: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 FORM = {
     "schema": {"type": "object", "required": ["image"], "properties": {"image": IMAGE["schema"]}},
@@ -52,29 +49,20 @@ async def predict(
 ) -> s.Answered:
     """Predict one image, sent as the body or as the field `image` of a form."""
     state = state_of(request)
-    owner = state.service.owner(stream)
-    with state.uploads:
-        data, called = await in_time(read_image(request))
+    worker = state.service.worker(stream)
+    with state.uploads.of(share_of(token)):
+        data, called = await read_image(request)
         check_image(data, state.limits)
         called = name or called
 
-        def act(live: Live) -> Outcome:
-            return live.predict(data, called, token.id, idempotency_key)
+        def act(session: StreamSession) -> Outcome:
+            return session.predict(data, called, token.id, idempotency_key)
 
-        outcome = await asyncio.wrap_future(owner.send(act))
+        outcome = await asyncio.wrap_future(worker.send(act))
     if outcome.hold and outcome.row.state == OPEN:
-        row = await wait_for_expert(state.service, owner.live.stream.id, outcome)
+        row = await wait_for_annotator(state.service, worker.session.stream.id, outcome)
         outcome = Outcome(row, repeated=outcome.repeated)
     return s.Answered.of(outcome)
-
-
-async def in_time(reading: Coroutine[Any, Any, T]) -> T:
-    """A body that comes in drop by drop does not keep its place for ever."""
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            return await reading
-    except TimeoutError:
-        raise SlowError(f"The body did not arrive within {BODY_SECONDS:g} s; send it again.") from None
 
 
 async def read_image(request: Request) -> tuple[bytes, str]:
@@ -93,11 +81,11 @@ async def read_image(request: Request) -> tuple[bytes, str]:
         return await field.read(), (field.filename or "image").replace("\0", "")[:500]
 
 
-async def wait_for_expert(service: Service, stream: int, outcome: Outcome) -> Row:
+async def wait_for_annotator(service: Service, stream: int, outcome: Outcome) -> Row:
     """The prediction after its question has ended, or as it is when the time is over."""
     loop = asyncio.get_running_loop()
     row, end = outcome.row, loop.time() + outcome.hold
-    with service.hub.listen(stream) as listener:
+    with service.bus.listen(stream) as listener:
         with suppress(StoreDownError):  # it may have ended before this began to listen
             row = await run_in_threadpool(service.store.prediction, stream, row.id)
         while row.state == OPEN and (left := end - loop.time()) > 0:

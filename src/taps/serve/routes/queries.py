@@ -11,14 +11,14 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from taps.serve import schemas as s
 from taps.serve.auth import allow
 from taps.serve.errors import NotFoundError
-from taps.serve.live import Given, Live
-from taps.serve.records import LABELLED, OPEN, SILENT
 from taps.serve.state import state_of
+from taps.serve.stream_session import AnswerResult, StreamSession
 from taps.serve.tokens import Token
+from taps.session.row import LABELLED, OPEN, UNQUERIED
 
 router = APIRouter(prefix="/v1/streams/{stream}", tags=["questions"])
 
-Expert = Annotated[Token, Depends(allow("label"))]
+Annotator = Annotated[Token, Depends(allow("label"))]
 Id = Annotated[int, Path(ge=0, le=2**31 - 1)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 After = Annotated[int, Query(ge=-1, le=2**31 - 1, description="Only ids above this one.")]
@@ -37,31 +37,35 @@ def list_queries(stream: str, request: Request, after: After = -1, limit: Limit 
 def show_query(stream: str, id: Id, request: Request) -> s.Prediction:
     """One question, open or not."""
     found = show_prediction(stream, id, request)
-    if found.state == SILENT:
+    if found.state == UNQUERIED:
         raise NotFoundError(f"Nobody was asked about prediction {id}.")
     return found
 
 
 @router.post("/queries/{id}/label")
 async def label(
-    stream: str, id: Id, body: s.Label, request: Request, token: Expert, idempotency_key: Key = None
+    stream: str, id: Id, body: s.Label, request: Request, token: Annotator, idempotency_key: Key = None
 ) -> s.Changed:
     """Answer a question. The same answer again changes nothing; another one takes its place."""
     return await change(
-        request, stream, lambda live: live.label(id, body.by(token), token.id, idempotency_key)
+        request, stream, lambda session: session.label(id, body.by(token), token.id, idempotency_key)
     )
 
 
 @router.post("/queries/{id}/skip")
-async def skip(stream: str, id: Id, request: Request, token: Expert) -> s.Changed:
+async def skip(
+    stream: str, id: Id, request: Request, token: Annotator, idempotency_key: Key = None
+) -> s.Changed:
     """Close a question without an answer."""
-    return await change(request, stream, lambda live: live.skip(id, token.id))
+    return await change(request, stream, lambda session: session.skip(id, token.id, idempotency_key))
 
 
 @router.post("/queries/{id}/undo")
-async def undo(stream: str, id: Id, request: Request, token: Expert) -> s.Changed:
+async def undo(
+    stream: str, id: Id, request: Request, token: Annotator, idempotency_key: Key = None
+) -> s.Changed:
     """Take an answer or a skip back; the question is open again."""
-    return await change(request, stream, lambda live: live.undo(id, token.id))
+    return await change(request, stream, lambda session: session.undo(id, token.id, idempotency_key))
 
 
 @router.get("/predictions", dependencies=[Depends(allow("label"))])
@@ -119,7 +123,7 @@ def media_type(data: bytes) -> str:
     return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else "application/octet-stream"
 
 
-async def change(request: Request, stream: str, act: Callable[[Live], Given]) -> s.Changed:
-    """Have the owner of a stream change a question, and tell what it is now."""
+async def change(request: Request, stream: str, act: Callable[[StreamSession], AnswerResult]) -> s.Changed:
+    """Have the worker of a stream change a question, and tell what it is now."""
     given = await asyncio.wrap_future(state_of(request).service.send(stream, act))
     return s.Changed(prediction=s.Prediction.of(given.row), changed=given.changed)

@@ -31,18 +31,22 @@ export const post = (path, body, headers) => request("POST", path, body, headers
 let signing = null;
 export const signedIn = (dialog) => (signing ??= signIn(dialog).finally(() => (signing = null)));
 
+// The token of a link that several people share: behind the #, which browsers send to nobody.
+const linked = () => new URLSearchParams(location.hash.slice(1)).get("token");
+
 async function signIn(dialog) {
   for (;;) {
     try {
       const session = await get("/v1/session");
       csrf = session.csrf;
+      if (linked()) history.replaceState(null, "", location.pathname + location.search); // nobody reads it over a shoulder
       document.querySelector("#sign-out").hidden = !csrf; // without tokens there is no session
       if (session.roles.some((role) => role === "label" || role === "admin")) return session;
       dialog.querySelector(".problem").textContent = "This token is not for labelling; ask for one with the role label.";
       await request("DELETE", "/v1/session");
     } catch (error) {
       if (!(error instanceof Refused) || error.status !== 401) throw error;
-      await askForToken(dialog);
+      await askForToken(dialog, linked());
     }
   }
 }
@@ -61,17 +65,27 @@ export async function signOut(complain) {
   return true;
 }
 
-function askForToken(dialog) {
+// Asks for a token; where a link has brought one, for the name of whoever came.
+function askForToken(dialog, link) {
   const form = dialog.querySelector("form");
   const problem = dialog.querySelector(".problem");
+  const field = form.elements[0];
+  if (link) {
+    dialog.querySelector("h2").textContent = "Who are you?";
+    dialog.querySelector("label").textContent = "Your name: it stands beside your answers";
+    dialog.querySelector("button").textContent = "Begin";
+    Object.assign(field, { type: "text", autocomplete: "name", maxLength: 100 });
+  }
   dialog.addEventListener("cancel", (event) => event.preventDefault());
   if (!dialog.open) dialog.showModal();
   return new Promise((resolve) => {
     form.onsubmit = async (event) => {
       event.preventDefault();
-      const token = form.elements[0].value.trim();
+      const said = field.value.trim();
+      if (!said) return;
       try {
-        await request("POST", "/v1/session", undefined, { Authorization: `Bearer ${token}` });
+        const body = link ? { name: said } : undefined;
+        await request("POST", "/v1/session", body, { Authorization: `Bearer ${link ?? said}` });
         form.reset();
         problem.textContent = "";
         dialog.close();
@@ -83,16 +97,16 @@ function askForToken(dialog) {
   });
 }
 
-const KINDS = ["predict", "label", "undo", "skip", "reopen", "expire", "classes"];
+const KINDS = ["predicted", "answered", "repeated", "undone", "skipped", "expired", "classes_added", "asked", "accepted"];
 
 // Calls `on.event(kind, data)` for each event of a stream after number `after`, and `on.live(bool)` when the connection comes and goes.
-// What happened while it was away is told when it is back.
-export function follow(stream, after, on) {
+// What happened while it was away is told when it is back. Questions that `holder` has are free soon after it ended.
+export function follow(stream, after, on, holder = "") {
   let source = null;
   let last = after;
   let timer = 0;
   const open = () => {
-    source = new EventSource(`/v1/streams/${encodeURIComponent(stream)}/events?after=${last}`);
+    source = new EventSource(`/v1/streams/${encodeURIComponent(stream)}/events?after=${last}${holder && `&holder=${holder}`}`);
     source.onopen = () => on.live(true);
     source.onerror = () => {
       on.live(false);

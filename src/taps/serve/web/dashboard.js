@@ -2,12 +2,11 @@
 
 import { Refused, follow, get, signOut, signedIn } from "/web/api.js";
 import { band, bars, dot, frame, legend, line, nothing } from "/web/charts.js";
-import { $, count, element, interval, plural, shape, share } from "/web/draw.js";
-import { otherAnswer } from "/web/view.js";
+import { $, count, element, interval, plural, shape, share, standing } from "/web/draw.js";
 
 const WINDOW = 500; // predictions drawn
 const LOGGED = 50; // events shown
-const ANYWAY = 1e6; // the score of an image that is asked about by lot, whatever the rule says; drawn at the top
+const ANYWAY = 1e6; // the score of an image that is asked about at random, whatever the rule says; drawn at the top
 const CONFUSED = 6; // classes in the table
 
 const stream = decodeURIComponent(location.pathname.split("/").at(-1));
@@ -38,6 +37,7 @@ function draw() {
   $("#memory").replaceChildren(memory());
   $("#confusion").replaceChildren(confusion(sorted(labelled)));
   $("#latency").replaceChildren(...latency(sorted(rows)));
+  $("#people").replaceChildren(people());
 }
 
 function drawTiles() {
@@ -46,7 +46,7 @@ function drawTiles() {
   const tiles = [
     ["Images", count(seen), ""],
     ["Questions", count(asked), seen ? `${(100 * asked / seen).toFixed(1)} % of the images` : ""],
-    ["Waiting", count(open), open ? "for an expert" : "none"],
+    ["Waiting", count(open), open ? "for an annotator" : "none"],
     ["Answered", count(answered), corrected ? `and ${count(corrected)} corrected unasked` : ""],
     ["Model was right", answered ? share(agreed / answered) : "–",
       answered ? `${share(low)} to ${share(high)}, at 95 %` : "no answer yet"],
@@ -58,6 +58,7 @@ function drawTiles() {
       element("div", {}, element("dt", {}, name), element("dd", { class: "value" }, value), element("dd", {}, more))),
   );
   $("#notes").replaceChildren(...(stats.learner.notes ?? []).map((note) => element("li", {}, note)));
+  $("#standing").textContent = standing(stats);
   $("#counts").textContent = `${plural(seen, "image")} · ${plural(stats.events, "event")}`;
 }
 
@@ -86,7 +87,7 @@ function score(all) {
   const entropic = byLot || rule === "entropy";
   $("#score-title").textContent = `${entropic ? "Uncertainty" : `Score by ${rule}`}, and when it asks`;
   $("#score-note").textContent = byLot
-    ? "Each dot is an image. This stream asks by lot, so there is no threshold to draw here."
+    ? "Each dot is an image. This stream asks at random, so there is no threshold to draw here."
     : "Each dot is an image; what lies above the threshold is asked about while the budget lasts.";
   const valueOf = (row) => (entropic ? row.entropy : row.score);
   const known = all.filter((row) => valueOf(row) !== null); // older versions kept no score
@@ -111,8 +112,8 @@ function score(all) {
 function budget(all) {
   if (!stats.asking) return [nothing("This method never asks.")];
   if (all.length < 2) return [nothing("Two images are needed to draw this.")];
-  const { spent, is_it_share } = stats.learner;
-  const costs = all.map(({ asked, question }) => (asked ? (question === "is_it" ? is_it_share : 1) : 0));
+  const { spent, yes_no_share } = stats.learner;
+  const costs = all.map(({ asked, question }) => (asked ? (question === "yes_no" ? yes_no_share : 1) : 0));
   let sum = Math.max(0, spent - costs.reduce((a, b) => a + b));
   const put = all.map(({ id }, index) => [id, (sum += costs[index])]);
   const allowed = all.map(({ id }) => [id, stats.asking.budget ?? stats.asking.rate * (id + 1)]);
@@ -141,6 +142,16 @@ function memory() {
     shown.push([`${count(all.length - 15)} other classes`, 0, count(others)]);
   }
   return bars(`Labels by class: ${shown.slice(0, 5).map(([name, number]) => `${name} ${number}`).join(", ")}`, shown, all[0][1]);
+}
+
+// How often each annotator is wrong is what the model believes: one who never contradicts the others is hardly ever.
+function people() {
+  const all = Object.entries(stats.learner.head_annotators ?? {}).sort((a, b) => b[1].answers - a[1].answers);
+  if (!all.length) return nothing("No answer yet, or a method that does not tell annotators apart.");
+  const head = ["name", "answers", "wrong, about"].map((name) => element("th", { scope: "col" }, name));
+  const lines = all.map(([name, { answers, noise }]) =>
+    element("tr", {}, element("th", { scope: "row" }, name || "without a name"), element("td", {}, count(answers)), element("td", {}, share(noise))));
+  return element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...lines));
 }
 
 const tally = (names) => names.reduce((counts, name) => counts.set(name, (counts.get(name) ?? 0) + 1), new Map());
@@ -191,14 +202,16 @@ function latency(all) {
 // Events
 
 const TOLD = {
-  predict: ({ prediction: p }) => `${p.name}: ${p.label}${p.asked ? ", and asks" : ""}`,
-  label: ({ prediction: p }) =>
-    `${p.name} is ${p.answer ?? otherAnswer(p)}${p.answer === p.label ? ", as it said" : p.answer ? `, not ${p.label}` : ""}`,
-  undo: ({ prediction: p }) => `The label of ${p.name} was taken back`,
-  skip: ({ prediction: p }) => `${p.name} was skipped`,
-  reopen: ({ prediction: p }) => `${p.name} is open again`,
-  expire: ({ prediction: p }) => `Nobody answered about ${p.name} in time`,
-  classes: ({ value }) => `New: ${value.join(", ")}`,
+  predicted: ({ prediction: p }) => `${p.name}: ${p.label}${p.asked ? ", and asks" : ""}`,
+  answered: ({ prediction: p }) =>
+    `${p.name} is ${p.said}${p.answer === p.label ? ", as it said" : p.answer ? `, not ${p.label}` : ""}`,
+  repeated: ({ prediction: p }) => `The answer about ${p.name} was sent again`,
+  undone: ({ prediction: p }) => `What was said of ${p.name} was taken back`,
+  skipped: ({ prediction: p }) => `${p.name} was skipped`,
+  expired: ({ prediction: p }) => `Nobody answered about ${p.name} in time`,
+  asked: ({ prediction: p }) => `${p.name} is asked about`,
+  accepted: ({ value }) => `${plural(value.ids.length, "prediction")} of ${value.label} accepted`,
+  classes_added: ({ value }) => `New: ${value.join(", ")}`,
 };
 
 function log(kind, data) {

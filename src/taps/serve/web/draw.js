@@ -58,3 +58,7 @@ export function interval(right, all) {
   const scale = 1 + (z * z) / all;
   return [Math.max(0, (middle - half) / scale), Math.min(1, (middle + half) / scale)];
 }
+
+// How good all predictions are and what more answers would bring, where the learner says so.
+export const standing = ({ accuracy, forecast }) =>
+  accuracy ? ["All predictions", accuracy.said, ...(forecast ? [forecast.said] : [])].join(" · ") : "";

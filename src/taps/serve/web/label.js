@@ -1,7 +1,7 @@
 // The labelling page: one question at a time, the next ones already here, answers kept until they are saved.
 
 import { Refused, follow, get, post, signOut, signedIn } from "/web/api.js";
-import { $, count, element, plural } from "/web/draw.js";
+import { $, count, element, plural, standing } from "/web/draw.js";
 import { Finder } from "/web/finder.js";
 import { pictureOf, showGuesses, showQuestion, tile } from "/web/view.js";
 
@@ -79,7 +79,7 @@ const refill = single(async () => {
 function arrange(held) {
   const shown = queue[0]?.prediction.id;
   const same = held.find(({ prediction }) => prediction.id === shown);
-  if (shown !== undefined && !same) say("That question was answered elsewhere, or another expert has it.");
+  if (shown !== undefined && !same) say("That question was answered elsewhere, or another annotator has it.");
   queue = same ? [same, ...held.filter((question) => question !== same)] : held;
   for (const { prediction } of queue) new Image().src = pictureOf(stream, prediction, 1600);
   render();
@@ -92,7 +92,7 @@ function render() {
   $("#question").hidden = !question;
   $("#empty").hidden = Boolean(question);
   if (question && onScreen !== question.prediction.id) {
-    showQuestion(stream, question, answer);
+    showQuestion(stream, question, classes, answer);
     finder.clear();
     $("#spoken").textContent = spokenOf(question.prediction);
   }
@@ -112,9 +112,11 @@ const spokenOf = ({ name, top }) =>
 function showEmpty() {
   const waiting = (stats?.open ?? 0) - outbox.length;
   if (!stats) return;
-  if (!stats.seen) tellEmpty("No image has come yet", "Questions show up here by themselves.");
+  const busy = BUSY[folder?.phase];
+  if (busy && (waiting <= 0 || folder.phase === "predicting")) tellEmpty(...busy);
+  else if (!stats.seen) tellEmpty("No image has come yet", "Questions show up here by themselves.");
   else if (waiting > 0)
-    tellEmpty("Others are on it", `${plural(waiting, "open question")} ${waiting === 1 ? "is" : "are"} with other experts.`);
+    tellEmpty("Others are on it", `${plural(waiting, "open question")} ${waiting === 1 ? "is" : "are"} with other annotators.`);
   else tellEmpty("Nothing to answer now", stats.notice ?? "The next question shows up here by itself.");
 }
 
@@ -133,7 +135,7 @@ const saying = {
   skip: () => ({ kind: "skip", said: "" }),
 };
 const answer = (label) => decide(saying.is(label));
-const asksYesNo = () => queue[0]?.prediction.question === "is_it";
+const asksYesNo = () => queue[0]?.prediction.question === "yes_no";
 
 function decide(act) {
   const question = queue.shift();
@@ -254,28 +256,52 @@ const giveBack = async () => stream && post(`${base}/queries/lease`, { holder, c
 
 // A new class
 
-async function addClass(name, label) {
-  const found = await post(`${base}/classes`, { names: [name] });
-  classes = found.classes;
-  label(classes.at(-1));
+const folded = (name) => name.replaceAll("_", " ").toLowerCase();
+
+// The class of that name, which is made where there is none: also where somebody else has just made it.
+async function classOf(name) {
+  const there = () => classes.find((each) => folded(each) === folded(name));
+  if (there()) return there();
+  try {
+    know((await post(`${base}/classes`, { names: [name] })).classes);
+    return classes.at(-1);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    await readCounts();
+    if (there()) return there();
+    throw error;
+  }
 }
 
-function openAdd(name = "") {
-  if (!queue.length) return;
+// Questions that are here already list classes that were added meanwhile.
+function know(names) {
+  const more = names.length !== classes.length;
+  classes = names;
+  if (!more) return;
+  if (queue.length) showGuesses($("#guesses"), queue[0].prediction, classes, answer);
+  if (correcting) showGuesses($("#correct-guesses"), correcting, classes, correct);
+}
+
+let named = answer; // what is done with the class that is named
+
+function openAdd(name, then) {
+  named = then;
   $("#add .problem").textContent = "";
   $("#add-name").value = name;
   $("#add").showModal();
 }
+
+const openNew = (name = "") => queue.length && openAdd(name, answer);
+const openNewCorrection = (name = "") => openAdd(name, correct);
 
 $("#add-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const name = $("#add-name").value.trim();
   if (!name) return;
   try {
-    await addClass(name, (label) => {
-      $("#add").close();
-      answer(label);
-    });
+    const label = await classOf(name);
+    $("#add").close();
+    named(label);
   } catch (error) {
     $("#add .problem").textContent = error instanceof Refused ? error.message : "The service does not answer; try again.";
   }
@@ -293,13 +319,15 @@ function openCorrection(prediction) {
   image.alt = `The image to correct, ${prediction.name}`;
   $("#correct-name").textContent = prediction.name;
   $("#correct .problem").textContent = "";
-  showGuesses($("#correct-guesses"), prediction, correct, 5);
+  showGuesses($("#correct-guesses"), prediction, classes, correct);
   correctFinder.clear();
   $("#correct").showModal();
 }
 
-async function correct(label) {
-  const act = { ...saying.is(label), id: correcting.id, key: random(), question: null };
+const correct = (label) => sayCorrection(saying.is(label));
+
+async function sayCorrection(said) {
+  const act = { ...said, id: correcting.id, key: random(), question: null };
   try {
     await perform(act);
     saved.push(act);
@@ -313,7 +341,7 @@ async function correct(label) {
 }
 
 function noteRecent(prediction) {
-  if (prediction.state !== "silent") changed.delete(prediction.id);
+  if (prediction.state !== "unqueried") changed.delete(prediction.id);
   recent.set(prediction.id, prediction);
   for (const id of [...recent.keys()].sort((a, b) => b - a).slice(SHOWN)) recent.delete(id);
   drawRecentSoon();
@@ -345,10 +373,10 @@ function drawRecent() {
 
 function heard(kind, { prediction }) {
   countSoon();
-  if (kind === "classes") return;
+  if (kind === "classes_added") return;
   if (!prediction) return;
   noteRecent(prediction);
-  if (kind === "undo" || kind === "reopen") return; // whoever took it back asks for it at once, others in a while
+  if (kind === "undone") return; // whoever took it back asks for it at once, others in a while
   const mine = queue.some((question) => question.prediction.id === prediction.id);
   if (queue.length < HELD || (mine && prediction.state !== "open")) refill(); // which knows what is still open
 }
@@ -384,23 +412,80 @@ async function readCounts() {
   } catch (error) {
     return void (await isPassing(error));
   }
-  classes = stats.learner.classes;
+  know(stats.learner.classes);
   $("#counts").textContent =
     `${count(stats.open)} waiting · ${count(stats.answered + stats.corrected)} labelled · ${plural(stats.seen, "image")}`;
+  $("#standing").textContent = standing(stats);
   document.title = `${stats.open ? `(${stats.open}) ` : ""}Label ${stream} · TAPS`;
   if (!queue.length) showEmpty();
+}
+
+// A folder: how far it is, what is left to ask, and about how long that takes
+
+// What those who wait for a question are told, while the machine is at it.
+const BUSY = {
+  encoding: ["The images are looked at", "The next question shows up here by itself."],
+  predicting: ["Everything is predicted again", "All that you said counts for every image. The result is here in a moment."],
+};
+const PHASES = { encoding: "encoded", predicting: "predicted again" };
+let began = null; // when the first answer of this visit was there, and how many there were
+
+let folder = null;
+
+async function watchFolder() {
+  try {
+    showFolder(await get(`${base}/folder`));
+  } catch (error) {
+    if (error instanceof Refused && error.status === 404) return; // images come from elsewhere
+  }
+  setTimeout(watchFolder, queue.length ? 2_000 : 500);
+}
+
+function showFolder(found) {
+  folder = found;
+  const { phase, done, images, answered, wanted } = found;
+  const left = Math.max(wanted - answered, 0);
+  const parts = PHASES[phase] ? [`${count(done)} of ${count(images)} ${PHASES[phase]}`] : [];
+  if (left) parts.push(`about ${plural(left, "question")} left${timeFor(left, answered)}`);
+  $("#progress").textContent = parts.join(", ");
+  $("#after").hidden = phase !== "done" || left > 0;
+  $("#busy").hidden = !BUSY[phase];
+  Object.assign($("#busy"), { max: Math.max(images, 1), value: done });
+  if (!queue.length) showEmpty();
+}
+
+function timeFor(left, answered) {
+  began ??= { at: Date.now(), answered };
+  const since = answered - began.answered;
+  if (since < 3) return "";
+  const minutes = (left * (Date.now() - began.at)) / since / 60_000;
+  return `, ${minutes < 1 ? "less than a minute" : plural(Math.round(minutes), "minute")}`;
+}
+
+async function askMore() {
+  try {
+    showFolder(await post(`${base}/folder/questions`, { questions: 20 }));
+  } catch (error) {
+    complain(error instanceof Refused ? error.message : "The service does not answer; try again.");
+  }
 }
 
 // Keys
 
 const KEYS = {
   y: () => asksYesNo() && $("#yes").click(),
-  n: () => (asksYesNo() ? $("#no").click() : openAdd()),
+  n: () => (asksYesNo() ? $("#no").click() : openNew()),
   0: () => $("#none").click(),
   s: () => $("#skip").click(),
   u: () => undo(),
   "?": () => openHelp(),
   "/": () => finder.focus(),
+};
+
+const CORRECTION_KEYS = {
+  n: () => openNewCorrection(),
+  0: () => $("#correct-none").click(),
+  "/": () => correctFinder.focus(),
 };
 
 function key(event) {
@@ -412,7 +497,7 @@ function key(event) {
   const guesses = $(dialog ? "#correct-guesses" : "#guesses");
   const act = /^[1-9]$/.test(event.key)
     ? () => (dialog || queue.length) && guesses.children[Number(event.key) - 1]?.firstElementChild.click()
-    : dialog ? null : KEYS[event.key.toLowerCase()];
+    : (dialog ? CORRECTION_KEYS : KEYS)[event.key.toLowerCase()];
   if (!act) return;
   event.preventDefault();
   act();
@@ -433,10 +518,10 @@ function remembered(name, otherwise) {
 const finder = new Finder($("#finder"), {
   names: () => classes,
   choose: answer,
-  add: openAdd,
+  add: openNew,
   leave: () => $("#question").focus({ preventScroll: true }),
 });
-const correctFinder = new Finder($("#correct-finder"), { names: () => classes, choose: correct });
+const correctFinder = new Finder($("#correct-finder"), { names: () => classes, choose: correct, add: openNewCorrection });
 
 function listen() {
   document.addEventListener("keydown", key);
@@ -444,12 +529,15 @@ function listen() {
     acted = Date.now();
     if (acted - renewed > AWAKE && stream) refill();
   });
-  $("#new").onclick = () => openAdd();
+  $("#new").onclick = () => openNew();
+  $("#correct-new").onclick = () => openNewCorrection();
+  $("#correct-none").onclick = () => sayCorrection(saying.none());
   $("#yes").onclick = () => answer(queue[0].prediction.label);
   $("#no").onclick = () => decide(saying.isNot(queue[0].prediction.label));
   $("#none").onclick = () => decide(saying.none());
   $("#skip").onclick = () => decide(saying.skip());
   $("#help-button").onclick = openHelp;
+  $("#more").onclick = askMore;
   $("#sign-out").onclick = leave;
   for (const button of document.querySelectorAll(".undo")) button.onclick = undo;
   for (const button of document.querySelectorAll("dialog .close"))
@@ -477,9 +565,11 @@ async function begin() {
   $("#stream").value = stream;
   base = `/v1/streams/${encodeURIComponent(stream)}`;
   $("#dashboard").href = `/streams/${encodeURIComponent(stream)}`;
+  for (const id of ["#review", "#look"]) $(id).href = `/streams/${encodeURIComponent(stream)}/review`;
   await readCounts();
-  follow(stream, stats.events, { event: heard, live: connected });
+  follow(stream, stats.events, { event: heard, live: connected }, holder);
   for (const row of await get(`${base}/predictions?newest=true&limit=${SHOWN}`)) noteRecent(row);
+  watchFolder();
   await refill();
 }
 

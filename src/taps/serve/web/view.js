@@ -6,9 +6,14 @@ export const pictureOf = (stream, prediction, size) =>
   `/v1/streams/${encodeURIComponent(stream)}/predictions/${prediction.id}/picture` +
   `?size=${size}&v=${prediction.image.slice(0, 16)}`;
 
-export function showGuesses(list, prediction, choose, most = 9) {
+const MOST = 9; // guesses that are listed: one for each number key
+
+// The guesses; where all classes were among them, also those that were added since.
+export function showGuesses(list, prediction, classes, choose) {
+  const { top } = prediction;
+  const added = classes.slice(top.length, MOST).map((label) => ({ label, probability: 0 }));
   list.replaceChildren(
-    ...prediction.top.slice(0, most).map(({ label, probability }, index) => {
+    ...[...top, ...added].map(({ label, probability }, index) => {
       const bar = element("span", { class: "bar" });
       bar.style.setProperty("--share", probability); // by script: the policy forbids style attributes
       return element(
@@ -27,16 +32,16 @@ export function showGuesses(list, prediction, choose, most = 9) {
   );
 }
 
-export function showQuestion(stream, { prediction, why }, choose) {
+export function showQuestion(stream, { prediction, why }, classes, choose) {
   const image = $("#image");
   const source = pictureOf(stream, prediction, 1600);
   if (image.getAttribute("src") !== source) image.src = source;
   image.alt = `The image to label, ${prediction.name}`;
   $("#name").textContent = prediction.name;
-  const yesNo = prediction.question === "is_it";
+  const yesNo = prediction.question === "yes_no";
   $("#ask").textContent = yesNo ? `Is this “${prediction.label}”?` : "What is this?";
   $("#yes-no").hidden = !yesNo;
-  showGuesses($("#guesses"), prediction, choose);
+  showGuesses($("#guesses"), prediction, classes, choose);
   showWhy(prediction, why);
 }
 
@@ -75,13 +80,9 @@ function alikeOf(label, why) {
 
 const WORDS = { open: "asked", answered: "labelled", corrected: "labelled", skipped: "skipped", expired: "expired" };
 
-// An answer that names no class, in words.
-export const otherAnswer = ({ none, no }) =>
-  none ? "none of the classes" : no?.length ? `not ${no.join(", not ")}` : null;
-
 // One of the last predictions, as a button that opens its correction.
 export function tile(stream, prediction, now, open) {
-  const said = prediction.answer ?? otherAnswer(prediction) ?? now ?? prediction.label;
+  const said = prediction.said || now || prediction.label;
   const state = prediction.answer === null && now ? `was ${prediction.label}` : (WORDS[prediction.state] ?? "");
   const image = prediction.has_image
     ? element("img", { src: pictureOf(stream, prediction, 200), alt: "", loading: "lazy" })

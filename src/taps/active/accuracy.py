@@ -1,0 +1,247 @@
+"""How good the predictions are, estimated from the answers: of all images, not of those asked about alone.
+
+Every image has a chance π of being asked about, known before its question is drawn: 1 where the rule asks,
+the share of random questions elsewhere. With m the probability of the predicted class and r whether it was
+right, the mean of m + [asked] · (r − m) / π over all images has the expectation of the accuracy: each term
+has, whatever came before it. This is inverse-probability weighting with m as the control variate
+("prediction-powered inference"): the better m is calibrated, the narrower the interval.
+
+Where questions are chosen among images that are all there (`sample`), some are drawn among those that nobody
+was asked about. Then the estimate is the share of these that was predicted right when the question was put.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taps.active.forecast import Forecast, forecast
+from taps.types import Answer
+
+Array = NDArray[np.float64]
+NEEDED = 8  # answers to random questions before anything is said
+COVERAGE = 0.95
+
+
+@dataclass(frozen=True)
+class AccuracyEstimate:
+    """Share of right predictions, with a 95 % interval.
+
+    Attributes:
+        value: The estimate.
+        low: Lower end of the interval.
+        high: Upper end.
+        images: How many predictions it is the accuracy of: those that could have been asked about.
+        answers: Answers to random questions that it rests on.
+    """
+
+    value: float
+    low: float
+    high: float
+    images: int
+    answers: int
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON, rounded."""
+        return {name: round(value, 4) for name, value in vars(self).items()}
+
+
+@dataclass
+class AskedImage:
+    """A prediction that was asked about: its class, m, π, and whether it was right, once that is known.
+
+    One that was drawn among images that are all there has a π and an m of 0.
+    """
+
+    predicted: int
+    sure: float
+    chance: float
+    right: bool | None = None
+
+
+class RunningAccuracy:
+    """Estimates the accuracy of all predictions so far, also of each predicted class.
+
+    Args:
+        classes: How many.
+
+    Example:
+        >>> running = RunningAccuracy(classes=2)
+        >>> for id in range(100):
+        ...     running.add(id, id % 2, sure=0.7, chance=0.2, asked=id % 5 == 0)
+        >>> running.said()
+        'cannot be said yet: 0 random answers, 8 needed'
+        >>> for id in range(0, 100, 5):
+        ...     running.answer(id, Answer(id % 2 if id % 3 else 1 - id % 2))
+        >>> running.said()
+        'about 65% right (41 to 89)'
+    """
+
+    def __init__(self, classes: int) -> None:
+        self.certain: Array = np.zeros(classes)  # images that were sure to be asked about, by predicted class
+        self.drawn: Array = np.zeros(classes)  # those that were asked about by chance, or not
+        self.sure: Array = np.zeros(classes)  # what m these have in all
+        self.asked: dict[int, AskedImage] = {}
+        self.images, self.all_sure = 0, 0.0  # of all images, their m in all
+        self.pool = 0  # images that one was drawn from the last time
+
+    def add(self, id: int, predicted: int, sure: float, chance: float, asked: bool) -> None:
+        """Take note of a prediction; one that could not have been asked about is left out."""
+        self.images, self.all_sure = self.images + 1, self.all_sure + sure
+        if chance >= 1:
+            self.certain[predicted] += 1
+        elif chance > 0:
+            self.drawn[predicted] += 1
+            self.sure[predicted] += sure
+        if asked:
+            self.asked[id] = AskedImage(predicted, sure, chance)
+
+    def sample(self, id: int, predicted: int, pool: int) -> None:
+        """Take note of an image that was drawn among so many; `predicted` is what is said of it now."""
+        self.asked[id], self.pool = AskedImage(predicted, 0.0, 0.0), pool
+
+    def answer(self, id: int, answer: Answer | None) -> None:
+        """What was said of an image that was asked about, classes by index; None takes it back."""
+        if (one := self.asked.get(id)) is None:
+            return
+        if answer is None or (answer.no and one.predicted not in answer.no):
+            one.right = None  # it is not said whether the prediction was right
+        else:
+            one.right = answer.label == one.predicted
+
+    def estimate(self, predicted: int | None = None) -> AccuracyEstimate | None:
+        """The accuracy so far, of one predicted class where it is given; None while too little is known."""
+        among = slice(None) if predicted is None else predicted
+        certain, drawn = float(self.certain[among].sum()), float(self.drawn[among].sum())
+        known = [
+            one for one in self.asked.values() if one.right is not None and predicted in (None, one.predicted)
+        ]
+        if self.pool:
+            return self._estimate_pool(known) if predicted is None else None
+        sure_to, by_chance = _split(known, lambda one: one.chance >= 1)
+        total, few = certain + drawn, drawn > 0 and len(by_chance) < NEEDED
+        if few or (certain and not sure_to) or not total or not self.mostly_possible:
+            return None
+        right, doubt = _certain_part(sure_to, certain)
+        mean = float(self.sure[among].sum()) / max(drawn, 1.0)
+        off, error = _residuals(by_chance) if drawn else (0.0, 0.0)
+        value = (certain * right + drawn * (mean + off)) / total
+        half = quantile(len(by_chance)) * math.hypot(certain * doubt, drawn * error) / total
+        return AccuracyEstimate(*_ends(value, half), images=int(total), answers=len(by_chance))
+
+    def _estimate_pool(self, drawn: list[AskedImage]) -> AccuracyEstimate | None:
+        """From the images that were drawn among those that nobody was asked about."""
+        if len(drawn) < NEEDED:
+            return None
+        value, error = _residuals(drawn)
+        ends = _ends(value, quantile(len(drawn)) * error)
+        return AccuracyEstimate(*ends, images=self.pool, answers=len(drawn))
+
+    @property
+    def mostly_possible(self) -> bool:
+        """Whether half of all predictions could have been asked about, or more."""
+        return 2 * float((self.certain + self.drawn).sum()) >= self.images
+
+    def said(self) -> str:
+        """The estimate in words, or why there is none."""
+        if (found := self.estimate()) is not None:
+            return f"about {found.value:.0%} right ({100 * found.low:.0f} to {100 * found.high:.0f})"
+        if (held := self.random_answers) >= NEEDED:
+            return "cannot be said: most images had no chance of being asked about"
+        return f"cannot be said yet: {held} random answer{'s' * (held != 1)}, {NEEDED} needed"
+
+    @property
+    def random_answers(self) -> int:
+        """Answers to questions that were put at random."""
+        return sum(one.right is not None and one.chance < 1 for one in self.asked.values())
+
+    def summary(self, classes: tuple[str, ...]) -> dict[str, Any]:
+        """What is known, as plain values; by predicted class where there are answers enough."""
+        found = self.estimate()
+        by_chance = Counter(one.predicted for one in self.asked.values() if one.chance < 1)
+        enough = sorted(index for index, answers in by_chance.items() if answers >= NEEDED)
+        each = {classes[index]: self.estimate(index) for index in enough}
+        return {
+            "said": self.said(),
+            "needed": NEEDED,
+            "random_answers": self.random_answers,
+            "estimate": None if found is None else found.plain(),
+            "by_class": {name: one.plain() for name, one in each.items() if one is not None},
+        }
+
+    def forecast(self, answers: int) -> Forecast | None:
+        """What more answers than so many would bring; None while it is too early."""
+        return forecast(answers, self.all_sure / max(1, self.images))
+
+    def grow(self, classes: int) -> None:
+        """Make room for classes added later."""
+        new = (0, classes - len(self.certain))
+        self.certain, self.drawn, self.sure = (
+            np.pad(each, new) for each in (self.certain, self.drawn, self.sure)
+        )
+
+    def values(self) -> dict[str, Any]:
+        """What must be saved."""
+        sums = [self.certain.tolist(), self.drawn.tolist(), self.sure.tolist()]
+        counts = {"images": self.images, "all_sure": self.all_sure, "pool": self.pool}
+        return counts | {"sums": sums, "asked": [[id, *vars(one).values()] for id, one in self.asked.items()]}
+
+    def restore(self, values: dict[str, Any]) -> None:
+        """Go on from what was saved."""
+        self.certain, self.drawn, self.sure = (np.array(each, np.float64) for each in values["sums"])
+        self.asked = {int(id): AskedImage(*rest) for id, *rest in values["asked"]}
+        self.images, self.all_sure = int(values["images"]), float(values["all_sure"])
+        self.pool = int(values["pool"])
+
+
+def quantile(answers: int) -> float:
+    """Student's t at 97.5 % by its expansion in 1/ν; ν is one less than the answers.
+
+    >>> round(quantile(9), 2), round(quantile(41), 2)
+    (2.3, 2.02)
+    """
+    z, nu = NormalDist().inv_cdf(0.5 + COVERAGE / 2), max(1, answers - 1)
+    return z + (z**3 + z) / (4 * nu) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * nu**2)
+
+
+def _ends(value: float, half: float) -> tuple[float, float, float]:
+    """A share and the ends of its interval, between 0 and 1."""
+    low, high = max(0.0, value - half), min(1.0, value + half)
+    return min(1.0, max(0.0, value)), min(low, 1.0), max(high, 0.0)
+
+
+def _split(
+    known: list[AskedImage], holds: Callable[[AskedImage], bool]
+) -> tuple[list[AskedImage], list[AskedImage]]:
+    return [one for one in known if holds(one)], [one for one in known if not holds(one)]
+
+
+def _certain_part(known: list[AskedImage], images: float) -> tuple[float, float]:
+    """Share of right ones among images that were sure to be asked about; its error where answers lack."""
+    if not known:
+        return 0.0, 0.0
+    right = sum(bool(one.right) for one in known) / len(known)
+    lacking = max(0.0, 1 - len(known) / images)
+    return right, math.sqrt(lacking * right * (1 - right) / len(known))
+
+
+def _residuals(drawn: list[AskedImage]) -> tuple[float, float]:
+    """Mean of r − m weighted by 1/π, and its standard error.
+
+    One more answer of each kind is taken for given in the error, as few answers tend to agree by chance.
+    """
+    weights = np.array([1 / (one.chance or 1.0) for one in drawn])
+    off = np.array([bool(one.right) - one.sure for one in drawn])
+    mean = float(weights @ off / weights.sum())
+    sure = float(np.mean([one.sure for one in drawn]))
+    pseudo, usual = np.array([1 - sure, -sure]), float(weights.mean())
+    squares = float(weights**2 @ (off - mean) ** 2) + usual**2 * float(((pseudo - mean) ** 2).sum()) / 2
+    count = len(drawn)
+    return mean, math.sqrt(squares * count / (count - 1)) / float(weights.sum())

@@ -1,0 +1,99 @@
+"""Links to a labelling page, for whoever started it and for phones and colleagues: a token is in each."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from taps.serve.service import Service
+
+EVERYWHERE = ("0.0.0.0", "::")
+DAYS = 7.0  # after which a link is good for nothing, whatever became of the command
+
+
+@dataclass(frozen=True)
+class Links:
+    """What stands behind the addresses of the page.
+
+    Attributes:
+        own: For whoever started it, who may do everything; empty while nobody needs a token.
+        others: For those who may label; empty where no other machine reaches the page.
+    """
+
+    own: str = ""
+    others: str = ""
+
+    def show(self, console: Console, url: str, stream: str) -> str:
+        """Print the addresses, with a QR code where there is room for one; the one to open here."""
+        path = f"/?stream={stream}"
+        mine = f"{_here(url)}{path}{self.own}"
+        console.print(f"Label at {mine}", soft_wrap=True)
+        if self.others:
+            theirs = f"{reachable(url)}{path}{self.others}"
+            console.print(f"Phones and colleagues: {theirs}", soft_wrap=True)
+            show_code(console, theirs)
+        return mine
+
+
+@contextmanager
+def linked(service: Service, stream: str, host: str) -> Iterator[Links]:
+    """Make tokens for the links to a stream's page, where any are needed; they end with the block.
+
+    Args:
+        service: Open.
+        stream: Its name.
+        host: The address that the page is served at.
+    """
+    from taps.serve.connections import is_loopback
+    from taps.serve.tokens import LINK, Tokens
+
+    tokens, alone = Tokens(service.store), is_loopback(host)
+    roles = [] if alone and not tokens.any() else ["admin"] if alone else ["admin", "label"]
+    made = [tokens.create(LINK, (role,), stream=stream, seconds=86400 * DAYS) for role in roles]
+    try:
+        yield Links(*(f"#token={secret}" for _, secret in made))
+    finally:
+        for token, _ in made:
+            tokens.revoke(token.id)
+
+
+def reachable(url: str) -> str:
+    """A URL as other machines know it.
+
+    >>> reachable("http://192.168.1.20:8000")
+    'http://192.168.1.20:8000'
+    """
+    parts = urlsplit(url)
+    return f"http://{_own_address()}:{parts.port}" if parts.hostname in EVERYWHERE else url
+
+
+def _here(url: str) -> str:
+    parts = urlsplit(url)
+    return f"http://127.0.0.1:{parts.port}" if parts.hostname in EVERYWHERE else url
+
+
+def _own_address() -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as tried, suppress(OSError):
+        tried.connect(("192.0.2.1", 9))  # nothing is sent: it says from which address that would be
+        return str(tried.getsockname()[0])
+    return socket.gethostname()
+
+
+def show_code(console: Console, text: str) -> None:
+    """Draw a QR code in the terminal, dark on light whatever its colours are."""
+    from rich.text import Text
+
+    from taps.cli.qr import half_blocks, qr_code
+    from taps.errors import SettingsError
+
+    with suppress(SettingsError):  # too long for one: the address is printed
+        drawn = half_blocks(qr_code(text))
+        if console.is_terminal and console.width > drawn.index("\n"):
+            console.print(Text(drawn, style="#000000 on #ffffff"), soft_wrap=True)

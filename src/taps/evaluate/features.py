@@ -1,0 +1,295 @@
+"""The feature store: features of the views of every image, made once for a model and a data set.
+
+A store is a folder with `features.npy` [images, views, d], mapped into memory when it is read, and
+`store.json`, which has the SHA-256 of each part of it. Numbers are stored in the precision that the encoder
+gives, not in a shorter one: a method then computes with the very bits that it has after decoding, and an
+evaluation says the same with a store and without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.lib import format as npy
+from torch import Tensor
+
+from taps.adapt.batch import batch_size
+from taps.clip import Clip
+from taps.data import Dataset
+from taps.errors import DamagedError, DataError, ImageError, StateError
+from taps.files import make_folder, read_json, write_json
+from taps.images.prefetch import prefetch
+from taps.learner import Learner
+from taps.methods.base import BatchedMethod
+from taps.methods.known import DrawnImage, KnownImage
+from taps.methods.settings import Settings
+from taps.session.lock import locked
+
+log = logging.getLogger("taps")
+PLACE = "TAPS_FEATURES"  # the variable that says where stores lie
+ARRAY, META = "features.npy", "store.json"
+PART = 32  # images that are saved together
+VIEW_SEED = 0  # of the views in an evaluation, whatever the order of its images
+
+
+def stores() -> Path:
+    """The folder that all stores lie in."""
+    return Path(os.environ.get(PLACE) or "~/.cache/taps/features").expanduser()
+
+
+@dataclass(frozen=True)
+class StoreKey:
+    """What features depend on; any other value is another store.
+
+    Attributes:
+        model: Fingerprint of the weights.
+        precision: Of the model's numbers.
+        device: Kind of device that computed them.
+        views: Of each image.
+        seed: Of the views.
+        augmix: Whether views are mixed with distorted copies of themselves.
+        view_backend: What makes the views.
+        data: Digest of the images.
+    """
+
+    model: str
+    precision: str
+    device: str
+    views: int
+    seed: int = VIEW_SEED
+    augmix: bool = False
+    view_backend: str = "tensor"
+    data: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """Stores of one model and one way to make views lie side by side, one for each digest of images."""
+        made = "-".join(str(value) for name, value in asdict(self).items() if name != "data")
+        return stores() / hashlib.sha256(made.encode()).hexdigest()[:16] / self.data
+
+
+def store_key(clip: Clip, settings: Settings, seed: int = VIEW_SEED) -> StoreKey:
+    """The key for a model and the views that settings ask for; the digest of the data is missing."""
+    precision = str(next(clip.visual.parameters()).dtype).removeprefix("torch.")
+    own = settings.views, seed, settings.augmix, settings.view_backend
+    return StoreKey(clip.fingerprint, precision, clip.device.type, *own)
+
+
+def data_digest(dataset: Dataset) -> str:
+    """Stands for the images and all that is done to their pixels: their files are read, not decoded."""
+    found = hashlib.sha256(repr(dataset.transforms).encode())
+    for sample in dataset.samples:
+        try:
+            content = hashlib.sha256(dataset.source.read(sample.key)).hexdigest()
+        except DataError:
+            content = "unreadable"
+        found.update(f"{sample.key}\t{content}\n".encode("utf-8", "surrogateescape"))
+    return found.hexdigest()[:32]
+
+
+class FeatureStore:
+    """The features of one data set.
+
+    Args:
+        key: Says which.
+        images: How many there are.
+
+    Attributes:
+        parts: Of each part its SHA-256 and the seconds an image took; None where it is not made yet.
+        broken: Why an image could not be read, by its index.
+        damaged: Parts whose numbers are not those that were written.
+    """
+
+    def __init__(self, key: StoreKey, images: int) -> None:
+        self.key, self.images, self.folder = key, images, key.folder
+        self.parts: list[dict[str, Any] | None] = [None] * -(-images // PART)
+        self.broken: dict[int, str] = {}
+        self.dtype, self.dim, self.damaged = "", 0, list[int]()
+        if (self.folder / META).is_file():
+            self._read()
+
+    def _read(self) -> None:
+        """Take over what is there; what is damaged counts as not made."""
+        try:
+            held = read_json(self.folder / META)
+            self.dtype, self.dim, self.parts = held["dtype"], held["dim"], held["parts"]
+            self.broken = {int(index): why for index, why in held["broken"].items()}
+            self.array = np.load(self.folder / ARRAY, mmap_mode="r")
+            assert self.array.shape == self._shape
+            assert len(self.parts) == -(-self.images // PART)
+        except (OSError, DamagedError, StateError, ValueError, KeyError, AssertionError):
+            self.parts = [None] * -(-self.images // PART)
+            self.damaged = list(range(len(self.parts)))
+        for number, part in enumerate(self.parts):
+            if part is not None and part["sha256"] != _sha256(self.array[self._rows(number)]):
+                self.parts[number] = None
+                self.damaged.append(number)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return self.images, self.key.views, self.dim
+
+    def _rows(self, number: int) -> slice:
+        return slice(PART * number, min(PART * (number + 1), self.images))
+
+    @property
+    def complete(self) -> bool:
+        return None not in self.parts
+
+    def image(self, index: int) -> KnownImage:
+        """One image by its features; an `ImageError` where it could not be read."""
+        if index in self.broken:
+            raise ImageError(self.broken[index])
+        part = self.parts[index // PART]
+        assert part is not None, "a part that is not made"
+        found = torch.from_numpy(np.array(self.array[index]))
+        return KnownImage(part["seconds"], found.view(torch.bfloat16) if self.dtype == "bfloat16" else found)
+
+    def make(
+        self,
+        clip: Clip,
+        dataset: Dataset,
+        report: Callable[[int, int], None] = lambda done, total: None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> bool:
+        """Make what is missing, part by part; whether all of it is there.
+
+        Args:
+            clip: The model of the key.
+            dataset: The images of the key.
+            report: Told how many images are done, of how many.
+            stop: Asked before every part; what is made stays.
+        """
+        make_folder(self.folder)
+        with locked(self.folder, patience=5.0):
+            learner = view_learner(clip, self.key)
+            self._begin(learner)
+            for number, part in enumerate(self.parts):
+                if part is None and not stop():
+                    self._make_part(number, learner, dataset)
+                report(self._rows(number).stop, self.images)
+        self.damaged = []
+        return self.complete
+
+    def _make_part(self, number: int, learner: Learner, dataset: Dataset) -> None:
+        rows = self._rows(number)
+        indices = range(rows.start, rows.stop)
+        found, seconds = encode_images(learner, dataset, indices, self.key.seed)
+        blank = np.zeros((self.key.views, self.dim), self._stored)
+        kept = np.stack([_plain(each) if isinstance(each, Tensor) else blank for each in found])
+        for index, each in zip(indices, found, strict=True):
+            if isinstance(each, str):
+                self.broken[index] = each
+        self._write(rows.start, kept)
+        self.parts[number] = {"sha256": _sha256(kept), "seconds": seconds}
+        self._note()
+
+    @property
+    def _stored(self) -> str:
+        return "int16" if self.dtype == "bfloat16" else self.dtype  # numpy knows no bfloat16
+
+    def _begin(self, learner: Learner) -> None:
+        """Learn the shape of features from a blank image, which warms up too; open the file for them."""
+        blank = DrawnImage(np.zeros((8, 8, 3), np.uint8), 0, 0)
+        assert isinstance(learner.method, BatchedMethod)
+        (features,) = learner.method.encode_batch([learner.method], [learner._views(blank)])
+        self.dtype, self.dim = str(features.dtype).removeprefix("torch."), int(features.shape[1])
+        if all(part is None for part in self.parts):
+            header = {"descr": np.dtype(self._stored).str, "fortran_order": False, "shape": self._shape}
+            with (self.folder / ARRAY).open("wb") as new:
+                npy.write_array_header_2_0(new, header)
+                new.truncate(new.tell() + self.images * features.numel() * features.element_size())
+        self.array = np.load(self.folder / ARRAY, mmap_mode="r")
+
+    def _write(self, row: int, kept: np.ndarray[Any, Any]) -> None:
+        """Written, not mapped: a full disk is then an error that says so, not a signal that kills."""
+        with (self.folder / ARRAY).open("r+b") as opened:
+            opened.seek(self.array.offset + kept[0].nbytes * row)
+            opened.write(kept.tobytes())
+            opened.flush()
+            os.fsync(opened.fileno())
+
+    def _note(self) -> None:
+        held = {
+            "key": asdict(self.key),
+            "images": self.images,
+            "dtype": self.dtype,
+            "dim": self.dim,
+            "threads": torch.get_num_threads(),
+            "parts": self.parts,
+            "broken": {str(index): why for index, why in self.broken.items()},
+        }
+        write_json(self.folder / META, held)
+
+
+def view_learner(clip: Clip, key: StoreKey) -> Learner:
+    """A learner whose frozen method encodes as every method does that needs features alone."""
+    views = {"views": key.views, "augmix": key.augmix, "view_backend": key.view_backend}
+    return Learner(clip, ["image", "photo"], "view_ensemble", **views)  # type: ignore[arg-type]
+
+
+def encode_images(
+    learner: Learner, dataset: Dataset, indices: Sequence[int], seed: int
+) -> tuple[list[Tensor | str], float]:
+    """Features of the views of some images, or why one cannot be read; and the seconds that each took.
+
+    On a CPU each image is encoded alone, as a stream encodes it: a product of more rows may round otherwise.
+    """
+    found: dict[int, Tensor | str] = {}
+    method, device = learner.method, learner.clip.device.type
+    assert isinstance(method, BatchedMethod)
+    together = 1 if device == "cpu" else batch_size(learner.settings.views, device)
+    seconds = 0.0
+    for some in _decoded(dataset, indices, together, found):
+        began = time.perf_counter()
+        views = [learner._views(DrawnImage(pixels, seed, index)) for index, pixels in some]
+        made = method.encode_batch([method] * len(views), views)
+        found |= {index: each.cpu() for (index, _), each in zip(some, made, strict=True)}
+        seconds += time.perf_counter() - began
+    return [found[index] for index in indices], seconds / max(1, len(indices))
+
+
+def _decoded(
+    dataset: Dataset, indices: Sequence[int], together: int, broken: dict[int, Any]
+) -> Iterator[list[tuple[int, Any]]]:
+    """So many decoded images at a time; why one cannot be decoded is put into `broken`."""
+    some: list[tuple[int, Any]] = []
+    futures = prefetch(indices, dataset.image, threads=1, depth=together + 1)
+    for index, future in zip(indices, futures, strict=True):
+        try:
+            some.append((index, future.result()))
+        except (ImageError, DataError) as error:
+            broken[index] = str(error)
+        if len(some) == together:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+def find_store(clip: Clip, dataset: Dataset, settings: Settings) -> FeatureStore | None:
+    """The whole store of these images, where there is one; a damaged one is named and not used."""
+    key = store_key(clip, settings)
+    if not key.folder.is_dir():  # of all data sets; to read every file would be in vain
+        return None
+    store = FeatureStore(replace(key, data=data_digest(dataset)), len(dataset))
+    if store.damaged:
+        log.warning("%s is damaged; its images are decoded. `taps features` makes it again.", store.folder)
+    return store if store.complete else None
+
+
+def _plain(features: Tensor) -> np.ndarray[Any, Any]:
+    return (features.view(torch.int16) if features.dtype == torch.bfloat16 else features).numpy()
+
+
+def _sha256(rows: np.ndarray[Any, Any]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(rows).tobytes()).hexdigest()

@@ -1,0 +1,179 @@
+"""The ways of reading the labels: predictions alone, with a ridge on top, with a logistic fit on top."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taps.head.logistic import UNKNOWN, Logistic, possible, softmax
+from taps.head.mixture import SMALLEST
+from taps.head.neighbours import LOWEST
+from taps.head.ridge import Ridge
+
+Array = NDArray[np.float64]
+LEAST, WORK = 32, 12_800  # of many classes fewer labels are refitted, so that a label's work stays the same
+
+
+@dataclass(frozen=True)
+class HeadSettings:
+    """The grid of readings. Nothing here is tuned to a stream: the mixture finds out what its labels favour.
+
+    Attributes:
+        sharpness: Factors on the logits of the bases; 1 leaves a base as it is.
+        ridge_penalty: λ of the ridge.
+        strengths: How many nats a ridge's score of 1 adds to a class.
+        penalties: λ of the logistic fits.
+        kept: Factors on the logits of the base that a logistic fit is learned on top of; 0 leaves it out.
+        wrong: Shares ε of answers that are a class drawn at random, whatever the image shows. Without them a
+            confident base pays more for a wrong answer than a flat one, and flat bases, which are easily
+            overruled, would be believed for no better reason.
+        alone: Prior trust in the bases alone.
+        ridge: Of what is left, the part of the ridge; half as much for each strength as for the one below it.
+        votes: τ, factors on the neighbours' log-odds; half of the prior is on taking no votes.
+        refit: Of how many of the last labels the logistic coefficients are refitted with every new one; of
+            more than 100 classes fewer.
+    """
+
+    sharpness: tuple[float, ...] = (0.5, 1.0, 2.0)
+    ridge_penalty: float = 1.0
+    strengths: tuple[float, ...] = (2.5, 16.0)
+    penalties: tuple[float, ...] = (0.03, 0.3)
+    kept: tuple[float, ...] = (0.0, 0.5, 1.0)
+    wrong: tuple[float, ...] = (0.0, 0.1, 0.3)
+    alone: float = 0.7
+    ridge: float = 0.2
+    votes: tuple[float, ...] = (0.25, 0.5, 1.0)
+    refit: int = 128
+
+
+@dataclass(frozen=True)
+class Expert:
+    """One way: `sharpness · log p` of a base, and what labels add to it.
+
+    Attributes:
+        base: Which base.
+        sharpness: Factor on its logits.
+        prior: Trust before any label.
+        strength: Of the ridge on top, where there is one.
+        fit: Which logistic fit is on top, where there is one: feature, penalty, offset.
+    """
+
+    base: int
+    sharpness: float
+    prior: float
+    strength: float | None = None
+    fit: tuple[int, int, int] | None = None
+
+
+class Experts:
+    """All experts, and what they learn from.
+
+    The ridge and the logistic fits start at nothing: without labels every expert is a base. A class nobody
+    asked about only loses what it was wrongly given on labelled images like this one.
+
+    Args:
+        features: How many features an image has, and of what length [F, d].
+        bases: B, how many predictions come with each image, the zero-shot one first.
+        classes: K.
+        settings: The grid.
+    """
+
+    def __init__(self, features: tuple[int, int], bases: int, classes: int, settings: HeadSettings) -> None:
+        count, dim = features
+        self.settings = settings
+        self.ground = min(1, bases - 1)  # the base under the logistic fits: the views', where there are views
+        self.ridge = Ridge(dim, classes, settings.ridge_penalty)
+        refitted = min(settings.refit, max(LEAST, WORK // classes))
+        self.logistic = [
+            Logistic(dim, classes, len(settings.kept), settings.penalties, refitted) for _ in range(count)
+        ]
+        self.all = grid_of(settings, count, bases, self.ground)
+        self.alone = bases * len(settings.sharpness)  # of the experts; they come first
+
+    def probs(self, features: Array, logs: Array, fairness: float, which: Sequence[int]) -> Array:
+        """What some experts say of some images.
+
+        Args:
+            features: Of the images [m, F, d].
+            logs: Log-probabilities of the bases [m, B, K], of fewer classes where some were added later.
+            fairness: Factor on what labels change: at 0 every expert is a base.
+            which: Places of the experts.
+
+        Returns:
+            Probabilities [len(which), m, K].
+        """
+        chosen = [self.all[place] for place in which]
+        fitted = {one.fit[0] for one in chosen if one.fit}
+        likeness = {f: self.logistic[f].likeness(features[:, f]) for f in fitted}
+        loud = self.ridge.scores(features[:, 0]) if any(one.strength for one in chosen) else None
+        logits = np.empty((len(chosen), len(logs), logs.shape[2]))
+        for row, one in zip(logits, chosen, strict=True):
+            row[:] = np.maximum(logs[:, one.base], LOWEST)
+            if one.fit:
+                feature, penalty, offset = one.fit
+                added = self.logistic[feature].scores(likeness[feature], penalty, offset)
+                row *= 1 - fairness * (1 - one.sharpness)
+                row += fairness * added[:, : row.shape[1]]
+            elif loud is not None and one.strength:
+                row += fairness * one.strength * loud[:, : row.shape[1]]
+            else:
+                row *= one.sharpness
+        return softmax(logits)
+
+    def learn(self, features: Array, logs: Array, label: int, no: tuple[int, ...] = ()) -> None:
+        """Learn one label.
+
+        Args:
+            features: Of its image [F, d].
+            logs: Log-probabilities of the bases when it was predicted [B, K], of fewer classes where some
+                were added later: these are no part of what is learned.
+            label: Its class; counts for nothing where `no` is given.
+            no: Classes it is not of.
+        """
+        new = (0, self.ridge.weights.shape[1] - logs.shape[1])
+        said = np.exp(logs[0])
+        left = possible(label, no, len(said)) * (np.maximum(said, SMALLEST) if no else 1.0)
+        self.ridge.add(features[0], np.pad(left / left.sum() - said, new))
+        offsets = np.array(self.settings.kept)[:, None] * np.maximum(logs[self.ground], LOWEST)
+        offsets = np.pad(offsets, ((0, 0), new), constant_values=UNKNOWN)
+        for feature, logistic in zip(features, self.logistic, strict=True):
+            logistic.add(feature, offsets, label, no)
+
+    def grow(self, classes: int) -> None:
+        """Make room for classes added later; labels so far say nothing about them."""
+        for _, held in self._parts():
+            held.grow(classes)
+
+    def arrays(self) -> dict[str, Array]:
+        """Everything that labels change; none of these arrays is ever changed in place."""
+        return {f"{part}.{name}": a for part, held in self._parts() for name, a in held.arrays().items()}
+
+    def restore(self, arrays: dict[str, Array]) -> None:
+        """Go on from where `arrays` was taken."""
+        for part, held in self._parts():
+            held.restore({name: arrays[f"{part}.{name}"] for name in held.arrays()})
+
+    def _parts(self) -> list[tuple[str, Ridge | Logistic]]:
+        return [("ridge", self.ridge), *((f"logistic.{i}", fit) for i, fit in enumerate(self.logistic))]
+
+
+def grid_of(settings: HeadSettings, features: int, bases: int, ground: int) -> list[Expert]:
+    """Every expert with its prior; those that ignore the labels first."""
+    alone = bases * len(settings.sharpness)
+    grid = [
+        Expert(base, sharp, settings.alone / alone) for sharp in settings.sharpness for base in range(bases)
+    ]
+    learned, louder = 1 - settings.alone, 0.5 ** np.arange(len(settings.strengths))
+    for strength, share in zip(settings.strengths, louder / louder.sum(), strict=True):
+        grid.append(Expert(0, 1.0, learned * settings.ridge * float(share), strength=strength))
+    fits = [
+        (feature, penalty, offset)
+        for feature in range(features)
+        for penalty in range(len(settings.penalties))
+        for offset in range(len(settings.kept))
+    ]
+    each = learned * (1 - settings.ridge) / len(fits)
+    return grid + [Expert(ground, settings.kept[fit[2]], each, fit=fit) for fit in fits]

@@ -1,0 +1,132 @@
+"""How the head sees an image: features centred on the stream, whitened by how views of one image differ."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taps.errors import StateError
+
+Array = NDArray[np.float64]
+SHRINK = 10.0  # images that are taken to lie at the origin, so that the first ones do not make the centre
+FIRST, LAST = 8, 512  # images after which the views' metric is first and last made; in between at doublings
+WAIT = 16  # images whose rows wait to be added to the covariances in one product
+FLOOR = 0.3  # share of the mean variance that is added in every direction
+VIEWS = 16  # of an image, whose spread is measured
+
+
+class FeatureWhitener:
+    """Centred features of an image: [view 0], or [view 0, mean of its views in the views' metric].
+
+    Features of one model lie in a narrow cone, so they are seen from their mean over the stream. Views of one
+    image differ where it is cropped, not in what it shows: directions in which they spread say little about
+    classes. With C the covariance of views around their image's mean, over all images so far, scaled to a
+    mean variance of 1, the mean of the views is multiplied by (C + 0.3·I)^(−1/2), and by a factor that keeps
+    the features as long as they were.
+
+    An image keeps the features it was given; later ones are seen from a better centre.
+
+    Args:
+        dim: d, length of a feature.
+        several: Whether images come with several views.
+
+    Example:
+        >>> whitener = FeatureWhitener(dim=2, several=False)
+        >>> whitener.see(np.array([[1.0, 0.0]])).round(3).tolist()
+        [[0.909, 0.0]]
+    """
+
+    def __init__(self, dim: int, several: bool) -> None:
+        self.several = several
+        self.seen = 0
+        self.mean: Array = np.zeros((1 + several, dim))
+        self.transform: Array = np.eye(dim) if several else np.zeros((0, 0))
+        self.take_in(np.zeros_like(self.transform), np.zeros_like(self.transform))
+
+    def see(self, views: Array) -> Array:
+        """Take note of an image.
+
+        Args:
+            views: Features of its views, of length 1, view 0 first [V, d].
+
+        Returns:
+            Its centred features [1 or 2, d].
+        """
+        given = np.stack([views[0], views.mean(axis=0)][: 1 + self.several])
+        self.seen += 1
+        self.mean = self.mean + (given - self.mean) / self.seen
+        centred = given - self.mean * (self.seen / (self.seen + SHRINK))
+        if self.several:
+            self._measure(views[:VIEWS], centred[1])
+            centred[1] = centred[1] @ self.transform
+        return centred
+
+    def _measure(self, views: Array, centred: Array) -> None:
+        """Add to the two covariances; make the metric anew where it is time."""
+        if self.seen > LAST:
+            return
+        place = (self.seen - 1) % WAIT
+        first = place * VIEWS
+        self.apart[first : first + len(views)] = (views - views.mean(axis=0)) / np.sqrt(len(views))
+        self.centred[place] = centred
+        if self.seen % WAIT == 0 or is_time(self.seen):
+            self.take_in(*self.covariances())
+        if is_time(self.seen):
+            self.transform = metric(self.within, self.between)
+
+    def covariances(self) -> tuple[Array, Array]:
+        """Sums over all images so far, of views around their mean and of centred means."""
+        if not self.several:
+            return self.within, self.between
+        return self.within + self.apart.T @ self.apart, self.between + self.centred.T @ self.centred
+
+    def take_in(self, within: Array, between: Array) -> None:
+        """Go on from these sums over all images so far; no row waits any more."""
+        self.within, self.between = within, between
+        # Rows of views and of images that are in neither covariance yet, and zeros.
+        dim = self.mean.shape[1]
+        self.apart: Array = np.zeros((self.several * WAIT * VIEWS, dim))
+        self.centred: Array = np.zeros((self.several * WAIT, dim))
+
+    def arrays(self) -> dict[str, Array]:
+        """Everything that changes with the images."""
+        return {
+            "lens.seen": np.array([float(self.seen)]),
+            "lens.mean": self.mean,
+            "lens.between": self.between,
+            "lens.within": self.within,
+            "lens.transform": self.transform,
+            "lens.apart": self.apart.copy(),
+            "lens.centred": self.centred.copy(),
+        }
+
+    def restore(self, arrays: dict[str, Array]) -> None:
+        """Go on from where `arrays` was taken."""
+        if arrays["lens.mean"].shape != self.mean.shape:
+            raise StateError("The saved head saw other features; use the saved model and number of views.")
+        self.seen = int(arrays["lens.seen"][0])
+        for name in ("mean", "between", "within", "transform", "apart", "centred"):
+            setattr(self, name, arrays[f"lens.{name}"].copy())
+        if len(self.centred) != self.several * WAIT:  # another version lets fewer images wait
+            self.take_in(*self.covariances())
+
+
+def is_time(seen: int) -> bool:
+    """Whether the metric is made anew after so many images."""
+    return FIRST <= seen <= LAST and seen & (seen - 1) == 0
+
+
+def metric(within: Array, between: Array) -> Array:
+    """(C + 0.3·I)^(−1/2), C being `within` at a mean variance of 1, scaled so that lengths stay on average.
+
+    >>> metric(np.zeros((2, 2)), np.eye(2)).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    dim, total = len(within), float(np.trace(within))
+    if total < 1e-9:  # the views are all alike
+        return np.eye(dim)
+    values, vectors = np.linalg.eigh(within * (dim / total))
+    shrunk = (vectors / np.sqrt(np.maximum(values, 0.0) + FLOOR)) @ vectors.T
+    length = float(np.vdot(shrunk @ between, shrunk))  # the trace of shrunk · between · shrunk
+    scaled: Array = shrunk * np.sqrt(float(np.trace(between)) / max(length, 1e-12))
+    return scaled

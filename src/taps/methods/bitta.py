@@ -1,0 +1,88 @@
+"""BiTTA: class weights learn from "yes" and "no" alone, and from images that dropout does not change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from taps.active import SCORES
+from taps.active.question import KINDS, YES_NO_SECONDS
+from taps.adapt.memory import ReplayItem
+from taps.methods.ranges import setting
+from taps.methods.recent import RecentImagesMethod, RecentSettings, gradient_of
+from taps.methods.registry import method
+from taps.types import Answer
+
+PASSES = 4  # with dropout, whose mean is the policy π
+LEAST = 1e-6  # log π has no lower bound: a "no" pushes no further than this
+
+
+@dataclass(frozen=True)
+class BittaSettings(RecentSettings):
+    """BiTTA's values; the learning rate is the one for PACS.
+
+    Attributes:
+        dropout: Share of a feature's entries that a pass leaves out.
+        questions: What is asked: "yes_no" (is it the likeliest one?), "class" (which one it is) or "both".
+        yes_no_seconds: Seconds that a yes or no takes.
+    """
+
+    buffer: int = setting(128, at_least=1)
+    acquisition: str = setting("confidence", choices=SCORES)
+    lr: float = setting(1e-3, above=0)
+    dropout: float = setting(0.3, at_least=0, at_most=0.99)
+    questions: str | None = setting("yes_no", choices=(*KINDS, "both"))
+    yes_no_seconds: float = setting(YES_NO_SECONDS, above=0)
+
+
+@method("bitta", BittaSettings)
+class Bitta(RecentImagesMethod):
+    """Class weights learn from "yes" and "no", and from images that dropout does not change."""
+
+    settings: BittaSettings
+    takes_any_answer = True
+
+    def weights(self) -> Tensor:
+        return self.text.clone()
+
+    def classify(self, weights: Tensor, features: Tensor) -> Tensor:
+        return self.classifier.logits(features, F.normalize(weights, dim=-1))
+
+    def policy(self, weights: Tensor, features: Tensor, generator: torch.Generator) -> Tensor:
+        """π: the mean prediction of some passes with dropout [n, K]."""
+        kept = 1 - self.settings.dropout
+        masks = torch.rand((PASSES, *features.shape), generator=generator) < kept
+        passes = self.classify(weights, features * masks.to(features) / kept)
+        return torch.softmax(passes, dim=-1).mean(dim=0).clamp_min(LEAST)
+
+    def gradient(self, weights: Tensor, generator: torch.Generator) -> Tensor:
+        (known, answers), others = self.held(), self.others()
+        yes = answers >= 0
+        with torch.enable_grad():
+            weights = weights.detach().requires_grad_()
+            policy = self.policy(weights, known, generator).log()
+            told = policy.gather(1, torch.where(yes, answers, -1 - answers)[:, None])[:, 0]
+            loss = total([-told[yes], told[~yes]])
+            around = self.policy(weights, others, generator)
+            likeliest = self.classify(weights, others).argmax(dim=-1)
+            sure = around.argmax(dim=-1) == likeliest
+            loss = loss + total([-around.gather(1, likeliest[:, None])[sure, 0].log()])
+            return gradient_of(loss, weights)
+
+    def label_counts(self) -> Tensor:
+        answers = self.held()[1]
+        return torch.bincount(answers[answers >= 0], minlength=len(self.text))
+
+    def learn_answer(self, id: int, answer: Answer, item: ReplayItem) -> None:
+        """A class that it is not of is kept as −1 − its index; "none of these" says nothing to learn."""
+        told = [answer.label] if isinstance(answer.label, int) else [-1 - int(each) for each in answer.no]
+        for each in told:
+            self.learn(id, each, item)
+
+
+def total(parts: list[Tensor]) -> Tensor:
+    """The sum of the parts' means; of an empty part, 0."""
+    return torch.stack([part.mean() if len(part) else part.sum() for part in parts]).sum()

@@ -1,0 +1,53 @@
+"""CLAP: class weights that start as the texts learn from answers, each held back where its text is good."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from taps.methods.ranges import setting
+from taps.methods.registry import method
+from taps.methods.stepwise import Stepwise, StepwiseSettings
+
+MOMENTUM = 0.9
+
+
+@dataclass(frozen=True)
+class ClapSettings(StepwiseSettings):
+    """CLAP's learning rate; it has no value to search."""
+
+    lr: float = setting(0.1, above=0)
+
+
+@method("clap", ClapSettings)
+class Clap(Stepwise):
+    """Class weights learn from answers; λ_k |w_k − t_k|² holds back those whose text is right already."""
+
+    settings: ClapSettings
+
+    def weights(self) -> Tensor:
+        return self.text.clone()
+
+    def classify(self, weights: Tensor, features: Tensor) -> Tensor:
+        return self.classifier.logits(features, F.normalize(weights, dim=-1))
+
+    def loss(self, weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:
+        moved = (weights - self.text).square().sum(dim=-1)
+        held_back = (self.hold(features, labels) * moved).mean()
+        return F.cross_entropy(self.classify(weights, features), labels) + held_back
+
+    @torch.no_grad()
+    def hold(self, features: Tensor, labels: Tensor) -> Tensor:
+        """λ [K]: a class's mean zero-shot probability on its own labelled images; 1 where it has none."""
+        own = torch.softmax(self.logits(features), dim=-1).gather(1, labels[:, None])[:, 0]
+        counts = torch.bincount(labels, minlength=len(self.text))
+        sums = own.new_zeros(len(counts)).index_add(0, labels, own)
+        return torch.where(counts > 0, sums / counts.clamp_min(1), 1.0)
+
+    def step(self, gradient: Tensor) -> None:
+        """SGD with momentum, as its authors train."""
+        speed = MOMENTUM * self.state["first"] + gradient
+        self.state |= {"first": speed, "weights": self.state["weights"] - self.settings.lr * speed}

@@ -1,0 +1,36 @@
+"""Class means: an image is compared with the mean of each class's labelled images, beside zero-shot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from taps.methods.features import EncodedImage
+from taps.methods.labelled import LabelSettings, LabelSums
+from taps.methods.ranges import setting
+from taps.methods.registry import method
+
+
+@dataclass(frozen=True)
+class ClassMeansSettings(LabelSettings):
+    """Zero-shot and the means count alike.
+
+    Attributes:
+        zero_shot: Weight of the zero-shot logits; 0 for the nearest mean alone.
+    """
+
+    zero_shot: float = setting(1.0, at_least=0)
+
+
+@method("class_means", ClassMeansSettings)
+class ClassMeans(LabelSums):
+    """The mean of each class's labelled images, beside zero-shot."""
+
+    settings: ClassMeansSettings
+
+    def adapt(self, seen: EncodedImage) -> Tensor:
+        cosines = F.normalize(self.means(), dim=-1) @ seen.feature.to(self.state["sums"])
+        votes = float(self.classifier.clip.scale) * self.against_the_others(cosines)
+        return self.settings.zero_shot * seen.logits[0] + votes

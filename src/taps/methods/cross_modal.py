@@ -1,0 +1,39 @@
+"""Cross-modal probe: the class texts are further labelled examples of a linear classifier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from taps.methods.ranges import setting
+from taps.methods.registry import method
+from taps.methods.stepwise import Stepwise, StepwiseSettings
+
+
+@dataclass(frozen=True)
+class CrossModalSettings(StepwiseSettings):
+    """The first values of its authors' search."""
+
+    lr: float = setting(1e-3, above=0)
+    weight_decay: float = setting(0.01, at_least=0)
+
+
+@method("cross_modal", CrossModalSettings)
+class CrossModal(Stepwise):
+    """A linear classifier that starts as the texts learns from labelled images and from the texts alike."""
+
+    settings: CrossModalSettings
+
+    def weights(self) -> Tensor:
+        return self.text.clone()
+
+    def classify(self, weights: Tensor, features: Tensor) -> Tensor:
+        return self.classifier.logits(features, weights)
+
+    def loss(self, weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:
+        both = torch.cat([features, self.text])
+        targets = torch.cat([labels, torch.arange(len(self.text), device=labels.device)])
+        return F.cross_entropy(self.classify(weights, both), targets)

@@ -1,0 +1,86 @@
+"""EATTA: answers for the images that noise changes most, balanced with the entropy of sure images."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from taps.active import SCORES
+from taps.adapt.losses import entropies
+from taps.adapt.memory import ReplayItem
+from taps.methods.base import MethodOutput
+from taps.methods.features import State
+from taps.methods.ranges import setting
+from taps.methods.recent import RecentImagesMethod, RecentSettings, gradient_of
+from taps.methods.registry import method
+
+KEEP = 0.8  # of the running norms of the two gradients
+
+
+@dataclass(frozen=True)
+class EattaSettings(RecentSettings):
+    """EATTA's values, but for the learning rate.
+
+    Attributes:
+        sure_below: Share of ln K below which an image's entropy is lessened.
+    """
+
+    buffer: int = setting(300, at_least=1)
+    acquisition: str = setting("sensitivity", choices=SCORES)
+    lr: float = setting(1e-5, above=0)
+    steps: int = setting(1, at_least=1)
+    sure_below: float = setting(0.4, at_least=0)
+
+
+@method("eatta", EattaSettings)
+class Eatta(RecentImagesMethod):
+    """Scale and shift of the feature learn from answers and from sure images, each with half of the say."""
+
+    settings: EattaSettings
+
+    def weights(self) -> Tensor:
+        """Scale and shift [2, d]."""
+        return torch.stack([torch.ones_like(self.text[0]), torch.zeros_like(self.text[0])])
+
+    def start(self) -> State:
+        """Also the running norms of both gradients; class and score of the last answer."""
+        return super().start() | {"norms": self.text.new_zeros(2), "last": self.text.new_full((2,), -1.0)}
+
+    def classify(self, weights: Tensor, features: Tensor) -> Tensor:
+        return self.logits(F.normalize(features * weights[0] + weights[1], dim=-1))
+
+    def predict(self, views: Tensor, ahead: Tensor | None = None) -> MethodOutput:
+        """By its own rule the class that was answered last is passed over unless its score is higher."""
+        output = super().predict(views, ahead)
+        if self.settings.acquisition != "sensitivity" or output.score is None or output.item is None:
+            return output
+        last, score = self.state["last"].tolist()
+        repeated = int(output.probs.argmax()) == int(last) and output.score <= score
+        item = replace(output.item, beliefs=self.text.new_tensor([output.score]))
+        return replace(output, score=0.0 if repeated else output.score, item=item)
+
+    def learn(self, id: int, label: int, item: ReplayItem) -> None:
+        if item.beliefs is not None:
+            self.state["last"] = torch.cat([self.text.new_tensor([float(label)]), item.beliefs.to(self.text)])
+        super().learn(id, label, item)
+
+    def gradient(self, weights: Tensor, generator: torch.Generator) -> Tensor:
+        """w₁ ∂H + w₂ ∂CE; the weights make both as long as the other one, on average."""
+        known, labels = self.held()
+        with torch.enable_grad():
+            weights = weights.detach().requires_grad_()
+            by_label = gradient_of(F.cross_entropy(self.classify(weights, known), labels), weights)
+            unsure = entropies(self.classify(weights, self.others()))
+            sure = unsure[unsure < self.settings.sure_below * math.log(len(self.text))]
+            if not len(sure):  # the balance would leave the answers without a say, too
+                return by_label
+            by_entropy = gradient_of(sure.mean(), weights)
+        norms = torch.stack([by_entropy.norm(), by_label.norm()])
+        began = bool(self.state["norms"].any())
+        self.state["norms"] = KEEP * self.state["norms"] + (1 - KEEP) * norms if began else norms
+        shares = 2 * self.state["norms"] / self.state["norms"].sum().clamp_min(1e-12)
+        return shares[1] * by_entropy + shares[0] * by_label

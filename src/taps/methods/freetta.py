@@ -1,0 +1,72 @@
+"""FreeTTA: a Gaussian for each class by online EM, each image weighted by how sure zero-shot is of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from taps.methods.features import EncodedImage, FeatureMethod, State
+from taps.methods.ranges import setting
+from taps.methods.registry import method
+from taps.methods.settings import TextSettings
+
+
+@dataclass(frozen=True)
+class FreettaSettings(TextSettings):
+    """FreeTTA's values, the same for all data sets.
+
+    Attributes:
+        weight: α, of the Gaussians beside zero-shot.
+        doubt: β: an image counts as exp(−β · H), with H the entropy of zero-shot in nats.
+        text_count: How many images a class's text, and the unit covariance, count for.
+    """
+
+    weight: float = setting(0.2, at_least=0)
+    doubt: float = setting(4.5, at_least=0)
+    text_count: float = setting(1.0, above=0)
+
+
+@method("freetta", FreettaSettings)
+class FreeTta(FeatureMethod):
+    """Gaussians by online EM, sure images weigh more (FreeTTA, from second-hand formulas)."""
+
+    settings: FreettaSettings
+
+    def start(self) -> State:
+        count = self.settings.text_count
+        return {
+            "means": self.text.clone(),
+            "counts": self.text.new_full((len(self.text),), count),
+            "covariance": torch.eye(self.text.shape[1]).to(self.text),
+            "total": self.text.new_full((), count),
+        }
+
+    def adapt(self, seen: EncodedImage) -> Tensor:
+        posterior = torch.softmax(self.score(seen.feature), dim=-1)
+        self.take(seen.feature, posterior, math.exp(-self.settings.doubt * seen.entropy))
+        return seen.logits[0] + self.settings.weight * self.score(seen.feature)
+
+    def score(self, feature: Tensor) -> Tensor:
+        """ln π_k + xᵀΛμ_k − ½ μ_kᵀΛμ_k of each class [K], with Λ the inverse of the shared covariance."""
+        means, counts = self.state["means"], self.state["counts"]
+        factor = torch.linalg.cholesky(self.state["covariance"])
+        solved: Tensor = torch.linalg.solve_triangular(
+            factor, torch.cat([means, feature[None]]).T, upper=False
+        )
+        density = solved[:, -1] @ solved[:, :-1] - 0.5 * solved[:, :-1].square().sum(dim=0)
+        return density + torch.log(counts / counts.sum())
+
+    def take(self, feature: Tensor, posterior: Tensor, weight: float) -> None:
+        """The M step: counts, means and covariance with one more image, of this weight."""
+        shares = weight * posterior
+        self.state["counts"] += shares
+        moved = (shares / self.state["counts"])[:, None] * (feature - self.state["means"])
+        self.state["means"] += moved
+        apart = feature - self.state["means"]
+        total = self.state["total"]
+        scatter = total * self.state["covariance"] + (shares[:, None] * apart).T @ apart
+        total += weight
+        self.state["covariance"] = scatter / total

@@ -1,0 +1,38 @@
+"""ProLIP: a matrix on the image feature learns from answers, held near the identity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from taps.methods.ranges import setting
+from taps.methods.registry import method
+from taps.methods.stepwise import Stepwise, StepwiseSettings
+
+
+@dataclass(frozen=True)
+class ProLipSettings(StepwiseSettings):
+    """The middle of the learning rates that its authors find alike."""
+
+    lr: float = setting(1e-4, above=0)
+
+
+@method("prolip", ProLipSettings)
+class ProLip(Stepwise):
+    """A d × d matrix on the feature learns from answers; ‖A − I‖²/N² holds it back, N labels a class."""
+
+    settings: ProLipSettings
+
+    def weights(self) -> Tensor:
+        return torch.eye(self.text.shape[1], dtype=self.text.dtype, device=self.text.device)
+
+    def classify(self, weights: Tensor, features: Tensor) -> Tensor:
+        return self.logits(F.normalize(features @ weights, dim=-1))
+
+    def loss(self, weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:
+        shots = len(labels) / int(torch.bincount(labels).count_nonzero())
+        moved = (weights - self.weights()).square().sum()
+        return F.cross_entropy(self.classify(weights, features), labels) + moved / shots**2

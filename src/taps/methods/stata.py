@@ -1,0 +1,70 @@
+"""StatA: a Gaussian for each class over a batch, held to its text like one more image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from taps.methods.ranges import setting
+from taps.methods.registry import method
+from taps.methods.window import PASSES, WindowMethod, WindowSettings, neighbours
+
+TINY = 1e-8  # least variance
+
+
+@dataclass(frozen=True)
+class StatASettings(WindowSettings):
+    """StatA's published values.
+
+    Attributes:
+        anchor: α, how many images a class's text counts for.
+        temperature: What log-densities are divided by.
+    """
+
+    anchor: float = setting(1.0, above=0)
+    temperature: float = setting(50.0, above=0)
+
+
+@method("stata", StatASettings)
+class StatA(WindowMethod):
+    """Gaussians held to the texts, on a window of the last 128 images (StatA sees batches; second-hand)."""
+
+    settings: StatASettings
+
+    def assign(self, features: Tensor, zero_shot: Tensor) -> Tensor:
+        near, means = neighbours(features), self.text
+        first = self.spread(features, zero_shot.exp()).expand_as(means)
+        logits, variances = zero_shot, first
+        for _ in range(PASSES):
+            density = log_density(features, means, variances) / self.settings.temperature
+            logits = zero_shot + density + near @ torch.softmax(logits, dim=-1)
+            means, variances = self.gaussians(features, torch.softmax(logits, dim=-1), first)
+        return logits
+
+    def spread(self, features: Tensor, probs: Tensor) -> Tensor:
+        """Variance of the images around the texts, by direction [d]: the anchor's, shared by the classes."""
+        squares = squared_distances(features, probs, self.text).sum(dim=0)
+        return (squares / len(features)).clamp_min(TINY)
+
+    def gaussians(self, features: Tensor, probs: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and variances [K, d] of least loss: likelihood, and the divergence from N(text, first)."""
+        anchor = self.settings.anchor
+        counts = (probs.sum(dim=0) + anchor)[:, None]
+        means = (probs.T @ features + anchor * self.text) / counts
+        apart = squared_distances(features, probs, means)
+        return means, ((apart + anchor * (first + (self.text - means).square())) / counts).clamp_min(TINY)
+
+
+def squared_distances(features: Tensor, probs: Tensor, means: Tensor) -> Tensor:
+    """Σ_i p_ik (x_i − μ_k)² by direction [K, d]."""
+    counts = probs.sum(dim=0)[:, None]
+    return probs.T @ features.square() - 2 * means * (probs.T @ features) + counts * means.square()
+
+
+def log_density(features: Tensor, means: Tensor, variances: Tensor) -> Tensor:
+    """Of each image in each class [n, K], but for a constant."""
+    precision = 1 / variances
+    square = features.square() @ precision.T - 2 * features @ (means * precision).T
+    return -0.5 * (square + (means.square() * precision + variances.log()).sum(dim=1))

@@ -1,0 +1,37 @@
+"""Tip-Adapter: labelled images vote for their class by their likeness to the image, beside zero-shot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from taps.methods.features import EncodedImage, closeness
+from taps.methods.labelled import BufferSettings, LabelledImages
+from taps.methods.ranges import setting
+from taps.methods.registry import method
+
+
+@dataclass(frozen=True)
+class TipSettings(BufferSettings):
+    """Tip-Adapter's values before it searches them on a validation set.
+
+    Attributes:
+        weight: α, of the votes.
+        sharpness: β, how fast a vote fades with distance.
+    """
+
+    weight: float = setting(1.0, at_least=0)
+    sharpness: float = setting(5.5, at_least=0)
+
+
+@method("tip_adapter", TipSettings)
+class TipAdapter(LabelledImages):
+    """A cache of labelled images votes; nothing is trained."""
+
+    settings: TipSettings
+
+    def adapt(self, seen: EncodedImage) -> Tensor:
+        known, labels = self.held()
+        votes = closeness(known, seen.feature, self.settings.sharpness)
+        return seen.logits[0].index_add(0, labels, self.settings.weight * votes)

@@ -1,0 +1,57 @@
+"""What methods share that need a batch: the last images of the stream, the present one among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from taps.methods.features import EncodedImage, FeatureMethod, State
+from taps.methods.ranges import setting
+from taps.methods.settings import TextSettings
+
+PASSES = 10
+NEAR = 3  # neighbours of an image in the window
+
+
+@dataclass(frozen=True)
+class WindowSettings(TextSettings):
+    """How much of the stream is looked at together.
+
+    Attributes:
+        window: How many of the last images are a batch, the present one included.
+    """
+
+    window: int = setting(128, at_least=1)
+
+
+class WindowMethod(FeatureMethod):
+    """A subclass assigns the images of a batch to classes (`assign`); the present one's row is told."""
+
+    settings: WindowSettings
+
+    def start(self) -> State:
+        return {
+            "window": self.text.new_zeros(self.settings.window, self.text.shape[1]),
+            "seen": self.text.new_zeros((), dtype=torch.int64),
+        }
+
+    def adapt(self, seen: EncodedImage) -> Tensor:
+        place = int(self.state["seen"]) % self.settings.window
+        self.state["window"][place] = seen.feature
+        self.state["seen"] += 1
+        features = self.state["window"][: int(self.state["seen"])]
+        return self.assign(features, torch.log_softmax(self.logits(features), dim=-1))[place]
+
+    def assign(self, features: Tensor, zero_shot: Tensor) -> Tensor:
+        """Logits of each image of a batch [n, K], from features [n, d] and log-probabilities [n, K]."""
+        raise NotImplementedError
+
+
+def neighbours(features: Tensor, near: int = NEAR) -> Tensor:
+    """Cosines of each image with its nearest others [n, n]; 0 for all further ones and for negative ones."""
+    cosines = features @ features.T
+    cosines.fill_diagonal_(-1)
+    found = cosines.topk(min(near, len(cosines)), dim=1)
+    return torch.zeros_like(cosines).scatter(1, found.indices, found.values.clamp_min(0))

@@ -1,0 +1,155 @@
+"""For the review page: what is believed of every image, predictions accepted, more questions wanted."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+
+from taps.serve import schemas as s
+from taps.serve.auth import allow
+from taps.serve.errors import ConflictError, NotFoundError
+from taps.serve.review import COLUMNS, Belief, accept, as_zip, beliefs_of, csv_text, learner_zip
+from taps.serve.routes.export import archived, attached, in_chunks
+from taps.serve.routes.queries import Annotator
+from taps.serve.service import Feeds, Service
+from taps.serve.state import state_of
+
+router = APIRouter(prefix="/v1/streams/{stream}", tags=["review"])
+
+
+class Reviewed(BaseModel):
+    """What is believed of an image."""
+
+    id: int
+    name: str
+    image: str = Field(description="SHA-256 of the file.")
+    has_image: bool
+    state: str
+    label: str = Field(description="Its class; empty where a person said that it is of none.")
+    probability: float
+    by: str = Field(description="person; model, which predicted it again; or first, which did not.")
+    first: str = Field(description="What was predicted when it came.")
+    accepted_by: str | None
+    accepted_above: float | None
+
+    @classmethod
+    def of(cls, belief: Belief) -> Reviewed:
+        row, accepted = belief.row, belief.accepted
+        return cls(
+            id=row.id,
+            name=row.name,
+            image=row.image,
+            has_image=row.kept,
+            state=row.state,
+            label=belief.label,
+            probability=belief.probability,
+            by=belief.by,
+            first=row.label,
+            accepted_by=None if accepted is None else accepted.who,
+            accepted_above=None if accepted is None else accepted.above,
+        )
+
+
+class Accept(s.Input):
+    """Predictions of one class, taken as they are."""
+
+    label: Annotated[str, Field(min_length=1, max_length=200)]
+    above: Annotated[float, Field(ge=0, le=1, description="Those at least so probable.")]
+    ids: Annotated[list[int], Field(min_length=1, max_length=100_000)]
+
+
+class Accepted(BaseModel):
+    accepted: int
+
+
+class More(s.Input):
+    questions: Annotated[int, Field(ge=1, le=10_000)]
+
+
+class FolderStatus(BaseModel):
+    """How far the labelling of a folder is."""
+
+    phase: str = Field(description="encoding, asking, predicting or done.")
+    done: int = Field(description="Images that this is done for.")
+    images: int
+    answered: int
+    wanted: int = Field(description="Answers that are wanted.")
+    learner: str = Field(description="The command that predicts other images with what was learned.")
+
+
+@router.get("/review", dependencies=[Depends(allow("label"))])
+def review(stream: str, request: Request) -> list[Reviewed]:
+    """What is believed of every image now, the least sure first."""
+    found = believed(state_of(request).service, stream)
+    return [Reviewed.of(each) for each in sorted(found, key=lambda each: (each.probability, each.row.id))]
+
+
+def believed(service: Service, stream: str) -> Any:
+    feeds = service.folders.get(stream)
+    return beliefs_of(service, stream) if feeds is None else feeds.beliefs()
+
+
+@router.post("/accept")
+def accept_predictions(stream: str, body: Accept, request: Request, token: Annotator) -> Accepted:
+    """Take predictions as they are; refused where one is believed to be something else by now."""
+    service = state_of(request).service
+    wanted, label = set(body.ids), body.label
+    same = {each.row.id for each in believed(service, stream) if each.label == label and each.by != "person"}
+    if not wanted <= same:
+        raise ConflictError(
+            f"{len(wanted - same)} of these images are no longer predicted as {label!r}; look at them again."
+        )
+    act = partial(accept, label=label, above=body.above, ids=sorted(wanted), who=token.name)
+    service.send(stream, act).result()
+    return Accepted(accepted=len(wanted))
+
+
+@router.get(
+    "/result",
+    dependencies=[Depends(allow("admin"))],
+    response_class=Response,
+    responses={200: {"content": {"text/csv": {}, "application/zip": {}}}},
+)
+def result(
+    stream: str, request: Request, format: Annotated[Literal["csv", "zip", "learner"], Query()] = "csv"
+) -> Response:
+    """Take the result home: the table of all images, the images by class, or the learner."""
+    service = state_of(request).service
+    if format == "csv":
+        lines = [each.cells() for each in believed(service, stream)]
+        headers = attached(f"{stream}-predictions.csv")
+        return Response(csv_text(COLUMNS, lines), media_type="text/csv; charset=utf-8", headers=headers)
+    if format == "zip":
+        made = archived(service.store, lambda path: as_zip(service, believed(service, stream), path))
+    else:
+        made = archived(
+            service.store, lambda path: service.send(stream, partial(learner_zip, path=path)).result()
+        )
+    headers = attached(f"{stream}-{'images' if format == 'zip' else 'learner'}.zip")
+    return StreamingResponse(in_chunks(made), media_type="application/zip", headers=headers)
+
+
+@router.get("/folder", dependencies=[Depends(allow("label"))])
+def folder_status(stream: str, request: Request) -> FolderStatus:
+    """How far the labelling of a folder is (`taps label`)."""
+    return FolderStatus(**_folder(stream, request).status())
+
+
+@router.post("/folder/questions", dependencies=[Depends(allow("label"))])
+def ask_more(stream: str, body: More, request: Request) -> FolderStatus:
+    """Ask about so many images more."""
+    folder = _folder(stream, request)
+    folder.more(body.questions)
+    return FolderStatus(**folder.status())
+
+
+def _folder(stream: str, request: Request) -> Feeds:
+    service = state_of(request).service
+    service.stream(stream)
+    if stream not in service.folders:
+        raise NotFoundError(f"The images of stream {stream!r} come from no folder; `taps label` begins such.")
+    return service.folders[stream]

@@ -1,0 +1,371 @@
+"""What may happen to a stream: predict, label, skip, undo, new classes, and time passing.
+
+Everything here runs on the one thread that owns the learner. An input is applied to the learner, put on
+record, and only then answered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from taps.active.acquisition import ANYWAY
+from taps.errors import QueryError, TapsError, UnknownClassError
+from taps.serve.errors import ConflictError, GoneError, NotFoundError, StoreDownError, UnusableError
+from taps.serve.learner_log import RETRY, SETTLE, LearnerLog
+from taps.serve.learners import RemoteLearner
+from taps.serve.records import Event
+from taps.serve.tracing import trace_image
+from taps.session.log import (
+    ANSWERED,
+    ASKED,
+    CLASSES_ADDED,
+    DRAWN,
+    EXPIRED,
+    PREDICTED,
+    REPEATED,
+    SKIPPED,
+    UNDONE,
+    apply,
+)
+from taps.session.row import LABELLED, OPEN, UNQUERIED, Row
+from taps.stages import Stage, keep_stages, stage
+from taps.types import TOP, Answer, FloatArray, Prediction
+
+USED = "This idempotency key was used for something else; use a new one."
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a prediction.
+
+    Attributes:
+        row: The prediction; its id and its question count for nothing unless it is recorded.
+        recorded: Whether it is in the log.
+        repeated: Whether it was recorded before, under the same idempotency key.
+        hold: Seconds the caller waits for the annotator's answer.
+    """
+
+    row: Row
+    recorded: bool = True
+    repeated: bool = False
+    hold: float = 0.0
+
+
+@dataclass(frozen=True)
+class AnswerResult:
+    """What came of an answer, a skip or an undo: the question as it is now, and whether anything changed."""
+
+    row: Row
+    changed: bool = True
+
+
+class StreamSession:
+    """One stream.
+
+    Args:
+        learner_log: Its learner and log.
+        helpers: Writes files while the learner computes.
+    """
+
+    def __init__(self, learner_log: LearnerLog, helpers: Executor) -> None:
+        self.learner_log, self.helpers = learner_log, helpers
+        self.stream, self.store = learner_log.stream, learner_log.store
+
+    def predict(self, data: bytes, name: str, who: str, key: str | None = None) -> Outcome:
+        """Predict one image, and put it on record."""
+        learner = self.learner_log.learner()
+        if self.learner_log.trouble:
+            return self._unrecorded(data, name)
+        try:
+            if key is not None and (earlier := self._earlier(key)):
+                return self._again(earlier, data, hold=self._hold(learner))
+        except StoreDownError as error:
+            self.learner_log.fail(error)
+            return self._unrecorded(data, name)
+        began, seq = time.time_ns(), self.learner_log.seq
+        writing = self.helpers.submit(self.store.blobs.put, data)
+        try:
+            prediction = self._step(lambda: learner.predict_one(data, name))
+            row = self._row(prediction, learner.classes, name)
+            try:
+                with self._traced(began, learner.stages, row), stage("store"):
+                    row = replace(row, image=writing.result())
+                    event = Event(row.seq, PREDICTED, row.id, None, who, row.at, key, row.image)
+                    self.learner_log.record(event, row, new=True)
+            except StoreDownError:
+                return Outcome(row, recorded=False)
+            except OSError as error:
+                self.learner_log.fail(error)
+                return Outcome(row, recorded=False)
+        finally:
+            self._release(writing, recorded=self.learner_log.seq == seq + 1)
+        if row.state == OPEN:
+            self._drop_forgotten()
+        return Outcome(row, hold=self._hold(learner))
+
+    @contextmanager
+    def _traced(self, began: int, stages: Sequence[Stage], row: Row) -> Iterator[None]:
+        """What is done meanwhile are the image's last stages; its span ends with them, however they end."""
+        seq = self.learner_log.seq
+        with keep_stages() as last:
+            try:
+                yield
+            finally:
+                recorded = self.learner_log.seq == seq + 1
+                trace_image(self.stream.name, began, [*stages, *last], row, recorded=recorded)
+
+    def label(
+        self, id: int, label: Answer | str | int, who: str, key: str | None = None, *, unasked: bool = False
+    ) -> AnswerResult:
+        """Take in an answer. One that follows from the first changes nothing; another corrects it.
+
+        Args:
+            id: Of the prediction.
+            label: The class, by name or index; or any `Answer`.
+            who: Id of the token.
+            key: Idempotency key.
+            unasked: Whether an image that nobody was asked about may be labelled too.
+        """
+        learner, row = self.learner_log.writable(), self._question(id, unasked=unasked)
+        said = Answer.of(label)
+        if key is not None and (earlier := self._earlier(key)):
+            alone: Answer = self._step(lambda: learner.normalise_answer(said))
+            same = earlier.kind in (ANSWERED, REPEATED) and earlier.prediction == id
+            if same and repeats(alone, Answer.from_json(earlier.value)):
+                return AnswerResult(row, changed=False)
+            raise ConflictError(USED)
+        if said.no:  # what it is not of adds up
+            said = replace(said, no=(*row.no, *said.no))
+        answer: Answer = self._step(lambda: learner.normalise_answer(said))
+        if row.state in LABELLED and answer.follows_from(row.said):
+            if key is not None:  # sent again after another answer, it must not take that one's place
+                event = Event(self._next, REPEATED, id, answer.to_json(), who, time.time(), key)
+                self.learner_log.record(event, row)
+            return AnswerResult(row, changed=False)
+        if row.state == SKIPPED:
+            raise ConflictError(f"Question {id} was skipped; undo that first.")
+        self._step(lambda: apply(learner, ANSWERED, id, answer))
+        return self._end(row, ANSWERED, who, key, answer)
+
+    def skip(self, id: int, who: str, key: str | None = None) -> AnswerResult:
+        """Somebody does not know. The question is over, and goes back to the budget (`Learner.skip`)."""
+        learner = self.learner_log.writable()
+        if self._done(key, SKIPPED, id):
+            return AnswerResult(self.store.prediction(self.stream.id, id), changed=False)
+        row = self._question(id)
+        if row.state == SKIPPED:
+            return AnswerResult(row, changed=False)
+        if row.state != OPEN:
+            raise ConflictError(f"Question {id} was answered already; undo the answer instead.")
+        self._step(lambda: apply(learner, SKIPPED, id))
+        return self._end(row, SKIPPED, who, key)
+
+    def undo(self, id: int, who: str, key: str | None = None) -> AnswerResult:
+        """Take an answer or a skip back; the question, if there was one, is open with a new deadline."""
+        learner = self.learner_log.writable()
+        if self._done(key, UNDONE, id):
+            return AnswerResult(self.store.prediction(self.stream.id, id), changed=False)
+        row = self._question(id)
+        if row.state == OPEN:
+            raise ConflictError(f"Question {id} is open: there is nothing to take back.")
+        self._step(lambda: apply(learner, UNDONE, id))
+        now = time.time()
+        event = Event(self._next, UNDONE, id, None, who, now, key)
+        return self._change(event, row, deadline=self._deadline(now) if row.asked else None)
+
+    def add_classes(self, names: list[str], who: str, key: str | None = None) -> list[str]:
+        """Make room for new classes; the names of all."""
+        learner = self.learner_log.writable()
+        if not self._done(key, CLASSES_ADDED, None, list(names)):
+            self._step(lambda: apply(learner, CLASSES_ADDED, None, names))
+            event = Event(self._next, CLASSES_ADDED, None, list(names), who, time.time(), key)
+            self.learner_log.record(event)
+        return list(learner.classes)
+
+    def ask(self, id: int, who: str, *, drawn: bool = False) -> AnswerResult:
+        """Ask about an image that nobody was asked about when it came; whether chance drew it."""
+        learner, row = self.learner_log.writable(), self.store.prediction(self.stream.id, id)
+        if row.state != UNQUERIED:
+            raise ConflictError(f"Prediction {id} was asked about, or has a label; choose another one.")
+        value, now = DRAWN if drawn else None, time.time()
+        self._step(lambda: apply(learner, ASKED, id, value))
+        score = ANYWAY if drawn else row.score
+        event = Event(self._next, ASKED, id, value, who, now)
+        return self._change(event, row, state=OPEN, deadline=self._deadline(now), score=score)
+
+    def ask_next(self, who: str, *, drawn: bool) -> AnswerResult | None:
+        """Ask about the image whose answer is expected to tell most, or about any; None where none may be."""
+        learner = self.learner_log.writable()
+        rows = self.store.predictions(self.stream.id, states=[UNQUERIED])
+        scores = self._step(lambda: learner.wanted_kept([row.id for row in rows]))
+        if not scores:
+            return None
+        chance = Random(f"{self.stream.id} {self._next}")
+        id = chance.choice(sorted(scores)) if drawn else max(scores, key=scores.__getitem__)
+        return self.ask(id, who, drawn=drawn)
+
+    def repredict_kept(self, ids: Sequence[int]) -> dict[int, list[list[Any]]]:
+        """The likeliest classes of images now, by id, where it need not look at them again."""
+        learner = self.learner_log.learner()
+        said = self._step(lambda: learner.repredict_kept(ids))
+        return {id: likeliest(probs, learner.classes) for id, probs in said.items()}
+
+    def repredict(self, row: Row, data: bytes | None = None) -> Prediction:
+        """What it would say of an image now; nothing changes.
+
+        Args:
+            row: What it said then.
+            data: The image, where it may be kept no longer.
+        """
+        learner = self.learner_log.learner()
+        image = self.store.blobs.read(row.image) if data is None else data
+        said: Prediction = self._step(lambda: learner.repredict(row.id, image))
+        return said
+
+    def summary(self) -> dict[str, Any]:
+        """What the learner says of itself, its classes, and what a person should know."""
+        learner = self.learner_log.learner()
+        found = learner.summary()
+        trouble = [self.learner_log.trouble] if self.learner_log.trouble else []
+        found["notes"] = [*found.get("notes", []), *self.learner_log.notes, *trouble]
+        return {
+            **found,
+            "classes": list(learner.classes),
+            "order": learner.order,
+            "seq": self.learner_log.seq,
+        }
+
+    def tick(self) -> float:
+        """Do what is due; seconds until something may be due again."""
+        if self.learner_log.trouble:
+            self.learner_log.learner()  # tries the store again
+            return RETRY
+        now = time.time()
+        with suppress(StoreDownError):
+            for id in [id for id, at in self.learner_log.open.items() if at is not None and at <= now]:
+                self.learner_log.writable()
+                self._end(self.store.prediction(self.stream.id, id), EXPIRED, "clock")
+        self.learner_log.snapshot_if_worth()
+        return min(
+            [SETTLE, *(max(at - now, 0.01) for at in self.learner_log.open.values() if at is not None)]
+        )
+
+    @property
+    def _next(self) -> int:
+        return self.learner_log.seq + 1
+
+    def _step(self, act: Callable[[], Any]) -> Any:
+        """Let the learner do something; where it fails half-way it is dropped."""
+        try:
+            return act()
+        except QueryError as error:
+            raise ConflictError(str(error)) from error
+        except UnknownClassError as error:
+            route = f"POST /v1/streams/{self.stream.name}/classes"
+            raise UnusableError(f"{error.args[0]}; if it is a new one, add it with `{route}`.") from error
+        except TapsError:
+            raise  # refused before anything was changed
+        except BaseException:
+            self.learner_log.drop()
+            raise
+
+    def _unrecorded(self, data: bytes, name: str) -> Outcome:
+        """A prediction from the state as it stands. It leaves no trace, and nobody is asked about it."""
+        learner = self.learner_log.learner()
+        prediction = self._step(lambda: learner.peek(data, name))
+        return Outcome(self._row(prediction, learner.classes, name), recorded=False)
+
+    def _earlier(self, key: str) -> Event | None:
+        return self.store.by_key(self.stream.id, key)
+
+    def _done(self, key: str | None, kind: str, id: int | None, value: Any = None) -> bool:
+        """Whether this was put on record before, under the same key; raises where something else was."""
+        earlier = None if key is None else self._earlier(key)
+        if earlier is None:
+            return False
+        if earlier.kind != kind or (earlier.prediction, earlier.value) != (id, value):
+            raise ConflictError(USED)
+        return True
+
+    def _hold(self, learner: RemoteLearner) -> float:
+        return self.stream.hold if learner.order == "ask_first" else 0.0
+
+    def _again(self, earlier: Event, data: bytes, hold: float) -> Outcome:
+        if earlier.kind != PREDICTED or earlier.prediction is None:
+            raise ConflictError(USED)
+        row = self.store.prediction(self.stream.id, earlier.prediction)
+        if row.image != hashlib.sha256(data).hexdigest():
+            raise ConflictError("This idempotency key was used for another image; use a new one.")
+        return Outcome(row, repeated=True, hold=hold)
+
+    def _release(self, writing: Future[str], *, recorded: bool) -> None:
+        """Leave the image to the record; one that is on no record is removed."""
+        with suppress(OSError, StoreDownError):
+            image = writing.result()
+            self.store.blobs.release(image)
+            if not recorded:
+                self.store.blobs.remove(image, self.store.needs)
+
+    def _row(self, prediction: Prediction, classes: Sequence[str], name: str) -> Row:
+        at = time.time()
+        deadline = self._deadline(at) if prediction.ask else None
+        known = {"seq": self._next, "at": at, "kept": True, "name": name, "deadline": deadline}
+        return Row.of(prediction.to_json(classes), **known)
+
+    def _deadline(self, at: float) -> float | None:
+        return None if self.stream.deadline is None else at + self.stream.deadline
+
+    def _question(self, id: int, *, unasked: bool = False) -> Row:
+        """A question that may be answered, skipped or undone now."""
+        row = self.store.prediction(self.stream.id, id)
+        if row.state == UNQUERIED and not unasked:
+            raise NotFoundError(f"Nobody was asked about prediction {id}.")
+        if row.state == OPEN and row.deadline is not None and row.deadline <= time.time():
+            row = self._end(row, EXPIRED, "clock").row
+        if row.state == EXPIRED:
+            raise GoneError(f"Question {id} expired before it was answered.")
+        return row
+
+    def _drop_forgotten(self) -> None:
+        """Close the questions the learner no longer holds: it keeps the newest ones."""
+        forgotten = self.learner_log.open.keys() - self.learner_log.learner().pending
+        with suppress(StoreDownError):
+            for id in sorted(forgotten):
+                self._end(self.store.prediction(self.stream.id, id), EXPIRED, "learner")
+
+    def _end(
+        self, row: Row, kind: str, who: str, key: str | None = None, answer: Answer | None = None
+    ) -> AnswerResult:
+        """Put the end of a question on record."""
+        now, value = time.time(), None if answer is None else answer.to_json()
+        event = Event(self._next, kind, row.id, value, who, now, key)
+        return self._change(event, row, answer, ended_by=who, ended_at=now)
+
+    def _change(self, event: Event, row: Row, answer: Answer | None = None, **more: Any) -> AnswerResult:
+        changes = {**row.changes(event.kind, answer or Answer()), **more}
+        after = replace(row, **changes)
+        self.learner_log.record(event, after, **changes)
+        return AnswerResult(after)
+
+
+def likeliest(probs: FloatArray, classes: Sequence[str]) -> list[list[Any]]:
+    """The likeliest classes and their probabilities, as `Prediction.to_json` has them."""
+    best = (-probs).argsort(kind="stable")[:TOP].tolist()
+    return [[classes[index], float(probs[index])] for index in best]
+
+
+def repeats(answer: Answer, earlier: Answer) -> bool:
+    """Whether an answer is the one on record, sent again: that one may say more where they added up.
+
+    >>> repeats(Answer(no=("cat",)), Answer(no=("cat", "dog"))), repeats(Answer("cat"), Answer("dog"))
+    (True, False)
+    """
+    part = bool(answer.no) and set(answer.no) <= set(earlier.no)
+    return answer.annotator == earlier.annotator and (part or answer.follows_from(earlier))

@@ -1,0 +1,119 @@
+"""One thread owns one stream. Others send it messages and get a future; nobody else touches the learner."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from taps.serve.errors import LostError, StoreDownError, TooManyError
+from taps.serve.stream_session import StreamSession
+
+T = TypeVar("T")
+Message = tuple[Future[Any], Callable[[StreamSession], Any]]
+
+log = logging.getLogger("taps.serve")
+
+CLOSED = "The stream is being closed."
+IDLE = 600.0  # seconds without a message after which a learner is saved and let go
+
+
+class StreamWorker:
+    """Runs messages one after the other, and does what is due between them.
+
+    Args:
+        session: The stream.
+        capacity: Messages that may wait; more are refused.
+    """
+
+    def __init__(self, session: StreamSession, capacity: int) -> None:
+        self.session, self.log = session, session.learner_log
+        self._messages: queue.Queue[Message | None] = queue.Queue(capacity)
+        self._closed, self._lock = False, threading.Lock()
+        self.thread = threading.Thread(target=self._run, name=f"owner-{session.stream.name}", daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    @property
+    def waiting(self) -> int:
+        return self._messages.qsize()
+
+    def send(self, act: Callable[[StreamSession], T]) -> Future[T]:
+        """Have something done to the stream; the future tells what came of it."""
+        future: Future[T] = Future()
+        with self._lock:  # nothing comes after the end: nobody would take it up
+            if self._closed:
+                raise StoreDownError(CLOSED, retry_after=5)
+            try:
+                self._messages.put_nowait((future, act))
+            except queue.Full:
+                raise TooManyError(
+                    "Too many requests wait for this stream; send fewer at a time.", retry_after=1
+                ) from None
+        return future
+
+    def stop(self) -> None:
+        """Refuse what waits, finish what runs, then save the learner. `join` waits for it."""
+        with self._lock:
+            self._closed = True
+        with suppress(queue.Empty):
+            while True:
+                message = self._messages.get_nowait()
+                if message is not None and message[0].set_running_or_notify_cancel():
+                    message[0].set_exception(StoreDownError(CLOSED, retry_after=5))
+        self._messages.put(None)
+
+    def join(self, timeout: float | None = None) -> bool:
+        self.thread.join(timeout)
+        return not self.thread.is_alive()
+
+    def _run(self) -> None:
+        wait, last = 0.0, time.monotonic()
+        self._safely(self.log.wake)
+        while True:
+            try:
+                message = self._messages.get(timeout=max(wait, 0.001))
+            except queue.Empty:
+                message = None
+            if message is not None:
+                self._handle(*message)
+                last = time.monotonic()
+            elif self._closed and self._messages.empty():
+                break
+            wait = self._upkeep(idle=time.monotonic() - last)
+        self._safely(self.log.unload)
+
+    def _handle(self, future: Future[Any], act: Callable[[StreamSession], Any]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            try:
+                result = act(self.session)
+            except LostError:  # before anything was recorded: made anew, the learner does it once more
+                self.log.drop()
+                result = act(self.session)
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    def _upkeep(self, idle: float) -> float:
+        """What is due; seconds until something may be due again."""
+        found: list[float] = []
+        self._safely(lambda: found.append(self.session.tick()))
+        if idle > IDLE and self.log.loaded:
+            self._safely(self.log.unload)
+        return found[0] if found else 1.0
+
+    def _safely(self, act: Callable[[], object]) -> None:
+        """The thread lives on whatever happens; the next message is told what is wrong."""
+        try:
+            act()
+        except Exception as error:
+            log.error(f"upkeep failed: {error}", extra={"stream": self.session.stream.name})

@@ -1,0 +1,219 @@
+// The review page: what is believed of every image, the least sure first; corrections, and predictions accepted.
+
+import { Refused, get, post, signOut, signedIn } from "/web/api.js";
+import { $, count, element, plural, share } from "/web/draw.js";
+import { Finder } from "/web/finder.js";
+import { pictureOf } from "/web/view.js";
+
+const SHOWN = 60; // images at first, and with every press of the button
+const WATCH = 2_000; // milliseconds between two looks how far a folder is
+const stream = decodeURIComponent(location.pathname.split("/")[2]);
+const base = `/v1/streams/${encodeURIComponent(stream)}`;
+const chosen = new Set();
+let classes = [];
+let images = [];
+let before = new Map(); // what was believed before the last correction
+let most = SHOWN;
+
+const say = (text) => ($("#last").textContent = text);
+const complain = (text) => ($("#alert").textContent = text);
+
+async function trying(act) {
+  try {
+    complain("");
+    await act();
+  } catch (error) {
+    if (error instanceof Refused && error.status === 401) return signedIn($("#sign-in"));
+    complain(error instanceof Refused ? error.message : "The service does not answer; try again.");
+  }
+}
+
+// What is shown
+
+const free = (image) => image.by !== "person";
+const expected = (some) => some.reduce((sum, { probability }) => sum + 1 - probability, 0);
+
+function filtered() {
+  const wanted = $("#class").value;
+  const text = $("#search").value.trim().toLowerCase();
+  const unseen = $("#open").checked;
+  return images.filter(
+    (image) =>
+      (!wanted || image.label === wanted) &&
+      (!text || image.name.toLowerCase().includes(text)) &&
+      (!unseen || (free(image) && image.accepted_by === null)),
+  );
+}
+
+const acceptable = () =>
+  images.filter((image) => free(image) && image.label === $("#class").value && image.probability >= above());
+const above = () => Number($("#above").value) / 100;
+
+function draw() {
+  const found = filtered();
+  const focused = document.activeElement?.dataset?.id;
+  $("#images").replaceChildren(...found.slice(0, most).map(tile));
+  if (focused) $(`#images [data-id="${focused}"]`)?.focus();
+  $("#further").hidden = found.length <= most;
+  drawAccept();
+  drawChosen();
+  const people = images.filter((image) => !free(image)).length;
+  const left = images.filter(free);
+  $("#counts").textContent =
+    `${count(people)} labelled · ${plural(images.length, "image")} · about ${count(expected(left))} wrong`;
+}
+
+function tile(image) {
+  const was = before.get(image.id);
+  const state = !free(image)
+    ? "labelled"
+    : was && was !== image.label
+      ? `was ${was}`
+      : image.accepted_by !== null
+        ? "accepted"
+        : share(image.probability);
+  const picture = image.has_image
+    ? element("img", { src: pictureOf(stream, image, 200), alt: "", loading: "lazy" })
+    : element("span", { class: "gone" }, "no longer kept");
+  const button = element(
+    "button",
+    { type: "button", "aria-pressed": String(chosen.has(image.id)), "data-id": image.id, title: image.name, onclick: () => toggle(image) },
+    picture,
+    element("span", { class: "label" }, image.label || "none of the classes"),
+    element("span", { class: "state" }, state),
+  );
+  return element("li", { class: was && was !== image.label ? "changed" : free(image) ? "open" : "answered" }, button);
+}
+
+function drawAccept() {
+  $("#accept-part").hidden = !$("#class").value;
+  const some = acceptable();
+  $("#above-said").textContent = share(above());
+  $("#accept").disabled = !some.length;
+  $("#accept").textContent =
+    `Accept all above ${share(above())}: ${plural(some.length, "image")}, about ${count(expected(some))} wrong`;
+}
+
+function drawChosen() {
+  const some = chosen.size;
+  $("#selected").textContent = some
+    ? `${plural(some, "image")} chosen: say what ${some === 1 ? "it is" : "they are"}. Keys 1 to 9 take one of the first classes.`
+    : "Choose images below, then say what they are.";
+  for (const id of ["#none", "#clear"]) $(id).disabled = !some;
+}
+
+function toggle(image) {
+  if (!chosen.delete(image.id)) chosen.add(image.id);
+  $(`#images [data-id="${image.id}"]`).setAttribute("aria-pressed", String(chosen.has(image.id)));
+  drawChosen();
+}
+
+function clear() {
+  chosen.clear();
+  draw();
+}
+
+async function read() {
+  images = await get(`${base}/review`);
+  const held = $("#class").value;
+  const counts = new Map();
+  for (const { label } of images) counts.set(label, (counts.get(label) ?? 0) + 1);
+  $("#class").replaceChildren(
+    element("option", { value: "" }, `all (${count(images.length)})`),
+    ...classes.map((name) => element("option", { value: name }, `${name} (${count(counts.get(name) ?? 0)})`)),
+  );
+  $("#class").value = held;
+  draw();
+}
+
+// What is done
+
+const correct = (body, words) =>
+  trying(async () => {
+    const ids = [...chosen];
+    if (!ids.length) return;
+    const then = new Map(images.map(({ id, label }) => [id, label]));
+    for (const id of ids) {
+      await post(`${base}/predictions/${id}/label`, body);
+      chosen.delete(id); // what is saved is saved, also where the next one is refused
+    }
+    before = then;
+    await read();
+    const changed = images.filter(({ id, label }) => !ids.includes(id) && then.get(id) !== label).length;
+    say(`Saved: ${words}, ${plural(ids.length, "image")}. ${plural(changed, "other prediction")} changed.`);
+  });
+
+const acceptAll = () =>
+  trying(async () => {
+    const some = acceptable();
+    const { accepted } = await post(`${base}/accept`, { label: $("#class").value, above: above(), ids: some.map(({ id }) => id) });
+    await read();
+    say(`Accepted: ${plural(accepted, "image")} as “${$("#class").value}”.`);
+  });
+
+const PHASES = { encoding: "Encoding", asking: "Asking", predicting: "Predicting again", done: "Done" };
+
+async function watch() {
+  try {
+    const { phase, done, images: total, answered, wanted, learner } = await get(`${base}/folder`);
+    $("#folder").hidden = false;
+    const left = Math.max(wanted - answered, 0);
+    $("#progress").textContent =
+      `${PHASES[phase]}: ${count(done)} of ${plural(total, "image")}; ${plural(answered, "answer")}, ` +
+      (left ? `${plural(left, "question")} left.` : "no question left.");
+    $("#command").textContent = `Other images: ${learner}`;
+    setTimeout(watch, WATCH);
+  } catch (error) {
+    if (!(error instanceof Refused && error.status === 404)) setTimeout(watch, WATCH);
+  }
+}
+
+const more = () =>
+  trying(async () => {
+    await post(`${base}/folder/questions`, { questions: 20 });
+    location.assign(`/?stream=${encodeURIComponent(stream)}`);
+  });
+
+function key(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+  if (event.target.matches("input, select, textarea") || document.querySelector("dialog[open]")) return;
+  const name = /^[1-9]$/.test(event.key) && classes[Number(event.key) - 1];
+  const acts = { 0: () => $("#none").click(), "/": () => finder.focus(), Escape: clear };
+  const act = name ? () => correct({ label: name }, `“${name}”`) : acts[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+}
+
+const finder = new Finder($("#finder"), {
+  names: () => classes,
+  choose: (name) => correct({ label: name }, `“${name}”`).then(() => finder.clear()),
+});
+
+async function begin() {
+  await signedIn($("#sign-in"));
+  $("#title").textContent = `Review ${stream}`;
+  document.title = `Review ${stream} · TAPS`;
+  $("#label").href = `/?stream=${encodeURIComponent(stream)}`;
+  $("#dashboard").href = `/streams/${encodeURIComponent(stream)}`;
+  for (const format of ["csv", "zip", "learner"]) $(`#${format}`).href = `${base}/result?format=${format}`;
+  document.addEventListener("keydown", key);
+  $("#class").onchange = draw;
+  $("#search").oninput = draw;
+  $("#open").onchange = draw;
+  $("#above").oninput = drawAccept;
+  $("#accept").onclick = acceptAll;
+  $("#none").onclick = () => correct({ none: true }, "none of the classes");
+  $("#clear").onclick = clear;
+  $("#more").onclick = more;
+  $("#sign-out").onclick = () => signOut(complain);
+  $("#further").onclick = () => {
+    most += SHOWN;
+    draw();
+  };
+  classes = (await get(`${base}/stats`)).learner.classes;
+  await read();
+  watch();
+}
+
+begin().catch((error) => complain(error instanceof Refused ? error.message : "The service does not answer; load the page again."));

@@ -1,0 +1,152 @@
+"""`taps.stream`: the loop in three lines. Nothing is written; `taps.session.loop` keeps a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+from taps.data.dataset import Dataset
+from taps.errors import DataError, ImageError, SettingsError
+from taps.images.decode import load_image
+from taps.learner import Learner
+from taps.oracles import GroundTruth, Oracle, Reply, corrections, late_answers
+from taps.session.step import StreamStep, denies, query_about, score_image, truth
+from taps.types import OUTSIDE, Answer, PixelArray, Prediction, Query
+
+Annotator = Oracle | Callable[[Query], Reply | None] | Dataset | None
+
+
+def stream(
+    learner: Learner, images: Dataset | Iterable[Any], oracle: Annotator = None
+) -> Iterator[StreamStep]:
+    """Predict images one by one; where the learner asks, put the question to the oracle and learn its answer.
+
+    An event comes after each image, when its answer is learned. An image that cannot be read gives an event
+    whose `prediction` is None and whose `error` says why.
+
+    Args:
+        learner: Predicts and learns.
+        images: A data set, in its own order (`Dataset.shuffled`); or what `predict_one` takes, one by one.
+        oracle: Who answers: a function from a `Query` to a class, an `Answer` or None; an object with such a
+            method `answer`; a data set, which answers from its labels; or None for nobody.
+
+    >>> import taps
+    >>> from taps.data import sign_digits
+    >>> images = sign_digits().shuffled(seed=0).take(range(3))
+    >>> learner = taps.Learner(taps.load_clip("tiny"), images.classes, views=1, rate=1.0)
+    >>> for event in taps.stream(learner, images, oracle=images):
+    ...     print(event.t, event.answer == event.label)
+    0 True
+    1 True
+    2 True
+    >>> answers = taps.stream(learner, ["no-such-file.jpg"], oracle=lambda query: "3")
+    >>> next(answers).error
+    'no-such-file.jpg: no such image file; check the path.'
+    """
+    if isinstance(images, str | bytes | PathLike):
+        raise SettingsError(
+            f"taps.stream is given images, not {images!r}; give taps.data.load_dataset(...) or a list."
+        )
+    return _events(learner, images, _annotator(learner, oracle))
+
+
+def _events(learner: Learner, images: Dataset | Iterable[Any], oracle: Oracle | None) -> Iterator[StreamStep]:
+    for t, image in enumerate(_images(learner, images)):
+        try:
+            pixels = image.decode()
+            prediction = learner.predict_one(pixels)
+        except (ImageError, DataError) as error:  # not an image, or no file that can be read
+            yield StreamStep(t, image.path, error=str(error))
+            continue
+        reply = _ask(learner, oracle, query_about(prediction, image.path)) if prediction.ask else None
+        for id, late in late_answers(oracle, learner.seen) if oracle else ():
+            learner.learn_one(id, late)
+        yield _step(learner, t, image, pixels, prediction, reply)
+
+
+def _step(
+    learner: Learner, t: int, image: _Image, pixels: PixelArray, prediction: Prediction, reply: Reply | None
+) -> StreamStep:
+    said = reply.label if isinstance(reply, Answer) else reply
+    answer = None if said is None else learner.class_index(said)
+    denied = denies(learner, prediction, reply)
+    score = score_image(learner, prediction, image.label(), answer, denied=denied)
+    return StreamStep(t, image.path, pixels, prediction, score.label, answer, score.correct)
+
+
+def _ask(learner: Learner, oracle: Oracle | None, query: Query) -> Reply | None:
+    """Put a question and learn the answer; corrections of earlier ones first."""
+    if oracle is None:
+        return None
+    reply = oracle.answer(query)
+    for earlier, instead in corrections(oracle):
+        learner.learn_one(earlier.id, instead)
+    if reply is not None:
+        learner.learn_one(query.id, reply)
+    return reply
+
+
+@dataclass(frozen=True)
+class _Image:
+    """An image that is yet to be read, and its label that is yet to be looked at."""
+
+    path: str
+    decode: Callable[[], PixelArray]
+    label: Callable[[], int | None]
+
+
+def _images(learner: Learner, images: Dataset | Iterable[Any]) -> Iterator[_Image]:
+    if not isinstance(images, Dataset):
+        for t, image in enumerate(images):
+            path = fspath(image) if isinstance(image, str | PathLike) else f"image {t}"
+            yield _Image(path, lambda image=image, path=path: load_image(image, name=path), lambda: None)  # type: ignore[misc]
+        return
+    for index, sample in enumerate(images.samples):
+        yield _Image(
+            sample.key,
+            lambda index=index: images.image(index),  # type: ignore[misc]
+            lambda sample=sample: _index(learner, images, sample.label),  # type: ignore[misc]
+        )
+
+
+def _annotator(learner: Learner, oracle: Annotator) -> Oracle | None:
+    if isinstance(oracle, Dataset):
+        return _Labels(learner, oracle)
+    if oracle is None or hasattr(oracle, "answer"):
+        return oracle  # type: ignore[return-value]
+    if callable(oracle):
+        return _Called(oracle)
+    raise SettingsError(
+        f"The oracle is {oracle!r}; give a function of a query, an object with a method `answer`, a data set "
+        "that answers from its labels, or None."
+    )
+
+
+@dataclass(frozen=True)
+class _Called:
+    """A function that answers."""
+
+    answer: Callable[[Query], Reply | None]
+
+
+class _Labels:
+    """A data set that answers from its labels."""
+
+    repeatable = True
+
+    def __init__(self, learner: Learner, dataset: Dataset) -> None:
+        self.learner, self.dataset = learner, dataset
+        self.labels = {sample.key: sample.label for sample in dataset.samples}
+
+    def answer(self, query: Query) -> Reply | None:
+        label = _index(self.learner, self.dataset, self.labels.get(query.source))
+        return GroundTruth(lambda id: truth(self.learner, label)).answer(query)
+
+
+def _index(learner: Learner, dataset: Dataset, label: int | None) -> int | None:
+    """A data set's label as the learner counts its classes."""
+    if label is None or label == OUTSIDE or dataset.classes == learner.classes[: len(dataset.classes)]:
+        return label
+    return learner.class_index(dataset.classes[label])

@@ -1,0 +1,92 @@
+"""Predictions for many images, in batches: nobody is asked and nothing is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Unpack
+
+import numpy as np
+
+from taps.checkpoint import exists
+from taps.clip import Clip
+from taps.errors import DataError, ImageError
+from taps.images.prefetch import prefetch
+from taps.learner import Learner
+from taps.methods.typed import AnySettings
+from taps.session.record import SPEC, STATE
+from taps.session.resume import check_plugins
+from taps.types import FloatArray, PixelArray
+
+Predictor = Callable[[Sequence[PixelArray]], FloatArray]
+"""Decoded images → probabilities [images, classes]."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What is said of one image.
+
+    Attributes:
+        path: Its path.
+        best: Indices of the classes, the likeliest first; none where the image could not be read.
+        probs: Their probabilities.
+        error: Why it could not be read.
+    """
+
+    path: str
+    best: tuple[int, ...] = ()
+    probs: tuple[float, ...] = ()
+    error: str = ""
+
+
+def zero_shot(clip: Clip, classes: Sequence[str], **texts: Unpack[AnySettings]) -> Predictor:
+    """CLIP with texts for each class: `template` and `texts` of `TextSettings`."""
+    return as_learned(Learner(clip, classes, "zero_shot", allow_duplicates=True, **texts))
+
+
+def as_learned(learner: Learner) -> Predictor:
+    """A learner with what it has learned so far; no image changes what is said of another."""
+    return lambda images: np.stack([said.probs for said in learner.predict_many(images, update=False)])
+
+
+def load_learner(folder: Path) -> Learner:
+    """A saved learner: where `Learner.save` put it, or in the folder of a run."""
+    found = next((each for each in (folder, folder / STATE) if exists(each)), None)
+    if found is None:
+        raise DataError(f"{folder} holds no saved learner, run or store; give the folder of one.")
+    if (folder / SPEC).is_file():
+        check_plugins(folder)
+    return Learner.load(found)
+
+
+def predict_all(
+    paths: Iterable[str], read: Callable[[str], PixelArray], predictor: Predictor, *, batch: int = 16
+) -> Iterator[Guess]:
+    """What is said of each image, in order; images are decoded while others are classified.
+
+    Args:
+        paths: Names of the images.
+        read: Gives the pixels of one.
+        predictor: `zero_shot` or `as_learned`.
+        batch: Images classified together.
+    """
+
+    def decoded(path: str) -> tuple[str, PixelArray | None, str]:
+        try:
+            return path, read(path), ""
+        except (ImageError, DataError) as error:
+            return path, None, str(error)
+
+    coming = (each.result() for each in prefetch(paths, decoded, depth=batch))
+    while group := list(islice(coming, batch)):
+        images = [pixels for _, pixels, _ in group if pixels is not None]
+        rows = iter(predictor(images) if images else ())
+        for path, pixels, error in group:
+            yield Guess(path, error=error) if pixels is None else _guess(path, next(rows))
+
+
+def _guess(path: str, probs: FloatArray) -> Guess:
+    best = np.argsort(-probs, kind="stable")
+    return Guess(path, tuple(best.tolist()), tuple(probs[best].tolist()))

@@ -1,0 +1,359 @@
+"""The files of one run: events, predictions and checkpoints, consistent whenever the process is killed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import shutil
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from taps import checkpoint
+from taps.aliases import current_event
+from taps.checkpoint import Saved
+from taps.clip import Clip
+from taps.errors import DamagedError, StateError
+from taps.files import AppendFile, check_mark, csv_line, json_text
+from taps.learner import Learner, restored
+from taps.session.log import ANSWERED, PREDICTED, SKIPPED, UNDONE
+from taps.session.memory_peak import first_image_done, run_memory_mb
+from taps.session.row import Row
+from taps.session.running_score import RunningScore
+from taps.types import OUTSIDE, Answer, FloatArray, Prediction
+
+PREDICTIONS, EVENTS, STATE, SPEC = "predictions.csv", "events.jsonl", "state", "run.json"
+ROWS = "rows.bin"  # what the learner needs of each image to predict it again
+HEAD = struct.Struct("<qi")  # of what is kept of an image: its id, and how many numbers follow
+ANEW = PREDICTIONS + ".new"  # the same with rows that were changed, until a checkpoint knows of it
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often a run is saved.
+
+    Attributes:
+        every: Images between two checkpoints, at least; 0 for no checkpoints.
+        pause: Seconds between them, at least; 0 to look at images alone.
+        worth: And so many times the time a checkpoint takes: with 50, saving costs 2 % at most.
+    """
+
+    every: int = 1
+    pause: float = 2.0
+    worth: float = 50.0
+
+
+class Record:
+    """Writes one run down, into a folder that exists.
+
+    A checkpoint is a saved learner, and with it size and checksum of what the files held then. After a kill
+    the files are cut back and the images after them are done again, from the same state and so with the same
+    result. Where a state or a file is damaged, the checkpoint before is used.
+
+    Args:
+        folder: Of this run alone.
+        pace: How often it is saved.
+    """
+
+    def __init__(self, folder: Path, pace: Pace = Pace()) -> None:
+        self.folder, self.pace = folder, pace
+        self.replaced: dict[str, Sequence[Any]] = {}  # rows to be changed, by the image's place
+        self._found = self._read_checkpoint()
+        (folder / ANEW).unlink(missing_ok=True)  # stopped before a checkpoint knew of it
+        self.saved = None if self._found is None else self._found.extra
+        marks = self.saved or {}
+        with ExitStack() as opened:  # closes them where one cannot be opened or written
+            self.predictions = AppendFile(folder / PREDICTIONS, marks.get(PREDICTIONS))
+            opened.callback(self.predictions.close)
+            self.events = AppendFile(folder / EVENTS, marks.get(EVENTS))
+            opened.callback(self.events.close)
+            self.rows = AppendFile(folder / ROWS, marks[ROWS]) if ROWS in marks else None
+            if self.predictions.size == 0:
+                self.predictions.write(_line(COLUMNS))
+            opened.pop_all()
+        self.last_time, self.cost = time.perf_counter(), 0.0
+        self._counts_memory = False
+
+    def _read_checkpoint(self) -> Saved | None:
+        """The last checkpoint whose state and files are whole."""
+        if not checkpoint.exists(self.folder / STATE):
+            return None
+        try:
+            return checkpoint.read(self.folder / STATE, self._check)
+        except StateError as error:
+            why = str(error).rstrip(".")
+            raise StateError(f"{why}; remove {self.folder} to do this run again.") from error
+
+    def _check(self, saved: dict[str, Any]) -> None:
+        with suppress(DamagedError, OSError):  # stopped before what was written anew had its name
+            check_mark(self.folder / ANEW, saved[PREDICTIONS])
+            os.replace(self.folder / ANEW, self.folder / PREDICTIONS)
+        for name in (name for name in (PREDICTIONS, EVENTS, ROWS) if name in saved):  # 0.2 has no rows
+            check_mark(self.folder / name, saved[name])
+
+    @property
+    def position(self) -> int:
+        """Images up to the last checkpoint: what a resumed run will not do again."""
+        return 0 if self.saved is None else int(self.saved["running"]["position"])
+
+    @property
+    def marks(self) -> dict[str, Any]:
+        """Size and checksum of the files so far."""
+        kept = {} if self.rows is None else {ROWS: self.rows.mark}
+        return {PREDICTIONS: self.predictions.mark, EVENTS: self.events.mark, **kept}
+
+    @property
+    def _files(self) -> list[AppendFile]:
+        return [self.predictions, self.events, *([] if self.rows is None else [self.rows])]
+
+    def learner(self, clip: Clip) -> Learner | None:
+        """The learner that was found when the record was opened, once; None where there was none."""
+        found, self._found = self._found, None
+        return None if found is None else restored(found, clip)
+
+    def running(self) -> RunningScore:
+        """The counts of the last checkpoint; zeros where there is none."""
+        return RunningScore(**self.saved["running"]) if self.saved else RunningScore()
+
+    def event(self, kind: str, **values: Any) -> None:
+        """Append an event, and hand it to the operating system before going on."""
+        self.events.write((json_text({"event": kind, **values}) + "\n").encode())
+        self.events.flush()
+
+    def commit(self, t: int, path: str, prediction: Prediction, classes: Sequence[str]) -> None:
+        """Put a prediction on record. Whoever reads a label reads it after this."""
+        self.event(PREDICTED, t=t, path=path, **prediction.to_json(classes))
+
+    def row(self, t: int, path: str, prediction: Prediction, **known: Any) -> None:
+        """Append a prediction to the CSV; the arguments are those of `Known`."""
+        self.predictions.write(_line(_cells(prediction, Known(t, path, **known))))
+
+    def replace_row(self, t: int, path: str, prediction: Prediction, **known: Any) -> None:
+        """Put another row in the place of one that is written; the file is changed at the next checkpoint."""
+        self.replaced[str(t)] = _cells(prediction, Known(t, path, **known))
+
+    def keep(self, id: int, row: FloatArray) -> None:
+        """Keep what `Method.predict_rows` needs of an image."""
+        if self.rows is None:
+            self.rows = AppendFile(self.folder / ROWS)
+        self.rows.write(HEAD.pack(id, len(row)) + row.astype("<f2").tobytes())
+
+    def kept(self) -> dict[int, FloatArray]:
+        """What was kept of each image, by id."""
+        if self.rows is None:
+            return {}
+        self.rows.flush()
+        data, found, at = self.rows.path.read_bytes(), {}, 0
+        while at < len(data):
+            id, size = HEAD.unpack_from(data, at)
+            at += HEAD.size
+            found[id] = np.frombuffer(data, "<f2", size, at).astype(np.float32)
+            at += 2 * size
+        return found
+
+    def set_final(self, cells: Mapping[str, Final]) -> None:
+        """Say in the rows what is believed of the images in the end; the file is changed at a checkpoint.
+
+        Args:
+            cells: By the image's place.
+        """
+        first = len(COLUMNS) - len(Final._fields)
+        for row in self._written():
+            held = list(self.replaced.get(row[0], row))[:first]
+            held += [""] * (first - len(held))  # of a run begun when there were fewer columns
+            self.replaced[row[0]] = [*held, *cells[row[0]]] if row[0] in cells else row
+        self.replaced[COLUMNS[0]] = COLUMNS
+
+    def _written(self) -> Iterator[list[str]]:
+        """The rows of the predictions so far, the header too."""
+        self.predictions.flush()
+        text = self.predictions.path.read_bytes().decode("utf-8", "surrogateescape")
+        return csv.reader(io.StringIO(text, newline=""))
+
+    def checkpoint_if_due(self, learner: Learner, running: RunningScore) -> None:
+        """Save when enough images and enough time have passed since the last time."""
+        self._count_memory(learner)
+        waited = time.perf_counter() - self.last_time
+        rested = not self.pace.pause or waited >= max(self.pace.pause, self.pace.worth * self.cost)
+        if rested and running.position - self.position >= self.pace.every:
+            self.checkpoint(learner, running)
+
+    def checkpoint(self, learner: Learner, running: RunningScore) -> None:
+        """Save everything as one step: the learner's index, which holds the rest, comes last."""
+        if not self.pace.every:
+            return
+        self._count_memory(learner)
+        began = time.perf_counter()
+        running.peak_mem_mb = max(running.peak_mem_mb, run_memory_mb(learner.clip.device))
+        for file in self._files:  # no file is shorter than the checkpoint says
+            file.flush(sync=True)
+        if self.replaced:
+            self._write_anew()
+        saved = {"running": asdict(running), **self.marks}
+        learner.save(self.folder / STATE, saved)
+        self.saved = saved
+        self._take_the_place()
+        self.last_time = time.perf_counter()
+        self.cost = self.last_time - began
+
+    def _count_memory(self, learner: Learner) -> None:
+        if not self._counts_memory:
+            first_image_done(learner.clip.device)
+        self._counts_memory = True
+
+    def _write_anew(self) -> None:
+        """Write the changed predictions beside the old ones, which stay until a checkpoint knows of them."""
+        written = self._written()
+        self.predictions.close()
+        self.predictions = AppendFile(self.folder / ANEW)
+        for row in written:
+            self.predictions.write(_line(self.replaced.get(row[0], row)))
+        self.predictions.flush(sync=True)
+        self.replaced.clear()
+
+    def _take_the_place(self) -> None:
+        """Give predictions that were written anew the name of the old ones."""
+        if self.predictions.path.name == ANEW:
+            mark = self.predictions.mark
+            self.predictions.close()
+            os.replace(self.folder / ANEW, self.folder / PREDICTIONS)
+            self.predictions = AppendFile(self.folder / PREDICTIONS, mark)
+
+    def forget(self) -> None:
+        """Remove the checkpoints of a run that is over, and what was kept of its images."""
+        (self.folder / ROWS).unlink(missing_ok=True)
+        shutil.rmtree(self.folder / STATE, ignore_errors=True)
+
+    def close(self) -> None:
+        if self.replaced:  # a run without checkpoints
+            self._write_anew()
+            self._take_the_place()
+        for file in self._files:
+            file.close()
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a run knows of an image beside its prediction. Cells of what nobody knows stay empty.
+
+    Attributes:
+        t: Place in the stream.
+        path: Of the image.
+        predicted: The class it counts as, by name.
+        label: The image's class by name.
+        correct: Whether that is the predicted one.
+        top5: Whether it is among the five likeliest.
+        truth: The image's class by index, or `OUTSIDE`.
+        phase: Changes of the stream so far.
+    """
+
+    t: int
+    path: str
+    predicted: str
+    label: str = ""
+    correct: bool | None = None
+    top5: bool | None = None
+    truth: int | None = None
+    phase: int = 0
+
+
+class Final(NamedTuple):
+    """What is believed of an image when the stream is over. Cells stay empty where it is not predicted again.
+
+    Attributes:
+        final: The class: as it was answered, or as it is predicted again; empty where it is none of them.
+        final_probability: 1 where somebody answered.
+        final_correct: 1 or 0, where its class is known.
+    """
+
+    final: str = ""
+    final_probability: str = ""
+    final_correct: int | str = ""
+
+
+def _of_label(probs: FloatArray, truth: int | None) -> str:
+    """What was predicted of the image's class: nothing, where that was added afterwards."""
+    if truth is None or truth == OUTSIDE:
+        return ""
+    return f"{probs[truth] if truth < len(probs) else 0.0:.6g}"
+
+
+def _number(value: float) -> str:
+    """A cell; empty where a number is not finite, as a threshold is that nothing can pass."""
+    return f"{value:.6g}" if math.isfinite(value) else ""
+
+
+def _flag(value: bool | None) -> int | str:
+    return "" if value is None else int(value)
+
+
+CELLS: dict[str, Callable[[Prediction, Known], Any]] = {
+    "t": lambda said, known: known.t,
+    "path": lambda said, known: known.path,
+    "predicted": lambda said, known: known.predicted,
+    "label": lambda said, known: known.label,
+    "correct": lambda said, known: _flag(known.correct),
+    "probability": lambda said, known: _number(said.probability),
+    "entropy": lambda said, known: _number(said.entropy),
+    "score": lambda said, known: _number(said.score),
+    "threshold": lambda said, known: _number(said.threshold),
+    "asked": lambda said, known: int(said.ask),
+    "seconds": lambda said, known: f"{said.seconds:.6f}",
+    "top5": lambda said, known: _flag(known.top5),
+    "of_label": lambda said, known: _of_label(said.probs, known.truth),
+    "squares": lambda said, known: f"{said.probs @ said.probs:.6g}",
+    "reject": lambda said, known: _number(said.reject),
+    "outside": lambda said, known: int(known.truth == OUTSIDE),
+    "phase": lambda said, known: known.phase,
+    "truth": lambda said, known: "" if known.truth in (None, OUTSIDE) else known.truth,
+    **dict.fromkeys(Final._fields, lambda said, known: ""),
+}
+"""The columns of the CSV, and what each says of an image."""
+COLUMNS = tuple(CELLS)
+
+
+def _cells(prediction: Prediction, known: Known) -> list[Any]:
+    return [cell(prediction, known) for cell in CELLS.values()]
+
+
+def read_predictions(folder: Path) -> list[dict[str, str]]:
+    """The rows of a run's `predictions.csv`, cells by the names of their columns."""
+    with (folder / PREDICTIONS).open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_events(folder: Path) -> Iterator[dict[str, Any]]:
+    """The events of a run, in order; a line that was cut off by a kill is left out."""
+    path = folder / EVENTS
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    for line in text[: text.rfind("\n") + 1].split("\n")[:-1]:
+        event = current_event(json.loads(line))
+        if event.get("threshold", 0) is None:  # JSON has no infinity: everything passed it, or nothing
+            event["threshold"] = -math.inf if event["asked"] else math.inf
+        yield event
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """The predictions of a run in the order in which they came, and what became of their questions."""
+    rows: dict[int, Row] = {}
+    for event in read_events(folder):
+        kind, id = event["event"], event.get("id")
+        if kind == PREDICTED:
+            rows[event["id"]] = Row.of(event, seq=event["t"], name=event["path"])
+        elif id in rows and kind in (ANSWERED, SKIPPED, UNDONE):
+            answer = Answer.from_json(event) if kind == ANSWERED else Answer()
+            rows[id] = replace(rows[id], **rows[id].changes(kind, answer))
+    return list(rows.values())
+
+
+def _line(values: Sequence[Any]) -> bytes:
+    return csv_line(values).encode("utf-8", "surrogateescape")

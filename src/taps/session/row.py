@@ -1,0 +1,99 @@
+"""One prediction on record, a run's or the service's, and what became of its question."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from taps.session.log import ANSWERED, UNDONE
+from taps.types import Answer
+
+UNQUERIED, OPEN = "unqueried", "open"
+"""States of a prediction: not asked about, or waiting for an answer. A question ends as ANSWERED, SKIPPED or
+EXPIRED, the words of the events that end it."""
+CORRECTED = "corrected"
+"""Not asked about, and labelled all the same."""
+UNASKED, LABELLED = (UNQUERIED, CORRECTED), (ANSWERED, CORRECTED)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A prediction, as `Prediction.to_json` gives it, and what is known of its image and its question.
+
+    Attributes:
+        seq: Number of its event in the service's log; place in the stream of a run.
+        at: When, in seconds since 1970.
+        image: SHA-256 of the file; the service keeps it while it is needed.
+        kept: Whether it does.
+        name: What the image is called; its path.
+        state: Of its question.
+        deadline: When the question expires.
+        answer: The class that was named,
+        no: or classes it is not of,
+        none: or that it is of none of them.
+        ended_by: Who ended the question.
+        ended_at: When.
+    """
+
+    id: int
+    index: int
+    label: str
+    entropy: float
+    seconds: float
+    top: Sequence[Sequence[Any]] = ()
+    threshold: float | None = None
+    score: float | None = None
+    reject: float | None = None
+    question: str = "class"
+
+    seq: int = 0
+    at: float = 0.0
+    image: str = ""
+    kept: bool = False
+    name: str = ""
+
+    state: str = UNQUERIED
+    deadline: float | None = None
+    answer: str | None = None
+    no: Sequence[str] = ()
+    none: bool = False
+    ended_by: str | None = None
+    ended_at: float | None = None
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any], **known: Any) -> Row:
+        """The row of a new prediction.
+
+        Args:
+            said: What `Prediction.to_json` gave.
+            **known: Of the image.
+        """
+        held = {item.name: said[item.name] for item in fields(cls) if item.name in said}
+        return cls(**held, **known, state=OPEN if said["asked"] else UNQUERIED)
+
+    @property
+    def asked(self) -> bool:
+        return self.state not in UNASKED
+
+    @property
+    def said(self) -> Answer:
+        """What was answered; an empty answer where nothing was."""
+        return Answer(self.answer, tuple(self.no), self.none)
+
+    @property
+    def probability(self) -> float:
+        """Of the predicted class."""
+        return float(self.top[0][1])
+
+    def changes(self, kind: str, answer: Answer = Answer()) -> dict[str, Any]:
+        """What an event changes.
+
+        Args:
+            kind: One that ends a question, or takes its end back.
+            answer: What was answered, classes by name.
+        """
+        said = {"answer": answer.label, "no": list(answer.no), "none": answer.none}
+        if kind == UNDONE:
+            return {**said, "state": OPEN if self.asked else UNQUERIED, "ended_by": None, "ended_at": None}
+        return {**said, "state": CORRECTED if kind == ANSWERED and not self.asked else kind}

@@ -1,0 +1,99 @@
+"""Images sorted into a folder for each class, those that are not sure apart."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from pathlib import Path
+
+from taps.data.dataset import Dataset
+from taps.data.sources import FolderSource
+from taps.errors import DataError, SettingsError
+from taps.session.options import SortOptions
+from taps.session.record import read_predictions
+
+UNSURE = "not-sure"
+
+
+def place_of(dataset: Dataset, key: str) -> Path | None:
+    """Where an image lies on the disk; None where it is inside a zip."""
+    source = dataset.source
+    return (source.base / key).absolute() if isinstance(source, FolderSource) else None
+
+
+def check_sorting(folder: str | Path | None, options: SortOptions) -> None:
+    """Refuse to sort into the folder that the images come from: the copies would be images of it, too."""
+    if options.sort_into is None or folder is None:
+        return
+    images, into = Path(folder).expanduser().resolve(), options.sort_into.resolve()
+    if into == images or images in into.parents:
+        raise SettingsError(f"--sort-into {into} is inside the folder of images; choose one outside of it.")
+
+
+def sort_image(dataset: Dataset, key: str, label: str, probability: float, options: SortOptions) -> None:
+    """Copy one image, or link to it where it lies on the disk, below the folder of its class.
+
+    Args:
+        dataset: Where it comes from.
+        key: Its path there; subfolders become part of the name, so that no image replaces another.
+        label: Its class.
+        probability: Of that class.
+        options: Where to; nothing is done where they name no folder.
+    """
+    if options.sort_into is None:
+        return
+    into = options.sort_into / UNSURE if probability < options.sure else options.sort_into
+    folder = into / folder_name(label)
+    target = folder / _flat(key)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        place = place_of(dataset, key)
+        if place is not None and place.name == target.name and folder.samefile(place.parent):
+            return  # it lies there already
+        target.unlink(missing_ok=True)
+        if place is None:
+            target.write_bytes(dataset.source.read(key))
+        elif options.link:
+            os.symlink(place, target)
+        else:
+            shutil.copy2(place, target)
+    except OSError as error:
+        raise DataError(f"{target} cannot be written ({error.strerror}); choose another folder.") from error
+
+
+def sort_run(folder: Path, dataset: Dataset, options: SortOptions) -> None:
+    """Sort all images of a run: by the answer, or by what is believed of them in the end."""
+    for row in read_predictions(folder):
+        label, probability = row["predicted"], float(row["probability"])
+        if row["asked"] == "1" and row["label"]:
+            label, probability = row["label"], 1.0
+        elif row.get("final"):
+            label, probability = row["final"], float(row["final_probability"])
+        sort_image(dataset, row["path"], label, probability, options)
+
+
+def _flat(key: str) -> str:
+    """A path as a file's name; a digest tells paths apart that would get the same one.
+
+    >>> _flat("cats/1.png"), _flat("cats__1.png"), _flat("a_b.png")
+    ('cats__1.png', 'cats__1-fc660761.png', 'a_b.png')
+    """
+    name = key.replace("/", "__")
+    if not any(unclear in key for unclear in ("__", "_/", "/_")):
+        return name
+    stem, dot, suffix = name.rpartition(".")
+    digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return f"{stem}-{digest}{dot}{suffix}" if stem else f"{name}-{digest}"
+
+
+def folder_name(label: str) -> str:
+    """A class's folder: its name without what could lead out of it or offend a file system.
+
+    >>> folder_name("golden retriever"), folder_name("../../etc"), folder_name("con/aux"), folder_name("..")
+    ('golden retriever', '_.._etc', 'con_aux', '_')
+    """
+    plain = re.sub(r'[\x00-\x1f<>:"/\\|?*]', "_", label).strip(" ")
+    plain = re.sub(r"^\.+", "", plain).rstrip(".")
+    return plain[:120] or "_"

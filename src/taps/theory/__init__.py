@@ -1,1 +1,0 @@
-"""The paper's two propositions as simulations of thousands of streams at once."""

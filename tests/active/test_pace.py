@@ -1,0 +1,130 @@
+"""When questions are put: within the budget, early where that is safe, never all of them."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taps.active import Paced
+from taps.active.policy import make_policy
+from taps.errors import SettingsError
+from taps.methods.registry import method_settings
+
+
+def follow(policy, labels, rng, images=None):
+    """Which images are asked about, where every question is answered at once."""
+    asked = []
+    for label in labels:
+        asked.append(policy.decide(float(rng.random())).ask)
+        if asked[-1]:
+            policy.answer(int(label))
+    return np.array(asked)
+
+
+@given(
+    st.sampled_from(["even", "front", 0.25, 0.5, 1.0]),
+    st.sampled_from([0.02, 0.05, 0.3]),
+    st.integers(20, 300),
+    st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    st.integers(0, 100),
+)
+def test_no_pace_exceeds_the_budget(pace, rate, expected, explore, seed):
+    rng = np.random.default_rng(seed)
+    policy = make_policy("paced", rate=rate, pace=pace, expected=expected, explore=explore, seed=seed)
+    asked = follow(policy, rng.integers(5, size=2 * expected), rng)
+    assert asked[:expected].sum() <= math.ceil(rate * expected - 1e-9)
+    assert asked.sum() <= math.ceil(2 * rate * expected - 1e-9)
+    assert asked.sum() >= 2 * rate * expected - 4
+
+
+def test_an_ordinary_stream_is_asked_about_early_and_not_early_alone():
+    rng = np.random.default_rng(0)
+    asked = follow(Paced(0.05, pace="front", expected=1000), rng.integers(10, size=1000), rng)
+    assert asked.sum() == 50
+    assert asked[:150].sum() >= 0.6 * 50
+    assert asked[500:].sum() >= 0.1 * 50
+
+
+def test_classes_one_after_the_other_are_asked_about_all_along():
+    rng = np.random.default_rng(0)
+    asked = follow(Paced(0.05, pace="front", expected=1000), np.repeat(np.arange(10), 100), rng)
+    each = asked.reshape(10, 100).sum(axis=1)
+    assert asked.sum() >= 48
+    assert each.min() >= 2
+    assert each.max() <= 8
+
+
+def test_unanswered_questions_do_not_pile_up():
+    rng = np.random.default_rng(0)
+    policy = Paced(0.05, pace="front", expected=1000)
+    asked = [policy.decide(float(rng.random())).ask for _ in range(200)]
+    assert sum(asked) <= 14  # of 50: 10 would be even
+
+
+def test_an_exponent_is_the_curve_it_names():
+    rng = np.random.default_rng(0)
+    asked = follow(Paced(0.1, pace=0.5, expected=1000), np.zeros(1000), rng)
+    for image in (50, 250, 640, 1000):
+        assert abs(asked[:image].sum() - 100 * math.sqrt(image / 1000)) <= 2.5
+
+
+def test_a_number_of_questions_needs_no_rate():
+    for pace in ("front", "even", 0.5):
+        rng = np.random.default_rng(0)
+        policy = make_policy("paced", budget=40, pace=pace, expected=200, explore=0.1)
+        asked = follow(policy, rng.integers(7, size=400), rng)
+        assert 38 <= asked[:200].sum() <= 40
+        assert asked.sum() <= 40
+
+
+def test_a_hard_budget_is_spent_evenly():
+    rng = np.random.default_rng(0)
+    policy = make_policy("paced", rate=0.1, budget="hard", pace="front", expected=500)
+    asked = follow(policy, rng.integers(10, size=500), rng)
+    assert (np.cumsum(asked) <= np.ceil(0.1 * np.arange(1, 501) - 1e-9)).all()
+
+
+@pytest.mark.parametrize("pace", ["front", 0.3])
+def test_a_pace_without_a_known_end_is_even(pace):
+    scores = np.random.default_rng(3).normal(size=300).tolist()
+    one, other = Paced(0.1, pace=pace), Paced(0.1)
+    assert [one.decide(score) for score in scores] == [other.decide(score) for score in scores]
+
+
+@pytest.mark.parametrize("pace", ["front", "even", 0.3])
+def test_a_pace_goes_on_where_it_was_saved(pace):
+    rng = np.random.default_rng(1)
+    one, other = (make_policy("paced", rate=0.1, pace=pace, expected=300, explore=0.2) for _ in range(2))
+    follow(one, rng.integers(5, size=120), rng)
+    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    for score in rng.normal(size=250).tolist():
+        found = one.decide(score)
+        assert found == other.decide(score)
+        if found.ask:
+            one.answer(int(score > 0))
+            other.answer(int(score > 0))
+
+
+def test_a_state_of_an_older_version_goes_on_evenly():
+    old = Paced(0.1)
+    for score in range(95):
+        old.decide(float(score % 7))
+    state = old.state_dict()
+    for name in ("planned", "changes", "last"):
+        del state[name]
+    new = Paced(0.1)
+    new.load_state_dict(state)
+    assert [new.decide(float(score % 5)) for score in range(60)] == [
+        old.decide(float(score % 5)) for score in range(60)
+    ]
+
+
+@pytest.mark.parametrize("pace", ["slow", 0.0, 1.5, True])
+def test_other_paces_are_refused(pace):
+    with pytest.raises(SettingsError, match=r"pace is .*; it must be even, front, or a number above 0"):
+        method_settings("view_ensemble+", {"pace": pace})

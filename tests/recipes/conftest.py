@@ -1,0 +1,3 @@
+from tests.cli.conftest import zoo
+
+__all__ = ["zoo"]

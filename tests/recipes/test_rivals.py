@@ -1,0 +1,133 @@
+"""`recipes/rivals.py` on made-up features."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rivals
+import rivals_measures
+from label import read_rows
+from rivals_page import write_page
+
+import taps
+from taps.errors import DataError
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sets of three classes; the views of an image differ a little."""
+    folder, rng = tmp_path_factory.mktemp("features"), np.random.default_rng(0)
+    dim = taps.load_clip("tiny").config.embed_dim
+    for name in ("dtd", "sketch"):
+        labels = rng.integers(3, size=40)
+        images = rng.normal(size=(3, dim))[labels] + rng.normal(size=(40, dim))
+        views = images[:, None] + 0.3 * rng.normal(size=(40, 2, dim))
+        np.savez(folder / f"{name}-2.npz", features=views, labels=labels, classes=np.array(["a", "b", "c"]))
+    return folder
+
+
+def given(features: Path, rows: Path, *more: str) -> argparse.Namespace:
+    words = ["--features", str(features), "--rows", str(rows), "--model", "tiny", "--views", "2"]
+    words += ["--heads", "view_ensemble+,class_means", "--rules", "random", "--budgets", "class_means"]
+    return rivals.parser().parse_args([*words, "--cases", "class_means", "--orders", "1", *more])
+
+
+@pytest.fixture(scope="module")
+def rows(features: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("rows") / "rivals.jsonl"
+    assert rivals.run_all(given(features, file)) == len(read_rows(file)) > 40
+    return file
+
+
+def test_every_stream_has_a_row_once(features: Path, rows: Path) -> None:
+    held = read_rows(rows)
+    assert len({rivals.key(row) for row in held}) == len(held)
+    assert rivals.run_all(given(features, rows)) == 0  # nothing is left
+    assert {row["case"] for row in held} == {"", *rivals.CASES}
+    for row in held:
+        assert row["images"] == 40 or row["case"] == "one class mostly"
+        assert row["asked"] <= np.ceil(row["rate"] * row["images"]) or row["rule"] == rivals.BOTH
+
+
+def test_one_class_mostly_is_nine_of_ten_images(rows: Path) -> None:
+    shares = [row["largest"] for row in read_rows(rows) if row["case"] == "one class mostly"]
+    assert shares
+    assert all(85 <= share <= 95 for share in shares)
+
+
+def test_rows_of_two_commits_are_not_mixed(features: Path, rows: Path, tmp_path: Path) -> None:
+    first = read_rows(rows)[0] | {"commit": "another"}
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(first) + "\n")
+    with pytest.raises(DataError, match="rows of commit another"):
+        rivals.run_all(given(features, file))
+    assert len(read_rows(file)) == 1
+
+
+def test_a_dry_run_says_what_is_left(
+    features: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rivals.run_all(given(features, tmp_path / "rows.jsonl", "--dry")) == 0
+    assert "streams to run, about" in capsys.readouterr().out
+    assert not (tmp_path / "rows.jsonl").exists()
+    with pytest.raises(DataError, match="features of no set with 2 views"):
+        rivals.run_all(given(tmp_path, tmp_path / "rows.jsonl"))
+
+
+@pytest.mark.parametrize("case", ["", "20 % wrong", "two classes confused"])
+def test_the_annotator_errs_as_the_case_says(case: str) -> None:
+    chance, largest = np.random.default_rng(0), np.array([0, 1])
+    told = [rivals.answer_of(label, case, largest, 10, chance) for label in [0, 5] * 2000]
+    wrong = [float(np.mean(np.array(told[start::2]) != label)) for start, label in enumerate((0, 5))]
+    expected = {"": (0, 0), "20 % wrong": (0.18, 0.18), "two classes confused": (0.5, 0)}[case]
+    assert wrong == pytest.approx(expected, abs=0.04)
+
+
+def curve(*points: tuple[float, float, float]) -> rivals_measures.Curve:
+    """Of one stream of two classes: answers, seconds and accuracy at each rate."""
+    rows = [
+        {"asked": asked, "images": 100, "classes": 2, "annotator_seconds": took, "accuracy": height}
+        for asked, took, height in points
+    ]
+    return {row["asked"] / 100: {("dtd", 0): row} for row in rows}
+
+
+def test_each_doubling_of_a_budget_counts_alike() -> None:
+    steps = curve((1, 2, 10), (2, 4, 20), (8, 16, 40))  # one doubling of mean height 15, two of 30
+    assert rivals_measures.areas(steps, lambda row: row["asked"])["dtd", 0] == pytest.approx(25)
+    shifted = curve((1, 2, 13), (2, 4, 23), (8, 16, 43))
+    assert rivals_measures.areas(shifted, lambda row: row["annotator_seconds"])["dtd", 0] == pytest.approx(28)
+
+
+def test_answers_a_class_are_read_off_between_two_budgets_and_never_beyond() -> None:
+    steps = curve((1, 2, 10), (4, 8, 20), (16, 32, 40))  # 0.5, 2 and 8 answers a class
+    assert rivals_measures.at_answers(steps, 4)["dtd", 0] == pytest.approx(30)
+    assert rivals_measures.at_answers(steps, 1)["dtd", 0] == pytest.approx(15)
+    assert rivals_measures.at_answers(steps, 16) == {}
+
+
+def test_the_page_has_every_part(features: Path, rows: Path, tmp_path: Path) -> None:
+    held = read_rows(rows)
+    write_page(held, rivals.origin(given(features, rows), held), tmp_path)
+    said, found = (
+        (tmp_path / "results" / "rivals.md").read_text(),
+        json.loads((tmp_path / "results" / "rivals.json").read_text()),
+    )
+    assert "## By budget" in said
+    assert "| always the largest class |" in said
+    assert "{" not in said
+    mean = np.mean([row["accuracy"] for row in held if row["method"] == "zero_shot" and not row["case"]])
+    assert found["kinds"]["zero_shot"]["accuracy"] == pytest.approx(mean, abs=1e-3)
+    assert f"| `zero_shot` | {mean:.1f} | – |" in said
+    assert (tmp_path / "figures" / "label-rivals.svg").read_text().count("<polyline") >= 2
+
+
+def test_a_kind_that_lacks_a_set_is_left_out(rows: Path) -> None:
+    held = [row for row in read_rows(rows) if (row["set"], row["method"]) != ("dtd", "class_means")]
+    found = rivals_measures.figures(held)
+    assert "zero_shot" in found["kinds"]
+    assert not [name for name in found["kinds"] if name.startswith("class_means")]

@@ -1,0 +1,168 @@
+"""What is believed of every image, predictions that are accepted, and questions on request, over HTTP."""
+
+from __future__ import annotations
+
+import csv
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from taps.clip import Clip
+from taps.data import load_dataset
+from taps.learner import Learner
+from taps.serve.background import serving
+from taps.serve.folder import Folder, pool_settings
+from taps.serve.service import Service, StreamConfig
+from taps.serve.store import Store
+from taps.session.stream import make_stream
+
+SETTINGS = pool_settings(4, 24)
+
+
+class Running:
+    """A folder that is labelled, and its page's client."""
+
+    def __init__(self, service: Service, made: Folder, url: str) -> None:
+        self.service, self.made, self.url = service, made, url
+        base = f"{url}/v1/streams/photos"
+        self.http = httpx.Client(base_url=base, trust_env=False, timeout=300)
+
+    def answer(self) -> int:
+        """Answer all open questions truly; how many there were."""
+        found = self.http.get("/queries").json()
+        for query in found:
+            self.label(query)
+        return len(found)
+
+    def label(self, query: dict[str, Any]) -> None:
+        answer = {"label": query["name"].split("/")[0]}
+        self.http.post(f"/predictions/{query['id']}/label", json=answer).raise_for_status()
+
+    def finish(self) -> None:
+        while self.made.ask():
+            self.answer()
+
+
+def folder_of(service: Service, pictures: Path) -> Folder:
+    dataset = load_dataset(str(pictures))
+    stream = make_stream(dataset, 0)
+    made = Folder(service, "photos", dataset, stream.order, stream.path)
+    beginning = StreamConfig("photos", list(dataset.classes), "zero_shot+", SETTINGS, 0, None, 0.0)
+    made.begin(beginning, given=False, questions=4)
+    return made
+
+
+@pytest.fixture
+def running(pictures: Path, tiny: Clip, tmp_path: Path) -> Iterator[Running]:
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = folder_of(service, pictures)
+        with serving(service) as url:
+            made.feed(lambda done: None)
+            running = Running(service, made, url)
+            with running.http:
+                yield running
+
+
+def test_the_least_sure_come_first_and_a_correction_changes_what_is_believed(running: Running) -> None:
+    running.finish()
+    found = running.http.get("/review").json()
+    assert len(found) == 24
+    probabilities = [each["probability"] for each in found]
+    assert probabilities == sorted(probabilities)
+    assert sum(each["by"] == "person" for each in found) == 4
+    assert {each["probability"] for each in found if each["by"] == "person"} == {1.0}
+    wrong = next(each for each in found if each["by"] == "model")
+    running.label(wrong)
+    (now,) = [each for each in running.http.get("/review").json() if each["id"] == wrong["id"]]
+    assert (now["by"], now["label"]) == ("person", wrong["name"].split("/")[0])
+
+
+def test_accepted_predictions_are_in_the_table_until_they_are_believed_no_more(
+    running: Running, tmp_path: Path
+) -> None:
+    running.finish()
+    found = [each for each in running.http.get("/review").json() if each["by"] == "model"]
+    label = found[-1]["label"]
+    ids = [each["id"] for each in found if each["label"] == label]
+    body = {"label": label, "above": 0.3, "ids": ids}
+    assert running.http.post("/accept", json=body).json() == {"accepted": len(ids)}
+    other = next(each["id"] for each in running.http.get("/review").json() if each["by"] == "person")
+    refused = running.http.post("/accept", json=body | {"ids": [*ids, other]})
+    assert refused.status_code == 409
+    assert f"1 of these images are no longer predicted as '{label}'" in refused.json()["detail"]
+    now = {each["id"]: each for each in running.http.get("/review").json()}
+    assert {id for id, each in now.items() if each["accepted_by"]} == set(ids)
+    running.made.write(tmp_path)
+    rows = list(csv.DictReader((tmp_path / "predictions.csv").read_text().splitlines()))
+    accepted = {row["path"]: row["accepted_above"] for row in rows if row["accepted_by"]}
+    assert accepted == {now[id]["name"]: "0.3000" for id in ids}
+    running.label(now[ids[0]])  # what a person says counts for more
+    again = {each["id"]: each for each in running.http.get("/review").json()}
+    assert again[ids[0]]["accepted_by"] is None
+
+
+def test_acceptance_is_in_the_log_and_changes_no_learner(running: Running) -> None:
+    running.finish()
+    log = running.service.worker("photos").session.learner_log
+    state = lambda: running.service.send("photos", lambda s: log.learner().state_dict()["values"]).result()  # noqa: E731
+    before, found = state(), running.http.get("/review").json()[0]
+    running.http.post("/accept", json={"label": found["label"], "above": 0, "ids": [found["id"]]})
+    log.drop()
+    assert state() == before
+    assert running.service.store.events(log.stream.id, kind="accepted")[0].value["ids"] == [found["id"]]
+
+
+def test_more_questions_come_on_request(running: Running) -> None:
+    running.finish()
+    status = running.http.get("/folder").json()
+    assert (status["answered"], status["wanted"], status["images"]) == (4, 4, 24)
+    assert running.http.post("/folder/questions", json={"questions": 3}).json()["wanted"] == 7
+    running.finish()
+    assert running.http.get("/folder").json()["answered"] == 7
+    assert running.http.post("/folder/questions", json={"questions": 0}).status_code == 422
+
+
+def test_a_stream_without_a_folder_says_so(running: Running) -> None:
+    running.service.folders.clear()
+    assert running.http.get("/folder").status_code == 404
+    assert len(running.http.get("/review").json()) == 24
+
+
+def test_a_question_shows_what_the_model_says_by_now(running: Running) -> None:
+    (first, *_) = running.http.post("/queries/lease", json={"holder": "page-0001", "count": 3}).json()
+    others = [each for each in running.http.get("/queries").json() if each["id"] != first["prediction"]["id"]]
+    for query in others:
+        running.label(query)
+    (now, *_) = running.http.post("/queries/lease", json={"holder": "page-0001", "count": 1}).json()
+    assert now["prediction"]["id"] == first["prediction"]["id"]
+    id, log = now["prediction"]["id"], running.service.worker("photos").session.learner_log
+    likeliest = float(log.learner().repredict_kept([id])[id].max())
+    assert now["prediction"]["top"][0]["probability"] == pytest.approx(likeliest)
+    assert now["prediction"]["top"] != first["prediction"]["top"]
+
+
+def test_the_result_is_taken_home(running: Running, tmp_path: Path) -> None:
+    running.finish()
+    found = {each["name"]: each for each in running.http.get("/review").json()}
+    rows = list(csv.DictReader(running.http.get("/result").text.splitlines()))
+    assert {row["path"]: row["label"] for row in rows} == {
+        name: each["label"] for name, each in found.items()
+    }
+    packed = running.http.get("/result", params={"format": "zip"})
+    with zipfile.ZipFile(io.BytesIO(packed.content)) as archive:
+        names = sorted(archive.namelist())
+        wanted = [f"{e['label']}/{e['id']:06d}-{name.split('/')[1]}" for name, e in found.items()]
+        assert names == sorted(wanted)
+        first = wanted[0]
+        assert archive.read(first) == running.made.dataset.source.read(next(iter(found)))
+    saved = running.http.get("/result", params={"format": "learner"})
+    with zipfile.ZipFile(io.BytesIO(saved.content)) as archive:
+        archive.extractall(tmp_path)
+    learner = Learner.load(tmp_path / "learner")
+    assert (learner.answered, learner.seen) == (4, 24)
+    assert not list(running.service.store.files.glob("export-*"))

@@ -1,0 +1,88 @@
+"""Threads: cores are shared out among processes, nobody spins, and what the user has set stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taps.data import Dataset
+from taps.errors import DataError
+from taps.evaluate.jobs import Job, StreamSpec
+from taps.evaluate.options import Execution
+from taps.evaluate.pool import run_jobs
+from taps.session.threads import COUNTS, SLEEPING, for_children, threads_each
+
+
+@dataclass(frozen=True)
+class Watched(StreamSpec):
+    """Says what its process may use, instead of loading anything."""
+
+    def load(self) -> Dataset:
+        import torch
+
+        values = {name: os.environ.get(name) for name in (*COUNTS, *SLEEPING)}
+        Path(self.dataset).write_text(json.dumps({"torch": torch.get_num_threads(), **values}))
+        raise DataError("seen")
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*COUNTS, *SLEEPING):
+        monkeypatch.delenv(name, raising=False)
+
+
+def seen_in_workers(make_job: Callable[..., Job], tmp_path: Path) -> list[dict[str, Any]]:
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    jobs = [
+        replace(make_job("zero_shot", seed=seed), stream=Watched(str(file)))
+        for seed, file in enumerate(files)
+    ]
+    assert list(run_jobs(jobs, tmp_path, Execution(jobs=2)).values()) == ["seen", "seen"]
+    return [json.loads(file.read_text()) for file in files]
+
+
+@pytest.mark.usefixtures("unset")
+def test_workers_share_the_cores_and_do_not_spin(make_job: Callable[..., Job], tmp_path: Path) -> None:
+    for seen in seen_in_workers(make_job, tmp_path):
+        assert seen["torch"] == threads_each(2)
+        assert {seen[name] for name in COUNTS} == {str(threads_each(2))}
+        assert {name: seen[name] for name in SLEEPING} == SLEEPING
+    assert not {*COUNTS, *SLEEPING} & os.environ.keys()  # this process's own stay as they were
+
+
+@pytest.mark.usefixtures("unset")
+def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    with for_children(2):
+        assert os.environ["OMP_NUM_THREADS"] == "7"
+        assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+        assert os.environ["OPENBLAS_NUM_THREADS"] == "2"
+
+
+def test_threads_are_a_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)), raising=False)
+    assert [threads_each(n) for n in (1, 2, 3, 14, 16, 50)] == [16, 8, 5, 1, 1, 1]
+
+
+LATE = """
+import os, sys
+import taps.cli.main as main
+assert not {"torch", "numpy"} & sys.modules.keys(), "loaded before the environment is set"
+main.app = lambda: print(os.environ["OMP_WAIT_POLICY"], os.environ["KMP_BLOCKTIME"])
+main.run()
+"""
+
+
+@pytest.mark.usefixtures("unset")
+def test_the_command_sets_it_before_torch_is_loaded() -> None:
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=False)
+    assert done.stdout == "PASSIVE 0\n", done.stderr
