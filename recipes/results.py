@@ -25,22 +25,24 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from label import CHOOSING, FILES, feature_file, load_once, read_rows, stream_of
+from label import FILES, feature_file, load_once, read_rows, stream_of
 from results_page import Row, write_page
 from rivals import check_commit, forecast, names
 
 from taps.active.acquisition import SCORES
 from taps.clip import Clip
+from taps.data.protocols import PROTOCOLS
 from taps.evaluate.metrics import calibration_error
 from taps.learner import Learner
 from taps.methods.known import KnownImage
 from taps.methods.registry import all_methods, find_method
+from taps.session.step import row_of
 from taps.types import Prediction
 
 RATES = (0.01, 0.02, 0.05, 0.1, 0.2)
 HEADS = ("view_ensemble+", "zero_shot+", "linear_probe")  # at every rate, and with wrong answers
 NOISE = (0.2, 0.4)
-STREAMS = ("few classes", "one class mostly", "class after class")
+STREAMS = ("few classes", "one class mostly", "class after class", "statA:0.01", "longtail:100")
 STREAMED = ("zero_shot", "view_ensemble", "tda", "dota", "zero_shot+", "view_ensemble+")
 TEXT_TUNERS = ("ctpt", "otpt", "rtpt", "dynaprompt")  # a pass of the text tower for each image
 
@@ -95,18 +97,39 @@ def run_stream(job: Row, file: str, model: str, limit: int) -> Row:
     features = F.normalize(torch.from_numpy(held["features"][:limit]).float(), dim=-1)
     settings = settings_of(job, features.shape[1])
     learner = Learner(load_once(model, "cpu"), classes, job["method"], seed=job["order"], **settings)
-    places = stream_of(labels, job | {"sorted": False})
+    places = places_of(labels, job)
     chance = np.random.default_rng([job["order"], 1])
     said: list[Prediction] = []
+    kept: list[np.ndarray | None] = []
     for place in places.tolist():
         said.append(learner.predict_one(KnownImage(0.0, features[place, : learner.settings.views])))
+        kept.append(row_of(learner, said[-1].id))
         if said[-1].ask:
             answer(learner, said[-1], int(labels[place]), job["noise"], chance)
     return measured(said, labels[places], places, len(labels)) | {
+        "final": final_accuracy(learner, kept, labels[places]),
         "asked": learner.asked,
         "classes": len(classes),
         "stateless": learner.method.stateless,
     }
+
+
+def places_of(labels: np.ndarray, job: Row) -> np.ndarray:
+    """Places of the images in the order they come in."""
+    name, _, text = job["situation"].partition(":")
+    if name in PROTOCOLS:
+        draw, _ = PROTOCOLS[name]
+        return draw(labels.astype(np.int64), text, np.random.default_rng(job["order"]))[0]
+    return stream_of(labels, job | {"sorted": False})
+
+
+def final_accuracy(learner: Learner, kept: list[np.ndarray | None], labels: np.ndarray) -> float | None:
+    """Share that is right when the final state predicts all images again; None where it learned nothing."""
+    rows = [row for row in kept if row is not None]
+    if not learner.answered or len(rows) < len(labels):
+        return None
+    again = [int(probs.argmax()) for probs in learner.method.predict_rows(rows)]
+    return 100 * float((np.array(again) == labels).mean())
 
 
 def answer(learner: Learner, said: Prediction, label: int, noise: float, chance: np.random.Generator) -> None:
@@ -210,8 +233,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--docs", type=Path, default=Path("docs/results"), help="page: folder that it goes to"
     )
-    development = [name for name in CHOOSING if name in FILES]
-    parser.add_argument("--sets", type=names, default=development, help="separated by commas")
+    parser.add_argument("--sets", type=names, default=list(FILES), help="separated by commas")
     parser.add_argument("--orders", type=int, default=5)
     parser.add_argument("--limit", type=int, default=2000, help="images of a set at most")
     parser.add_argument("--views", type=int, default=4)

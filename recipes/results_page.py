@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from label import CHOOSING
 from provenance import hardware
 
 from taps.files import write_text
@@ -29,15 +30,16 @@ TEXT = """# Every method on features
 
 {commit}, {date}, {hardware}. Made by `{command}`.
 
-**Scale.** The {model} model, {views} views, one template, {images} images of each of {sets} development sets
-({names}), {orders}. {small}Every method has one setting for all sets: its defaults, `fraction` 0.5, and where
+**Scale.** The {model} model, {views} views, one template, {images} images of each of {sets} sets ({names}),
+{orders}. {small}Every method has one setting for all sets: its defaults, `fraction` 0.5, and where
 it asks, a budget of 5 % of the images by `paced`. Class names are the only texts. The defaults of our own
-heads were chosen on these sets; those of other methods are their authors'. {left_out}
+heads were chosen on the sets with a star; those of other methods are their authors'. {left_out}
 
 **How to read it.** Figures are means over sets, in per cent. A prediction is made before its label can be
 asked for. *Gain* is the difference from the baseline on the same images; its 95 % interval is over images and
-orders, both drawn again {resamples:,} times. **Bold**: different from 0 after Holm's correction for all
-{tests} comparisons of this page (level {level}). Sets are not drawn again: nothing is claimed of other sets.
+orders, both drawn again {resamples:,} times; *no star* is the gain on the sets without one. *Final* is the
+accuracy when the last state predicts all images again. **Bold**: different from 0 after Holm's correction
+for all {tests} comparisons of this page (level {level}). Sets are not drawn again: nothing is claimed of other sets.
 ECE is the calibration error, ms the median of one thread without the encoder. Rows and intervals are in
 [results.csv](results.csv) and [results.json](results.json).
 
@@ -66,7 +68,7 @@ Accuracy in the stream, and the gain over `{baseline}`.
 ## Streams that are not shuffled
 
 Gains over `{baseline}` on the same stream. *Few classes*: three of ten occur. *One class mostly*: four of
-five images. *Class after class*: sorted.
+five images. *Class after class*: sorted. *statA*, *longtail*: `taps eval --order` draws the same.
 
 {streams}
 
@@ -165,7 +167,9 @@ class Figures:
         found |= {"situation": situation, "asked": self.asked(kind)}
         for name in ("accuracy", "calibration_error", "log_loss", "milliseconds"):
             found[name] = self.mean(kind, name)
-        told = {"gain": None, "low": None, "high": None, "p": None, "worst": None, "worst_set": None}
+        finals = [row["final"] for row in self.rows_of(kind) if row["final"] is not None]
+        found["final"] = float(np.mean(finals)) if finals else None
+        told = dict.fromkeys(("gain", "low", "high", "p", "untouched", "worst", "worst_set"))
         return found | (told if base == kind or base not in self.kinds else self.compared(kind, base))
 
     def asked(self, kind: Kind) -> float:
@@ -179,11 +183,13 @@ class Figures:
         low, high = np.quantile(drawn, [0.025, 0.975])
         below, above = (drawn <= 0).mean(), (drawn >= 0).mean()
         worst = min(gains, key=lambda name: gains[name])
+        untouched = [value for name, value in gains.items() if name not in CHOOSING]
         return {
             "gain": float(np.mean(list(gains.values()))),
             "low": float(low),
             "high": float(high),
             "p": float(min(1.0, 2 * max(min(below, above), 1 / RESAMPLES))),
+            "untouched": float(np.mean(untouched)) if untouched else None,
             "worst": gains[worst],
             "worst_set": worst,
         }
@@ -221,6 +227,10 @@ def gain(each: dict[str, Any]) -> str:
     return f"{mark}{each['gain']:+.1f}{mark} ({each['low']:+.1f} … {each['high']:+.1f})"
 
 
+def number(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
+
+
 def table(heads: list[str], lines: list[list[str]]) -> str:
     rows = [heads, ["---"] + ["---:"] * (len(heads) - 1), *lines]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
@@ -229,17 +239,27 @@ def table(heads: list[str], lines: list[list[str]]) -> str:
 def methods_table(found: list[dict[str, Any]], asking: bool) -> str:
     """Methods from the most accurate on."""
     found = sorted(found, key=lambda each: -each["accuracy"])
-    heads = ["method", "accuracy", "gain", "worst set", "ECE", "log loss", "ms"]
+    heads = [
+        "method",
+        "accuracy",
+        *(["final"] if asking else []),
+        "gain",
+        "no star",
+        "worst set",
+        "ECE",
+        "ms",
+    ]
     return table(
         heads,
         [
             [
                 f"`{each['method']}`" + (f" ({each['asked']:.1f} % asked)" if asking else ""),
                 f"{each['accuracy']:.1f}",
+                *([number(each["final"], ".1f")] if asking else []),
                 gain(each),
+                number(each["untouched"], "+.1f"),
                 "–" if each["worst"] is None else f"{each['worst']:+.1f} {each['worst_set']}",
                 f"{each['calibration_error']:.1f}",
-                f"{each['log_loss']:.2f}",
                 f"{each['milliseconds']:.2g}",
             ]
             for each in found
@@ -270,7 +290,7 @@ def page(found: Figures, origin: dict[str, Any]) -> str:
         **origin | {"commit": f"Commit {origin['commit']}"},
         images=images[0] if len(images) == 1 else f"{images[0]} to {images[-1]}",
         sets=len(found.sets),
-        names=", ".join(found.sets),
+        names=", ".join(f"{name}*" if name in CHOOSING else name for name in found.sets),
         orders=many,
         small="This is a small scale: differences of a few points are within chance. "
         if images[0] < 1000
