@@ -39,7 +39,8 @@ heads were chosen on the sets with a star; those of other methods are their auth
 asked for. *Gain* is the difference from the baseline on the same images; its 95 % interval is over images and
 orders, both drawn again {resamples:,} times; *no star* is the gain on the sets without one. *Final* is the
 accuracy when the last state predicts all images again. **Bold**: different from 0 after Holm's correction
-for all {tests} comparisons of this page (level {level}). Sets are not drawn again: nothing is claimed of other sets.
+for all {tests} comparisons of this page (level {level}). Sets are not drawn
+again: nothing is claimed of other sets.
 ECE is the calibration error, ms the median of one thread without the encoder. Rows and intervals are in
 [results.csv](results.csv) and [results.json](results.json).
 
