@@ -86,13 +86,13 @@ def test_narrowness_is_between_the_two_likeliest_of_many():
         assert narrowness(probs) == pytest.approx(1 - (first - second))
 
 
-def run(chooser, features, probs, start, stop):
+def run(acquisition, features, probs, start, stop):
     counts = np.zeros(3)
     scores = []
     for i in range(start, stop):
         leverage = partial(abs, float(features[i, 0]))
         rest = (leverage, partial(float, i % 3), lambda: np.ones(3) / 3)
-        scores.append(chooser.score(probs[i], float(i % 7), counts, float(features[i, 1]), *rest))
+        scores.append(acquisition.score(probs[i], float(i % 7), counts, float(features[i, 1]), *rest))
     return scores
 
 
@@ -223,16 +223,16 @@ def test_rules_are_what_their_names_say():
         "drift": [math.dist(p, before) for p in probs],
     }
     for rule, wanted in expected.items():
-        chooser = Acquisition(rule, seed=9)
-        assert [chooser.score(*each) for each in told] == pytest.approx(wanted), rule
-        assert chooser.values() == {"rule": rule, "seed": 9, "images": 4}
+        acquisition = Acquisition(rule, seed=9)
+        assert [acquisition.score(*each) for each in told] == pytest.approx(wanted), rule
+        assert acquisition.values() == {"rule": rule, "seed": 9, "images": 4}
 
 
 def test_density_asks_about_narrow_margins_among_many():
     probs, counts = np.array([0.6, 0.4]), np.zeros(2)
-    chooser = Acquisition("density", seed=1)
+    acquisition = Acquisition("density", seed=1)
     rest = (float, float, list)
-    found = [chooser.score(probs, 0.0, counts, density, *rest) for density in (0.5, 1.0, -0.2)]
+    found = [acquisition.score(probs, 0.0, counts, density, *rest) for density in (0.5, 1.0, -0.2)]
     assert found == pytest.approx([0.4, 0.8, 0.0])
 
 

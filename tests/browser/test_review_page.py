@@ -28,7 +28,7 @@ def running(pictures: Path, tiny: Clip, tmp_path: Path) -> Iterator[Running]:
             running = Running(service, made, url)
             with running.http:
                 running.finish()
-                made.predict_again(lambda done: None)
+                made.repredict_all(lambda done: None)
                 yield running
 
 

@@ -258,7 +258,7 @@ def test_files_that_cannot_be_read_do_not_stop_the_others(pictures: Path, tiny: 
         assert sorted(made.broken) == ["ant/gone.png", "bee/half.png"]
         first = made.name(0)
         (tmp_path / "photos" / first).unlink()  # since then
-        made.predict_again(lambda done: None)
+        made.repredict_all(lambda done: None)
         made.write(tmp_path)
     rows = {
         row["path"]: row for row in csv.DictReader((tmp_path / "predictions.csv").read_text().splitlines())

@@ -97,7 +97,7 @@ def streams_at(places: RayExecutors, count: int) -> list[RayExecutor]:
     """Streams that have made a call each."""
     made = [places.executor_of(number) for number in range(count)]
     for place in made:
-        place.call("peek")
+        place.call("summary")
     assert all(isinstance(place, RayExecutor) for place in made)
     return made  # type: ignore[return-value]
 
@@ -114,8 +114,8 @@ def test_streams_that_begin_or_come_back_go_to_the_actor_with_the_fewest(
     streams_at(places, 1)
     assert sizes(places) == [4, 1]
     for stream in streams[:2]:
-        stream.call("evict")  # it rests
-        stream.call("peek")
+        stream.call("evict")  # it is unloaded
+        stream.call("summary")
     assert sizes(places) == [3, 2]
 
 

@@ -138,7 +138,7 @@ def test_older_labels_keep_their_say_in_constant_memory():
         before = scores(fit, features, 0, 0)
         full = count >= 8
         if full:
-            fit._let_go()
+            fit._evict()
             np.testing.assert_allclose(scores(fit, features, 0, 0), before, atol=1e-12)
         fit.add(feature, offset, int(label))
         assert len(fit.inputs) <= 8

@@ -45,7 +45,7 @@ def test_the_key_of_an_answer_that_changed_nothing_is_kept(
     before = Served(service).digest()
     service.stop()
     shutil.rmtree(service.store.snapshots(1).folder)
-    again = open_service(*place)  # replays the log, which holds more events than answers that count
+    again = open_service(*place)  # replays the log, which holds more events than active answers
     assert Served(again).digest() == before
     assert again.worker("pets").session.learner_log.replayed == 4
 

@@ -108,9 +108,9 @@ def test_a_stream_that_could_not_be_deleted_goes_on(
 def test_those_who_listen_to_a_stream_that_is_deleted_are_let_go(service: Service) -> None:
     async def listen() -> list[object]:
         stream = service.create(beginning(), "test").id
-        with service.bus.listen(stream) as before:
+        with service.bus.subscribe(stream) as before:
             service.remove("pets", "test")
-            with service.bus.listen(stream) as after:
+            with service.bus.subscribe(stream) as after:
                 return [await asyncio.wait_for(each.news.get(), LONG) for each in (before, after)]
 
     assert asyncio.run(listen()) == [None, None]

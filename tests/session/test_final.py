@@ -14,7 +14,7 @@ from taps import Learner, checkpoint
 from taps.clip import Clip
 from taps.data import load_dataset
 from taps.evaluate.jobs import Job, run_job
-from taps.session.final import final_accuracy, forget_final, predict_again
+from taps.session.final import final_accuracy, forget_final, repredict_all
 from taps.session.loop import Session, follow
 from taps.session.record import ROWS, Pace, Record, read_predictions, read_rows
 from taps.session.step import row_of
@@ -46,7 +46,7 @@ def test_the_rows_hold_what_the_learner_says_in_the_end(
     with closing(session.record):
         follow(session)
         first = [row["predicted"] for row in read_predictions(tmp_path)]
-        assert predict_again(session)
+        assert repredict_all(session)
     answered = {row.seq: row.answer for row in read_rows(tmp_path) if row.answer is not None}
     rows = read_predictions(tmp_path)
     assert 0 < len(answered) < len(rows)
@@ -109,13 +109,13 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(tiny: Clip, pictures: P
     whole = session_in(tmp_path / "whole", tiny, pictures, "zero_shot+", limit=20, **HEAD)
     with closing(whole.record):
         follow(whole)
-        predict_again(whole)
+        repredict_all(whole)
     for stop_at in (7, 20):
         part = session_in(tmp_path / "part", tiny, pictures, "zero_shot+", limit=20, **HEAD)
         with closing(part.record):
             follow(part, stop=lambda at=stop_at, part=part: part.running.position >= at)  # type: ignore[misc]
             if stop_at == 20:
-                predict_again(part)
+                repredict_all(part)
     timeless = [
         [{name: cell for name, cell in row.items() if name != "seconds"} for row in read_predictions(folder)]
         for folder in (tmp_path / "whole", tmp_path / "part")
@@ -128,7 +128,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(tiny: Clip, pictures: P
         assert held == [True] * 20 + [False] * 4
         forget_final(longer)
         assert not any(row["final"] for row in read_predictions(tmp_path / "part"))
-        predict_again(longer)
+        repredict_all(longer)
     assert all(row["final"] for row in read_predictions(tmp_path / "part"))
 
 
@@ -136,7 +136,7 @@ def test_the_checkpoint_before_knows_of_the_new_file(tiny: Clip, pictures: Path,
     session = session_in(tmp_path, tiny, pictures, "zero_shot+", limit=12, **HEAD)
     with closing(session.record):
         follow(session)
-        predict_again(session)
+        repredict_all(session)
     (tmp_path / "state" / checkpoint.INDEX).write_text("damaged")
     with closing(session_in(tmp_path, tiny, pictures, "zero_shot+", limit=12).record) as record:
         assert record.position == 12
@@ -146,7 +146,7 @@ def test_nothing_is_predicted_again_where_nobody_answered(tiny: Clip, pictures: 
     session = session_in(tmp_path, tiny, pictures, "zero_shot", limit=4)
     with closing(session.record):
         follow(session)
-        assert not predict_again(session)
+        assert not repredict_all(session)
     assert not (tmp_path / ROWS).exists()
     assert final_accuracy(read_predictions(tmp_path)) is None
 

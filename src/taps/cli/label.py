@@ -256,7 +256,7 @@ def stream_through(console: Console, images: Folder, ending: Ending) -> None:
         for title, act in (
             ("Encoding; answer on the page", images.feed),
             ("Waiting for your answers", images.finish),
-            ("The rest, by all that was learned", images.predict_again),
+            ("The rest, by all that was learned", images.repredict_all),
         ):
             task = bar.add_task(title, total=total)
             act(lambda done, task=task: bar.update(task, completed=done))  # type: ignore[misc]

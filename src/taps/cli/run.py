@@ -110,7 +110,7 @@ def stream_through(console: Console, session: Session, *, repredict: bool = True
     """Follow the stream under a progress bar; an interrupt says what is saved and how to go on."""
     from taps.cli.progress import Paused, StreamProgress
     from taps.oracles import is_repeatable
-    from taps.session.final import forget_final, predict_again
+    from taps.session.final import forget_final, repredict_all
     from taps.session.loop import follow
 
     total, out = len(session.stream), session.record.folder
@@ -120,7 +120,7 @@ def stream_through(console: Console, session: Session, *, repredict: bool = True
                 session.oracle = Paused(session.oracle, progress.bar)
             follow(session, progress=progress.update, prefetched=PREFETCHED)
             if repredict:
-                predict_again(session, progress=progress.again)
+                repredict_all(session, progress=progress.again)
             else:
                 forget_final(session)
     except KeyboardInterrupt:

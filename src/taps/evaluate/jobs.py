@@ -29,7 +29,7 @@ from taps.learner import Learner
 from taps.methods.known import DrawnImage
 from taps.methods.registry import with_length
 from taps.oracles import Delayed, Noisy, Oracle
-from taps.session.final import predict_again
+from taps.session.final import repredict_all
 from taps.session.lock import locked
 from taps.session.loop import Session, follow
 from taps.session.memory_peak import begin_run
@@ -234,7 +234,7 @@ def run_job(
 
         if not follow(session, stop=stop, progress=watch):
             return None
-        predict_again(session, look=False)
+        repredict_all(session, look=False)
         plain = _zero_shot_ms(job.stream, job.model, device)
         row = score(read_run(folder), running, learner.summary(), asked=learner.asked, zero_shot_ms=plain)
         said = {"dataset": job.stream.name, "method": job.title, "seed": job.seed}

@@ -13,9 +13,9 @@ Array = NDArray[np.float64]
 
 
 class AnnotatorMixture:
-    """A mixture of readings, each together with one share of wrong answers for every person.
+    """A mixture of experts, each together with one share of wrong answers for every person.
 
-    With π_r the prior of reading r, q_ε that of a share ε, and L_j(r, ε) the loss of r with ε on what person
+    With π_r the prior of expert r, q_ε that of a share ε, and L_j(r, ε) the loss of r with ε on what person
     j has answered so far, the weight of r together with ε for person j is proportional to
 
         π_r · q_ε · e^(−L_j(r, ε)) · Π_{i ≠ j} Σ_ε' q_ε' · e^(−L_i(r, ε'))

@@ -1,4 +1,4 @@
-"""The ways of reading the labels: predictions alone, with a ridge on top, with a logistic fit on top."""
+"""The experts: predictions alone, with a ridge on top, with a logistic fit on top."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST, WORK = 32, 12_800  # of many classes fewer labels are refitted, so that a
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """The grid of readings. Nothing here is tuned to a stream: the mixture finds out what its labels favour.
+    """The grid of experts. Nothing here is tuned to a stream: the mixture finds out what its labels favour.
 
     Attributes:
         sharpness: Factors on the logits of the bases; 1 leaves a base as it is.

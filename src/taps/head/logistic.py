@@ -101,7 +101,7 @@ class Logistic:
             no: Classes it is not of.
         """
         if len(self.inputs) == self.capacity:
-            self._let_go()
+            self._evict()
         classes, new = self.targets.shape[1], with_constant(feature[None])
         start = offsets[:, None] + self._older(new)
         self.inputs = np.concatenate([self.inputs, new])
@@ -121,7 +121,7 @@ class Logistic:
             found = found + inverse @ (wanted - softmax(logits) - self.penalties[:, None] * found)
         self.coefficients, self._made = found, {}
 
-    def _let_go(self) -> None:
+    def _evict(self) -> None:
         """Sum what the oldest label taught into the weights; it is refitted no more."""
         before, gone, taught = self.weights, self.inputs[0], self.coefficients[:, :, :1]
         self.weights = gone[:, None] * taught

@@ -189,7 +189,7 @@ class BatchedMethod(Method):
     """A method a part of whose work, the same whatever came before, is done for many images at once."""
 
     def batch_key(self) -> Hashable:
-        """Methods with equal keys can look ahead together; None where this one cannot."""
+        """Methods with equal keys can encode together; None where this one cannot."""
         return None
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Tells everybody who listens what has been put on record."""
+"""Sends each recorded event to the connections that subscribe to its stream."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from taps.serve.records import Event
 from taps.session.row import Row
 
 News = tuple[Event, Row | None]
-CAPACITY = 1000  # news one listener may be behind; then it is cut off and catches up from the log
+CAPACITY = 1000  # news one subscriber may be behind; then it is cut off and catches up from the log
 
 
 class Subscriber:
@@ -22,7 +22,7 @@ class Subscriber:
         self.news: asyncio.Queue[News | None] = asyncio.Queue(CAPACITY)
 
     def put(self, news: News | None) -> None:
-        """On the loop's thread: hand it over, or cut a listener off that is too far behind."""
+        """On the loop's thread: hand it over, or cut a subscriber off that is too far behind."""
         try:
             self.news.put_nowait(news)
         except asyncio.QueueFull:
@@ -32,47 +32,47 @@ class Subscriber:
 
 
 class EventBus:
-    """Owners tell, connections listen. None is the last news: the stream has ended, or the service."""
+    """Stream workers publish, connections subscribe. None ends the news of a stream, or of the service."""
 
     def __init__(self) -> None:
-        self._listeners: set[Subscriber] = set()
+        self._subscribers: set[Subscriber] = set()
         self._ended: set[int] = set()
         self._closed = False
         self._lock = threading.Lock()
 
-    def tell(self, stream: int, event: Event, row: Row | None) -> None:
+    def publish(self, stream: int, event: Event, row: Row | None) -> None:
         """Called by workers' threads."""
         with self._lock:
-            self._hand((event, row), stream)
+            self._send((event, row), stream)
 
     def end(self, stream: int) -> None:
-        """Let those go who listen to a stream that is no more."""
+        """End the subscriptions to a stream that was deleted."""
         with self._lock:
             self._ended.add(stream)
-            self._hand(None, stream)
+            self._send(None, stream)
 
     def close(self) -> None:
-        """Let every listener go."""
+        """End all subscriptions."""
         with self._lock:
             self._closed = True
-            self._hand(None)
+            self._send(None)
 
-    def _hand(self, news: News | None, stream: int | None = None) -> None:
-        for listener in self._listeners:
-            if stream in (None, listener.stream):
+    def _send(self, news: News | None, stream: int | None = None) -> None:
+        for subscriber in self._subscribers:
+            if stream in (None, subscriber.stream):
                 with suppress(RuntimeError):  # its loop has ended, and the connection with it
-                    listener.loop.call_soon_threadsafe(listener.put, news)
+                    subscriber.loop.call_soon_threadsafe(subscriber.put, news)
 
     @contextmanager
-    def listen(self, stream: int) -> Iterator[Subscriber]:
+    def subscribe(self, stream: int) -> Iterator[Subscriber]:
         """Called on an event loop."""
-        listener = Subscriber(stream, asyncio.get_running_loop())
+        subscriber = Subscriber(stream, asyncio.get_running_loop())
         with self._lock:
-            self._listeners.add(listener)
+            self._subscribers.add(subscriber)
             if self._closed or stream in self._ended:
-                listener.put(None)
+                subscriber.put(None)
         try:
-            yield listener
+            yield subscriber
         finally:
             with self._lock:
-                self._listeners.discard(listener)
+                self._subscribers.discard(subscriber)

@@ -211,7 +211,7 @@ class Folder:
 
     # What came of it
 
-    def predict_again(self, progress: Callable[[int], None]) -> None:
+    def repredict_all(self, progress: Callable[[int], None]) -> None:
         """Predict by all that was learned those images that the learner does not keep."""
         self.phase = "predicting"
         self._tell(progress, 0)

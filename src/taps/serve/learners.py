@@ -74,21 +74,20 @@ class Learners:
     def evict(self, key: int) -> None:
         self._held.pop(key, None)
 
-    def predict_one(self, key: int, image: Any, name: str) -> tuple[Prediction, tuple[int, ...], list[Stage]]:
-        """Decode an image and predict it; where it asks, also the questions it can be given answers to.
+    def predict_one(
+        self, key: int, image: Any, name: str, update: bool
+    ) -> tuple[Prediction, tuple[int, ...], list[Stage]]:
+        """Decode an image and predict it.
 
-        Last, how long each stage took.
+        Returns:
+            The prediction; the open questions, where it asks; how long each stage took.
         """
         learner = self._of(key)
         with keep_stages() as stages:
             with stage("decode"):
                 pixels = load_image(image, name=name)
-            said = learner.predict_one(pixels)
+            said = learner.predict_one(pixels, update=update)
         return said, learner.pending if said.ask else (), stages
-
-    def peek(self, key: int, image: Any, name: str) -> Prediction:
-        """Decode an image and say what it would be predicted as."""
-        return self._of(key).predict_one(load_image(image, name=name), update=False)
 
     def normalise_answer(self, key: int, answer: Answer) -> Answer:
         """An answer with classes by index."""
@@ -181,15 +180,11 @@ class RemoteLearner:
     def evict(self) -> None:
         self.executor.call("evict", self.key)
 
-    def predict_one(self, image: Any, name: str = "image") -> Prediction:
-        said, pending, self.stages = self.executor.call("predict_one", self.key, image, name)
+    def predict_one(self, image: Any, name: str = "image", *, update: bool = True) -> Prediction:
+        said, pending, self.stages = self.executor.call("predict_one", self.key, image, name, update)
         if said.ask:
             self.pending = pending
         return said  # type: ignore[no-any-return]
-
-    def peek(self, image: Any, name: str = "image") -> Prediction:
-        said: Prediction = self.executor.call("peek", self.key, image, name)
-        return said
 
     def repredict(self, id: int, image: bytes) -> Prediction:
         said: Prediction = self._do("repredict", id, image)

@@ -107,7 +107,7 @@ class Service:
         self.stop()
 
     def close(self) -> None:
-        """Refuse what waits and what comes, let listeners go; what runs is finished."""
+        """Refuse what waits and what comes, let subscribers go; what runs is finished."""
         self.bus.close()
         self._closed = True
         for worker in list(self.workers.values()):
@@ -145,7 +145,7 @@ class Service:
     def _own(self, stream: Stream) -> None:
         executor = self.executors.executor_of(stream.id)
         learner_log = LearnerLog(
-            stream, self.store, executor, lambda event, row: self.bus.tell(stream.id, event, row)
+            stream, self.store, executor, lambda event, row: self.bus.publish(stream.id, event, row)
         )
         self.workers[stream.name] = worker = StreamWorker(
             StreamSession(learner_log, self.helpers), self.queue

@@ -279,7 +279,7 @@ class StreamSession:
     def _unrecorded(self, data: bytes, name: str) -> Outcome:
         """A prediction from the state as it stands. It leaves no trace, and nobody is asked about it."""
         learner = self.learner_log.learner()
-        prediction = self._step(lambda: learner.peek(data, name))
+        prediction = self._step(lambda: learner.predict_one(data, name, update=False))
         return Outcome(self._row(prediction, learner.classes, name), recorded=False)
 
     def _earlier(self, key: str) -> Event | None:

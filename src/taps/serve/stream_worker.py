@@ -35,7 +35,7 @@ class StreamWorker:
         self.session, self.log = session, session.learner_log
         self._messages: queue.Queue[Message | None] = queue.Queue(capacity)
         self._closed, self._lock = False, threading.Lock()
-        self.thread = threading.Thread(target=self._run, name=f"owner-{session.stream.name}", daemon=True)
+        self.thread = threading.Thread(target=self._run, name=f"worker-{session.stream.name}", daemon=True)
 
     def start(self) -> None:
         self.thread.start()

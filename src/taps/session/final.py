@@ -12,7 +12,7 @@ from taps.session.row import Row
 from taps.types import OUTSIDE, FloatArray
 
 
-def predict_again(
+def repredict_all(
     session: Session, *, look: bool = True, progress: Callable[[int], None] = lambda done: None
 ) -> bool:
     """Put on record what is believed of every image in the end; whether that was done.

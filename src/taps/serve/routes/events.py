@@ -60,7 +60,7 @@ async def follow(
 ) -> AsyncIterator[str]:
     """The log after event `seen`, then what is told live, while the token counts and the stream is there."""
     present = nullcontext() if holder is None else state.leases.listening(stream, holder)
-    with present, state.service.bus.listen(stream) as listener:
+    with present, state.service.bus.subscribe(stream) as subscriber:
         while page := await run_in_threadpool(_page, state.service.store, stream, seen):
             if not await still_counts(token, state.tokens):
                 return
@@ -70,7 +70,7 @@ async def follow(
         while not once:
             quiet, news = False, None
             try:
-                news = await asyncio.wait_for(listener.news.get(), PAUSE)
+                news = await asyncio.wait_for(subscriber.news.get(), PAUSE)
             except TimeoutError:
                 quiet = True
             if not await still_counts(token, state.tokens):

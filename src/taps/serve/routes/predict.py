@@ -85,12 +85,12 @@ async def wait_for_annotator(service: Service, stream: int, outcome: Outcome) ->
     """The prediction after its question has ended, or as it is when the time is over."""
     loop = asyncio.get_running_loop()
     row, end = outcome.row, loop.time() + outcome.hold
-    with service.bus.listen(stream) as listener:
+    with service.bus.subscribe(stream) as subscriber:
         with suppress(StoreDownError):  # it may have ended before this began to listen
             row = await run_in_threadpool(service.store.prediction, stream, row.id)
         while row.state == OPEN and (left := end - loop.time()) > 0:
             try:
-                news = await asyncio.wait_for(listener.news.get(), left)
+                news = await asyncio.wait_for(subscriber.news.get(), left)
             except TimeoutError:
                 break
             if news is None:
