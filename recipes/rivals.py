@@ -360,7 +360,7 @@ def main() -> None:
     given = parser().parse_args()
     run_all(given)
     if given.page:
-        rows = read_rows(given.rows)
+        rows = [row for row in read_rows(given.rows) if row["order"] < given.orders]
         write_page(rows, origin(given, rows), given.page)
 
 

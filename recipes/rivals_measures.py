@@ -11,10 +11,11 @@ import numpy as np
 Row = dict[str, Any]
 Stream = tuple[str, int]  # set and order
 Streams = dict[Stream, Row]
-Kind = tuple[str, str, float, str]  # method, rule, rate, case
+Kind = tuple[str, str, float, str, int]  # method, rule, rate, case, views
 Curve = dict[float, Streams]  # by rate
-OURS = ("view_ensemble+", "zero_shot+")
+OURS = ("view_ensemble+", "zero_shot+")  # on several views, and on one
 USUAL = 0.05
+ENOUGH = 3  # labels a class, of a set that has enough of them at the usual rate
 PER_CLASS = (1, 2, 4, 8, 16)
 MEASURES = (
     "accuracy",
@@ -31,16 +32,23 @@ MEASURES = (
 def figures(rows: list[Row]) -> dict[str, Any]:
     """All that the page shows; kinds of which a set is missing are left out."""
     held = by_kind(rows)
-    curves = common(curves_of(held))
+    most = {kind[:4]: each for kind, each in held.items() if kind[4] == views_of(kind[0], rows)}
+    curves = common(curves_of(most))
     return {
-        "kinds": kinds_of(held),
+        "kinds": kinds_of(held, max(row["views"] for row in rows)),
         "curves": [
             budget_figures(curve, curves.get((name[0], "random"))) | named(name)
             for name, curve in curves.items()
         ],
         "per_class": per_class(curves),
-        "cases": cases_of(held),
+        "cases": cases_of(most),
+        "enough": sorted({row["set"] for row in rows if USUAL * row["images"] >= ENOUGH * row["classes"]}),
     }
+
+
+def views_of(method: str, rows: list[Row]) -> int:
+    """The most views that any row of a method saw."""
+    return max(row["views"] for row in rows if row["method"] == method)
 
 
 def named(name: tuple[str, str]) -> dict[str, str]:
@@ -48,32 +56,40 @@ def named(name: tuple[str, str]) -> dict[str, str]:
 
 
 def by_kind(rows: list[Row]) -> dict[Kind, Streams]:
-    """Rows of each kind by their stream, of kinds that have all sets that zero-shot has."""
+    """Rows of each kind by their stream, of kinds that have all sets that any kind has."""
     found: dict[Kind, Streams] = {}
     for row in rows:
-        kind = row["method"], row["rule"], row["rate"], row["case"]
+        kind = row["method"], row["rule"], row["rate"], row["case"], row["views"]
         found.setdefault(kind, {})[row["set"], row["order"]] = row
-    wanted = {name for name, _ in found.get(("zero_shot", "", USUAL, ""), {})}
+    wanted = {row["set"] for row in rows}
     return {kind: held for kind, held in found.items() if wanted <= {name for name, _ in held}}
 
 
-def kinds_of(held: dict[Kind, Streams]) -> dict[str, Any]:
-    """Means of each method and rule at the usual rate, from ours and over random questions."""
-    whole = held.get(("zero_shot", "", USUAL, ""), {}).keys()
+def kinds_of(held: dict[Kind, Streams], several: int) -> dict[str, Any]:
+    """Means of each method and rule at the usual rate, from ours on as many views, and over random."""
+    whole = held.get(("zero_shot", "", USUAL, "", several), {}).keys()
     kinds = {}
-    for (method, rule, rate, case), streams in held.items():
+    for (method, rule, rate, case, views), streams in held.items():
         if rate != USUAL or case or not whole <= streams.keys():
             continue
-        kinds[f"{method} {rule}".strip()] = {
+        ours = held.get((OURS[views == 1], rule, rate, "", views), {})
+        kinds[f"{method} {rule} {views}"] = {
             "method": method,
             "rule": rule,
+            "views": views,
             "streams": len(streams),
             **{name: mean(streams, name) for name in MEASURES},
-            "from_ours": paired(streams, held.get((OURS[0], rule, rate, ""), {})),
-            "over_random": paired(streams, held.get((method, "random", rate, ""), {})),
+            "enough": mean(enough(streams), "accuracy"),
+            "from_ours": paired(streams, ours),
+            "over_random": paired(streams, held.get((method, "random", rate, "", views), {})),
             "by_set": {name: mean_of_set(streams, name) for name in sorted({s for s, _ in streams})},
         }
     return kinds
+
+
+def enough(streams: Streams) -> Streams:
+    """The streams that have some labels of each class at the usual rate."""
+    return {s: row for s, row in streams.items() if USUAL * row["images"] >= ENOUGH * row["classes"]}
 
 
 def mean(streams: Streams, name: str) -> float | None:
@@ -99,7 +115,7 @@ def with_error(values: list[float]) -> list[float] | None:
     ]
 
 
-def curves_of(held: dict[Kind, Streams]) -> dict[tuple[str, str], Curve]:
+def curves_of(held: dict[tuple[str, str, float, str], Streams]) -> dict[tuple[str, str], Curve]:
     """What each method and rule did at each rate, of those that were run at three rates or more."""
     found: dict[tuple[str, str], Curve] = {}
     for method, rule, rate, case in sorted(held):
@@ -157,6 +173,10 @@ def per_class(curves: dict[tuple[str, str], Curve]) -> dict[str, Any]:
     shown = {name: curve for name, curve in curves.items() if name[1] in ("random", "margin")}
     found: dict[str, Any] = {"answers": list(PER_CLASS), "sets": [], "rows": []}
     values: dict[tuple[str, str], list[float | None]] = {name: [] for name in shown}
+    areas = {
+        name: [a for a in map(area_by_class, asked_rows(curve).values()) if a]
+        for name, curve in shown.items()
+    }
     for wanted in PER_CLASS:
         at = {name: at_answers(curve, wanted) for name, curve in shown.items()}
         both = set.intersection(*(set(each) for each in at.values())) if at else set()
@@ -164,8 +184,21 @@ def per_class(curves: dict[tuple[str, str], Curve]) -> dict[str, Any]:
         for name, each in at.items():
             height = float(np.mean([each[s] for s in sorted(both)])) if both else None
             values[name].append(None if height is None else round(height, 3))
-    found["rows"] = [named(name) | {"accuracy": each} for name, each in values.items()]
+    found["rows"] = [
+        named(name)
+        | {"accuracy": each, "area": round(float(np.mean(areas[name])), 3) if areas[name] else None}
+        for name, each in values.items()
+    ]
     return found
+
+
+def area_by_class(rows: list[Row]) -> float | None:
+    """Mean height between 1 and 16 answers a class, of a stream whose budgets cover half of that."""
+    at, heights = np.log([row["asked"] / row["classes"] for row in rows]), [row["accuracy"] for row in rows]
+    low, high = max(0.0, at[0]), min(math.log(PER_CLASS[-1]), at[-1])
+    if high - low < math.log(PER_CLASS[-1]) / 2:
+        return None
+    return float(np.interp(np.linspace(low, high, 101), at, heights).mean())
 
 
 def at_answers(curve: Curve, wanted: float) -> dict[Stream, float]:
@@ -179,7 +212,7 @@ def at_answers(curve: Curve, wanted: float) -> dict[Stream, float]:
     return found
 
 
-def cases_of(held: dict[Kind, Streams]) -> dict[str, Any]:
+def cases_of(held: dict[tuple[str, str, float, str], Streams]) -> dict[str, Any]:
     """Accuracy of each method in each case, and its gain over zero-shot on the set where that is least."""
     found: dict[str, Any] = {}
     odd = dict.fromkeys(case for _, _, _, case in held if case)
