@@ -14,7 +14,7 @@ from taps.serve.service import Service
 from tests.serve.conftest import beginning, client_of, png
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
-ROW = re.compile(r"^\| `(GET|POST|DELETE) (/[^`]*)` \| (.*?) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| ([^|`]*?) \| (`(?:GET|POST|DELETE) /.*) \|$", re.MULTILINE)
 BODIES = {
     "/v1/streams": {"json": {"name": "new", "classes": ["a", "b"], "settings": {"views": 2}}},
     "/v1/streams/{stream}/predict": {"content": png(1)},
@@ -39,8 +39,9 @@ WORDS = {
 def documented() -> dict[tuple[str, str], tuple[str, bool]]:
     """Route → who, and whether for all streams."""
     found = {}
-    for method, path, who in ROW.findall(PAGE.read_text(encoding="utf-8")):
-        found[method, path] = (who.removesuffix(", all streams"), who.endswith(", all streams"))
+    for who, routes in ROW.findall(PAGE.read_text(encoding="utf-8")):
+        for method, path in re.findall(r"`(\w+) (/[^`]*)`", routes):
+            found[method, path] = (who.removesuffix(", all streams"), who.endswith(", all streams"))
     return found
 
 
