@@ -42,7 +42,10 @@ NAMES = ["ant", "bee", "cat"]
 
 def row(path: str, label: str, probability: float, state: str, answer: str | None = None) -> Row:
     top = [[label, probability]]
-    return Row(0, NAMES.index(label), label, 0.5, 0.01, top, name=path, state=state, answer=answer)
+    return Row(
+        id=0, index=NAMES.index(label), label=label, entropy=0.5, seconds=0.01, top=top, name=path,
+        state=state, answer=answer,
+    )  # fmt: skip
 
 
 ROWS = [

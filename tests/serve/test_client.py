@@ -39,7 +39,7 @@ def test_a_stream_through_the_client(url: str, tmp_path) -> None:
         assert client.streams() == []
 
 
-def test_a_caller_of_an_ask_first_stream_waits_for_the_expert(url: str, service: Service) -> None:
+def test_a_caller_of_an_ask_first_stream_waits_for_the_annotator(url: str, service: Service) -> None:
     settings = {**ASKING, "policy": "fixed", "tau0": 0.0, "order": "ask_first"}
     with taps.Client(url, timeout=LONG) as client, taps.Client(url) as annotator:
         client.create_stream("pets", CLASSES, "taps", settings=settings, hold=LONG)
@@ -62,3 +62,15 @@ def test_nobody_answers_an_ask_first_stream(url: str) -> None:
         assert said["by"] == "model"
         assert said["query_id"] == 0
         assert client.label("pets", 0, "dog")["changed"]
+
+
+def test_the_client_takes_answers_of_every_kind(url: str) -> None:
+    settings = {"policy": "fixed", "tau0": 0.0, "views": 2}
+    with taps.Client(url) as client:
+        client.create_stream("pets", CLASSES, "zero_shot+", settings=settings)
+        for number in range(3):
+            client.predict("pets", png(number))
+        given = (taps.Answer(no=("cat",)), taps.Answer(none=True), taps.Answer(unknown=True))
+        rows = [client.label("pets", id, answer)["prediction"] for id, answer in enumerate(given)]
+        assert [row["said"] for row in rows] == ["not cat", "none of the classes", ""]
+        assert rows[2]["state"] == "skipped"

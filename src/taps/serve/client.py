@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +14,7 @@ from typing import Any
 
 from taps.default import METHOD
 from taps.errors import TapsError
+from taps.types import Answer
 
 RETRY = (429, 503)
 
@@ -95,7 +97,7 @@ class Client:
         return found
 
     def label(
-        self, stream: str, id: int, label: str | int | None = None, *, no: Sequence[str | int] = (),
+        self, stream: str, id: int, label: str | int | Answer | None = None, *, no: Sequence[str | int] = (),
         none: bool = False,
     ) -> Any:  # fmt: skip
         """Answer a question.
@@ -103,11 +105,14 @@ class Client:
         Args:
             stream: Its name.
             id: The question's.
-            label: The class, by name or index.
+            label: The class, by name or index; or an `Answer`. The service knows the annotator by the token.
             no: Instead, classes it is not of.
             none: Instead, that it is of none of the classes.
         """
-        body = {"label": label, "no": list(no), "none": none}
+        given = label if isinstance(label, Answer) else Answer(label, tuple(no), none)
+        if given.unknown:
+            return self.skip(stream, id)
+        body = replace(given, annotator="").to_json()
         return self._ask("POST", f"/v1/streams/{stream}/queries/{id}/label", json=body)
 
     def skip(self, stream: str, id: int) -> Any:

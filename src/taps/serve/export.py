@@ -12,12 +12,12 @@ from taps.files import csv_line, json_text
 from taps.serve.errors import GoneError
 from taps.serve.records import Stream
 from taps.serve.store import Store
-from taps.session.row import LABELLED, Row
+from taps.session.row import ANSWER, LABELLED, Row
 from taps.session.sorting import folder_name
 
 COLUMNS = (
     "id", "at", "name", "image", "predicted", "probability", "entropy", "score", "threshold", "asked",
-    "question", "state", "answer", "no", "none", "ended_by", "ended_at",
+    "question", "state", *ANSWER, "ended_by", "ended_at",
 )  # fmt: skip
 PAGE = 1000
 

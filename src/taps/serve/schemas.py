@@ -223,7 +223,7 @@ class Label(Input):
     def by(self, token: Token) -> Answer:
         """The answer, said by the holder of a token; nobody in particular where there are no tokens."""
         annotator = "" if token is ANYBODY else token.name
-        return Answer(self.label, tuple(self.no), self.none, annotator=annotator)
+        return Answer.from_json({**self.model_dump(), "annotator": annotator})
 
 
 class NewClasses(Input):

@@ -342,7 +342,7 @@ class Store:
             row = connection.execute(query).first()
         if row is None:
             raise NotFoundError(f"There is no prediction {id} in this stream.")
-        return Row(*row)
+        return Row(**row._mapping)
 
     def predictions(
         self, stream: int, *, states: Sequence[str] = (), ids: Sequence[int] = (), after: int = -1,
@@ -355,7 +355,7 @@ class Store:
         order = p.id.desc() if newest else p.id
         with self.database.read() as connection:
             rows = connection.execute(select(*_ROW).where(*where).order_by(order).limit(limit)).all()
-        return [Row(*row) for row in rows]
+        return [Row(**row._mapping) for row in rows]
 
     def alike(self, stream: int, label: str) -> tuple[int, int]:
         """Labelled images that the model took for a class, and how many of them it was right about."""

@@ -5,6 +5,9 @@ The `digest` of a row is that of its other columns (`taps.serve.chain`).
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
 from sqlalchemy import (
     JSON,
     Boolean,
@@ -19,6 +22,9 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
 )
+from sqlalchemy.types import TypeEngine
+
+from taps.session.row import Row
 
 metadata = MetaData()
 
@@ -61,32 +67,29 @@ events = Table(
     UniqueConstraint("stream", "key", name="one_event_a_key"),
 )
 
+TYPES: dict[str, TypeEngine[Any]] = {
+    "int": Integer(),
+    "float": Double(),
+    "str": Text(),
+    "bool": Boolean(),
+}  # others are JSON
+SHORT = {"image": String(64), "state": String(16), "question": String(16), "ended_by": String(64)}
+
+
+def column(name: str, kind: str) -> Column[Any]:
+    """The column that holds a field of `Row`, by its annotation."""
+    plain = kind.removesuffix(" | None")
+    made: TypeEngine[Any] = SHORT.get(name) or TYPES.get(plain) or JSON()
+    if name == "id":
+        return Column(name, made, primary_key=True, autoincrement=False)
+    return Column(name, made, nullable=plain != kind)
+
+
 predictions = Table(
     "predictions",
     metadata,
     Column("stream", Integer, ForeignKey("streams.id", ondelete="CASCADE"), primary_key=True),
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("seq", Integer, nullable=False),
-    Column("at", Double, nullable=False),
-    Column("image", String(64), nullable=False),  # SHA-256 of the file as it was sent
-    Column("kept", Boolean, nullable=False),  # whether the file is still needed
-    Column("name", Text, nullable=False),
-    Column("index", Integer, nullable=False),
-    Column("label", Text, nullable=False),
-    Column("top", JSON, nullable=False),
-    Column("entropy", Double, nullable=False),
-    Column("threshold", Double),  # none: no threshold, the method never asks
-    Column("score", Double),  # what is compared with it; none: recorded before this column was there
-    Column("reject", Double),  # how likely it is of none of the classes
-    Column("seconds", Double, nullable=False),
-    Column("state", String(16), nullable=False),  # unqueried, open, answered, skipped, expired, corrected
-    Column("question", String(16), nullable=False),  # class, or yes_no
-    Column("deadline", Double),
-    Column("answer", Text),  # the class that was named
-    Column("no", JSON, nullable=False),  # or classes it is not of,
-    Column("none", Boolean, nullable=False),  # or that it is of none of them
-    Column("ended_by", String(64)),
-    Column("ended_at", Double),
+    *(column(field.name, str(field.type)) for field in fields(Row)),
     Column("digest", String(32)),
     Index("predictions_by_state", "stream", "state"),
     Index("predictions_by_image", "image"),

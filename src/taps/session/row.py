@@ -14,20 +14,28 @@ UNQUERIED, OPEN = "unqueried", "open"
 EXPIRED, the words of the events that end it."""
 CORRECTED = "corrected"
 """Not asked about, and labelled all the same."""
+ANSWER = ("answer", "no", "none")
+"""The columns of an answer."""
 UNASKED, LABELLED = (UNQUERIED, CORRECTED), (ANSWERED, CORRECTED)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """A prediction, as `Prediction.to_json` gives it, and what is known of its image and its question.
+
+    The service's table of predictions has these columns, in this order (`taps.serve.tables`). A row's
+    checksum depends on the order, so a new column goes to the end.
 
     Attributes:
         seq: Number of its event in the service's log; place in the stream of a run.
         at: When, in seconds since 1970.
-        image: SHA-256 of the file; the service keeps it while it is needed.
-        kept: Whether it does.
+        image: SHA-256 of the file as it was sent.
+        kept: Whether the service still needs the file.
         name: What the image is called; its path.
-        state: Of its question.
+        threshold: None where the method never asks.
+        score: What is compared with it; None in stores of before this column.
+        state: Of its question: unqueried, open, answered, skipped, expired, corrected.
+        question: "class" or "yes_no".
         deadline: When the question expires.
         answer: The class that was named,
         no: or classes it is not of,
@@ -37,23 +45,21 @@ class Row:
     """
 
     id: int
-    index: int
-    label: str
-    entropy: float
-    seconds: float
-    top: Sequence[Sequence[Any]] = ()
-    threshold: float | None = None
-    score: float | None = None
-    reject: float | None = None
-    question: str = "class"
-
     seq: int = 0
     at: float = 0.0
     image: str = ""
     kept: bool = False
     name: str = ""
-
+    index: int
+    label: str
+    top: Sequence[Sequence[Any]] = ()
+    entropy: float
+    threshold: float | None = None
+    score: float | None = None
+    reject: float | None = None
+    seconds: float
     state: str = UNQUERIED
+    question: str = "class"
     deadline: float | None = None
     answer: str | None = None
     no: Sequence[str] = ()
