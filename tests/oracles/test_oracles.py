@@ -1,4 +1,4 @@
-"""Experts answer rightly, wrongly at a rate, late, or not at all."""
+"""Annotators answer rightly, wrongly at a rate, late, or not at all."""
 
 from __future__ import annotations
 

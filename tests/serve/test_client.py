@@ -65,7 +65,7 @@ def test_nobody_answers_an_ask_first_stream(url: str) -> None:
 
 
 def test_the_client_takes_answers_of_every_kind(url: str) -> None:
-    settings = {"policy": "fixed", "tau0": 0.0, "views": 2}
+    settings = {"policy": "fixed", "tau0": -1.0}
     with taps.Client(url) as client:
         client.create_stream("pets", CLASSES, "zero_shot+", settings=settings)
         for number in range(3):
