@@ -66,19 +66,21 @@ def test_no_process_outlives_a_killed_service(zygote: Zygote, tmp_path: Path, lo
 
 
 def test_nor_does_one_that_has_not_begun_yet(tmp_path: Path) -> None:
-    """Where every process below the service has died a new interpreter starts, and that may take long."""
+    """A new interpreter starts where every process below the service has died: it ends once it has begun."""
     later = tmp_path / "later"
     later.mkdir()
     zygote = Zygote({"PYTHONPATH": os.pathsep.join([str(later), os.environ.get("PYTHONPATH", "")])})
     try:
         pid, url = zygote.start(str(tmp_path / "store"), tmp_path / "store")
         (later / "torch.py").write_text(
-            f"open({str(later / 'begun')!r}, 'x')\nimport time\ntime.sleep(3600)\n"
+            f"import os, time\nopen({str(later / 'begun')!r}, 'w')\n"
+            f"while not os.path.exists({str(later / 'go')!r}): time.sleep(0.01)\nraise ImportError\n"
         )
         kill_at_once(below(zygote, pid))
         threading.Thread(target=begin_stream, args=(url,), daemon=True).start()
         wait_until((later / "begun").exists)
         zygote.kill(pid)
+        (later / "go").touch()
         wait_until(lambda: not below(zygote, pid))
     finally:
         kill_at_once(below(zygote, 0))

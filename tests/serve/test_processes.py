@@ -1,32 +1,52 @@
-"""The processes that compute share the memory of the one they are forked from."""
+"""The processes that compute have the model's weights in memory once."""
 
 from __future__ import annotations
 
-import gc
-import os
-import socket
+from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from taps.clip import Clip
+from taps.clip import Clip, load_clip
+from taps.serve.learners import STAND_IN, RemoteLearner, Threads, fresh
 from taps.serve.processes import Processes
+from taps.serve.records import Stream
+
+STREAM = Stream(1, "pets", "zero_shot", ["cat", "dog"], {}, 0, None, 0.0, 0.0)
 
 
-def test_nothing_that_is_shared_is_collected_after_the_fork(
-    tiny: Clip, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A collection writes to every object it looks at, and so copies the page it is on."""
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    with Processes(load_clip("tiny", device="cpu"), 2) as made:
+        yield made
 
-    class Forked(Exception):  # noqa: N818
-        pass
 
-    def fork() -> int:
-        raise Forked(gc.get_freeze_count())
+def memory_of(mapped: str, pid: int | None) -> dict[str, int]:
+    """What a process has in memory of a file, in kB, by the kernel's words."""
+    found, mine = dict[str, int](), False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        words = line.split()
+        if not words[0].endswith(":"):
+            mine = mapped in line
+        elif mine and words[1:2] and words[-1] == "kB":
+            found[words[0]] = found.get(words[0], 0) + int(words[1])
+    return found
 
-    before, (ours, theirs) = gc.get_freeze_count(), socket.socketpair()
-    monkeypatch.setattr(socket, "socketpair", lambda: (ours, theirs))
-    monkeypatch.setattr(os, "fork", fork)
-    with ours, theirs, pytest.raises(Forked) as found:
-        Processes(tiny, 1)
-    gc.unfreeze()
-    assert found.value.args[0] > before + 10_000
+
+def test_weights_are_mapped_and_give_the_same_numbers(processes: Processes, tiny: Clip) -> None:
+    here = fresh(STREAM, tiny).predict_one(STAND_IN)
+    for number in (0, 1):
+        learner = RemoteLearner.begin(processes.executor_of(number), STREAM)
+        assert np.array_equal(learner.peek(STAND_IN).probs, here.probs)
+    children = [process._process.pid for process in processes.processes if process._process]
+    assert len(set(children)) == 2
+    for pid in children:
+        found = memory_of("memfd:weights", pid)
+        assert found["Rss:"] > 0
+        assert found["Private_Dirty:"] == 0  # no page of them was copied
+
+
+def test_it_computes_as_threads_do(processes: Processes, tiny: Clip) -> None:
+    said = [RemoteLearner.begin(each.executor_of(1), STREAM).summary() for each in (processes, Threads(tiny))]
+    assert said[0] == said[1]

@@ -43,11 +43,11 @@ def serve(options: ServeOptions, limits: Limits) -> None:
     if options.label_studio:
         studio = LabelStudio(options.label_studio, options.label_studio_token, options.image_hosts)
     if options.processes != 0 and options.ray is None:
-        torch.set_num_threads(1)  # each process computes on one core, and one with threads must not fork
+        torch.set_num_threads(1)  # each process computes on one core
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
     with ExitStack() as stack:
         executors = executors_for(options, clip, stack, share)
-        stack.callback(tracing.set_up())  # after the fork
+        stack.callback(tracing.set_up())
         # Uvicorn stops by itself at SIGTERM and then sends it once more: by then there are learners to save.
         signal.signal(signal.SIGTERM, lambda *_: None)  # after Ray, which would exit
         sys.setswitchinterval(0.001)  # an answer does not wait 5 ms for another that is being made

@@ -95,6 +95,8 @@ class ServeOptions:
         """How many processes are to compute on a kind of device."""
         if device != "cpu" and self.processes:
             raise SettingsError(f"--processes are for the CPU; on {device} learners are threads: give 0.")
-        if self.processes is None:  # elsewhere forking is not safe, or not there
+        if self.processes and sys.platform != "linux":  # elsewhere they could not share the weights
+            raise SettingsError("--processes need Linux; give 0, and learners are threads.")
+        if self.processes is None:
             return (os.cpu_count() or 1) if device == "cpu" and sys.platform == "linux" else 0
         return self.processes

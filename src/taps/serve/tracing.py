@@ -19,8 +19,6 @@ _tracers: list[Any] = []  # the one spans are made with; none unless `set_up` wa
 def set_up(exporter: Any = None) -> Callable[[], None]:
     """Send spans where OpenTelemetry's environment variables say; nothing is done where they say nothing.
 
-    Call it after processes were forked: spans are sent by a thread.
-
     Args:
         exporter: Takes the spans instead, at once; for tests.
 
