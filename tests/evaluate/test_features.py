@@ -134,7 +134,7 @@ def test_methods_that_need_features_alone_say_the_same_from_them(tiny: Any, pict
                 == drawn.probs.tobytes()
             ), method
     assert {"zero_shot", "tda", "dota", "zero_shot+", "view_ensemble+", "mta"} <= {*alone}
-    assert not {"tpt", "rlcf", "taps", "gs_bias", "memo"} & {*alone}
+    assert not {"tpt", "rlcf", "taps", "gs_bias", "tca", "memo"} & {*alone}
 
 
 STATELESS = (

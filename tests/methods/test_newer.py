@@ -214,3 +214,242 @@ def test_gs_bias_needs_patches() -> None:
     pooled = unfilled(replace(builtin_config("tiny"), name="pooled", vision_pool="mean"))
     with pytest.raises(SettingsError, match="image tower of pooled has none"):
         find_method("gs_bias").build(pooled, NAMES, method_settings("gs_bias", {}), 0)
+
+
+class Caches:
+    """MCP's three caches as lists of each class: (feature, entropy), unsure ones with their probabilities."""
+
+    def __init__(self, text: Array, shots: int) -> None:
+        self.text, self.shots = text, shots
+        self.sure: list[list[Any]] = [[] for _ in NAMES]
+        self.aligned: list[list[Any]] = [[] for _ in NAMES]
+        self.unsure: list[list[Any]] = [[] for _ in NAMES]
+        self.kept: list[list[Array]] = [[] for _ in NAMES]
+        self.refused = self.turned = 0
+
+    def put(self, cache: list[Any], item: tuple[Any, ...], room: int) -> None:
+        if len(cache) < room:
+            cache.append(item)
+        elif item[1] < cache[-1][1]:
+            cache[-1] = item
+        cache.sort(key=lambda each: each[1])
+
+    def align(self, label: int, x: Array, h: float) -> None:
+        cache = self.aligned[label]
+        if len(cache) == self.shots:
+            centre = 0.8 * np.mean(self.kept[label], axis=0) + 0.2 * self.text[label]
+            if np.linalg.norm(x - centre) >= np.linalg.norm(cache[-1][0] - centre):
+                self.refused += h < cache[-1][1]
+                return
+        self.put(cache, (x, h), self.shots)
+
+    def against(self, x: Array) -> Array:
+        """Votes of the unsure images against classes."""
+        out = np.zeros(CLASSES)
+        for cache in self.unsure:
+            for key, _, p in cache:
+                out += 0.117 * np.exp(-(1 - x @ key)) * (p > 0.03)
+        return out
+
+
+def mcp(
+    s: Stream, *, low: float, high: float, plus: float | None, shots: int = 2
+) -> tuple[list[Array], Caches]:
+    """The authors' loop; `plus` is MCP++'s learning rate."""
+    caches, said = Caches(s.text, shots), []
+    logits = 100 * s.x @ s.text.T
+    probs = softmax(logits)
+    for i in range(IMAGES):
+        x, p = s.x[i, 0], probs[i]
+        kept = sorted(range(VIEWS), key=lambda v: float(entropy(p[v])))[:KEPT]
+        views = p[kept].mean(0)
+        label, near, h = int(p[0].argmax()), int(views.argmax()), float(entropy(p[0]))
+        caches.put(caches.sure[label], (x, h), shots)
+        caches.align(near, x, float(entropy(views)))
+        for c in {label, near}:
+            caches.kept[c] = [each[0] for each in caches.aligned[c] + caches.sure[c]]
+        if low < h / np.log2(CLASSES) < high:
+            again = logits[i, 0].copy()
+            for c, cache in enumerate(caches.sure):
+                again[c] += sum(2.0 * np.exp(-3.0 * (1 - x @ key)) for key, _ in cache)
+            q = softmax(again)
+            h2 = float(entropy(q))
+            if low < h2 / np.log2(CLASSES) < high:
+                caches.put(caches.unsure[int(q.argmax())], (x, h2, q), 2)
+            elif h2 / np.log2(CLASSES) <= low:
+                caches.turned += 1
+                caches.put(caches.sure[int(q.argmax())], (x, h2), shots)
+        held = [c for c in range(CLASSES) if caches.kept[c]]
+        means = np.stack([np.mean(caches.kept[c], axis=0) for c in held])
+        out = logits[i, 0].copy()
+        if plus is None:
+            out[held] += 2.0 * np.exp(-3.0 * (1 - means @ x))
+            out -= caches.against(x)
+        else:
+            views, out = plus_step(s, i, caches, held, means, plus)
+        read = np.zeros(CLASSES)
+        for c in range(CLASSES):
+            keys = np.stack([*caches.kept[c], s.text[c]])
+            sums = np.exp(-5.5 * (1 - keys @ x)) @ keys
+            read[c] = 100 * sums @ x / np.linalg.norm(sums)
+        total = views + softmax(read) + softmax(out)
+        said.append(total / total.sum())
+    return said, caches
+
+
+def plus_step(
+    s: Stream, i: int, caches: Caches, held: list[int], means: Array, lr: float
+) -> tuple[Array, Array]:
+    """One step of torch's AdamW on residuals of texts and prototypes, with the authors' three losses."""
+    x, text, keys = (torch.from_numpy(each) for each in (s.x[i, 0], s.text, means))
+    residuals = [torch.zeros_like(each, requires_grad=True) for each in (text, keys)]
+    optimiser = torch.optim.AdamW(residuals, lr=lr, eps=1e-3, weight_decay=0.1)
+    against = torch.from_numpy(caches.against(s.x[i, 0]))
+
+    def votes() -> Any:
+        new = F.normalize(keys + residuals[1], dim=1)
+        return torch.zeros(CLASSES, dtype=torch.float64).index_add(
+            0, torch.tensor(held), 2.0 * torch.exp(-3.0 * (1 - new @ x))
+        )
+
+    new_text, new_keys = F.normalize(text + residuals[0], dim=1), F.normalize(keys + residuals[1], dim=1)
+    out = 100 * new_text @ x + votes() - against
+    p = torch.softmax(out, dim=0)
+    unsure = [
+        np.mean([each[0] for each in caches.unsure[c]], axis=0) if caches.unsure[c] else np.zeros(len(x))
+        for c in held
+    ]
+    cosines = F.normalize(new_keys.T, dim=1) @ F.normalize(new_text[held].T, dim=1).T / 0.01
+    align = -(torch.log_softmax(cosines, dim=1).diagonal()).mean()
+    apart = -torch.log(1 - F.cosine_similarity(new_keys, torch.from_numpy(np.stack(unsure))) + 1e-7).mean()
+    loss = -(p * p.log()).sum() + 0.5 * align + 0.2 * apart
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+    with torch.no_grad():
+        told = 100 * torch.from_numpy(s.x[i]) @ F.normalize(text + residuals[0], dim=1).T
+        probs = torch.softmax(told, dim=1)
+        kept = torch.argsort(-(probs * probs.log()).sum(1), stable=True)[:KEPT]
+        return probs[kept].mean(0).numpy(), (out.detach() + votes() - against).numpy()
+
+
+@pytest.mark.parametrize("plus", [None, 0.05])
+def test_mcp(stream: Stream, plus: float | None) -> None:
+    low, high = 0.08, 0.6
+    said, caches = mcp(stream, low=low, high=high, plus=plus)
+    assert any(caches.unsure)
+    assert caches.turned
+    assert caches.refused
+    shots = {"positive_shots": 2, "aligned_shots": 2, "unsure_from": low, "unsure_to": high}
+    more = {} if plus is None else {"lr": plus}
+    same(stream.run("mcp" if plus is None else "mcp_plus", VIEWS, **shots, **more), said)
+
+
+def condensed(tower: Any, image: Any, anchors: Any, drop: float) -> tuple[Any, Any, int]:
+    """The tower as TCA runs it: the feature, class tokens behind every block, how many tokens are left."""
+    x, found = tower.embed(image[None], None)[0], []
+    for depth, block in enumerate(tower.transformer.resblocks):
+        tokens = x
+        if depth and anchors is not None:
+            likeness = F.cosine_similarity(anchors[:, depth - 1], x[0][None])
+            tokens = torch.cat([anchors[likeness.argmax(), depth - 1][None], x])
+        attn, normed = block.attn, block.ln_1(tokens)
+        q, k, v = (
+            normed @ w.T + b
+            for w, b in zip(attn.in_proj_weight.chunk(3), attn.in_proj_bias.chunk(3), strict=True)
+        )
+        size, looks, seen = x.shape[1] // attn.heads, [], []
+        for head in range(attn.heads):
+            part = slice(head * size, (head + 1) * size)
+            weights = torch.softmax(q[:, part] @ k[:, part].T / size**0.5, dim=1)[-len(x) :]
+            looks.append(weights[0, -len(x) + 1 :])
+            seen.append(weights @ v[:, part])
+        x = x + attn.out_proj(torch.cat(seen, dim=1))
+        if depth:
+            looked = sum(looks) / len(looks)
+            order = sorted(range(len(x) - 1), key=lambda j: -float(looked[j]))
+            left = math.ceil((1 - drop) * len(order))
+            clear = left - 2 * (len(x) - left)
+            groups = clusters(x[1:][order[clear:left]])
+            rest = sum(looked[j] * x[1 + j] for j in order[left:])
+            x = torch.stack([x[0], *(x[1 + j] for j in order[:clear]), *groups, rest])
+        x = x + block.mlp(block.ln_2(x))
+        found.append(x[0])
+    return F.normalize(tower.ln_post(x[0]) @ tower.proj, dim=0), torch.stack(found), len(x)
+
+
+def clusters(tokens: Any) -> list[Any]:
+    """Greedy k-centre, then means weighted by the inverse distance to the centre."""
+    centres = [0]
+    while len(centres) < 4:
+        gaps = [min(float((token - tokens[c]).norm()) for c in centres) for token in tokens]
+        centres.append(gaps.index(max(gaps)))
+    members: dict[int, list[int]] = {c: [] for c in centres}
+    for j, token in enumerate(tokens):
+        members[min(centres, key=lambda c: float((token - tokens[c]).norm()))].append(j)
+    found = []
+    for c in centres:
+        weights = [1.0 if j == c else 1 / float((tokens[j] - tokens[c]).norm()) for j in members[c]]
+        found.append(sum(w * tokens[j] for w, j in zip(weights, members[c], strict=True)) / sum(weights))
+    return found
+
+
+class Reservoir:
+    """TCA's: entropies and class tokens of each class's images."""
+
+    def __init__(self, classes: int, shots: int, shares: Array) -> None:
+        self.shots, self.shares, self.gone = shots, torch.from_numpy(shares / shares.sum()), 0
+        self.held: list[list[Any]] = [[] for _ in range(classes)]
+
+    def anchors(self) -> Any:
+        """The mean tokens of each class [K, blocks, width], once every class has two images."""
+        if any(len(each) < 2 for each in self.held):
+            return None
+        return torch.stack([torch.stack([tokens for _, tokens in each]).mean(0) for each in self.held])
+
+    def take(self, label: int, entropy: float, tokens: Any) -> None:
+        own = self.held[label]
+        own.append((entropy, tokens))
+        if len(own) > self.shots:
+            means = F.normalize(torch.stack([each.mean(0) for _, each in own]), dim=1)
+            n = len(own)
+            alike = [sum(float(means[i] @ means[j]) for j in range(n) if j != i) / (n - 1) for i in range(n)]
+            scores = [h + each for (h, _), each in zip(own, alike, strict=True)]
+            own.pop(scores.index(max(scores)))
+            self.gone += 1
+
+    def votes(self, tokens: Any) -> Any:
+        said = torch.zeros(len(self.held), dtype=torch.float64)
+        for label, own in enumerate(self.held):
+            for _, each in own:
+                said[label] += torch.exp(-3 * (1 - F.cosine_similarity(tokens, each) @ self.shares))
+        return said
+
+
+def test_tca(stream: Stream) -> None:
+    """The authors' tower and reservoir, token by token; anchors once every class has two images."""
+    s, names, images = stream, ("mug", "house"), 20
+    text = F.normalize(s.clip.encode_text([f"a photo of a {name}." for name in names]), dim=-1)
+    reservoir = Reservoir(2, 2, np.exp(np.linspace(0, 1, 4) / 0.5))
+    said, guided = [], 0
+    views = s.views.flatten(0, 1)[:images]
+    with torch.no_grad():
+        for image in s.clip.preprocess(views):
+            anchors = reservoir.anchors()
+            guided += anchors is not None
+            feature, tokens, left = condensed(s.clip.visual, image, anchors, 0.2)
+            assert left < 17
+            logits = s.scale * text @ feature
+            probs = torch.softmax(logits, dim=0)
+            reservoir.take(int(probs.argmax()), float(entropy(probs.numpy())), tokens)
+            said.append(torch.softmax(logits + 2 * reservoir.votes(tokens), dim=0).numpy())
+    assert 0 < guided < images
+    assert reservoir.gone > 2
+    settings = method_settings("tca", {"drop": 0.2, "shots": 2, "early": 0.5})
+    method = find_method("tca").build(s.clip, names, settings, 0)
+    same([method.predict(view[None]).probs.numpy() for view in views], said)
+
+
+def test_tca_needs_a_class_token() -> None:
+    pooled = unfilled(replace(builtin_config("tiny"), name="pooled", vision_pool="mean"))
+    with pytest.raises(SettingsError, match="image tower of pooled is none"):
+        find_method("tca").build(pooled, NAMES, method_settings("tca", {}), 0)

@@ -56,14 +56,25 @@ class DmnWeak(FeatureMethod):
         keep_surest(self.state["memory"], self.state["entropies"], label, seen.entropy, seen.feature)
         used = (self.state["entropies"] < EMPTY).any(dim=0).nonzero().max() + 1
         memory = self.state["memory"][:, :used]  # an empty place adds nothing
-        sharpness = self.settings.sharpness
-        recall = closeness(memory, seen.feature, sharpness)
-        own = closeness(self.text, seen.feature, sharpness)[:, None] * self.text
-        read = F.normalize((recall[:, None] @ memory)[:, 0] + own, dim=-1)
-        recalled = torch.softmax(self.classifier.logits(seen.features[:1], read)[0], dim=-1)
-        return torch.log(seen.probs + self.settings.weight * recalled)
+        read = recalled(memory, self.text, seen.feature, self.settings.sharpness)
+        told = torch.softmax(self.classifier.logits(seen.features[:1], read)[0], dim=-1)
+        return torch.log(seen.probs + self.settings.weight * told)
 
 
 @method("dmn", DmnSettings)
 class Dmn(DmnWeak):
     """The same; the mean prediction of the confident views says where an image is kept."""
+
+
+def recalled(memory: Tensor, text: Tensor, feature: Tensor, sharpness: float) -> Tensor:
+    """Each class as an image remembers it: the mean of its kept images and its text, by closeness [K, d].
+
+    Args:
+        memory: Kept images of each class [K, shots, d], zeros where there is none.
+        text: Of each class [K, d].
+        feature: Of the image [d].
+        sharpness: How fast a part fades with distance.
+    """
+    recall = closeness(memory, feature, sharpness)
+    own = closeness(text, feature, sharpness)[:, None] * text
+    return F.normalize((recall[:, None] @ memory)[:, 0] + own, dim=-1)

@@ -68,20 +68,27 @@ class Tda(FeatureMethod):
         }
 
     def logits(self, features: Tensor) -> Tensor:
+        return self.scaled(features, self.text)
+
+    def scaled(self, features: Tensor, text: Tensor) -> Tensor:
+        """Logits of features [n, d] by class features [K, d]."""
         if self.settings.scale is None:
-            return super().logits(features)
-        return self.settings.scale * features @ self.text.T
+            return self.classifier.logits(features, text)
+        return self.settings.scale * features @ text.T
 
     def adapt(self, seen: EncodedImage) -> Tensor:
         entropy, label = self.entropy(seen.logits[0]), int(seen.logits[0].argmax())
         keep_surest(self.state["positive"], self.state["positive_entropies"], label, entropy, seen.feature)
-        settings, classes = self.settings, len(self.text)
-        if settings.unsure_from < entropy / math.log2(classes) < settings.unsure_to:
-            self.keep_unsure(label, entropy, seen.feature, (seen.probs > settings.mask_above).to(self.text))
+        if self.unsure(entropy):
+            mask = (seen.probs > self.settings.mask_above).to(self.text)
+            self.keep_unsure(label, entropy, seen.feature, mask)
         return seen.logits[0] + self.votes_for(seen) - self.votes_against(seen.feature)
 
     def entropy(self, logits: Tensor) -> float:
         return float(torch.special.entr(torch.softmax(logits, dim=-1)).sum())
+
+    def unsure(self, entropy: float) -> bool:
+        return self.settings.unsure_from < entropy / math.log2(len(self.text)) < self.settings.unsure_to
 
     def keep_unsure(self, label: int, entropy: float, feature: Tensor, mask: Tensor) -> None:
         """Of the unsure images, too, the surest are kept."""

@@ -19,6 +19,7 @@ class AnySettings(TypedDict, total=False):
     affinity: float
     align: float | str
     align_layers: tuple[int, ...] | None
+    aligned_shots: int
     alpha: float
     anchor: float
     as_published: bool
@@ -34,7 +35,9 @@ class AnySettings(TypedDict, total=False):
     collapsed_below: float
     contexts: int
     doubt: float
+    drop: float
     dropout: float
+    early: float
     engine: str
     eviction: str
     expected: int | None
@@ -72,10 +75,12 @@ class AnySettings(TypedDict, total=False):
     positive_weight: float
     power: float
     prompts: Path | Prompts | str | None
+    prototype_weight: float
     questions: str | None
     radius: float
     rank: int
     rate: float
+    recall_weight: float
     recent: int
     refit: int
     reset: str

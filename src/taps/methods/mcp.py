@@ -1,0 +1,187 @@
+"""MCP: prototypes of sure images and of images near their class, corrected by unsure ones; MCP++ moves them.
+
+The arithmetic is that of the authors' code. It tells the mean prediction of confident views, what the kept
+images of each class say by similarity (as DMN), and zero-shot corrected by prototypes (as TDA), added up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from taps.adapt.losses import mean_entropy, mean_log_probs, select_confident
+from taps.methods.dmn import recalled
+from taps.methods.features import EMPTY, EncodedImage, State, closeness, empty_memory, first_step, keep_surest
+from taps.methods.ranges import setting
+from taps.methods.registry import method
+from taps.methods.settings import ViewSettings
+from taps.methods.tda import Tda, TdaSettings
+
+CENTRE = 0.8  # share of the prototype in a class's centre; the rest is its text
+RECALL = 5.5  # how fast a kept image's part in its class fades with distance
+ALIGN, APART, TEMPERATURE = 0.5, 0.2, 0.01  # weights of MCP++'s two contrasts; temperature of the first
+EPS, TINY = 1e-3, 1e-7  # of AdamW; of a logarithm
+
+
+@dataclass(frozen=True)
+class McpSettings(TdaSettings, ViewSettings):
+    """MCP's views and shots; TDA's votes, as the authors' files of settings were not found.
+
+    Attributes:
+        views: How many, view 0 included.
+        positive_shots: Confident images kept of each predicted class.
+        aligned_shots: Confident images kept of each class that are near its centre.
+        recall_weight: Of what the kept images say, beside the confident views.
+        prototype_weight: Of zero-shot with the prototypes' votes, beside the confident views.
+    """
+
+    views: int = setting(32, at_least=1)
+    positive_shots: int = setting(10, at_least=1)
+    aligned_shots: int = setting(10, at_least=1)
+    recall_weight: float = setting(1.0, at_least=0)
+    prototype_weight: float = setting(1.0, at_least=0)
+
+
+@dataclass(frozen=True)
+class McpPlusSettings(McpSettings):
+    """The same, and:
+
+    Attributes:
+        lr: Learning rate of texts and prototypes.
+    """
+
+    lr: float = setting(1e-4, at_least=0)
+
+
+@method("mcp", McpSettings)
+class Mcp(Tda):
+    """Prototypes of sure images and of those near their class's centre, unsure ones against; no gradient."""
+
+    settings: McpSettings
+
+    def start(self) -> State:
+        places = self.settings.aligned_shots + self.settings.positive_shots
+        return {
+            **super().start(),
+            **empty_memory(self.text, self.settings.aligned_shots, "aligned", "aligned_entropies"),
+            # Both caches of a class as they were when one of them was last written for a prediction.
+            "kept": self.text.new_zeros(len(self.text), places, self.text.shape[1]),
+            "counts": self.text.new_zeros(len(self.text)),
+        }
+
+    def adapt(self, seen: EncodedImage) -> Tensor:
+        self.keep(seen)
+        views, corrected = self.compare(seen)
+        read = recalled(self.state["kept"], self.text, seen.feature, RECALL)
+        read = torch.softmax(self.scaled(seen.features[:1], read)[0], dim=-1)
+        corrected = torch.softmax(corrected, dim=-1)
+        settings = self.settings
+        return torch.log(views + settings.recall_weight * read + settings.prototype_weight * corrected)
+
+    def keep(self, seen: EncodedImage) -> None:
+        """Take one image into the caches."""
+        label, near = int(seen.logits[0].argmax()), int(mean_log_probs(seen.logits[seen.chosen]).argmax())
+        entropy, feature = self.entropy(seen.logits[0]), seen.feature
+        keep_surest(self.state["positive"], self.state["positive_entropies"], label, entropy, feature)
+        self.keep_aligned(near, seen.entropy, feature)
+        self.gather({label, near})
+        if self.unsure(entropy):
+            self.reflect(seen)
+
+    def keep_aligned(self, label: int, entropy: float, feature: Tensor) -> None:
+        """Where a class is full, an image must be surer than its least sure one and nearer to its centre."""
+        held, entropies = self.state["aligned"], self.state["aligned_entropies"]
+        worst = int(entropies[label].argmax())
+        if float(entropies[label, worst]) < EMPTY:
+            centre = CENTRE * self.prototypes()[label] + (1 - CENTRE) * self.text[label]
+            if torch.dist(feature, centre) >= torch.dist(held[label, worst], centre):
+                return
+        keep_surest(held, entropies, label, entropy, feature)
+
+    def gather(self, labels: Iterable[int]) -> None:
+        """Bring the prototypes of some classes up to their caches."""
+        for label in labels:
+            both = [self.state[name][label] for name in ("aligned", "positive")]
+            self.state["kept"][label] = torch.cat(both)
+            entropies = [self.state[f"{name}_entropies"][label] for name in ("aligned", "positive")]
+            self.state["counts"][label] = (torch.cat(entropies) < EMPTY).sum()
+
+    def reflect(self, seen: EncodedImage) -> None:
+        """Look at an unsure image again with the votes of sure ones: it speaks against classes or is sure."""
+        told = seen.logits[0] + self.votes_for(seen)
+        entropy, label = self.entropy(told), int(told.argmax())
+        if self.unsure(entropy):
+            mask = (torch.softmax(told, dim=-1) > self.settings.mask_above).to(self.text)
+            self.keep_unsure(label, entropy, seen.feature, mask)
+        elif entropy <= self.settings.unsure_from * math.log2(len(self.text)):
+            positive, entropies = self.state["positive"], self.state["positive_entropies"]
+            keep_surest(positive, entropies, label, entropy, seen.feature)
+
+    def prototypes(self) -> Tensor:
+        """The mean of each class's kept images [K, d]."""
+        return self.state["kept"].sum(dim=1) / self.state["counts"].clamp_min(1)[:, None]
+
+    def compare(self, seen: EncodedImage) -> tuple[Tensor, Tensor]:
+        """The confident views' mean probability, and zero-shot logits with all votes [K]."""
+        votes = self.prototype_votes(self.prototypes(), seen.feature)
+        corrected = seen.logits[0] + votes - self.votes_against(seen.feature)
+        return mean_log_probs(seen.logits[seen.chosen]).exp(), corrected
+
+    def prototype_votes(self, prototypes: Tensor, feature: Tensor) -> Tensor:
+        close = closeness(prototypes, feature, self.settings.positive_sharpness)
+        return self.settings.positive_weight * close * (self.state["counts"] > 0)
+
+
+@method("mcp_plus", McpPlusSettings)
+class McpPlus(Mcp):
+    """MCP++: class texts and MCP's prototypes take one step together for each image, then go back."""
+
+    settings: McpPlusSettings
+
+    def compare(self, seen: EncodedImage) -> tuple[Tensor, Tensor]:
+        """As in the authors' code, votes at the prototypes before the step and after it are both added."""
+        prototypes, feature = self.prototypes(), seen.feature
+        before = self.corrected(self.text, F.normalize(prototypes, dim=-1), feature)
+        steps, self.updated = first_step(self.gradients(prototypes, feature), self.settings.lr, EPS)
+        texts = F.normalize(self.text - steps[0], dim=-1)
+        after = self.prototype_votes(F.normalize(prototypes - steps[1], dim=-1), feature)
+        views = self.scaled(seen.features, texts)
+        views = views[select_confident(views, self.settings.fraction)]
+        return mean_log_probs(views).exp(), before + after - self.votes_against(feature)
+
+    def corrected(self, texts: Tensor, prototypes: Tensor, feature: Tensor) -> Tensor:
+        """Logits of a feature with all votes [K], from unit texts and prototypes."""
+        votes = self.prototype_votes(prototypes, feature) - self.votes_against(feature)
+        return self.scaled(feature[None], texts)[0] + votes
+
+    @torch.enable_grad()
+    def gradients(self, prototypes: Tensor, feature: Tensor) -> list[Tensor]:
+        """Of entropy and contrasts by what is added to texts and to prototypes."""
+        moved = [torch.zeros_like(each, requires_grad=True) for each in (self.text, prototypes)]
+        texts, means = F.normalize(self.text + moved[0], dim=-1), F.normalize(prototypes + moved[1], dim=-1)
+        entropy = mean_entropy(self.corrected(texts, means, feature)[None])
+        held = self.state["counts"] > 0
+        loss = entropy + ALIGN * contrast(means[held].T, texts[held].T)
+        loss = loss + APART * apart(means[held], self.unsure_means()[held])
+        return list(torch.autograd.grad(loss, moved))
+
+    def unsure_means(self) -> Tensor:
+        """The mean of each class's unsure images, zeros where there is none [K, d]."""
+        counts = (self.state["negative_entropies"] < EMPTY).sum(dim=1)
+        return self.state["negative"].sum(dim=1) / counts.clamp_min(1)[:, None]
+
+
+def contrast(means: Tensor, texts: Tensor) -> Tensor:
+    """InfoNCE between the rows of two matrices: the authors' rows are the dimensions, not the classes."""
+    cosines = F.normalize(means, dim=-1) @ F.normalize(texts, dim=-1).T
+    return F.cross_entropy(cosines / TEMPERATURE, torch.arange(len(cosines), device=cosines.device))
+
+
+def apart(means: Tensor, unsure: Tensor) -> Tensor:
+    """Grows as prototypes come near to the unsure images of their class."""
+    return -torch.log(1 - F.cosine_similarity(means, unsure, dim=1) + TINY).mean()
