@@ -150,6 +150,35 @@ def test_a_strangers_connection_is_cut_before_others(others: list[tuple[str, str
     assert gone == [cut]
 
 
+def test_a_known_connection_is_not_cut_while_its_next_token_is_looked_up(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is older than those of strangers who have just come."""
+    tokens, looking, go_on = server.config.app.state.taps.tokens, threading.Event(), threading.Event()
+    headers = {"Authorization": f"Bearer {tokens.create('second', ('admin',))[1]}"}
+    monkeypatch.setattr(connections, "MOST", 3)
+
+    def refresh() -> None:
+        looking.set()
+        go_on.wait(LONG)
+
+    with httpx.Client(base_url=server.url, headers=headers, timeout=LONG, trust_env=False) as http:
+        assert http.get("/v1/streams").status_code == 200
+        monkeypatch.setattr(tokens, "refresh", refresh)
+        monkeypatch.setattr(tokens, "_read_at", -float("inf"))
+        said: list[int] = []
+        asking = threading.Thread(target=lambda: said.append(http.get("/v1/streams").status_code))
+        asking.start()
+        assert looking.wait(LONG)
+        held = [connect(server) for _ in range(6)]
+        assert sum(ended(each) for each in held[:3]) == 3
+        go_on.set()
+        asking.join()
+    assert said == [200]
+    for each in held:
+        each.close()
+
+
 def test_one_address_has_a_share_of_the_connections(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "SHARE", 2)
     held = [connect(server) for _ in range(3)]

@@ -42,6 +42,7 @@ class Connection(H11Protocol):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self.since = self.loop.time()  # when it was made, or its last request with a token answered
+        self.known = False  # whether the last request that was answered had a token
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -55,8 +56,8 @@ class Connection(H11Protocol):
 
     @property
     def stranger(self) -> bool:
-        """Whether the last request, if there was any, has not shown a token."""
-        return self.scope is None or self.scope.get("state", {}).get("token") is None
+        """Whether no token was shown: by the request under way or, until its own is looked up, the last."""
+        return not self.known and (self.scope is None or self.scope.get("state", {}).get("token") is None)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -82,7 +83,8 @@ class Connection(H11Protocol):
             self.flow.pause_reading()  # the body is read when it is asked for: not before the token counts
 
     def on_response_complete(self) -> None:
-        if not self.stranger:
+        self.known = self.scope.get("state", {}).get("token") is not None
+        if self.known:
             self.since = self.loop.time()
         self._within(KEEP_ALIVE + HEAD_SECONDS)
         super().on_response_complete()
