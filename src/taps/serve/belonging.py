@@ -17,7 +17,7 @@ from sqlalchemy import inspect
 
 from taps.errors import StateError
 from taps.files import make_durable_folder, write_durably
-from taps.serve.database import FILE
+from taps.serve.database import FILE, LEFT
 
 if TYPE_CHECKING:
     from taps.serve.store import Store
@@ -78,7 +78,7 @@ class Belonging:
         if self._known() is not None:
             return
         place = self.files / f"before-{time.strftime('%Y%m%d-%H%M%S')}"
-        for name in (FILE, f"{FILE}-wal", f"{FILE}-shm", STARTS, "images", "snapshots", IDENTITY):
+        for name in (FILE, f"{FILE}-wal", f"{FILE}-shm", LEFT, STARTS, "images", "snapshots", IDENTITY):
             if (self.files / name).exists():
                 make_durable_folder(place.absolute())
                 os.replace(self.files / name, place / name)

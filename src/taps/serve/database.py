@@ -17,9 +17,11 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemy
 from sqlalchemy.pool import PoolProxiedConnection
 
 from taps.errors import StateError
+from taps.files import sha256_of, sync_folder, write_durably
 from taps.serve.errors import StoreDownError
 
 FILE = "store.sqlite"
+LEFT = f"{FILE}.sha256"  # what a clean stop leaves beside it, until somebody writes to it again
 PATIENCE = 5  # seconds for a lock, a connection, a server that does not answer
 GONE = 3  # seconds until the server has noticed that a process before this one was killed
 SURE = 1.0  # seconds for which a claim that was seen to hold is taken to hold
@@ -67,6 +69,7 @@ class Database:
         self.check: Callable[[], None] = lambda: None  # raises where nothing may be written
         self._open: PoolProxiedConnection | None = None
         self.start: str | None = None  # the service's last start, as the database has it while it is ours
+        self._left = self.file.with_name(LEFT) if self.sqlite else None
 
     def there(self) -> bool:
         """Whether SQLite's file is there, and not empty; PostgreSQL's is for the server to say."""
@@ -113,6 +116,7 @@ class Database:
         """A transaction that is on the disk when the block ends without an error."""
         with self._writer, _told(self.url):
             self.check()
+            self._wake()
             if self._claim is not None:
                 self._claim.check()
             with self._writing.begin() as connection:
@@ -161,12 +165,30 @@ class Database:
         return None if found is None else str(found)
 
     def structure(self) -> list[str]:
-        """What SQLite finds wrong with its pages and indexes."""
+        """What SQLite finds wrong with its pages and indexes, and whether its file is what a stop left."""
         if not self.sqlite:
             return []
         with self.read() as connection:
             said = connection.execute(text("PRAGMA integrity_check")).scalars().all()
-        return [] if said == ["ok"] else [f"SQLite says: {said[0]}."]
+        return [*([] if said == ["ok"] else [f"SQLite says: {said[0]}."]), *self.unlike_left()]
+
+    def leave(self) -> None:
+        """Note what the closed file is: so a flipped bit is found even where no row has it."""
+        if self._left and self.there() and not Path(f"{self.file}-wal").exists():
+            write_durably(self._left, f"{sha256_of(self.file)}  {FILE}\n".encode())
+
+    def unlike_left(self) -> list[str]:
+        """Whether the file is another than a clean stop left, as a sentence."""
+        if not self._left or not self._left.is_file():
+            return []
+        same = self._left.read_text().split()[:1] == [sha256_of(self.file)]
+        return [] if same else [f"The file {self.file} has changed since the service was stopped."]
+
+    def _wake(self) -> None:
+        """From the first write on, the file is another than the one that was left."""
+        if self._left and self._left.is_file():
+            self._left.unlink(missing_ok=True)
+            sync_folder(self._left.parent)
 
     def close(self) -> None:
         if self._open is not None:

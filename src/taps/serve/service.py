@@ -121,7 +121,7 @@ class Service:
         for worker in list(self.workers.values()):
             done &= worker.join(max(end - time.monotonic(), 0.01))
         self.helpers.shutdown(wait=done)
-        self.store.close()
+        self.store.close(leave=done)
         self._stack.close()
         return done
 

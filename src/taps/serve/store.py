@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -39,6 +40,8 @@ from taps.serve.snapshots import Snapshots
 from taps.serve.watch import Watch
 from taps.session.log import ANSWERED, PREDICTED
 from taps.session.row import LABELLED, OPEN, Row
+
+log = logging.getLogger("taps.serve")
 
 FORM = "form"  # the note that says how the tables are made
 AUDIT = "audit"
@@ -92,6 +95,8 @@ class Store:
         if self.anew:
             self.belonging.set_aside()
         self.belonging.check()
+        for sentence in self.database.unlike_left():  # `verify` looks at what is read of it
+            log.warning(f"{sentence} A bit of its disk may have flipped.")
         self.migrate()
         self.belonging.begin()
         self.database.start = self.belonging.mark()
@@ -125,7 +130,17 @@ class Store:
             raise StateError(f"There is no database in {place}; put it back, or check its name.")
         return found
 
-    def close(self) -> None:
+    def close(self, *, leave: bool = False) -> None:
+        """Let go of the database.
+
+        Args:
+            leave: Whether nobody else uses it, so that it can be noted what its file is.
+        """
+        with suppress(StoreDownError, OSError):
+            self.check()
+            self.database.close()
+            if leave:
+                self.database.leave()
         self.database.close()
 
     def __enter__(self) -> Store:
