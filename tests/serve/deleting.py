@@ -25,6 +25,7 @@ VITAL: dict[str, Find] = {
     "the folder": lambda files: files,
     "images": lambda files: files / "images",
     "snapshots": lambda files: files / "snapshots",
+    "heads": lambda files: files / "heads",
     "identity": lambda files: files / "identity",
     "starts": lambda files: files / "starts",
     "lock": lambda files: files / ".lock",
@@ -42,6 +43,8 @@ SINGLE: dict[str, Find] = {
     "file of a snapshot": _first("snapshots/1/0*/*.safetensors"),
     "manifest": _first("snapshots/1/0*/manifest.json"),
     "snapshots of a stream": _first("snapshots/1"),
+    "end of a log": _first("heads/1"),
+    "end of the audit": _first("heads/audit"),
 }
 
 

@@ -83,6 +83,15 @@ def test_what_was_recorded_outlives(
     assert [finding.sentence for finding in examine(again.store) if finding.bad] == []
 
 
+def test_ends_of_logs_are_written_again_at_the_stop(
+    filled: Service, open_service: Any, tmp_path: Path
+) -> None:
+    for what in ("end of a log", "end of the audit"):
+        delete(SINGLE[what](filled.store.files))
+    filled.stop()
+    open_service(str(tmp_path / "store"), tmp_path / "store")
+
+
 @pytest.mark.parametrize("what", SINGLE)
 def test_one_that_is_lost_is_named(filled: Service, http: TestClient, what: str) -> None:
     assert ready(filled, http).status_code == 200

@@ -27,9 +27,11 @@ class Heads:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._noted: dict[str, End] = {}
 
     def note(self, name: str, number: int, digest: str) -> None:
         """An entry is on record. A file that cannot be written stays behind, which does no harm."""
+        self._noted[name] = (number, digest)
         try:
             handle = os.open(self.folder / name, os.O_RDWR | os.O_CREAT, 0o640)
             try:
@@ -61,14 +63,24 @@ class Heads:
             raise ValueError(f"The file {self.folder / name} is damaged.")
         return max(found, default=None)
 
+    def put_back(self) -> list[Path]:
+        """Write those again that were deleted; which they were."""
+        lost = [name for name in list(self._noted) if not (self.folder / name).exists()]
+        for name in lost:
+            log.error(f"{self.folder / name} was deleted; it is written again.")
+            self.note(name, *self._noted[name])
+        return [self.folder / name for name in lost]
+
     def renew(self, ends: dict[str, End]) -> None:
         """Forget all that was noted, and note these."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        self._noted.clear()
         make_durable_folder(self.folder.absolute())
         for name, end in ends.items():
             self.note(name, *end)
 
     def remove(self, name: str) -> None:
+        self._noted.pop(name, None)
         (self.folder / name).unlink(missing_ok=True)
 
 

@@ -253,6 +253,7 @@ class Service:
         found = [_lost_images(missing)] if missing else []
         snapshots = [worker.log.snapshots.lost() for worker in list(self.workers.values())]
         found += [f"{path} was deleted; the next snapshot takes its place." for path in snapshots if path]
+        found += [f"{path} was deleted, and is written again." for path in self.store.heads.put_back()]
         return found
 
 

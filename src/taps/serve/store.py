@@ -104,7 +104,7 @@ class Store:
 
     def watch(self) -> None:
         """From here on nothing is written once a part of the store was deleted or replaced."""
-        inner = [self.files / name for name in ("images", "snapshots", IDENTITY, STARTS, ".lock")]
+        inner = [self.files / name for name in ("images", "snapshots", "heads", IDENTITY, STARTS, ".lock")]
         self.database.check = Watch([self.files, *self.database.hold_files(), *inner]).check
 
     def check(self) -> None:
@@ -138,6 +138,7 @@ class Store:
         """
         with suppress(StoreDownError, OSError):
             self.check()
+            self.heads.put_back()
             self.database.close()
             if leave:
                 self.database.leave()
