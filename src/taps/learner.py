@@ -29,7 +29,7 @@ from taps.errors import QueryError, SettingsError, StateError
 from taps.images.decode import load_image
 from taps.images.views import make_views, make_views_of, sample_generator
 from taps.methods.answers import normalise_answer
-from taps.methods.base import Method, MethodOutput, Snapshot, with_prefix, without_prefix
+from taps.methods.base import BatchedMethod, Method, MethodOutput, Snapshot, with_prefix, without_prefix
 from taps.methods.batched import predict_batch
 from taps.methods.known import DrawnImage, KnownImage
 from taps.methods.registry import chosen_method, find_method
@@ -212,6 +212,26 @@ class Learner:
             return predict_together(pairs)
         with self._unchanged() as put_back:
             return predict_together(pairs, put_back)
+
+    def look_ahead(self, image: Any, number: int) -> KnownImage | None:
+        """Encode an image before its turn: `predict_one` takes the result and says the same as of the image.
+
+        Features depend on no answer, so any thread may call this while another predicts and learns.
+
+        Args:
+            image: As `predict_one` takes it.
+            number: How many images come before it.
+
+        Returns:
+            None where the method needs more than features.
+        """
+        method = self.method
+        if not (isinstance(method, BatchedMethod) and method.needs_features_only):
+            return None
+        pixels = load_image(image, copy=False)
+        began = time.perf_counter()
+        (features,) = method.encode_batch([method], [self._views(DrawnImage(pixels, self.seed, number))])
+        return KnownImage(time.perf_counter() - began, features, number=number)
 
     def _views(self, image: DrawnImage) -> Tensor:
         """The views of an image that its settings ask for, pixels 0..255; view 0 is the image itself."""

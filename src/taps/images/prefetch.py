@@ -22,10 +22,12 @@ def prefetch(
     >>> [each.result() for each in prefetch([1, 2, 3], lambda x: x * x)]
     [1, 4, 9]
     """
-    rest = iter(items)
-    with ThreadPoolExecutor(threads) as pool:
+    rest, pool = iter(items), ThreadPoolExecutor(threads)
+    try:
         waiting = deque(pool.submit(work, item) for item in islice(rest, depth))
         while waiting:
             first = waiting.popleft()
             waiting.extend(pool.submit(work, item) for item in islice(rest, 1))
             yield first
+    finally:
+        pool.shutdown(cancel_futures=True)  # what was not begun is not wanted any more

@@ -34,11 +34,13 @@ class KnownImage:
         seconds: What it took to make what is known of it.
         features: Normalised features of its views [n, d], for methods that need nothing else.
         output: What the method says of it, for methods that keep no state.
+        number: Of the image in the stream that its views were drawn for; None where they are its own.
     """
 
     seconds: float
     features: Tensor | None = None
     output: MethodOutput | None = None
+    number: int | None = None
 
     def predicted_by(self, method: Method) -> MethodOutput:
         """What the method says of it."""

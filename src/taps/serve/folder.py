@@ -10,6 +10,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,6 +21,8 @@ from taps.data import Dataset
 from taps.data.names import shown
 from taps.errors import DataError, ImageError, SettingsError
 from taps.files import write_text
+from taps.images.prefetch import prefetch
+from taps.methods.known import KnownImage
 from taps.serve.errors import LostError, StoreDownError, TooManyError
 from taps.serve.export import as_csv
 from taps.serve.records import Stream
@@ -34,10 +37,11 @@ from taps.session.row import LABELLED, OPEN, Row
 T = TypeVar("T")
 WHO = "folder"
 AHEAD = 3  # questions that may wait: the page holds so many, and the model learns before it chooses others
-ENOUGH = 8  # images to choose the first question from
+CHOICE = 5  # images to a question at least, while others are still encoded
+DEPTH = 4  # images that are encoded before the stream's thread takes them in
 DRAWN_OF = 5  # one question in so many is about an image drawn at random: they tell how good the model is
 MOST = 5000  # images that are kept to be asked about; further ones are predicted alone
-PAUSE = 0.1  # seconds between two looks whether somebody has answered
+PAUSE = 0.05  # seconds between two looks whether somebody has answered
 AGAIN = 1.0  # seconds until what a failing store did not take in is tried again
 LABEL_COLUMNS = ("path", "label", "who", "when")
 
@@ -80,6 +84,7 @@ class Folder:
     final: dict[str, tuple[str, float]] = field(default_factory=dict)
     phase: str = "encoding"
     done: int = 0
+    _next: int = 0  # how many images come before the one that is encoded next
 
     def begin(self, beginning: StreamConfig, *, given: bool, questions: int | None = None) -> Stream:
         """Make the stream, or go on with the one that is there.
@@ -144,17 +149,16 @@ class Folder:
     def ask(self) -> bool:
         """Ask the next questions, as many as may wait; whether any is open or was put.
 
-        While images are still encoded, no larger share of the questions is put than of the images is there:
-        the later ones are to be asked about, too.
+        While images are still encoded, the first is asked about, and one of every few that come after it: the
+        later ones are to be asked about, too. Whoever answers waits for no more than these few.
         """
         counts = patiently(self.counts)
         if not self.pooled:
             return counts["open"] > 0
         seen, open, total = counts["seen"], counts["open"], len(self.order) - len(self.broken)
-        share = min(1.0, seen / total) if total else 0.0
-        allowed = self.wanted if share == 1.0 else min(self.wanted, AHEAD + math.floor(self.wanted * share))
-        if seen < min(ENOUGH, total):
-            return open > 0
+        wanted = allowed = self.wanted
+        if seen < total:
+            allowed = min(wanted, max(math.ceil(seen / CHOICE), wanted * seen // total))
         while open < AHEAD and open + counts["answered"] < allowed:
             drawn = (open + counts["answered"]) % DRAWN_OF == DRAWN_OF - 1
             act = partial(StreamSession.ask_next, who=WHO, drawn=drawn)
@@ -164,16 +168,48 @@ class Folder:
         return open > 0
 
     def feed(self, progress: Callable[[int], None]) -> None:
-        """Encode what is not on record yet, and ask meanwhile."""
+        """Encode what is not on record yet, and ask meanwhile.
+
+        Features depend on no answer. So they are made on a thread of their own, and the stream's thread is
+        there for those who answer.
+        """
         self.phase = "encoding"
         there = {row.name for row in self._rows()}
-        for t, index in enumerate(self.order):
-            if self.name(t) not in there:
-                if not self.pooled:
-                    self._wait_below(AHEAD, progress, t)
-                self._predict(t, index)
+        missing = [t for t in range(len(self.order)) if self.name(t) not in there]
+        self._next = len(there)
+        done = len(self.order) - len(missing)
+        self._tell(progress, done)
+        looked = prefetch(missing, self._look_ahead, threads=1, depth=DEPTH)
+        for done, (t, coming) in enumerate(zip(missing, looked, strict=True), done + 1):
+            while not wait([coming], PAUSE).done:
                 self.ask()
-            self._tell(progress, t + 1)
+            while not self.pooled and patiently(self.counts)["open"] >= AHEAD:
+                self._tell(progress, done - 1)
+                time.sleep(PAUSE)
+            self._take(t, coming)
+            self.ask()
+            self._tell(progress, done)
+
+    def _look_ahead(self, t: int) -> tuple[bytes, KnownImage | None]:
+        """Read an image, and encode it where the stream's thread need not do so itself."""
+        data, known, stream = self.dataset.read(self.order[t]), None, self.service.stream(self.stream)
+        if self.service.clip.device.type == "cpu":
+            with suppress(LostError):
+                executor = self.service.executors.executor_of(stream.id)
+                known = executor.call("look_ahead", stream.id, data, self.name(t), self._next)
+        self._next += 1
+        return data, known
+
+    def _take(self, t: int, coming: Future[tuple[bytes, KnownImage | None]]) -> None:
+        """Predict an image until that is on record: one without a row would be in no table."""
+        name = self.name(t)
+        try:
+            data, known = coming.result()
+            key = key_of(name)
+            act = partial(StreamSession.predict, data=data, name=name, who=WHO, key=key, known=known)
+            patiently(lambda: self._recorded(act))
+        except (DataError, ImageError, OSError) as error:
+            self.broken[name] = str(error)
 
     def finish(self, progress: Callable[[int], None]) -> None:
         """Ask until all answers that are wanted are there, and no question is open."""
@@ -185,25 +221,6 @@ class Folder:
     def _tell(self, progress: Callable[[int], None], done: int) -> None:
         self.done = done
         progress(done)
-
-    def _wait_below(self, limit: int, progress: Callable[[int], None], t: int) -> None:
-        while patiently(self.counts)["open"] >= limit:
-            self._tell(progress, t)
-            time.sleep(PAUSE)
-
-    def _predict(self, t: int, index: int) -> None:
-        """Predict an image until that is on record: one without a row would be in no table."""
-        name = self.name(t)
-        try:
-            data = self.dataset.read(index)
-        except (DataError, ImageError, OSError) as error:
-            self.broken[name] = str(error)
-            return
-        act = partial(StreamSession.predict, data=data, name=name, who=WHO, key=key_of(name))
-        try:
-            patiently(lambda: self._recorded(act))
-        except ImageError as error:
-            self.broken[name] = str(error)
 
     def _recorded(self, act: Callable[[StreamSession], Outcome]) -> Outcome | None:
         outcome = self.service.send(self.stream, act).result()

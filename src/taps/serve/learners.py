@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from taps.default import BEFORE
 from taps.images.decode import load_image
 from taps.learner import Learner
 from taps.methods.answers import normalise_answer
+from taps.methods.known import KnownImage
 from taps.methods.registry import find_method
 from taps.serve.errors import LostError
 from taps.serve.records import Stream
@@ -47,14 +49,19 @@ class Learners:
     def __init__(self, clip: Clip) -> None:
         self.clip = clip
         self._held: dict[int, Learner] = {}
+        self._tried: tuple[Stream, Learner] | None = None
 
     def try_out(self, stream: Stream) -> None:
-        """Make a learner and let it predict, to see that it can; nothing of it stays."""
-        fresh(stream, self.clip).predict_one(STAND_IN)
+        """Make a learner and let it predict, to see that it can."""
+        learner = fresh(stream, self.clip)
+        learner.predict_one(STAND_IN, update=False)
+        self._tried = stream, learner
 
     def begin(self, key: int, stream: Stream) -> tuple[tuple[str, ...], str]:
-        """Hold a new learner; its classes, and its order."""
-        return self._hold(key, fresh(stream, self.clip))
+        """Hold a new learner, the one that was tried where it is of this stream; its classes, its order."""
+        tried, self._tried = self._tried, None
+        same = tried is not None and tried[0] == replace(stream, id=tried[0].id, created=tried[0].created)
+        return self._hold(key, tried[1] if tried and same else fresh(stream, self.clip))
 
     def load(self, key: int, folder: Path) -> tuple[tuple[str, ...], str]:
         """Hold a learner that was saved; its classes, and its order."""
@@ -75,19 +82,26 @@ class Learners:
         self._held.pop(key, None)
 
     def predict_one(
-        self, key: int, image: Any, name: str, update: bool
+        self, key: int, image: Any, name: str, update: bool, known: KnownImage | None = None
     ) -> tuple[Prediction, tuple[int, ...], list[Stage]]:
-        """Decode an image and predict it.
+        """Decode an image and predict it; what is known of it counts if it was made for this very turn.
 
         Returns:
             The prediction; the open questions, where it asks; how long each stage took.
         """
         learner = self._of(key)
         with keep_stages() as stages:
-            with stage("decode"):
-                pixels = load_image(image, name=name)
-            said = learner.predict_one(pixels, update=update)
+            if known is not None and known.number == learner.seen:
+                said = learner.predict_one(known, update=update)
+            else:
+                with stage("decode"):
+                    pixels = load_image(image, name=name)
+                said = learner.predict_one(pixels, update=update)
         return said, learner.pending if said.ask else (), stages
+
+    def look_ahead(self, key: int, image: Any, name: str, number: int) -> KnownImage | None:
+        """Decode an image and encode it before its turn."""
+        return self._of(key).look_ahead(load_image(image, name=name), number)
 
     def normalise_answer(self, key: int, answer: Answer) -> Answer:
         """An answer with classes by index."""
@@ -180,8 +194,10 @@ class RemoteLearner:
     def evict(self) -> None:
         self.executor.call("evict", self.key)
 
-    def predict_one(self, image: Any, name: str = "image", *, update: bool = True) -> Prediction:
-        said, pending, self.stages = self.executor.call("predict_one", self.key, image, name, update)
+    def predict_one(
+        self, image: Any, name: str = "image", *, update: bool = True, known: KnownImage | None = None
+    ) -> Prediction:
+        said, pending, self.stages = self.executor.call("predict_one", self.key, image, name, update, known)
         if said.ask:
             self.pending = pending
         return said  # type: ignore[no-any-return]

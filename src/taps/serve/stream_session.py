@@ -17,6 +17,7 @@ from typing import Any
 
 from taps.active.acquisition import ANYWAY
 from taps.errors import QueryError, TapsError, UnknownClassError
+from taps.methods.known import KnownImage
 from taps.serve.errors import ConflictError, GoneError, NotFoundError, StoreDownError, UnusableError
 from taps.serve.learner_log import RETRY, SETTLE, LearnerLog
 from taps.serve.learners import RemoteLearner
@@ -78,8 +79,10 @@ class StreamSession:
         self.learner_log, self.helpers = learner_log, helpers
         self.stream, self.store = learner_log.stream, learner_log.store
 
-    def predict(self, data: bytes, name: str, who: str, key: str | None = None) -> Outcome:
-        """Predict one image, and put it on record."""
+    def predict(
+        self, data: bytes, name: str, who: str, key: str | None = None, known: KnownImage | None = None
+    ) -> Outcome:
+        """Predict one image, of which something may be known before, and put it on record."""
         learner = self.learner_log.learner()
         if self.learner_log.trouble:
             return self._unrecorded(data, name)
@@ -92,7 +95,7 @@ class StreamSession:
         began, seq = time.time_ns(), self.learner_log.seq
         writing = self.helpers.submit(self.store.blobs.put, data)
         try:
-            prediction = self._step(lambda: learner.predict_one(data, name))
+            prediction = self._step(lambda: learner.predict_one(data, name, known=known))
             row = self._row(prediction, learner.classes, name)
             try:
                 with self._traced(began, learner.stages, row), stage("store"):
