@@ -62,7 +62,7 @@ def test_two_people_come_by_the_link_and_answer_under_their_names(
             if name != "Ann":
                 assert page.inner_text("#people tbody").split("\n")[0].split("\t")[:2] == ["Ann", "1"]
                 assert "Bob Ray" in page.inner_text("#people")
-                assert page.inner_text("#events").count("is asked about") >= 2
+                assert page.inner_text("#events").count("is asked about") >= 1
                 assert violations(page) == []
     labels, _ = shared.made.write(tmp_path)
     rows = list(csv.DictReader(labels.read_text().splitlines()))

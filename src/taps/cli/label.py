@@ -262,10 +262,6 @@ def stream_through(console: Console, images: Folder, ending: Ending) -> None:
             act(lambda done, task=task: bar.update(task, completed=done))  # type: ignore[misc]
             bar.update(task, completed=total)
     where = ending.write(images)
-    images.service.notices[images.stream] = (
-        f"All {total:,} images are through: labels.csv and predictions.csv are in {ending.place}. "
-        f"Predict other images with what was learned: {images.elsewhere}"
-    )
     console.print(f"All {total:,} images are through.\n{where}", markup=False, soft_wrap=True)
     console.print("Look through them on the page, or stop with Ctrl-C.")
     if images.broken:

@@ -14,7 +14,9 @@ from taps.serve.store import Store
 from taps.session.row import Row
 
 
-def explain(stream: Stream, store: Store, row: Row, summary: dict[str, Any]) -> s.Why:
+def explain(
+    stream: Stream, store: Store, row: Row, summary: dict[str, Any], budget: int | None = None
+) -> s.Why:
     """Why the annotator is asked about this image.
 
     Args:
@@ -22,8 +24,9 @@ def explain(stream: Stream, store: Store, row: Row, summary: dict[str, Any]) -> 
         store: Where the answers are.
         row: The prediction.
         summary: What the learner says of itself now.
+        budget: How many questions there are by now, where that is not as it was in the beginning.
     """
-    settings = method_settings(stream.method, stream.settings)
+    settings = settings_of(stream, budget)
     rule = rule_of(settings, row.score)
     alike, right = store.alike(stream.id, row.label)
     text, allowed = budget_of(settings, summary)
@@ -42,9 +45,14 @@ def explain(stream: Stream, store: Store, row: Row, summary: dict[str, Any]) -> 
     )
 
 
-def asking(stream: Stream) -> s.Asking | None:
+def settings_of(stream: Stream, budget: int | None) -> Any:
+    """A stream's settings, with the budget that it has by now."""
+    return method_settings(stream.method, stream.settings | ({"budget": budget} if budget else {}))
+
+
+def asking(stream: Stream, budget: int | None = None) -> s.Asking | None:
     """By what rule a stream's method asks, and how often; None where it never does."""
-    settings = method_settings(stream.method, stream.settings)
+    settings = settings_of(stream, budget)
     if not isinstance(settings, Asking):
         return None
     budget = settings.budget if isinstance(settings.budget, int) else None

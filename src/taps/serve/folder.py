@@ -36,7 +36,7 @@ from taps.session.row import LABELLED, OPEN, Row
 
 T = TypeVar("T")
 WHO = "folder"
-AHEAD = 3  # questions that may wait: the page holds so many, and the model learns before it chooses others
+AHEAD = 3  # questions that may wait for each page: it holds so many, and answers count for the next choice
 CHOICE = 5  # images to a question at least, while others are still encoded
 DEPTH = 4  # images that are encoded before the stream's thread takes them in
 DRAWN_OF = 5  # one question in so many is about an image drawn at random: they tell how good the model is
@@ -130,6 +130,11 @@ class Folder:
         """How many answers are wanted."""
         return int(self.service.store.note(self._note) or 0)
 
+    @property
+    def budget(self) -> int | None:
+        """The same where questions are chosen here; else the method's own settings say it."""
+        return self.wanted if self.pooled else None
+
     def want(self, questions: int) -> None:
         """Ask until there are so many answers."""
         self.service.store.set_note(self._note, str(min(questions, len(self.order))))
@@ -159,7 +164,8 @@ class Folder:
         wanted = allowed = self.wanted
         if seen < total:
             allowed = min(wanted, max(math.ceil(seen / CHOICE), wanted * seen // total))
-        while open < AHEAD and open + counts["answered"] < allowed:
+        pages = self.service.leases.pages(self.service.stream(self.stream).id)
+        while open < AHEAD * max(1, pages) and open + counts["answered"] < allowed:
             drawn = (open + counts["answered"]) % DRAWN_OF == DRAWN_OF - 1
             act = partial(StreamSession.ask_next, who=WHO, drawn=drawn)
             if patiently(lambda act=act: [self.service.send(self.stream, act).result()])[0] is None:  # type: ignore[misc]
@@ -177,18 +183,18 @@ class Folder:
         there = {row.name for row in self._rows()}
         missing = [t for t in range(len(self.order)) if self.name(t) not in there]
         self._next = len(there)
-        done = len(self.order) - len(missing)
-        self._tell(progress, done)
-        looked = prefetch(missing, self._look_ahead, threads=1, depth=DEPTH)
-        for done, (t, coming) in enumerate(zip(missing, looked, strict=True), done + 1):
+        self._tell(progress, len(self.order) - len(missing))
+        for t, coming in zip(
+            missing, prefetch(missing, self._look_ahead, threads=1, depth=DEPTH), strict=True
+        ):
             while not wait([coming], PAUSE).done:
                 self.ask()
             while not self.pooled and patiently(self.counts)["open"] >= AHEAD:
-                self._tell(progress, done - 1)
+                self._tell(progress, self.done)
                 time.sleep(PAUSE)
             self._take(t, coming)
             self.ask()
-            self._tell(progress, done)
+            self._tell(progress, self.done + 1)
 
     def _look_ahead(self, t: int) -> tuple[bytes, KnownImage | None]:
         """Read an image, and encode it where the stream's thread need not do so itself."""
@@ -294,7 +300,8 @@ class Folder:
             "done": self.done,
             "images": len(self.order),
             "answered": counts["answered"],
-            "wanted": self.wanted if self.pooled else 0,
+            "wanted": self.budget or 0,
+            "files": str(self.service.store.files),
             "learner": self.elsewhere,
         }
 

@@ -27,7 +27,7 @@ class Leases:
     def __init__(self, patience: float = PATIENCE, clock: Callable[[], float] = time.time) -> None:
         self.patience, self.clock = patience, clock
         self._held: dict[int, dict[int, tuple[str, float]]] = {}
-        self._listening: Counter[str] = Counter()  # connections of each holder's page
+        self._listening: Counter[tuple[int, str]] = Counter()  # connections of each holder's page
         self.lock = threading.RLock()
 
     def take(
@@ -62,14 +62,19 @@ class Leases:
     def listening(self, stream: int, holder: str) -> Iterator[None]:
         """While a page is connected; when it no longer is, its questions are soon free, however it ended."""
         with self.lock:
-            self._listening[holder] += 1
+            self._listening[stream, holder] += 1
         try:
             yield
         finally:
             with self.lock:
-                self._listening -= Counter([holder])  # one that falls to 0 is dropped
-                if holder not in self._listening:
+                self._listening -= Counter([(stream, holder)])  # one that falls to 0 is dropped
+                if (stream, holder) not in self._listening:
                     self._free_soon(stream, holder)
+
+    def pages(self, stream: int) -> int:
+        """How many pages wait for the stream's questions."""
+        with self.lock:
+            return sum(number == stream for number, _ in self._listening)
 
     def _free_soon(self, stream: int, holder: str) -> None:
         end, held = self.clock() + AWAY, self._held.get(stream, {})

@@ -286,7 +286,6 @@ class Stats(BaseModel):
     agreed: int = Field(description="Answers that were what the model had said.")
     events: int
     asking: Asking | None = Field(description="Null where the method never asks.")
-    notice: str | None = Field(description="What those who wait for a question are told.")
     accuracy: Accuracy | None = Field(description="How good all predictions are; null where nobody is asked.")
     forecast: Forecast | None = Field(description="What more answers would bring; null while unknown.")
     learner: dict[str, Any]

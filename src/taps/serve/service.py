@@ -23,6 +23,7 @@ from taps.serve.errors import ConflictError, NotFoundError, StoreDownError
 from taps.serve.event_bus import EventBus
 from taps.serve.learner_log import LearnerLog
 from taps.serve.learners import Executors, Threads
+from taps.serve.leases import Leases
 from taps.serve.records import Stream
 from taps.serve.store import RECENT, Store
 from taps.serve.stream_session import USED, StreamSession
@@ -54,6 +55,9 @@ class StreamConfig:
 class Feeds(Protocol):
     """What the page asks of a folder whose images are labelled (`taps.serve.folder`)."""
 
+    @property
+    def budget(self) -> int | None: ...
+
     def status(self) -> dict[str, Any]: ...
 
     def more(self, questions: int) -> int: ...
@@ -79,7 +83,7 @@ class Service:
         self.bus = EventBus()
         self.helpers = ThreadPoolExecutor(4, thread_name_prefix="files")
         self.workers: dict[str, StreamWorker] = {}
-        self.notices: dict[str, str] = {}  # by stream: what its page tells those who wait for a question
+        self.leases = Leases()
         self.folders: dict[str, Feeds] = {}  # by stream: whose images all come from one folder
         self._lock = threading.Lock()
         self._closed = False
@@ -225,6 +229,10 @@ class Service:
 
     def stream(self, name: str) -> Stream:
         return self.worker(name).session.stream
+
+    def budget_of(self, name: str) -> int | None:
+        """How many questions are put about a folder's images by now; None where the settings say it."""
+        return self.folders[name].budget if name in self.folders else None
 
     def send(self, name: str, act: Callable[[StreamSession], T]) -> Future[T]:
         """Have a stream's worker do something."""

@@ -8,7 +8,6 @@ from fastapi import Request
 
 from taps.serve.connections import MOST
 from taps.serve.labelstudio import LabelStudio
-from taps.serve.leases import Leases
 from taps.serve.limits import Rates, Shares
 from taps.serve.metrics import Metrics
 from taps.serve.options import Limits
@@ -26,7 +25,6 @@ class State:
     limits: Limits
     hosts: tuple[str, ...] = ()  # names this service is called by; empty: any
     metrics: Metrics = field(default_factory=Metrics)
-    leases: Leases = field(default_factory=Leases)
     studio: LabelStudio | None = None
     looks: Repredictor = field(default_factory=Repredictor)
     rates: Rates = field(init=False)

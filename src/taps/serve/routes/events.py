@@ -59,7 +59,7 @@ async def follow(
     state: State, token: Token, stream: int, seen: int, once: bool, holder: str | None = None
 ) -> AsyncIterator[str]:
     """The log after event `seen`, then what is told live, while the token counts and the stream is there."""
-    present = nullcontext() if holder is None else state.leases.listening(stream, holder)
+    present = nullcontext() if holder is None else state.service.leases.listening(stream, holder)
     with present, state.service.bus.subscribe(stream) as subscriber:
         while page := await run_in_threadpool(_page, state.service.store, stream, seen):
             if not await still_counts(token, state.tokens):

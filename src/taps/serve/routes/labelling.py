@@ -33,16 +33,17 @@ async def lease(stream: str, body: s.LeaseRequest, request: Request) -> list[s.Q
     worker, store = state.service.worker(stream), state.service.store
     found = worker.session.stream
     summary = await asyncio.wrap_future(worker.send(lambda session: session.summary()))
+    budget = state.service.budget_of(stream)
 
     def hold() -> dict[int, tuple[Row, float]]:
-        with state.leases.lock:
+        with state.service.leases.lock:
             open = store.predictions(found.id, states=[OPEN], limit=CONSIDERED)
             rows = {row.id: row for row in open}
-            held = state.leases.take(found.id, body.holder, list(rows), body.count, body.first)
+            held = state.service.leases.take(found.id, body.holder, list(rows), body.count, body.first)
         return {id: (rows[id], until) for id, until in held.items()}
 
     def question(row: Row, until: float) -> s.Question:
-        why = explain(found, store, row, summary)
+        why = explain(found, store, row, summary, budget)
         return s.Question(prediction=s.Prediction.of(row), why=why, until=until)
 
     held = await run_in_threadpool(hold)

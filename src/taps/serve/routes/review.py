@@ -78,6 +78,7 @@ class FolderStatus(BaseModel):
     images: int
     answered: int
     wanted: int = Field(description="Answers that are wanted.")
+    files: str = Field(description="Where labels.csv and predictions.csv are when all is done.")
     learner: str = Field(description="The command that predicts other images with what was learned.")
 
 

@@ -112,12 +112,11 @@ const spokenOf = ({ name, top }) =>
 function showEmpty() {
   const waiting = (stats?.open ?? 0) - outbox.length;
   if (!stats) return;
-  const busy = BUSY[folder?.phase];
-  if (busy && (waiting <= 0 || folder.phase === "predicting")) tellEmpty(...busy);
-  else if (!stats.seen) tellEmpty("No image has come yet", "Questions show up here by themselves.");
-  else if (waiting > 0)
+  if (waiting > 0)
     tellEmpty("Others are on it", `${plural(waiting, "open question")} ${waiting === 1 ? "is" : "are"} with other annotators.`);
-  else tellEmpty("Nothing to answer now", stats.notice ?? "The next question shows up here by itself.");
+  else if (folder) tellEmpty(...FOLDER[stateOf(folder)](folder));
+  else if (!stats.seen) tellEmpty("No image has come yet", "Questions show up here by themselves.");
+  else tellEmpty("Nothing to answer now", "The next question shows up here by itself.");
 }
 
 function tellEmpty(title, text) {
@@ -422,12 +421,17 @@ async function readCounts() {
 
 // A folder: how far it is, what is left to ask, and about how long that takes
 
-// What those who wait for a question are told, while the machine is at it.
-const BUSY = {
-  encoding: ["The images are looked at", "The next question shows up here by itself."],
-  predicting: ["Everything is predicted again", "All that you said counts for every image. The result is here in a moment."],
+// What those who wait for a question are told.
+const FOLDER = {
+  encoding: () => ["The images are looked at", "The next question shows up here by itself."],
+  rest: () => ["That was the last question", "The other images are still looked at. Then every image is predicted by all that was said."],
+  asking: () => ["The next question is chosen", "It shows up here by itself."],
+  predicting: () => ["Everything is predicted again", "All that was said counts for every image. The result is here in a moment."],
+  done: ({ images, files }) => [`All ${plural(images, "image")} are through`, `labels.csv and predictions.csv are in ${files}.`],
 };
 const PHASES = { encoding: "encoded", predicting: "predicted again" };
+const leftOf = ({ wanted, answered }) => Math.max(wanted - answered, 0);
+const stateOf = (now) => (leftOf(now) || !now.wanted ? now.phase : { encoding: "rest", asking: "predicting" }[now.phase] ?? now.phase);
 let began = null; // when the first answer of this visit was there, and how many there were
 
 let folder = null;
@@ -444,12 +448,15 @@ async function watchFolder() {
 function showFolder(found) {
   folder = found;
   const { phase, done, images, answered, wanted } = found;
-  const left = Math.max(wanted - answered, 0);
+  const left = leftOf(found);
   const parts = PHASES[phase] ? [`${count(done)} of ${count(images)} ${PHASES[phase]}`] : [];
   if (left) parts.push(`about ${plural(left, "question")} left${timeFor(left, answered)}`);
   $("#progress").textContent = parts.join(", ");
-  $("#after").hidden = phase !== "done" || left > 0;
-  $("#busy").hidden = !BUSY[phase];
+  $("#counts").hidden = parts.length > 0; // says the same, of all streams
+  $("#after").hidden = $("#command").hidden = phase !== "done" || left > 0;
+  $("#command").textContent = `Predict other images with what was learned: ${found.learner}`;
+  $("#more").hidden = !wanted; // else the method asks as images come
+  $("#busy").hidden = !PHASES[phase];
   Object.assign($("#busy"), { max: Math.max(images, 1), value: done });
   if (!queue.length) showEmpty();
 }
@@ -566,6 +573,7 @@ async function begin() {
   base = `/v1/streams/${encodeURIComponent(stream)}`;
   $("#dashboard").href = `/streams/${encodeURIComponent(stream)}`;
   for (const id of ["#review", "#look"]) $(id).href = `/streams/${encodeURIComponent(stream)}/review`;
+  $("#take").href = `${$("#look").href}#home`;
   await readCounts();
   follow(stream, stats.events, { event: heard, live: connected }, holder);
   for (const row of await get(`${base}/predictions?newest=true&limit=${SHOWN}`)) noteRecent(row);

@@ -14,6 +14,8 @@ let classes = [];
 let images = [];
 let before = new Map(); // what was believed before the last correction
 let most = SHOWN;
+let last = null; // the image that was chosen last
+let saved = []; // images of the last correction
 
 const say = (text) => ($("#last").textContent = text);
 const complain = (text) => ($("#alert").textContent = text);
@@ -30,6 +32,7 @@ async function trying(act) {
 
 // What is shown
 
+const tiles = () => [...document.querySelectorAll("#images button")];
 const free = (image) => image.by !== "person";
 const expected = (some) => some.reduce((sum, { probability }) => sum + 1 - probability, 0);
 
@@ -37,13 +40,18 @@ function filtered() {
   const wanted = $("#class").value;
   const text = $("#search").value.trim().toLowerCase();
   const unseen = $("#open").checked;
-  return images.filter(
-    (image) =>
-      (!wanted || image.label === wanted) &&
-      (!text || image.name.toLowerCase().includes(text)) &&
-      (!unseen || (free(image) && image.accepted_by === null)),
-  );
+  return images
+    .filter(
+      (image) =>
+        (!wanted || image.label === wanted) &&
+        (!text || image.name.toLowerCase().includes(text)) &&
+        (!unseen || (free(image) && image.accepted_by === null)),
+    )
+    .sort((one, other) => hasChanged(other) - hasChanged(one)); // stable: then the least sure
 }
+
+// Whether the last correction, of other images, has made it something else.
+const hasChanged = ({ id, label, by }) => by !== "person" && before.has(id) && before.get(id) !== label;
 
 const acceptable = () =>
   images.filter((image) => free(image) && image.label === $("#class").value && image.probability >= above());
@@ -52,9 +60,11 @@ const above = () => Number($("#above").value) / 100;
 function draw() {
   const found = filtered();
   const focused = document.activeElement?.dataset?.id;
+  const place = tiles().indexOf(document.activeElement);
   $("#images").replaceChildren(...found.slice(0, most).map(tile));
-  if (focused) $(`#images [data-id="${focused}"]`)?.focus();
+  if (focused) ($(`#images [data-id="${focused}"]`) ?? tiles()[Math.min(place, tiles().length - 1)])?.focus();
   $("#further").hidden = found.length <= most;
+  $("#undo").hidden = !saved.length;
   drawAccept();
   drawChosen();
   const people = images.filter((image) => !free(image)).length;
@@ -64,11 +74,10 @@ function draw() {
 }
 
 function tile(image) {
-  const was = before.get(image.id);
   const state = !free(image)
     ? "labelled"
-    : was && was !== image.label
-      ? `was ${was}`
+    : hasChanged(image)
+      ? `was ${before.get(image.id)}`
       : image.accepted_by !== null
         ? "accepted"
         : share(image.probability);
@@ -77,12 +86,12 @@ function tile(image) {
     : element("span", { class: "gone" }, "no longer kept");
   const button = element(
     "button",
-    { type: "button", "aria-pressed": String(chosen.has(image.id)), "data-id": image.id, title: image.name, onclick: () => toggle(image) },
+    { type: "button", "aria-pressed": String(chosen.has(image.id)), "data-id": image.id, title: image.name, onclick: (event) => toggle(image, event.shiftKey) },
     picture,
     element("span", { class: "label" }, image.label || "none of the classes"),
     element("span", { class: "state" }, state),
   );
-  return element("li", { class: was && was !== image.label ? "changed" : free(image) ? "open" : "answered" }, button);
+  return element("li", { class: hasChanged(image) ? "changed" : free(image) ? "open" : "answered" }, button);
 }
 
 function drawAccept() {
@@ -96,17 +105,43 @@ function drawAccept() {
 
 function drawChosen() {
   const some = chosen.size;
-  $("#selected").textContent = some
-    ? `${plural(some, "image")} chosen: say what ${some === 1 ? "it is" : "they are"}. Keys 1 to 9 take one of the first classes.`
-    : "Choose images below, then say what they are.";
-  for (const id of ["#none", "#clear"]) $(id).disabled = !some;
+  $("#correct-part").hidden = !some;
+  $("#selected").textContent = some ? `${plural(some, "image")} chosen. What ${some === 1 ? "is it" : "are they"}?` : "";
+  for (const button of tiles()) button.setAttribute("aria-pressed", String(chosen.has(Number(button.dataset.id))));
 }
 
-function toggle(image) {
-  if (!chosen.delete(image.id)) chosen.add(image.id);
-  $(`#images [data-id="${image.id}"]`).setAttribute("aria-pressed", String(chosen.has(image.id)));
+// One image; with Shift, all from the last one on.
+function toggle(image, range) {
+  const ids = tiles().map((button) => Number(button.dataset.id));
+  const [from, to] = [ids.indexOf(range ? last : image.id), ids.indexOf(image.id)].sort((a, b) => a - b);
+  const on = !chosen.has(image.id);
+  for (const id of ids.slice(Math.max(from, 0), to + 1)) on ? chosen.add(id) : chosen.delete(id);
+  last = image.id;
   drawChosen();
 }
+
+// From one image to the next by arrows: up and down by as many as stand in a row.
+function move(event) {
+  const all = tiles();
+  const place = all.indexOf(document.activeElement);
+  const row = all.filter(({ offsetTop }) => offsetTop === all[0].offsetTop).length;
+  const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -row, ArrowDown: row }[event.key];
+  if (place < 0 || !all[place + step]) return;
+  event.preventDefault();
+  all[place + step].focus();
+}
+
+const listClasses = () =>
+  $("#names").replaceChildren(
+    ...classes.slice(0, 9).map((name, index) =>
+      element(
+        "button",
+        { type: "button", onclick: () => nameAs(name) },
+        `${name} `,
+        element("kbd", { "aria-hidden": "true" }, String(index + 1)),
+      ),
+    ),
+  );
 
 function clear() {
   chosen.clear();
@@ -130,17 +165,32 @@ async function read() {
 
 const correct = (body, words) =>
   trying(async () => {
-    const ids = [...chosen];
+    const ids = chosen.size ? [...chosen] : [Number(document.activeElement?.dataset?.id ?? -1)].filter((id) => id >= 0);
     if (!ids.length) return;
     const then = new Map(images.map(({ id, label }) => [id, label]));
+    saved = [];
     for (const id of ids) {
       await post(`${base}/predictions/${id}/label`, body);
       chosen.delete(id); // what is saved is saved, also where the next one is refused
+      saved.push(id);
     }
     before = then;
     await read();
-    const changed = images.filter(({ id, label }) => !ids.includes(id) && then.get(id) !== label).length;
+    const changed = images.filter(hasChanged).length;
     say(`Saved: ${words}, ${plural(ids.length, "image")}. ${plural(changed, "other prediction")} changed.`);
+  });
+
+const nameAs = (name) => correct({ label: name }, `“${name}”`);
+const none = () => correct({ none: true }, "none of the classes");
+
+// Take the last correction back, the last image first.
+const undo = () =>
+  trying(async () => {
+    const some = plural(saved.length, "image");
+    while (saved.length) await post(`${base}/queries/${saved.at(-1)}/undo`).then(() => saved.pop());
+    before = new Map();
+    await read();
+    say(`Taken back: ${some}.`);
   });
 
 const acceptAll = () =>
@@ -157,6 +207,7 @@ async function watch() {
   try {
     const { phase, done, images: total, answered, wanted, learner } = await get(`${base}/folder`);
     $("#folder").hidden = false;
+    $("#more").hidden = !wanted; // else the method asks as images come
     const left = Math.max(wanted - answered, 0);
     $("#progress").textContent =
       `${PHASES[phase]}: ${count(done)} of ${plural(total, "image")}; ${plural(answered, "answer")}, ` +
@@ -177,9 +228,10 @@ const more = () =>
 function key(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
   if (event.target.matches("input, select, textarea") || document.querySelector("dialog[open]")) return;
+  if (event.key.startsWith("Arrow")) return move(event);
   const name = /^[1-9]$/.test(event.key) && classes[Number(event.key) - 1];
-  const acts = { 0: () => $("#none").click(), "/": () => finder.focus(), Escape: clear };
-  const act = name ? () => correct({ label: name }, `“${name}”`) : acts[event.key];
+  const acts = { 0: none, "/": () => chosen.size && finder.focus(), Escape: clear, u: () => $("#undo").click() };
+  const act = name ? () => nameAs(name) : acts[event.key.toLowerCase()] ?? acts[event.key];
   if (!act) return;
   event.preventDefault();
   act();
@@ -187,7 +239,7 @@ function key(event) {
 
 const finder = new Finder($("#finder"), {
   names: () => classes,
-  choose: (name) => correct({ label: name }, `“${name}”`).then(() => finder.clear()),
+  choose: (name) => nameAs(name).then(() => finder.clear()),
 });
 
 async function begin() {
@@ -203,8 +255,9 @@ async function begin() {
   $("#open").onchange = draw;
   $("#above").oninput = drawAccept;
   $("#accept").onclick = acceptAll;
-  $("#none").onclick = () => correct({ none: true }, "none of the classes");
+  $("#none").onclick = none;
   $("#clear").onclick = clear;
+  $("#undo").onclick = undo;
   $("#more").onclick = more;
   $("#sign-out").onclick = () => signOut(complain);
   $("#further").onclick = () => {
@@ -212,6 +265,7 @@ async function begin() {
     draw();
   };
   classes = (await get(`${base}/stats`)).learner.classes;
+  listClasses();
   await read();
   watch();
 }
