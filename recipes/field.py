@@ -4,7 +4,7 @@
     PYTHONPATH=src python3 recipes/field.py run --data SMALLER --out OUT --jobs 14 --device cuda \\
         --first 66 --most 66
     python recipes/field.py page --rows docs/results/field.json --page docs/results/field.md \\
-        --reading recipes/field_reading.md --made "commit 7f343ee (2026-11-16), one H200"
+        --reading recipes/field_reading.md --made "commit 7f343ee (2026-11-16), one H200: version 0.2, …"
 
 `reduce` draws as many images of each set, each class once at least, so that a copy travels easily. `run`
 gives every run a few images first; from the time that took it works out how many fit into the rest, and goes

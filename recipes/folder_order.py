@@ -21,6 +21,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from label import load_once, read_rows, with_stored_features
+from provenance import stamped
 
 from taps.learner import Learner
 from taps.serve.folder import pool_settings
@@ -207,7 +208,7 @@ def main() -> None:
     parser.add_argument("--sets", default="", help="these alone, separated by commas")
     given = parser.parse_args()
     rows = run_all(given)
-    (given.docs / "results" / "folder-order.md").write_text(page(rows))
+    (given.docs / "results" / "folder-order.md").write_text(stamped(page(rows), "recipes/folder_order.py"))
 
 
 if __name__ == "__main__":

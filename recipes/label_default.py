@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from label import DRAWN, FAR, feature_file, key, read_rows, run_stream
+from provenance import stamped
 
 from taps.default import ACQUISITION, METHOD, VIEWS
 
@@ -123,7 +124,7 @@ def main() -> None:
     given.rows = given.rows or given.out / "default.jsonl"
     run_all(given)
     rows = [row for row in read_rows(given.rows) if row["order"] < given.orders]
-    PAGE.write_text(page(paired(rows), given), encoding="utf-8")
+    PAGE.write_text(stamped(page(paired(rows), given), "recipes/label_default.py"), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from label import load_once, with_stored_features
+from provenance import stamped
 
 from taps.active.accuracy import RunningAccuracy
 from taps.active.forecast import FEWEST, MORE, NINE_OF_TEN, forecast
@@ -304,7 +305,7 @@ def page(given: argparse.Namespace) -> None:
         "ORDERS": f"{ORDERS}",
     }.items():
         text = text.replace("{" + name + "}", value)
-    (given.docs / "results" / "pace.md").write_text(text)
+    (given.docs / "results" / "pace.md").write_text(stamped(text, "recipes/pace.py page"))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,12 @@ def made_by(command: str, made: str | None = None) -> str:
     return f"Made by `{command}` at {made or here()}.\n"
 
 
+def stamped(page: str, command: str, made: str | None = None) -> str:
+    """A page with `made_by` below its title."""
+    title, rest = page.split("\n\n", 1)
+    return f"{title}\n\n{made_by(command, made)}\n{rest}"
+
+
 def here() -> str:
     """Commit, day and hardware of this moment."""
     asked = ["git", "describe", "--always", "--dirty"]

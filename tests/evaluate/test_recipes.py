@@ -120,8 +120,8 @@ def test_the_field_from_smaller_sets_to_the_page(data: Path, tmp_path: Path) -> 
 def test_the_page_of_results_is_what_its_cells_say(tmp_path: Path) -> None:
     page, kept = tmp_path / "page.md", ROOT / "docs/results/field.md"
     rows = ("--rows", "docs/results/field.json", "--reading", "recipes/field_reading.md")
-    made = ("--made", "commit 7f343ee (2026-11-16), one H200")
-    shown = run("recipes/field.py", "page", *rows, *made, "--page", page)
+    made = kept.read_text().split("` at ")[1].split(".\n")[0]
+    shown = run("recipes/field.py", "page", *rows, "--made", made, "--page", page)
     assert shown.returncode == 0, shown.stderr
     text = page.read_text()
     assert text == kept.read_text(), "make docs/results/field.md anew"
