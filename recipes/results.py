@@ -27,11 +27,12 @@ import torch
 import torch.nn.functional as F
 from label import FILES, feature_file, load_once, read_rows, stream_of
 from results_page import Row, write_page
-from rivals import check_commit, forecast, names
+from rivals import forecast, names
 
 from taps.active.acquisition import SCORES
 from taps.clip import Clip
 from taps.data.protocols import PROTOCOLS
+from taps.errors import DataError
 from taps.evaluate.metrics import calibration_error
 from taps.learner import Learner
 from taps.methods.known import KnownImage
@@ -242,6 +243,16 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=540.0, help="begin no stream after these")
     return parser
+
+
+def check_commit(rows: list[dict[str, Any]], commit: str, file: Path) -> None:
+    """Refuse to mix rows of two commits: a difference between methods could be one between commits."""
+    others = sorted({row["commit"] for row in rows} - {commit})
+    if others:
+        raise DataError(
+            f"{file} holds rows of commit {', '.join(others)}, and this is {commit}. Continue there, or "
+            "give another file."
+        )
 
 
 def main(words: list[str] | None = None) -> None:
