@@ -26,7 +26,8 @@ from taps.report.demo import WINDOW, windowed_accuracy
 from taps.report.palette import BLUE, FAINT
 from taps.report.svg import Line, chart
 from taps.serve.background import serving
-from taps.serve.service import Service, StreamConfig
+from taps.serve.records import StreamConfig
+from taps.serve.service import Service
 from taps.serve.store import Store
 from taps.serve.stream_session import StreamSession
 from taps.session.row import OPEN

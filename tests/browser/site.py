@@ -12,7 +12,8 @@ from typing import Any
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from taps.serve.background import serving
-from taps.serve.service import Service, StreamConfig
+from taps.serve.records import StreamConfig
+from taps.serve.service import Service
 from tests.serve.conftest import png
 from tests.serve.patient import LONG
 

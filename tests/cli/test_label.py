@@ -23,8 +23,9 @@ from taps.errors import SettingsError
 from taps.learner import Learner
 from taps.serve import folder, learner_log
 from taps.serve.folder import Folder
+from taps.serve.records import StreamConfig
 from taps.serve.review import calibrated
-from taps.serve.service import Service, StreamConfig
+from taps.serve.service import Service
 from taps.serve.store import Store
 from taps.session.log import ASKED, DRAWN
 from taps.session.options import SortOptions

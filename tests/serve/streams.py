@@ -9,7 +9,8 @@ from typing import Any
 
 from taps.clip import Clip
 from taps.learner import Learner
-from taps.serve.service import Service, StreamConfig
+from taps.serve.records import StreamConfig
+from taps.serve.service import Service
 from taps.serve.stream_session import StreamSession
 from tests.serve.conftest import png
 

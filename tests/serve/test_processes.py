@@ -13,7 +13,7 @@ from taps.serve.learners import STAND_IN, RemoteLearner, Threads, fresh
 from taps.serve.processes import Processes
 from taps.serve.records import Stream
 
-STREAM = Stream(1, "pets", "zero_shot", ["cat", "dog"], {}, 0, None, 0.0, 0.0)
+STREAM = Stream("pets", ["cat", "dog"], "zero_shot", {}, 0, None, 0.0, id=1, created=0.0)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_weights_are_mapped_and_give_the_same_numbers(processes: Processes, tiny
     here = fresh(STREAM, tiny).predict_one(STAND_IN)
     for number in (0, 1):
         learner = RemoteLearner.begin(processes.executor_of(number), STREAM)
-        assert np.array_equal(learner.peek(STAND_IN).probs, here.probs)
+        assert np.array_equal(learner.predict_one(STAND_IN, update=False).probs, here.probs)
     children = [process._process.pid for process in processes.processes if process._process]
     assert len(set(children)) == 2
     for pid in children:

@@ -17,7 +17,8 @@ from taps.data import load_dataset
 from taps.learner import Learner
 from taps.serve.background import serving
 from taps.serve.folder import Folder, pool_settings
-from taps.serve.service import Service, StreamConfig
+from taps.serve.records import StreamConfig
+from taps.serve.service import Service
 from taps.serve.store import Store
 from taps.session.stream import make_stream
 

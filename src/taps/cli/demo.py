@@ -115,7 +115,8 @@ def label_page(clip: Clip, place: Path, *, limit: int, views: int, rate: float, 
     from taps.data import demo_dataset
     from taps.default import METHOD
     from taps.serve.folder import Folder
-    from taps.serve.service import Service, StreamConfig
+    from taps.serve.records import StreamConfig
+    from taps.serve.service import Service
     from taps.session.options import SortOptions
     from taps.session.stream import make_stream
 

@@ -88,7 +88,7 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
     from taps.methods.registry import method_settings
     from taps.prompts.texts import read_texts
     from taps.serve.folder import Folder
-    from taps.serve.service import StreamConfig
+    from taps.serve.records import StreamConfig
     from taps.session.run import images_of, text_settings
     from taps.session.sorting import check_sorting
     from taps.session.stream import make_stream

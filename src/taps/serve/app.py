@@ -22,7 +22,6 @@ from taps.serve.routes import (
     events,
     export,
     health,
-    labelling,
     labelstudio,
     pages,
     predict,
@@ -68,7 +67,7 @@ def make_app(state: State) -> FastAPI:
     app.state.taps = state
     # A form is held in memory, as a body is; nothing is written outside the store.
     MultiPartParser.spool_max_size = state.limits.body
-    every = (streams, predict, queries, labelling, review, export, events, access, health, pages, labelstudio)
+    every = (streams, predict, queries, review, export, events, access, health, pages, labelstudio)
     for module in every:
         app.include_router(module.router)
     app.add_exception_handler(TapsError, _refuse)

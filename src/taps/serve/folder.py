@@ -25,10 +25,10 @@ from taps.images.prefetch import prefetch
 from taps.methods.known import KnownImage
 from taps.serve.errors import LostError, StoreDownError, TooManyError
 from taps.serve.export import as_csv
-from taps.serve.records import Stream
+from taps.serve.records import Stream, StreamConfig
 from taps.serve.review import COLUMNS, Belief, beliefs_of, csv_text
 from taps.serve.saved import predict_command
-from taps.serve.service import Service, StreamConfig
+from taps.serve.service import Service
 from taps.serve.stream_session import Outcome, StreamSession
 from taps.serve.tokens import ANYBODY, Tokens
 from taps.session.log import ANSWERED

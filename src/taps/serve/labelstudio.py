@@ -18,7 +18,8 @@ from taps.default import METHOD
 from taps.serve.errors import ConflictError, ForbiddenError, UnusableError
 from taps.serve.limits import check_image
 from taps.serve.options import Limits
-from taps.serve.service import Service, StreamConfig
+from taps.serve.records import StreamConfig
+from taps.serve.service import Service
 from taps.serve.stream_session import Outcome, StreamSession
 from taps.session.row import LABELLED, Row
 

@@ -7,29 +7,38 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Stream:
-    """How a stream began.
+class StreamConfig:
+    """How a stream begins.
 
     Attributes:
-        id: Its number in the store, never used twice.
         name: What people call it.
+        classes: Names it begins with; CLASSES_ADDED events add to them.
         method: Of `taps methods`.
-        classes: Names it began with; CLASSES_ADDED events add to them.
         settings: Of the method.
         seed: Every random choice follows from it.
         deadline: Seconds a question waits for its answer; None for ever.
         hold: Seconds a caller is made to wait for the annotator where the order is ask_first.
-        created: When, in seconds since 1970.
     """
 
-    id: int
     name: str
-    method: str
     classes: list[str]
+    method: str
     settings: dict[str, Any]
     seed: int
     deadline: float | None
     hold: float
+
+
+@dataclass(frozen=True)
+class Stream(StreamConfig):
+    """A stream on record.
+
+    Attributes:
+        id: Its number in the store, never used twice.
+        created: When, in seconds since 1970.
+    """
+
+    id: int
     created: float
 
 

@@ -11,8 +11,8 @@ from functools import partial
 
 from taps.serve import schemas as s
 from taps.serve.errors import GoneError, TooManyError
-from taps.serve.service import Service
 from taps.serve.stream_session import StreamSession
+from taps.serve.stream_worker import StreamWorker
 from taps.session.row import Row
 
 SECONDS = 3.0  # after which no further image is looked at
@@ -26,12 +26,11 @@ class Repredictor:
         self._said: defaultdict[int, OrderedDict[int, str]] = defaultdict(OrderedDict)
         self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def look(self, service: Service, name: str, rows: Sequence[Row]) -> s.Repredictions:
+    async def look(self, worker: StreamWorker, rows: Sequence[Row]) -> s.Repredictions:
         """Predict images again; which of them are predicted as something else than at the last look."""
-        stream = service.stream(name).id
-        said, changed = self._said[stream], []
-        async with self._locks[stream]:
-            found = await repredicted(service, name, rows)
+        said, changed = self._said[worker.stream.id], []
+        async with self._locks[worker.stream.id]:
+            found = await repredicted(worker, rows)
             for row in rows:
                 if (now := found.get(row.id)) is None:
                     continue
@@ -43,7 +42,7 @@ class Repredictor:
         return s.Repredictions(looked=len(found), changed=changed)
 
 
-async def repredicted(service: Service, name: str, rows: Sequence[Row]) -> dict[int, str]:
+async def repredicted(worker: StreamWorker, rows: Sequence[Row]) -> dict[int, str]:
     """The classes that images are predicted as now, by id.
 
     What the learner keeps of them is enough for most methods. The others look at images again, one message
@@ -52,14 +51,13 @@ async def repredicted(service: Service, name: str, rows: Sequence[Row]) -> dict[
     found: dict[int, str] = {}
     end = time.monotonic() + SECONDS
     with suppress(TooManyError):
-        ids = [row.id for row in rows]
-        act = partial(StreamSession.repredict_kept, ids=ids)
-        kept = await asyncio.wrap_future(service.send(name, act))
+        act = partial(StreamSession.repredict_kept, ids=[row.id for row in rows])
+        kept = await asyncio.wrap_future(worker.send(act))
         found |= {id: top[0][0] for id, top in kept.items()}
         for row in (row for row in rows if row.id not in found):
-            if found and (time.monotonic() > end or service.worker(name).waiting):
+            if found and (time.monotonic() > end or worker.waiting):
                 break
             with suppress(GoneError):
-                again = service.send(name, partial(StreamSession.repredict, row=row))
+                again = worker.send(partial(StreamSession.repredict, row=row))
                 found[row.id] = (await asyncio.wrap_future(again)).label
     return found

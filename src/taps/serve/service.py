@@ -6,12 +6,12 @@ import hashlib
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from taps.aliases import current_settings
 from taps.clip import Clip
@@ -24,12 +24,15 @@ from taps.serve.event_bus import EventBus
 from taps.serve.learner_log import LearnerLog
 from taps.serve.learners import Executors, Threads
 from taps.serve.leases import Leases
-from taps.serve.records import Stream
+from taps.serve.records import Stream, StreamConfig
 from taps.serve.store import RECENT, Store
 from taps.serve.stream_session import USED, StreamSession
 from taps.serve.stream_worker import StreamWorker
 from taps.serve.watch import ImageWatch
 from taps.session.lock import locked
+
+if TYPE_CHECKING:
+    from taps.serve.folder import Folder
 
 T = TypeVar("T")
 MODEL = "model"
@@ -37,32 +40,6 @@ PROMPTS = ("hand", *KINDS)  # that are no path
 DEPTH, VIEWS = 4, 1024  # of settings over HTTP: how deep they are nested, and the most views
 EXPORT = "export-"  # folders in which archives are made
 PATIENCE = 2.5  # seconds streams get to finish what runs and save their learners when the service stops
-
-
-@dataclass(frozen=True)
-class StreamConfig:
-    """How a new stream is to begin."""
-
-    name: str
-    classes: list[str]
-    method: str
-    settings: dict[str, Any]
-    seed: int
-    deadline: float | None
-    hold: float
-
-
-class Feeds(Protocol):
-    """What the page asks of a folder whose images are labelled (`taps.serve.folder`)."""
-
-    @property
-    def budget(self) -> int | None: ...
-
-    def status(self) -> dict[str, Any]: ...
-
-    def more(self, questions: int) -> int: ...
-
-    def beliefs(self) -> Sequence[Any]: ...
 
 
 class Service:
@@ -84,7 +61,7 @@ class Service:
         self.helpers = ThreadPoolExecutor(4, thread_name_prefix="files")
         self.workers: dict[str, StreamWorker] = {}
         self.leases = Leases()
-        self.folders: dict[str, Feeds] = {}  # by stream: whose images all come from one folder
+        self.folders: dict[str, Folder] = {}  # by stream: whose images all come from one folder
         self._lock = threading.Lock()
         self._closed = False
         self._stack = ExitStack()
@@ -168,11 +145,7 @@ class Service:
         known, given = find_method(beginning.method).known, current_settings(beginning.settings)
         pinned = {name: value for name, value in pinned.items() if name in known}
         beginning = replace(beginning, settings=pinned | given)
-        values = {
-            name: getattr(beginning, name)
-            for name in ("method", "classes", "settings", "seed", "deadline", "hold")
-        }
-        trial = Stream(id=0, name=beginning.name, created=0.0, **values)
+        trial = Stream(**vars(beginning), id=0, created=0.0)
         note = _key(key, who)
         if note is not None and (earlier := self._made(note, trial)):
             return earlier
@@ -181,7 +154,7 @@ class Service:
         except (TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
             raise SettingsError(f"A stream cannot be made with these settings: {error}.") from error
         with self._lock:
-            stream = self.store.create_stream(beginning.name, values, who, note)
+            stream = self.store.create_stream(beginning, who, note)
             self._own(stream)
         return stream
 

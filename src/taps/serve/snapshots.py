@@ -14,7 +14,7 @@ import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from taps.files import (
     PART,
@@ -26,16 +26,13 @@ from taps.files import (
     write_durably,
 )
 
+if TYPE_CHECKING:
+    from taps.serve.learners import RemoteLearner
+
 log = logging.getLogger("taps.serve")
 
 KEPT = 2
 MANIFEST = "manifest.json"
-
-
-class Saves(Protocol):
-    """A learner, or what stands for one."""
-
-    def save(self, folder: Path) -> None: ...
 
 
 class Snapshots:
@@ -49,7 +46,7 @@ class Snapshots:
     def place(self, seq: int) -> Path:
         return self.folder / f"{seq:012d}"
 
-    def save(self, learner: Saves, seq: int) -> None:
+    def save(self, learner: RemoteLearner, seq: int) -> None:
         """Write one; all but the newest two are removed afterwards."""
         make_durable_folder(self.folder)
         place, part = self.place(seq), self.folder / f"{seq:012d}{PART}"

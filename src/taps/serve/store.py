@@ -35,7 +35,7 @@ from taps.serve.chain import BEFORE_DIGESTS, changed, digest_of, form_of, seal, 
 from taps.serve.database import Database, database_url, is_url
 from taps.serve.errors import ConflictError, NotFoundError, StoreDownError
 from taps.serve.heads import Heads
-from taps.serve.records import Event, Stream
+from taps.serve.records import Event, Stream, StreamConfig
 from taps.serve.snapshots import Snapshots
 from taps.serve.watch import Watch
 from taps.session.log import ANSWERED, PREDICTED
@@ -249,14 +249,15 @@ class Store:
 
     # Streams
 
-    def create_stream(self, name: str, values: dict[str, Any], who: str, note: str | None = None) -> Stream:
+    def create_stream(self, config: StreamConfig, who: str, note: str | None = None) -> Stream:
         """Put a new stream on record; its number is noted under a name, where one is given."""
+        name = config.name
         try:
             with self.audited(who, "create stream", name) as connection:
                 taken = connection.scalar(select(t.streams.c.id).where(t.streams.c.name == name))
                 if taken is not None:
                     raise ConflictError(f"There is a stream named {name!r} already; choose another name.")
-                row = {**values, "name": name, "created": time.time()}
+                row = {**vars(config), "created": time.time()}
                 key = connection.execute(insert(t.streams).values(row)).inserted_primary_key
                 assert key is not None
                 seal(connection, t.streams, t.streams.c.id == key[0])

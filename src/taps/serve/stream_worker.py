@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from taps.serve.errors import LostError, StoreDownError, TooManyError
 from taps.serve.stream_session import StreamSession
+from taps.session.row import Row
 
 T = TypeVar("T")
 Message = tuple[Future[Any], Callable[[StreamSession], Any]]
@@ -32,7 +33,7 @@ class StreamWorker:
     """
 
     def __init__(self, session: StreamSession, capacity: int) -> None:
-        self.session, self.log = session, session.learner_log
+        self.session, self.log, self.stream = session, session.learner_log, session.stream
         self._messages: queue.Queue[Message | None] = queue.Queue(capacity)
         self._closed, self._lock = False, threading.Lock()
         self.thread = threading.Thread(target=self._run, name=f"worker-{session.stream.name}", daemon=True)
@@ -43,6 +44,14 @@ class StreamWorker:
     @property
     def waiting(self) -> int:
         return self._messages.qsize()
+
+    def row(self, id: int) -> Row:
+        """A prediction on record; read by whoever asks."""
+        return self.session.store.prediction(self.stream.id, id)
+
+    def rows(self, **which: Any) -> list[Row]:
+        """Predictions on record, as `Store.predictions` chooses them."""
+        return self.session.store.predictions(self.stream.id, **which)
 
     def send(self, act: Callable[[StreamSession], T]) -> Future[T]:
         """Have something done to the stream; the future tells what came of it."""

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from taps.serve import schemas as s
-from taps.serve.auth import COOKIE, allow, caller
+from taps.serve.auth import COOKIE
 from taps.serve.errors import UnusableError
-from taps.serve.state import state_of
+from taps.serve.routes.given import Admin, Caller, Here
 from taps.serve.tokens import ANYBODY, LINK, SESSION, Token, csrf_of
 
 router = APIRouter(prefix="/v1", tags=["access"])
 
-Admin = Annotated[Token, Depends(allow("admin", everywhere=True))]
-
 
 @router.post("/session", status_code=201)
 def sign_in(
-    request: Request,
-    response: Response,
-    token: Annotated[Token, Depends(caller)],
-    body: s.SignIn | None = None,
+    request: Request, response: Response, token: Caller, state: Here, body: s.SignIn | None = None
 ) -> s.Session:
     """Change a bearer token for a session cookie. Once it is there the page need not know the token."""
     if token is ANYBODY or token.parent is not None:
@@ -31,7 +26,7 @@ def sign_in(
     name = _name(token, body)
     left = SESSION if token.expires is None else min(SESSION, token.expires - time.time())
     roles = tuple(token.roles.split(","))
-    made, secret = state_of(request).tokens.create(
+    made, secret = state.tokens.create(
         name, roles, stream=token.stream, seconds=left, parent=token.id, who=token.id
     )
     secure = request.url.scheme == "https"
@@ -49,42 +44,41 @@ def _name(token: Token, body: s.SignIn | None) -> str:
 
 
 @router.get("/session")
-async def show_session(request: Request, token: Annotated[Token, Depends(caller)]) -> s.Session:
+async def show_session(request: Request, token: Caller) -> s.Session:
     """Who is signed in; the CSRF token, for a page that was loaded anew."""
     return _session(token, request.cookies.get(COOKIE, ""))
 
 
 @router.delete("/session", status_code=204)
-def sign_out(request: Request, token: Annotated[Token, Depends(caller)]) -> Response:
+def sign_out(state: Here, token: Caller) -> Response:
     """End the session."""
     if token.parent is None:
         raise UnusableError("There is no session to end.")
-    state_of(request).tokens.revoke(token.id, token.id)
+    state.tokens.revoke(token.id, token.id)
     response = Response(status_code=204)
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return response
 
 
 @router.get("/tokens")
-def list_tokens(request: Request, token: Admin) -> list[s.TokenInfo]:
+def list_tokens(state: Here, token: Admin) -> list[s.TokenInfo]:
     """All tokens; not the secrets, which nobody knows."""
-    found = state_of(request).tokens.list()
-    return [s.TokenInfo(**_info(each)) for each in found if each.parent is None]
+    return [s.TokenInfo(**_info(each)) for each in state.tokens.list() if each.parent is None]
 
 
 @router.post("/tokens", status_code=201)
-def create_token(body: s.NewToken, request: Request, token: Admin) -> s.MadeToken:
+def create_token(body: s.NewToken, state: Here, token: Admin) -> s.MadeToken:
     """Make a token; it is shown this once."""
-    made, secret = state_of(request).tokens.create(
+    made, secret = state.tokens.create(
         body.name, tuple(body.roles), stream=body.stream, seconds=body.seconds, who=token.id
     )
     return s.MadeToken(**_info(made), token=secret)
 
 
 @router.delete("/tokens/{id}", status_code=204)
-def revoke_token(id: str, request: Request, token: Admin) -> Response:
+def revoke_token(id: str, state: Here, token: Admin) -> Response:
     """End a token, and the sessions opened with it."""
-    state_of(request).tokens.revoke(id, token.id)
+    state.tokens.revoke(id, token.id)
     return Response(status_code=204)
 
 

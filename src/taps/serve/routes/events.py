@@ -7,15 +7,16 @@ from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Header, Query
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from taps.files import json_text
 from taps.serve import schemas as s
-from taps.serve.auth import allow, still_counts
+from taps.serve.auth import still_counts
 from taps.serve.records import Event
-from taps.serve.state import State, state_of
+from taps.serve.routes.given import Annotator, Here, Worker
+from taps.serve.state import State
 from taps.serve.store import Store
 from taps.serve.tokens import Token
 from taps.session.row import Row
@@ -34,17 +35,16 @@ LAST = 2**31 - 1  # the greatest number an event can have
     responses={200: {"content": {"text/event-stream": {}}}},
 )
 async def stream_events(
-    stream: str,
-    request: Request,
-    token: Annotated[Token, Depends(allow("label"))],
+    token: Annotator,
+    state: Here,
+    worker: Worker,
     last_event_id: Annotated[str | None, Header(max_length=20)] = None,
     after: Annotated[int | None, Query(ge=0, le=LAST, description="Begin after this event.")] = None,
     once: Annotated[bool, Query(description="End when all that is on record was sent.")] = False,
     holder: Annotated[str | None, Query(description=HOLDING, max_length=64, pattern=s.HOLDER)] = None,
 ) -> StreamingResponse:
     """Events of a stream. A browser that was cut off goes on where it was (Last-Event-ID)."""
-    state = state_of(request)
-    number = state.service.stream(stream).id
+    number = worker.stream.id
     begin = min(int(last_event_id), LAST) if last_event_id and last_event_id.isdecimal() else after
     if begin is None:
         begin = 0 if once else await run_in_threadpool(state.service.store.last_seq, number)

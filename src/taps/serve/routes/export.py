@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
 from taps.serve import export
-from taps.serve.auth import allow
 from taps.serve.errors import StoreDownError
+from taps.serve.routes.given import ADMINISTERS, Worker
 from taps.serve.service import EXPORT
-from taps.serve.state import state_of
 from taps.serve.store import Store
 
 router = APIRouter(prefix="/v1/streams/{stream}", tags=["export"])
@@ -26,21 +25,20 @@ ARCHIVE = "export.zip"
 
 @router.get(
     "/export",
-    dependencies=[Depends(allow("admin"))],
+    dependencies=ADMINISTERS,
     response_class=Response,
     responses={200: {"content": {kind.partition(";")[0]: {} for kind in MEDIA.values()}}},
 )
 def export_stream(
     stream: str,
-    request: Request,
+    worker: Worker,
     what: Annotated[Literal["predictions", "labels"], Query()] = "predictions",
     format: Annotated[
         Literal["csv", "jsonl", "zip"], Query(description="zip: the labelled images, one folder a class.")
     ] = "csv",
 ) -> Response:
     """Predictions or labels as CSV or JSONL; labelled images as a zip that ImageFolder reads."""
-    service = state_of(request).service
-    found, store = service.stream(stream), service.store
+    found, store = worker.stream, worker.session.store
     headers = attached(f"{stream}-{what}.{format}")
     if format == "zip":
         made = archived(store, lambda path: export.as_zip(store, found, path))

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from taps.serve.auth import allow, caller
 from taps.serve.errors import ServiceError
-from taps.serve.state import state_of
+from taps.serve.routes.given import Here
 from taps.serve.stream_worker import StreamWorker
 from taps.serve.tokens import ROLES
 
@@ -41,9 +41,9 @@ async def healthz() -> dict[str, str]:
     response_model=dict[str, Any],
     responses={503: {"description": "Not ready, and why.", "content": {"application/json": {}}}},
 )
-async def readyz(request: Request) -> Response:
+async def readyz(request: Request, state: Here) -> Response:
     """Whether everything that comes in can be put on record; if not, why not, for those who have a token."""
-    troubles = await run_in_threadpool(state_of(request).service.troubles)
+    troubles = await run_in_threadpool(state.service.troubles)
     if troubles:
         try:
             await caller(request)
@@ -56,9 +56,8 @@ async def readyz(request: Request) -> Response:
 @router.get(
     "/metrics", dependencies=[Depends(allow(*ROLES, everywhere=True))], response_class=PlainTextResponse
 )
-def metrics(request: Request) -> str:
+def metrics(state: Here) -> str:
     """Prometheus' text format."""
-    state = state_of(request)
     workers = list(state.service.workers.items())
     up = ("Whether everything can be put on record.", [((), int(not state.service.troubles()))])
     streams = {

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
 from taps.serve import schemas as s
 from taps.serve.auth import allow, share_of
 from taps.serve.errors import FormatError, StoreDownError, UnusableError
+from taps.serve.event_bus import EventBus
 from taps.serve.limits import check_image
-from taps.serve.service import Service
-from taps.serve.state import state_of
+from taps.serve.routes.given import Here, Key, Worker
 from taps.serve.stream_session import Outcome, StreamSession
+from taps.serve.stream_worker import StreamWorker
 from taps.serve.tokens import Token
 from taps.session.row import OPEN, Row
 
@@ -36,31 +38,23 @@ BODY = {
 
 @router.post("/predict", openapi_extra=BODY)
 async def predict(
-    stream: str,
     request: Request,
     token: Annotated[Token, Depends(allow("predict"))],
+    state: Here,
+    worker: Worker,
     name: Annotated[
         str | None, Query(max_length=500, pattern=s.NO_NUL, description="What to call the image.")
     ] = None,
-    idempotency_key: Annotated[
-        str | None,
-        Header(min_length=1, max_length=200, description="A retry with the same key gets the same answer."),
-    ] = None,
+    key: Key = None,
 ) -> s.Answered:
     """Predict one image, sent as the body or as the field `image` of a form."""
-    state = state_of(request)
-    worker = state.service.worker(stream)
     with state.uploads.of(share_of(token)):
         data, called = await read_image(request)
         check_image(data, state.limits)
-        called = name or called
-
-        def act(session: StreamSession) -> Outcome:
-            return session.predict(data, called, token.id, idempotency_key)
-
+        act = partial(StreamSession.predict, data=data, name=name or called, who=token.id, key=key)
         outcome = await asyncio.wrap_future(worker.send(act))
     if outcome.hold and outcome.row.state == OPEN:
-        row = await wait_for_annotator(state.service, worker.session.stream.id, outcome)
+        row = await wait_for_annotator(state.service.bus, worker, outcome)
         outcome = Outcome(row, repeated=outcome.repeated)
     return s.Answered.of(outcome)
 
@@ -81,13 +75,13 @@ async def read_image(request: Request) -> tuple[bytes, str]:
         return await field.read(), (field.filename or "image").replace("\0", "")[:500]
 
 
-async def wait_for_annotator(service: Service, stream: int, outcome: Outcome) -> Row:
+async def wait_for_annotator(bus: EventBus, worker: StreamWorker, outcome: Outcome) -> Row:
     """The prediction after its question has ended, or as it is when the time is over."""
     loop = asyncio.get_running_loop()
     row, end = outcome.row, loop.time() + outcome.hold
-    with service.bus.subscribe(stream) as subscriber:
+    with bus.subscribe(worker.stream.id) as subscriber:
         with suppress(StoreDownError):  # it may have ended before this began to listen
-            row = await run_in_threadpool(service.store.prediction, stream, row.id)
+            row = await run_in_threadpool(worker.row, row.id)
         while row.state == OPEN and (left := end - loop.time()) > 0:
             try:
                 news = await asyncio.wait_for(subscriber.news.get(), left)

@@ -5,20 +5,30 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from taps.serve import schemas as s
-from taps.serve.auth import allow
 from taps.serve.errors import ConflictError, NotFoundError
+from taps.serve.folder import Folder
 from taps.serve.review import COLUMNS, Belief, accept, as_zip, beliefs_of, csv_text, learner_zip
 from taps.serve.routes.export import archived, attached, in_chunks
-from taps.serve.routes.queries import Annotator
-from taps.serve.service import Feeds, Service
-from taps.serve.state import state_of
+from taps.serve.routes.given import ADMINISTERS, ANNOTATES, Annotator, Here, Worker
+from taps.serve.service import Service
 
 router = APIRouter(prefix="/v1/streams/{stream}", tags=["review"])
+
+
+async def _folder(worker: Worker, state: Here) -> Folder:
+    folder = state.service.folders.get(worker.stream.name)
+    if folder is None:
+        name = worker.stream.name
+        raise NotFoundError(f"The images of stream {name!r} come from no folder; `taps label` begins such.")
+    return folder
+
+
+Fed = Annotated[Folder, Depends(_folder)]
 
 
 class Reviewed(BaseModel):
@@ -82,10 +92,10 @@ class FolderStatus(BaseModel):
     learner: str = Field(description="The command that predicts other images with what was learned.")
 
 
-@router.get("/review", dependencies=[Depends(allow("label"))])
-def review(stream: str, request: Request) -> list[Reviewed]:
+@router.get("/review", dependencies=ANNOTATES)
+def review(stream: str, state: Here) -> list[Reviewed]:
     """What is believed of every image now, the least sure first."""
-    found = believed(state_of(request).service, stream)
+    found = believed(state.service, stream)
     return [Reviewed.of(each) for each in sorted(found, key=lambda each: (each.probability, each.row.id))]
 
 
@@ -95,10 +105,9 @@ def believed(service: Service, stream: str) -> Any:
 
 
 @router.post("/accept")
-def accept_predictions(stream: str, body: Accept, request: Request, token: Annotator) -> Accepted:
+def accept_predictions(stream: str, body: Accept, state: Here, token: Annotator) -> Accepted:
     """Take predictions as they are; refused where one is believed to be something else by now."""
-    service = state_of(request).service
-    wanted, label = set(body.ids), body.label
+    service, wanted, label = state.service, set(body.ids), body.label
     same = {each.row.id for each in believed(service, stream) if each.label == label and each.by != "person"}
     if not wanted <= same:
         raise ConflictError(
@@ -111,15 +120,15 @@ def accept_predictions(stream: str, body: Accept, request: Request, token: Annot
 
 @router.get(
     "/result",
-    dependencies=[Depends(allow("admin"))],
+    dependencies=ADMINISTERS,
     response_class=Response,
     responses={200: {"content": {"text/csv": {}, "application/zip": {}}}},
 )
 def result(
-    stream: str, request: Request, format: Annotated[Literal["csv", "zip", "learner"], Query()] = "csv"
+    stream: str, state: Here, format: Annotated[Literal["csv", "zip", "learner"], Query()] = "csv"
 ) -> Response:
     """Take the result home: the table of all images, the images by class, or the learner."""
-    service = state_of(request).service
+    service = state.service
     if format == "csv":
         lines = [each.cells() for each in believed(service, stream)]
         headers = attached(f"{stream}-predictions.csv")
@@ -134,23 +143,14 @@ def result(
     return StreamingResponse(in_chunks(made), media_type="application/zip", headers=headers)
 
 
-@router.get("/folder", dependencies=[Depends(allow("label"))])
-def folder_status(stream: str, request: Request) -> FolderStatus:
+@router.get("/folder", dependencies=ANNOTATES)
+def folder_status(folder: Fed) -> FolderStatus:
     """How far the labelling of a folder is (`taps label`)."""
-    return FolderStatus(**_folder(stream, request).status())
-
-
-@router.post("/folder/questions", dependencies=[Depends(allow("label"))])
-def ask_more(stream: str, body: More, request: Request) -> FolderStatus:
-    """Ask about so many images more."""
-    folder = _folder(stream, request)
-    folder.more(body.questions)
     return FolderStatus(**folder.status())
 
 
-def _folder(stream: str, request: Request) -> Feeds:
-    service = state_of(request).service
-    service.stream(stream)
-    if stream not in service.folders:
-        raise NotFoundError(f"The images of stream {stream!r} come from no folder; `taps label` begins such.")
-    return service.folders[stream]
+@router.post("/folder/questions", dependencies=ANNOTATES)
+def ask_more(body: More, folder: Fed) -> FolderStatus:
+    """Ask about so many images more."""
+    folder.more(body.questions)
+    return FolderStatus(**folder.status())
