@@ -38,3 +38,16 @@ def test_a_file_on_the_server_is_not_read(http: TestClient, tmp_path: Path) -> N
     lacking = http.post("/v1/streams", json={**STREAM, "settings": {"texts": {"cat": ["x"]}}})
     assert lacking.status_code == 422
     assert "'dog'" in lacking.text
+
+
+def test_a_template_is_words_whatever_is_in_it(http: TestClient) -> None:
+    made = http.post(
+        "/v1/streams", json={**STREAM, "settings": {"template": ["a {} and/or a sketch", "~{}."]}}
+    )
+    assert made.status_code == 201, made.text
+
+
+def test_what_belongs_beside_the_settings_is_sent_back(http: TestClient) -> None:
+    refused = http.post("/v1/streams", json={**STREAM, "settings": {"method": "tda"}})
+    assert refused.status_code == 422
+    assert refused.json()["detail"].startswith("method is no setting")

@@ -38,6 +38,7 @@ T = TypeVar("T")
 MODEL = "model"
 PROMPTS = ("hand", *KINDS)  # that are no path
 DEPTH, VIEWS = 4, 1024  # of settings over HTTP: how deep they are nested, and the most views
+BESIDE = ("name", "classes", "method", "seed", "deadline", "hold")  # of a stream, and no settings
 EXPORT = "export-"  # folders in which archives are made
 PATIENCE = 2.5  # seconds streams get to finish what runs and save their learners when the service stops
 
@@ -275,9 +276,15 @@ def check_settings(method: str, settings: dict[str, Any]) -> None:
     """
     types = {each.name: str(each.type) for each in fields(find_method(method).settings)}
     for name, value in settings.items():
-        if name == "texts" and isinstance(value, dict):  # sentences themselves: none is taken for a path
+        if name in BESIDE:
+            raise SettingsError(f"{name} is no setting; give it beside the settings.")
+        if name == "template" or (name == "texts" and isinstance(value, dict)):  # words: none is a path
             continue
         unknown = "Path" in types.get(name, "") and value not in (None, *PROMPTS)
+        if name == "texts" and unknown:
+            raise SettingsError(
+                "Over HTTP texts are sentences by class, not a path: {class name: [sentences]}."
+            )
         if unknown or _paths(value, DEPTH):
             raise SettingsError(f"The setting {name} is a path; over HTTP only names are taken.")
         if name == "views" and isinstance(value, int) and value > VIEWS:
