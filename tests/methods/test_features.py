@@ -479,3 +479,9 @@ def test_views_are_chosen_by_tsallis_entropy(stream: Stream, q: float) -> None:
     assert bool(others) == (q != 1), "the choice must differ for the test to say anything"
     same(stream.run("view_ensemble", VIEWS, tsallis=q), means)
     same(stream.run("zero", VIEWS, tsallis=q, ties="mean"), votes)
+    for name in ("tpt", "tps", "mcp", "tent"):  # each way a method chooses views; H_t is of those kept
+        settings: dict[str, Any] = {"views": VIEWS, "fraction": 0.5, "tsallis": q}
+        settings |= {"scale": stream.scale} if name == "mcp" else {}
+        method = find_method(name).build(stream.clip, NAMES, method_settings(name, settings), 0)
+        found = [method.predict(views).entropy for views in stream.views]
+        np.testing.assert_allclose(found, entropy(np.stack(means)), atol=1e-9, rtol=0)

@@ -25,6 +25,7 @@ class StepSettings:
     weight_decay: float
     weight_entropy: float = 1.0
     weight_coarse: float = 0.0  # β
+    tsallis: float = 1.0  # q of the entropy that views are kept by
 
 
 def nothing() -> None:
@@ -136,7 +137,7 @@ def score_views(classifier: Classifier, start: Point, views: Tensor, settings: S
     features = classifier.image(images, start.tokens.vision).view(*views.shape[:-3], -1)
     images = images.view(views.shape)
     logits = classifier.logits(features, start.text)
-    chosen = select_confident(logits, settings.fraction)  # 3
+    chosen = select_confident(logits, settings.fraction, settings.tsallis)  # 3
     kept = logits.take_along_dim(chosen[..., None], dim=-2)
     return Scored(images, features, logits, chosen, mean_entropy(kept), mean_log_probs(kept))  # 4
 

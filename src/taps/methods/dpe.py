@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.adapt.losses import mean_entropy, select_confident
+from taps.adapt.losses import mean_entropy
 from taps.methods.features import (
     EncodedImage,
     FeatureMethod,
@@ -66,7 +66,7 @@ class Dpe(FeatureMethod):
     def adapt(self, seen: EncodedImage) -> Tensor:
         texts = F.normalize(self.state["texts"], dim=-1)
         logits = self.classifier.logits(seen.features, texts)
-        chosen = select_confident(logits, self.settings.fraction)  # by the texts as they have moved
+        chosen = self.settings.confident(logits)  # by the texts as they have moved
         logits, mean = logits[chosen], seen.features[chosen].mean(dim=0)
         entropy = float(mean_entropy(logits))
         keep_surest(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from taps.adapt.gradient import point_at
-from taps.adapt.losses import entropies, select_confident
+from taps.adapt.losses import entropies
 from taps.methods.contexts import ContextSettings, ContextTuner
 from taps.methods.features import EncodedImage, State
 from taps.methods.ranges import setting
@@ -50,7 +50,7 @@ class DynaPrompt(ContextTuner):
         for slot in chosen:
             point = point_at(self.classifier, {"context": self.state["contexts"][slot].clone()})
             logits = self.classifier.logits(seen.features, point.text)
-            own = replace(seen, chosen=select_confident(logits, self.settings.fraction))
+            own = replace(seen, chosen=self.settings.confident(logits))
             end, moved = self.tune(own, point)
             taken = taken and moved
             self.state["contexts"][slot] = end.parameters["context"]

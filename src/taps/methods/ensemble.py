@@ -25,12 +25,9 @@ class EnsembleSettings(ViewSettings):
 
     Attributes:
         prompts: Trained prompts to read the views with, a directory or a `Prompts`; None for the template.
-        tsallis: q of the entropy that views are chosen by: 1 is Shannon's; below 1, unlikely classes count
-            for more. ADTE's choice of entropy, with one q for all classes (theirs: one each, from a file).
     """
 
     prompts: str | Path | Prompts | None = None
-    tsallis: float = setting(1.0, above=0)
 
 
 @dataclass(frozen=True)

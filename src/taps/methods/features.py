@@ -148,9 +148,11 @@ class FeatureMethod(EncodingMethod):
 
     def see(self, features: Tensor) -> EncodedImage:
         """The image these are the features of."""
-        logits = self.logits(features)
-        fraction = self.settings.fraction if isinstance(self.settings, ViewSettings) else 1.0
-        chosen = select_confident(logits, fraction)
+        logits, settings = self.logits(features), self.settings
+        if isinstance(settings, ViewSettings):
+            chosen = settings.confident(logits)
+        else:
+            chosen = select_confident(logits, 1.0)
         return EncodedImage(features, logits, chosen, float(mean_entropy(logits[chosen])))
 
     def logits(self, features: Tensor) -> Tensor:

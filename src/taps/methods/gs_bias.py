@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.adapt.losses import mean_entropy, select_confident
+from taps.adapt.losses import mean_entropy
 from taps.clip import Clip
 from taps.clip.vision import VisionTower
 from taps.errors import SettingsError
@@ -98,7 +98,7 @@ class GsBias(FeatureMethod):
         for step in range(self.settings.steps):
             current = KEPT * newest + (1 - KEPT) * used
             views, patches = seen.logits + current[0], seen.patches + current[1]
-            views = views[select_confident(views, self.settings.fraction)]
+            views = views[self.settings.confident(views)]
             if abs(float(mean_entropy(views)) - first) > CHANGE * first:
                 break
             # The authors' first bias is also the one it is averaged with, and counts as a whole.

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.adapt.losses import mean_entropy, mean_log_probs, select_confident
+from taps.adapt.losses import mean_entropy, mean_log_probs
 from taps.methods.dmn import recalled
 from taps.methods.features import EMPTY, EncodedImage, State, closeness, empty_memory, first_step, keep_surest
 from taps.methods.ranges import setting
@@ -151,7 +151,7 @@ class McpPlus(Mcp):
         texts = F.normalize(self.text - steps[0], dim=-1)
         after = self.prototype_votes(F.normalize(prototypes - steps[1], dim=-1), feature)
         views = self.scaled(seen.features, texts)
-        views = views[select_confident(views, self.settings.fraction)]
+        views = views[self.settings.confident(views)]
         return mean_log_probs(views).exp(), before + after - self.votes_against(feature)
 
     def corrected(self, texts: Tensor, prototypes: Tensor, feature: Tensor) -> Tensor:

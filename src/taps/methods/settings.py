@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from torch import Tensor
+
 from taps.active.buffer import EVICTIONS
 from taps.active.question import YES_NO_SECONDS
 from taps.adapt.graphs import ENGINES
+from taps.adapt.losses import select_confident
 from taps.images.views import BACKENDS
 from taps.methods.ranges import check_ranges, setting
 from taps.prompts import Prompts
@@ -62,14 +65,21 @@ class ViewSettings(TextSettings):
     Attributes:
         views: How many, view 0 included.
         fraction: ρ, the share of most confident views that is kept.
+        tsallis: q of the entropy that these are chosen by: 1 is Shannon's; below 1, unlikely classes count
+            for more. ADTE's choice of entropy, with one q for all classes (theirs: one each, from a file).
         augmix: Whether random views are also mixed with distorted copies of themselves.
         view_backend: "tensor" or "pillow".
     """
 
     views: int = setting(64, at_least=1)
     fraction: float = setting(0.1, above=0, at_most=1)
+    tsallis: float = setting(1.0, above=0)
     augmix: bool = False
     view_backend: str = setting("tensor", choices=BACKENDS)
+
+    def confident(self, logits: Tensor) -> Tensor:
+        """Indices of the views that are kept, the surest first, from their logits [n, K]."""
+        return select_confident(logits, self.fraction, self.tsallis)
 
 
 def is_reset(value: str) -> bool:

@@ -113,7 +113,7 @@ class TowerTuner(Method):
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         with torch.enable_grad():
             logits = self.logits(leaves, images)
-            chosen = select_confident(logits, fraction)
+            chosen = select_confident(logits, fraction, self.settings.tsallis)
             found = torch.autograd.grad(self.loss(logits[chosen]), list(leaves.values()))
         return dict(zip(leaves, found, strict=True)), logits.detach(), chosen
 

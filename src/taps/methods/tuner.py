@@ -75,6 +75,7 @@ class Tuner(BatchedMethod):
             weight_decay=settings.weight_decay,
             weight_entropy=settings.weight_entropy,
             weight_coarse=settings.weight_coarse,
+            tsallis=settings.tsallis,
         )
         self.start = self._make_start() if self.key is None else shared_start(self.key, self._make_start)
         self.engine, self.anchor = self.start.engine, self.start.anchor
