@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,3 +29,12 @@ def test_a_run_ends_with_it(tmp_path: Path) -> None:
     env = os.environ | {"PATH": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert "`apt-get install curl` brings" in done.stdout.splitlines()[-2], done.stdout
+
+
+def test_what_debian_can_bring_is_installed_before_all_is_tested() -> None:
+    """Every package that a reason to skip names, but for this file's own examples."""
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if path.name != Path(__file__).name]
+    files += (ROOT / "tests").rglob("conftest.py")
+    named = {found for path in files for found in re.findall(r"apt-get install (\w+)", path.read_text())}
+    brought = re.findall(r"wanted\+=\(\"?([\w -]+)", (ROOT / ".ci" / "run").read_text())
+    assert {"postgresql", "caddy"} <= named <= {word for words in brought for word in words.split()}
