@@ -2,8 +2,8 @@
 
     make release-check
 
-Nothing of the repository is on the way: commands run elsewhere, with the installed packages alone. What they
-require (torch and so on) is taken from `.venv` where that is there, and else installed once, for all of them.
+All that is required is downloaded into a folder once. Each way then is an environment of its own with that
+folder as the only index, and commands run elsewhere: nothing of the repository is on the way.
 """
 
 from __future__ import annotations
@@ -15,12 +15,22 @@ import sys
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 3_000_000  # bytes of the wheel without weights
-OWN = ("taps", "__editable__")  # what the repository itself has put into .venv
+PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+CHECKERS = ("uv", "cyclonedx-python-lib[json-validation]")
+VALID = """
+import sys, zipfile
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+for wheel in sys.argv[1:]:
+    archive = zipfile.ZipFile(wheel)
+    (place,) = [name for name in archive.namelist() if ".dist-info/sboms/" in name]
+    wrong = JsonStrictValidator(SchemaVersion.V1_5).validate_str(archive.read(place).decode())
+    assert wrong is None, wrong
+"""
 USE = """
 import taps
 from taps.data import demo_dataset
@@ -33,6 +43,47 @@ assert taps.Learner.load("learner").seen == 1
 from importlib.metadata import version
 assert version("taps-vlm") == taps.__version__, (version("taps-vlm"), taps.__version__)
 """
+SERVE = """
+import subprocess, sys, taps
+from taps.data import demo_dataset
+command = [sys.executable, "-m", "taps", "serve", "--model", "pocket", "--store", "store", "--port", "0"]
+process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+try:
+    url = next(line.split()[-1] for line in process.stdout if "Serving at" in line)
+    with taps.Client(url) as client:
+        client.create_stream("pets", ["cat", "dog"], method="zero_shot")
+        assert client.predict("pets", demo_dataset().read(0))
+finally:
+    process.terminate()
+assert process.wait() == 0
+"""
+HEIF = """
+import io, pillow_heif
+from PIL import Image
+from taps.images.decode import load_image
+file = io.BytesIO()
+pillow_heif.from_pillow(Image.new("RGB", (64, 48))).save(file)
+assert load_image(file.getvalue()).shape == (48, 64, 3)
+"""
+PARQUET = """
+import pyarrow, pyarrow.parquet
+from taps.data import demo_dataset, load_dataset
+table = pyarrow.table({"image": [demo_dataset().read(0)] * 2, "label": ["cat", "dog"]})
+pyarrow.parquet.write_table(table, "pets.parquet")
+assert load_dataset("pets.parquet").image(0).ndim == 3
+"""
+HUB = """
+from taps.clip.hub import published
+import huggingface_hub
+"""
+RAY = "import ray.data, taps.cluster.connect, taps.cluster.runs, taps.cluster.stats"
+OTEL = """
+import os
+os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:9"
+from taps.serve import tracing
+tracing.set_up()()
+"""
+EXTRAS = {"serve": SERVE, "heif": HEIF, "parquet": PARQUET, "hub": HUB, "ray": RAY, "serve,otel": OTEL}
 
 
 def main() -> None:
@@ -40,18 +91,27 @@ def main() -> None:
         work = Path(place)
         subprocess.run([ROOT / "recipes" / "release" / "build.sh", work / "dist"], check=True)
         code, pocket = check_wheels(work / "dist")
-        libraries = required(work / "libraries")
-        offline = ("--no-index", "--find-links", str(work / "dist"))
-        for name, arguments in (
-            ("wheels, from a folder as the only index", (*offline, "taps-vlm")),
-            ("sdists", ("--no-deps", *map(str, sorted((work / "dist").glob("*.tar.gz"))))),
-        ):
-            print(f"== {name}", flush=True)
-            use(install(work / "env", libraries, arguments), work)
-        print("== the code alone", flush=True)
-        use_code_alone(install(work / "env", libraries, ("--no-index", "--no-deps", str(code))), work)
+        tools = checkers(work)
+        run(work, tools / "python", "-c", VALID, code, pocket)
+        download(work)
+        told("wheels, from a folder as the only index, by pip")
+        use(by_pip(work, "taps-vlm"), work)
+        told("sdists")
+        use(by_uv(work, *map(str, sorted((work / "dist").glob("*.tar.gz")))), work)
+        for extra, lines in EXTRAS.items():
+            told(f"taps-vlm[{extra}]")
+            run(work, by_uv(work, f"taps-vlm[{extra}]") / "python", "-c", lines)
+        told("the code alone")
+        others = [name for name in required() if not name.startswith("taps-vlm")]
+        by_uv(work, *others)
+        use_code_alone(by_uv(work, "--no-deps", str(code), fresh=False), work)
+        told("uvx --from taps-vlm taps demo")
         one_liner(work)
         print(f"All of them work. The code is {megabytes(code)}, the embedded model {megabytes(pocket)}.")
+
+
+def told(what: str) -> None:
+    print(f"== {what}", flush=True)
 
 
 def check_wheels(dist: Path) -> tuple[Path, Path]:
@@ -70,41 +130,48 @@ def megabytes(path: Path) -> str:
     return f"{path.stat().st_size / 1e6:.1f} MB"
 
 
-def required(folder: Path) -> Path:
-    """A folder with all that the package requires, and nothing of its own."""
-    found = sorted((ROOT / ".venv").glob("lib/python*/site-packages"))
-    folder.mkdir()
-    if found and (found[0] / "torch").is_dir() and found[0].parent.name == this_python():
-        for path in found[0].iterdir():
-            if not path.name.startswith(OWN):
-                (folder / path.name).symlink_to(path)
-        return folder
-    names = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    others = [name for name in names if not name.startswith("taps-vlm")]
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder)]
-    subprocess.run([*pip, "-c", str(ROOT / "constraints.txt"), *others], check=True)
-    return folder
+def required() -> list[str]:
+    """What the package requires, without extras."""
+    names: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    return names
 
 
-def this_python() -> str:
-    return f"python{sys.version_info.major}.{sys.version_info.minor}"
+def checkers(work: Path) -> Path:
+    """The programs of an environment with what checks and installs."""
+    subprocess.run([sys.executable, "-m", "venv", work / "tools"], check=True)
+    subprocess.run([work / "tools" / "bin" / "python", *PIP, *CHECKERS], check=True)
+    return work / "tools" / "bin"
 
 
-def install(env: Path, libraries: Path, arguments: Sequence[str]) -> Path:
-    """A new environment that sees the libraries, with what the arguments of pip name.
+def download(work: Path) -> None:
+    """All wheels that any extra needs, in the versions tested together, in the folder `wheels`."""
+    extras = ",".join(EXTRAS)
+    pip = (work / "tools" / "bin" / "python", "-m", "pip", "download", "--quiet", "--dest", work / "wheels")
+    where = ("--find-links", work / "dist", "-c", ROOT / "constraints.txt")
+    subprocess.run([*pip, *where, f"taps-vlm[{extras}]", "setuptools"], check=True)
 
-    Returns:
-        Its folder of programs.
-    """
-    shutil.rmtree(env, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "venv", env], check=True)
-    (site,) = env.glob("lib/python*/site-packages")
-    for path in site.glob("setuptools*"):  # Python 3.11 puts one here that is too old for torch
-        shutil.rmtree(path)
-    (site / "libraries.pth").write_text(f"{libraries}\n")
-    pip = [env / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, *arguments], check=True)
-    return env / "bin"
+
+def by_pip(work: Path, *what: str) -> Path:
+    """The programs of a new environment with what pip installs from the folder of wheels."""
+    shutil.rmtree(work / "env", ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", work / "env"], check=True)
+    python = work / "env" / "bin" / "python"
+    subprocess.run([python, *PIP, "--no-index", "--find-links", work / "wheels", *what], check=True)
+    return python.parent
+
+
+def by_uv(work: Path, *what: str, fresh: bool = True) -> Path:
+    """The same by uv, which takes a second: it links files instead of writing them."""
+    python = work / "env" / "bin" / "python"
+    if fresh:
+        shutil.rmtree(work / "env")
+        uv(work, "venv", "--python", sys.executable, work / "env")
+    uv(work, "pip", "install", "--python", python, "--no-index", "--find-links", work / "wheels", *what)
+    return python.parent
+
+
+def uv(work: Path, *words: str | Path) -> str:
+    return run(work, work / "tools" / "bin" / "uv", "--cache-dir", work / "cache", *words)
 
 
 def run(work: Path, *command: str | Path, code: int = 0) -> str:
@@ -136,14 +203,9 @@ def use_code_alone(programs: Path, work: Path) -> None:
 
 
 def one_liner(work: Path) -> None:
-    """`uvx` starts it without an installation: from the folder, and what it requires from the index."""
-    if not (uvx := shutil.which("uvx")):
-        print("== uvx is not installed (pip install uv): the one-liner was not tried")
-        return
-    print("== uvx", flush=True)
-    where = ("--find-links", str(work / "dist"), "--constraints", str(ROOT / "constraints.txt"))
-    run(work, uvx, "--python", sys.executable, *where, "--from", "taps-vlm", "taps", "demo", "--limit", "12",
-        "--out", work / "uvx")  # fmt: skip
+    """It starts the demo without an installation, with the folder as the only index."""
+    where = ("--python", sys.executable, "--no-index", "--find-links", work / "wheels")
+    uv(work, "tool", "run", *where, "--from", "taps-vlm", "taps", "demo", "--limit", "12", "--out", "uvx")
     assert (work / "uvx" / "report.html").stat().st_size
 
 
