@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import taps
 from taps import Learner
@@ -50,6 +51,18 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 def rows(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def test_the_precision_of_the_model_can_be_chosen(
+    pictures: Path, tmp_path: Path, call: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run keeps it; its learner predicts in it later."""
+    options = ("--model", "tiny", "--limit", 2, "--dtype", "bf16", "--no-repredict")
+    assert call("run", pictures, *options, "--out", tmp_path / "run") == 0
+    assert Learner.load(tmp_path / "run" / "state").clip.dtype == torch.bfloat16
+    assert call("predict", pictures, "--learner", tmp_path / "run") == 0
+    assert call("predict", pictures, "--model", "tiny", "--dtype", "fp7") == 2
+    assert "use fp32, bf16" in capsys.readouterr().err
 
 
 def test_predictions_are_those_of_zero_shot_one_by_one(

@@ -104,7 +104,7 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
     if options.texts:  # the store keeps the sentences: the file may go
         settings["texts"] = read_texts(options.texts, names)
     method_settings(method, settings)
-    clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
+    clip = load_clip(options.model, pretrained=options.pretrained, device=options.device, dtype=options.dtype)
 
     def begin(service: Service) -> Folder:
         made = Folder(service, name, dataset, images.order, images.path)

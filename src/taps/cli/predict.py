@@ -115,7 +115,7 @@ def make_predictor(
 ) -> tuple[Predictor, tuple[str, ...]]:
     """Who predicts: a saved learner, into its own classes; or zero-shot CLIP, into those given."""
     from taps.clip import load_clip
-    from taps.session.predict import as_learned, zero_shot
+    from taps.session.predict import Predictor, zero_shot
 
     if options.learner is not None:
         if options.classes or options.template or options.texts:
@@ -123,8 +123,8 @@ def make_predictor(
                 "A --learner knows its classes and their texts; leave --classes, --template and --texts out."
             )
         learner = find_learner(Path(options.learner), options.stream)
-        return as_learned(learner), learner.classes
-    clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
+        return Predictor(learner), learner.classes
+    clip = load_clip(options.model, pretrained=options.pretrained, device=options.device, dtype=options.dtype)
     return zero_shot(clip, names, **texts), tuple(names)
 
 

@@ -13,6 +13,8 @@ import numpy as np
 from taps.checkpoint import exists
 from taps.clip import Clip
 from taps.errors import DataError, ImageError
+from taps.images.geometry import Framing
+from taps.images.pillow import whole_view
 from taps.images.prefetch import prefetch
 from taps.learner import Learner
 from taps.methods.typed import AnySettings
@@ -20,8 +22,27 @@ from taps.session.record import SPEC, STATE
 from taps.session.resume import check_plugins
 from taps.types import FloatArray, PixelArray
 
-Predictor = Callable[[Sequence[PixelArray]], FloatArray]
-"""Decoded images → probabilities [images, classes]."""
+
+@dataclass(frozen=True)
+class Predictor:
+    """A learner with what it has learned so far; no image changes what is said of another."""
+
+    learner: Learner
+
+    def __call__(self, images: Sequence[PixelArray]) -> FloatArray:
+        """Decoded images → probabilities [images, classes]."""
+        return np.stack([said.probs for said in self.learner.predict_many(images, update=False)])
+
+    def framed(self, image: PixelArray) -> PixelArray:
+        """What the learner looks at of an image: view 0 in the place of the whole, where that is all.
+
+        The thread that decodes makes it, and a photograph is not kept until its batch is full. View 0 of it
+        is itself. A GPU makes its own, which are rounded otherwise.
+        """
+        clip, settings = self.learner.clip, self.learner.settings
+        if settings.views > 1 or clip.device.type != "cpu":
+            return image
+        return whole_view(image, Framing(**clip.config.framing)).permute(1, 2, 0).numpy()
 
 
 @dataclass(frozen=True)
@@ -43,12 +64,7 @@ class Guess:
 
 def zero_shot(clip: Clip, classes: Sequence[str], **texts: Unpack[AnySettings]) -> Predictor:
     """CLIP with texts for each class: `template` and `texts` of `TextSettings`."""
-    return as_learned(Learner(clip, classes, "zero_shot", allow_duplicates=True, **texts))
-
-
-def as_learned(learner: Learner) -> Predictor:
-    """A learner with what it has learned so far; no image changes what is said of another."""
-    return lambda images: np.stack([said.probs for said in learner.predict_many(images, update=False)])
+    return Predictor(Learner(clip, classes, "zero_shot", allow_duplicates=True, **texts))
 
 
 def load_learner(folder: Path) -> Learner:
@@ -69,13 +85,13 @@ def predict_all(
     Args:
         paths: Names of the images.
         read: Gives the pixels of one.
-        predictor: `zero_shot` or `as_learned`.
+        predictor: `zero_shot`, or that of a learner.
         batch: Images classified together.
     """
 
     def decoded(path: str) -> tuple[str, PixelArray | None, str]:
         try:
-            return path, read(path), ""
+            return path, predictor.framed(read(path)), ""
         except (ImageError, DataError) as error:
             return path, None, str(error)
 

@@ -52,7 +52,7 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
     method_settings(options.method, given)  # refused before a folder is made
     if not resume:
         read_texts(given.get("texts"), names)
-    clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
+    clip = load_clip(options.model, pretrained=options.pretrained, device=options.device, dtype=options.dtype)
     make_folder(out)
     with locked(out):
         if not resume and any((out / name).exists() for name in (SPEC, PREDICTIONS)):
