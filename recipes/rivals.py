@@ -119,7 +119,7 @@ def settings_of(job: dict[str, Any]) -> dict[str, Any]:
     rule, kind = ("margin", {"questions": "both"}) if job["rule"] == BOTH else (job["rule"], {})
     asking = {"rate": job["rate"], "policy": "paced", "acquisition": rule, "explore": 0.0} | kind
     several = job["method"] == "view_ensemble+"
-    return asking | ({"views": job["views"], "fraction": max(0.25, 2 / job["views"])} if several else {})
+    return asking | ({"views": job["views"], "fraction": 0.5} if several else {})
 
 
 def stream_of(labels: np.ndarray, job: dict[str, Any]) -> np.ndarray:

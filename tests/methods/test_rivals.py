@@ -66,7 +66,7 @@ def by_answers(s: Stream, learn: Any, say: Any) -> list[Array]:
 
 def test_clap(stream: Stream) -> None:
     s = stream
-    state = {"w": s.text.copy(), "v": np.zeros_like(s.text)}
+    state = {"w": 10 * s.text, "v": np.zeros_like(s.text)}
 
     def learn(x: Array, y: list[int]) -> None:
         own = softmax(s.scale * x @ s.text.T)[range(len(y)), y]
@@ -74,7 +74,7 @@ def test_clap(stream: Stream) -> None:
         for _ in range(10):
             wrong = softmax(s.scale * x @ unit(state["w"]).T) - ONE_HOT[y]
             gradient = through_unit(s.scale * wrong.T @ x / len(y), state["w"])
-            gradient += 2 * hold[:, None] * (state["w"] - s.text) / len(NAMES)
+            gradient += 2 * hold[:, None] * (state["w"] - 10 * s.text) / len(NAMES)
             state["v"] = 0.9 * state["v"] + gradient
             state["w"] = state["w"] - 0.1 * state["v"]
 

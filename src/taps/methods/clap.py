@@ -17,9 +17,15 @@ MOMENTUM = 0.9
 
 @dataclass(frozen=True)
 class ClapSettings(StepwiseSettings):
-    """CLAP's learning rate; it has no value to search."""
+    """CLAP's learning rate; it has no value to search.
+
+    Attributes:
+        length: Of a class's weights at the start. The authors begin with text features as the model gives
+            them, before they are brought to length 1: the longer, the less a step turns them.
+    """
 
     lr: float = setting(0.1, above=0)
+    length: float = setting(10.0, above=0)
 
 
 @method("clap", ClapSettings)
@@ -29,13 +35,13 @@ class Clap(Stepwise):
     settings: ClapSettings
 
     def weights(self) -> Tensor:
-        return self.text.clone()
+        return self.settings.length * self.text
 
     def classify(self, weights: Tensor, features: Tensor) -> Tensor:
         return self.classifier.logits(features, F.normalize(weights, dim=-1))
 
     def loss(self, weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:
-        moved = (weights - self.text).square().sum(dim=-1)
+        moved = (weights - self.weights()).square().sum(dim=-1)
         held_back = (self.hold(features, labels) * moved).mean()
         return F.cross_entropy(self.classify(weights, features), labels) + held_back
 

@@ -26,7 +26,7 @@ class ProKerSettings(BufferSettings):
     """
 
     sharpness: float = setting(5.5, at_least=0)
-    penalty: float = setting(1.0, above=0)
+    penalty: float = setting(0.1, above=0)
 
 
 @method("proker", ProKerSettings)
