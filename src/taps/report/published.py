@@ -8,7 +8,6 @@ from importlib.resources import files
 from typing import Any
 
 from taps.data import find_set
-from taps.evaluate.blocks import RICHER
 from taps.report.table import Table
 
 
@@ -25,17 +24,22 @@ def published() -> dict[str, Any]:
 
 
 def published_means() -> list[Table]:
-    """Means of the field as their authors print them, a table for each kind of class texts."""
-    facts = _facts("means")
+    """Means of the field as their authors print them: by kind of class texts, and on streams that drift."""
+    return [*_means("means"), *_means("streams")]
+
+
+def _means(name: str) -> list[Table]:
+    facts = _facts(name)
+    last, digits = [*facts["rows"]][-1], facts["digits"]
     return [
         Table(
             f"Published top-1 means with {facts['model']}, per cent: not ours; {block}",
             ("method", "given", "source", *facts["columns"]),
             tuple(
-                (name, given, source, *("–" if value is None else f"{value:.2f}" for value in values))
+                (name, given, source, *("–" if value is None else f"{value:.{digits}f}" for value in values))
                 for name, values, given, source in rows
             ),
-            (facts["note"],) if block == RICHER else (),  # below the last
+            (facts["note"],) if block == last else (),
             left=3,
             published=frozenset(range(len(rows))),
         )
