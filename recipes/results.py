@@ -36,7 +36,7 @@ from taps.errors import DataError
 from taps.evaluate.metrics import calibration_error
 from taps.learner import Learner
 from taps.methods.known import KnownImage
-from taps.methods.registry import all_methods, find_method
+from taps.methods.registry import all_methods, find_method, with_length
 from taps.session.step import row_of
 from taps.types import Prediction
 
@@ -82,12 +82,13 @@ def key(row: Row) -> str:
     return json.dumps([row.get(name) for name in names])
 
 
-def settings_of(job: Row, views: int) -> dict[str, Any]:
-    """One setting for all sets: the defaults, with as many views as are stored and a paced budget."""
+def settings_of(job: Row, views: int, images: int) -> dict[str, Any]:
+    """One setting for all sets: the defaults, as many views as are stored, a paced budget, a known length."""
     known = find_method(job["method"]).known
     wanted: dict[str, Any] = {"views": views, "fraction": 0.5, "rate": job["rate"], "policy": "paced"}
     wanted |= {"acquisition": job["rule"]} if job["rule"] else {}
-    return {name: value for name, value in wanted.items() if name in known}
+    chosen = {name: value for name, value in wanted.items() if name in known}
+    return with_length(job["method"], chosen, images)
 
 
 def run_stream(job: Row, file: str, model: str, limit: int) -> Row:
@@ -96,9 +97,9 @@ def run_stream(job: Row, file: str, model: str, limit: int) -> Row:
     held = np.load(file)
     labels, classes = held["labels"][:limit], held["classes"].tolist()
     features = F.normalize(torch.from_numpy(held["features"][:limit]).float(), dim=-1)
-    settings = settings_of(job, features.shape[1])
-    learner = Learner(load_once(model, "cpu"), classes, job["method"], seed=job["order"], **settings)
     places = places_of(labels, job)
+    settings = settings_of(job, features.shape[1], len(places))
+    learner = Learner(load_once(model, "cpu"), classes, job["method"], seed=job["order"], **settings)
     chance = np.random.default_rng([job["order"], 1])
     said: list[Prediction] = []
     kept: list[np.ndarray | None] = []
