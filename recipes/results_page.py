@@ -33,7 +33,8 @@ TEXT = """# Every method on features
 **Scale.** The {model} model, {views} views, one template, {images} images of each of {sets} sets ({names}),
 {orders}. {small}Every method has one setting for all sets: its defaults, `fraction` 0.5, and where
 it asks, a budget of 5 % of the images by `paced`, the stream's length known. Class names are the only texts.
-The defaults of our own heads were chosen on the sets with a star; those of other methods are their authors'. {left_out}
+The defaults of our own heads were chosen on the sets with a star; those of other methods are their
+authors'. {left_out}
 
 **How to read it.** Figures are means over sets, in per cent. A prediction is made before its label can be
 asked for. *Gain* is the difference from the baseline on the same images; its 95 % interval is over images and
