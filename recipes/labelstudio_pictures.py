@@ -20,8 +20,8 @@ from tests.labelstudio.studio import PASSWORD, USER, fine, make_project, running
 from taps import load_clip
 from taps.data import load_dataset
 from taps.data.sample import bundled_sample
-from taps.serve.background import serving
 from taps.serve.labelstudio import LabelStudio
+from taps.serve.run import serving
 from taps.serve.service import Service
 from taps.serve.store import Store
 

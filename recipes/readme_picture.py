@@ -25,8 +25,8 @@ from taps.data import sign_digits
 from taps.report.demo import WINDOW, windowed_accuracy
 from taps.report.palette import BLUE, FAINT
 from taps.report.svg import Line, chart
-from taps.serve.background import serving
 from taps.serve.records import StreamConfig
+from taps.serve.run import serving
 from taps.serve.service import Service
 from taps.serve.store import Store
 from taps.serve.stream_session import StreamSession

@@ -21,8 +21,8 @@ from taps import load_clip
 from taps.data import load_dataset
 from taps.data.facts import imagenet_names
 from taps.data.sample import bundled_sample
-from taps.serve.background import serving
 from taps.serve.records import StreamConfig
+from taps.serve.run import serving
 from taps.serve.service import Service
 from taps.serve.store import Store
 from taps.session.stream import make_stream

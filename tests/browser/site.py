@@ -11,8 +11,8 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from taps.serve.background import serving
 from taps.serve.records import StreamConfig
+from taps.serve.run import serving
 from taps.serve.service import Service
 from tests.serve.conftest import png
 from tests.serve.patient import LONG

@@ -12,8 +12,8 @@ import pytest
 
 from taps.cli.link import Links, linked
 from taps.clip import Clip
-from taps.serve.background import serving
 from taps.serve.folder import Folder
+from taps.serve.run import serving
 from taps.serve.service import Service
 from taps.serve.store import Store
 from taps.serve.tokens import Tokens

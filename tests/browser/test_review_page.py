@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from taps.clip import Clip
-from taps.serve.background import serving
+from taps.serve.run import serving
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.browser.site import violations, visiting

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from taps.clip import Clip
-from taps.serve.background import serving
 from taps.serve.labelstudio import LabelStudio
+from taps.serve.run import serving
 from taps.serve.service import Service
 from taps.serve.store import Store
 from taps.serve.tokens import Tokens

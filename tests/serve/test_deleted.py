@@ -11,8 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from taps.serve import learner_log
-from taps.serve.doctor import examine
-from taps.serve.recover import recover
+from taps.serve.doctor import examine, recover
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve.conftest import beginning, client_of, png

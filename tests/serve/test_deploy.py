@@ -60,9 +60,9 @@ def commands() -> list[list[str]]:
 
 @pytest.mark.parametrize("command", commands())
 def test_the_options_exist(command: list[str]) -> None:
-    """With --workers 2 added the command line is read to its end and refused for that alone."""
-    result = CliRunner().invoke(app, [*command, "--workers", "2"])
-    assert "--workers must be 1" in str(result.exception), result.output
+    """With --processes -1 added the command line is read to its end and refused for that alone."""
+    result = CliRunner().invoke(app, [*command, "--processes", "-1"])
+    assert "--processes is -1" in str(result.exception), result.output
 
 
 def test_what_is_copied_into_the_image_is_there() -> None:

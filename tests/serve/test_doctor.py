@@ -17,8 +17,7 @@ from taps.errors import StateError
 from taps.serve import learner_log
 from taps.serve import tables as t
 from taps.serve.backup import backup
-from taps.serve.doctor import examine
-from taps.serve.recover import recover
+from taps.serve.doctor import examine, recover
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve.conftest import beginning, png

@@ -14,7 +14,7 @@ from taps.clip import Clip
 from taps.errors import StateError
 from taps.serve import tables as t
 from taps.serve.database import FILE, LEFT
-from taps.serve.recover import recover
+from taps.serve.doctor import recover
 from taps.serve.service import Service
 from taps.serve.store import Store
 from taps.serve.tokens import Tokens

@@ -21,7 +21,7 @@ def test_processes_are_for_the_cpu() -> None:
         ServeOptions(processes=2).processes_on("cuda")
 
 
-@pytest.mark.parametrize("wrong", [{"workers": 2}, {"processes": -1}, {"image_hosts": ("http://nas",)}])
+@pytest.mark.parametrize("wrong", [{"processes": -1}, {"image_hosts": ("http://nas",)}])
 def test_what_makes_no_sense_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(SettingsError, match="--"):
         ServeOptions(**wrong)  # type: ignore[arg-type]

@@ -15,9 +15,9 @@ import pytest
 from taps.clip import Clip
 from taps.data import load_dataset
 from taps.learner import Learner
-from taps.serve.background import serving
 from taps.serve.folder import Folder, pool_settings
 from taps.serve.records import StreamConfig
+from taps.serve.run import serving
 from taps.serve.service import Service
 from taps.serve.store import Store
 from taps.session.stream import make_stream

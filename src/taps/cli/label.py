@@ -222,7 +222,7 @@ def go(
     from rich.console import Console
 
     from taps.cli.link import linked
-    from taps.serve.background import serving
+    from taps.serve.run import serving
     from taps.serve.service import Service
     from taps.serve.store import Store
 

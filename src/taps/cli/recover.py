@@ -24,7 +24,7 @@ def recover(
     After a crash nothing needs to be done: `taps serve` recovers by itself. This is for damaged files, when
     there is no backup to put them back from. The service must not be running.
     """
-    from taps.serve.recover import recover as repair
+    from taps.serve.doctor import recover as repair
     from taps.serve.service import hold
     from taps.serve.store import Store
 

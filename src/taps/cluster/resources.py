@@ -5,22 +5,18 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from taps.errors import SettingsError
+from taps.evaluate.options import Execution
+from taps.training.options import StatsCluster
 
 LEAST = 0.0001  # of a core or a GPU, for Ray
 NODE = "ray.io/node-id"  # Ray's label of a machine
 
 
-class ResourceShare(Protocol):
-    """What each process takes of its machine, such as the options of a command say."""
-
-    @property
-    def cpus_per_run(self) -> float: ...
-
-    @property
-    def gpus_per_run(self) -> float: ...
+ResourceShare = Execution | StatsCluster
+"""The options of a command, which say what each process takes of its machine."""
 
 
 class Resources:

@@ -56,7 +56,6 @@ class ServeOptions:
         label_studio: URL of a Label Studio whose projects use /label-studio here.
         label_studio_token: Its access token, to fetch images.
         image_hosts: Other hosts its images may come from, separated by commas.
-        workers: One, always: a learner has one worker.
     """
 
     store: str = "taps-store"
@@ -74,15 +73,8 @@ class ServeOptions:
     label_studio: str | None = None
     label_studio_token: str = field(default="", metadata={"envvar": "LABEL_STUDIO_API_KEY"})
     image_hosts: tuple[str, ...] = ()
-    workers: int = 1
 
     def __post_init__(self) -> None:
-        if self.workers != 1:
-            raise SettingsError(
-                "--workers must be 1: a stream's learner lives in one process, and two would learn apart. "
-                "One service computes many streams in --processes; for more, start another with its own "
-                "--store."
-            )
         if any("/" in host for host in self.image_hosts):
             named = ",".join(self.image_hosts)
             raise SettingsError(

@@ -1,14 +1,18 @@
-"""Serve over HTTP until told to stop."""
+"""Serve over HTTP until told to stop, or from a thread while the program does something else."""
 
 from __future__ import annotations
 
 import logging
+import queue
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 
-from taps.errors import SettingsError
+from taps.errors import SettingsError, StateError
 from taps.serve.app import make_app
 from taps.serve.connections import HEAD_BYTES, KEEP_ALIVE, Connection, is_loopback
 from taps.serve.labelstudio import LabelStudio
@@ -113,3 +117,38 @@ def make_server(
         timeout_keep_alive=KEEP_ALIVE,
     )
     return Server(config, service, ready)
+
+
+@contextmanager
+def serving(service: Service, **options: Any) -> Iterator[str]:
+    """The service over HTTP while the block runs.
+
+    Args:
+        service: Opened with `with`.
+        **options: Of `make_server`; the port is any that is free unless given.
+
+    Yields:
+        Its URL.
+    """
+    found: queue.Queue[str] = queue.Queue()
+    server = make_server(service, **{"port": 0, **options}, ready=found.put)
+    thread = threading.Thread(target=_run, args=(server, found), name="http")
+    thread.start()
+    try:
+        url = found.get()
+        if not url:
+            raise StateError("The port cannot be used; is another service there?")
+        yield url
+    finally:
+        server.should_exit = True
+        service.bus.close()
+        thread.join()
+
+
+def _run(server: Any, found: queue.Queue[str]) -> None:
+    try:
+        server.run()
+    except SystemExit:  # uvicorn's way to say that it cannot bind
+        pass
+    finally:
+        found.put("")
