@@ -6,13 +6,16 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 from xml.etree import ElementTree
+
+import httpx
 
 from taps.default import METHOD
 from taps.serve.errors import ConflictError, ForbiddenError, UnusableError
@@ -25,6 +28,7 @@ from taps.session.row import LABELLED, Row
 
 log = logging.getLogger("taps.serve")
 
+T = TypeVar("T")
 WHO = "label-studio"
 LENT = 120.0  # seconds that a token is used which Label Studio lends for five minutes
 HINT = "; give LABEL_STUDIO_API_KEY an access token from its page Account & Settings."
@@ -49,21 +53,19 @@ class LabelStudio:
         url: Where it is.
         token: Its access token, personal or legacy; the one it sends with /setup unless given.
         hosts: Other hosts (with port) that images may come from; they get no token.
-        configs: Of its projects, by stream.
+        projects: Those that are served, by stream.
         in_order: Does what webhooks say, in the order in which they came.
     """
 
     url: str
     token: str = ""
     hosts: tuple[str, ...] = ()
-    configs: dict[str, Config] = field(default_factory=dict)
+    projects: dict[str, Project] = field(default_factory=dict)
     in_order: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "label-studio"))
     _lent: tuple[str, float] = ("", 0.0)
 
     def fetch(self, address: str, limits: Limits) -> bytes:
         """The image of a task. Redirects are not followed: they could lead anywhere."""
-        import httpx
-
         try:
             target = urljoin(self.url.rstrip("/") + "/", address)
             home, there = urlsplit(self.url), urlsplit(target)
@@ -89,8 +91,6 @@ class LabelStudio:
             return f"Token {self.token}"
         token, until = self._lent
         if time.monotonic() >= until:
-            import httpx
-
             address = urljoin(self.url.rstrip("/") + "/", "api/token/refresh/")
             try:
                 answer = httpx.post(address, json={"refresh": self.token}, timeout=30)
@@ -102,10 +102,9 @@ class LabelStudio:
             self._lent = token, time.monotonic() + LENT
         return f"Bearer {token}"
 
-    def stream(self, service: Service, project: str, config: str) -> str:
-        """The stream of a project, begun where there is none; classes that were added there are added."""
-        name = stream_of(project)
-        self.configs[name] = found = read_config(config)
+    def project(self, service: Service, limits: Limits, number: object, config: object) -> Project:
+        """A project and its stream, begun where there is none; classes that were added there are added."""
+        name, found = stream_of(number), read_config(str(config))
         if name not in service.workers:
             with suppress(ConflictError):  # another request was quicker
                 service.create(StreamConfig(name, found.classes, METHOD, dict(SETTINGS), 0, None, 0.0), WHO)
@@ -116,60 +115,70 @@ class LabelStudio:
                 session.add_classes(new, WHO)
 
         service.send(name, grow).result()
-        return name
+        self.projects[name] = Project(self, service, limits, name, found)
+        return self.projects[name]
 
-    def predict(self, service: Service, name: str, task: dict[str, Any], limits: Limits) -> dict[str, Any]:
+
+@dataclass(frozen=True)
+class Project:
+    """A project of a Label Studio: its tasks are images of a stream, its annotations answers."""
+
+    studio: LabelStudio
+    service: Service
+    limits: Limits
+    name: str
+    config: Config
+
+    def predict(self, task: dict[str, Any]) -> dict[str, Any]:
         """A prediction in Label Studio's form."""
-        config = self.configs[name]
-        data = self.fetch(str(task["data"][config.value]), limits)
-        outcome = self._see(service, name, task, data)
+        data = self._fetch(task)
+        outcome = self._see(task, data)
         label, probability = outcome.row.label, outcome.row.probability
         if outcome.repeated:
-            said = service.send(name, partial(StreamSession.repredict, row=outcome.row, data=data)).result()
+            said = self._send(partial(StreamSession.repredict, row=outcome.row, data=data))
             label, probability = said.label, said.probability
-        value = {"choices": [label]}
+        value, config = {"choices": [label]}, self.config
         result = {"from_name": config.control, "to_name": config.object, "type": "choices", "value": value}
-        return {"result": [result], "score": probability, "model_version": name}
+        return {"result": [result], "score": probability, "model_version": self.name}
 
-    def learn(
-        self, service: Service, name: str, task: dict[str, Any], annotation: dict[str, Any], limits: Limits
-    ) -> Row | None:
+    def learn(self, task: dict[str, Any], annotation: dict[str, Any]) -> Row | None:
         """Teach the learner what an annotation says; one that no longer names a class is forgotten."""
-        label = label_of(annotation, self.configs[name].control)
+        label = label_of(annotation, self.config.control)
         if label is None:
-            return self.forget(service, name, annotation.get("id"))
-        data = self.fetch(str(task["data"][self.configs[name].value]), limits)
+            return self.forget(annotation.get("id"))
+        data = self._fetch(task)
         act = partial(StreamSession.label, label=label, who=who(annotation.get("id")), unasked=True)
-        row = self._see(service, name, task, data).row
         try:
-            return service.send(name, partial(act, id=row.id)).result().row
+            return self._send(partial(act, id=self._see(task, data).row.id)).row
         except ConflictError:  # seen too long ago to be held: it is looked at anew
-            row = self._see(service, name, task, data, more=f":{uuid.uuid4().hex[:8]}").row
-            return service.send(name, partial(act, id=row.id)).result().row
+            row = self._see(task, data, more=f":{uuid.uuid4().hex[:8]}").row
+            return self._send(partial(act, id=row.id)).row
 
-    def forget(self, service: Service, name: str, annotation: object) -> Row | None:
+    def forget(self, annotation: object) -> Row | None:
         """Take back what an annotation taught, unless another one has taken its place."""
-        taught, stream = who(annotation), service.stream(name).id
+        taught, worker = who(annotation), self.service.worker(self.name)
 
         def undo(session: StreamSession, id: int) -> Row | None:
-            still = session.store.prediction(stream, id).ended_by == taught
-            return session.undo(id, WHO).row if still else None
+            return session.undo(id, WHO).row if worker.row(id).ended_by == taught else None
 
-        for row in service.store.predictions(stream, states=LABELLED):
+        for row in worker.rows(states=LABELLED):
             if row.ended_by == taught:
-                return service.send(name, partial(undo, id=row.id)).result()
+                return self._send(partial(undo, id=row.id))
         return None
 
-    def _see(self, service: Service, name: str, task: dict[str, Any], data: bytes, more: str = "") -> Outcome:
-        called = f"task {task['id']}"
-        act = partial(StreamSession.predict, data=data, name=called, who=WHO, key=f"{WHO}:{task['id']}{more}")
-        return service.send(name, act).result()
+    def _fetch(self, task: dict[str, Any]) -> bytes:
+        return self.studio.fetch(str(task["data"][self.config.value]), self.limits)
+
+    def _see(self, task: dict[str, Any], data: bytes, more: str = "") -> Outcome:
+        name, key = f"task {task['id']}", f"{WHO}:{task['id']}{more}"
+        return self._send(partial(StreamSession.predict, data=data, name=name, who=WHO, key=key))
+
+    def _send(self, act: Callable[[StreamSession], T]) -> T:
+        return self.service.send(self.name, act).result()
 
 
 def _download(target: str, headers: dict[str, str], most: int, hint: str) -> bytes:
     """What is there, up to so many bytes; the hint is given where it is refused."""
-    import httpx
-
     data, path = bytearray(), urlsplit(target).path
     with httpx.stream("GET", target, headers=headers, timeout=30) as response:
         if response.status_code != 200:

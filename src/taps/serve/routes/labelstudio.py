@@ -7,24 +7,30 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Request
+from fastapi import APIRouter, Body, Depends
 from fastapi.concurrency import run_in_threadpool
 
 from taps.errors import TapsError
 from taps.serve.auth import allow
 from taps.serve.errors import NotFoundError, UnusableError
-from taps.serve.labelstudio import LabelStudio, stream_of
-from taps.serve.state import State, state_of
+from taps.serve.labelstudio import LabelStudio, Project, stream_of
+from taps.serve.routes.given import Here
 
 log = logging.getLogger("taps.serve")
 
 TEACHING, DELETED = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED"), "ANNOTATIONS_DELETED"
 
 
-ALLOWED = allow("admin", everywhere=True)
-router = APIRouter(prefix="/label-studio", include_in_schema=False, dependencies=[Depends(ALLOWED)])
+async def _studio(state: Here) -> LabelStudio:
+    if state.studio is None:
+        raise NotFoundError("No Label Studio is named here; start with `taps serve --label-studio URL`.")
+    return state.studio
+
 
 Sent = Annotated[dict[str, Any], Body()]
+Studio = Annotated[LabelStudio, Depends(_studio)]
+ALLOWED = allow("admin", everywhere=True)
+router = APIRouter(prefix="/label-studio", include_in_schema=False, dependencies=[Depends(ALLOWED)])
 
 
 @router.get("/health")
@@ -34,47 +40,37 @@ async def health() -> dict[str, str]:
 
 
 @router.post("/setup")
-async def setup(body: Sent, request: Request) -> dict[str, str]:
+def setup(body: Sent, state: Here, studio: Studio) -> dict[str, str]:
     """A project is connected: its stream is begun, its access token kept in memory."""
-    state, studio = _studio(request)
     studio.token = studio.token or str(body.get("access_token") or "")
-    name = await run_in_threadpool(
-        studio.stream, state.service, str(body.get("project")), str(body.get("schema"))
-    )
-    return {"model_version": name}
+    made = studio.project(state.service, state.limits, body.get("project"), body.get("schema"))
+    return {"model_version": made.name}
 
 
 @router.post("/predict")
-async def predict(body: Sent, request: Request) -> dict[str, Any]:
+def predict(body: Sent, state: Here, studio: Studio) -> dict[str, Any]:
     """Predictions for some tasks, in their order; one that cannot be fetched or read has no result."""
-    state, studio = _studio(request)
-
-    def work() -> list[dict[str, Any]]:
-        name = studio.stream(state.service, str(body.get("project")), str(body.get("label_config")))
-        return [_one(state, studio, name, task) for task in _objects(body, "tasks")]
-
-    return {"results": await run_in_threadpool(work)}
+    found = studio.project(state.service, state.limits, body.get("project"), body.get("label_config"))
+    return {"results": [_one(found, task) for task in _objects(body, "tasks")]}
 
 
 @router.post("/webhook", status_code=202)
-async def webhook(body: Sent, request: Request) -> dict[str, str]:
+async def webhook(body: Sent, state: Here, studio: Studio) -> dict[str, str]:
     """An annotation that was made, changed or deleted: answered at once, learnt or forgotten afterwards."""
-    state, studio = _studio(request)
     action, project = body.get("action"), _object(body, "project")
     if action not in (*TEACHING, DELETED):
         return {"status": "ignored"}
-    name = stream_of(project.get("id"))
-    if name not in studio.configs:
-        config = str(project.get("label_config"))
-        await run_in_threadpool(studio.stream, state.service, str(project.get("id")), config)
+    found = studio.projects.get(stream_of(project.get("id")))
+    if found is None:
+        given = state.service, state.limits, project.get("id"), project.get("label_config")
+        found = await run_in_threadpool(studio.project, *given)
     if action == DELETED:
         for each in _objects(body, "annotations"):
-            forget = partial(studio.forget, state.service, name, each.get("id"))
-            studio.in_order.submit(_try, name, "forgotten", each, forget)
-        return {"status": "taken"}
-    task, annotation = _object(body, "task"), _object(body, "annotation")
-    learn = partial(studio.learn, state.service, name, task, annotation, state.limits)
-    studio.in_order.submit(_try, name, "learnt", annotation, learn)
+            studio.in_order.submit(_try, found, "forgotten", each, partial(found.forget, each.get("id")))
+    else:
+        annotation = _object(body, "annotation")
+        learn = partial(found.learn, _object(body, "task"), annotation)
+        studio.in_order.submit(_try, found, "learnt", annotation, learn)
     return {"status": "taken"}
 
 
@@ -93,24 +89,17 @@ def _objects(body: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return found
 
 
-def _one(state: State, studio: LabelStudio, name: str, task: dict[str, Any]) -> dict[str, Any]:
+def _one(project: Project, task: dict[str, Any]) -> dict[str, Any]:
     try:
-        return studio.predict(state.service, name, task, state.limits)
+        return project.predict(task)
     except (TapsError, OSError, KeyError) as error:
-        log.warning(f"Task {task.get('id')} has no prediction: {error}", extra={"stream": name})
+        log.warning(f"Task {task.get('id')} has no prediction: {error}", extra={"stream": project.name})
         return {"result": [], "score": 0.0}
 
 
-def _try(name: str, word: str, annotation: dict[str, Any], act: Callable[[], object]) -> None:
+def _try(project: Project, word: str, annotation: dict[str, Any], act: Callable[[], object]) -> None:
     try:
         act()
     except (TapsError, OSError, KeyError) as error:
         number = annotation.get("id")
-        log.error(f"Annotation {number} was not {word}: {error}", extra={"stream": name})
-
-
-def _studio(request: Request) -> tuple[State, LabelStudio]:
-    state = state_of(request)
-    if state.studio is None:
-        raise NotFoundError("No Label Studio is named here; start with `taps serve --label-studio URL`.")
-    return state, state.studio
+        log.error(f"Annotation {number} was not {word}: {error}", extra={"stream": project.name})
