@@ -167,11 +167,11 @@ def test_two_requests_begin_a_project_at_the_same_moment(
     """Each finds that the stream, and then the new class, is not there."""
     more = CONFIG.replace("</Choices>", '<Choice value="bird"/></Choices>')
     for config, name in ((CONFIG, "create"), (more, "send")):
-        other = partial(studio.stream, service, "3", config)
+        other = partial(studio.project, service, Limits(), "3", config)
         with monkeypatch.context() as patch:
             real = getattr(Service, name)
             patch.setattr(Service, name, once(real, other, before=name == "create"))
-            assert studio.stream(service, "3", config) == "label-studio-3"
+            assert studio.project(service, Limits(), "3", config).name == "label-studio-3"
     summary = service.worker("label-studio-3").session.learner_log.learner().classes
     assert summary == ("cat", "dog", "ship", "bird")
 
@@ -204,11 +204,9 @@ def test_an_annotation_replaced_while_it_is_deleted_stays(
     http.post(f"{L}/setup", json=SETUP)
     told(http, annotated(1, "cat"))
     by_another = annotated(1, "dog", number=10)
-    learn = partial(
-        studio.learn, service, "label-studio-3", by_another["task"], by_another["annotation"], Limits()
-    )
+    learn = partial(studio.projects["label-studio-3"].learn, by_another["task"], by_another["annotation"])
     monkeypatch.setattr(Store, "predictions", once(Store.predictions, learn))
-    assert studio.forget(service, "label-studio-3", 9) is None
+    assert studio.projects["label-studio-3"].forget(9) is None
     assert http.get("/v1/streams/label-studio-3/predictions/0").json()["answer"] == "dog"
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from taps.clip import Clip, load_clip
+from taps.serve.errors import LostError
 from taps.serve.learners import STAND_IN, RemoteLearner, Threads, fresh
 from taps.serve.processes import Processes
 from taps.serve.records import Stream
@@ -45,6 +50,23 @@ def test_weights_are_mapped_and_give_the_same_numbers(processes: Processes, tiny
         found = memory_of("memfd:weights", pid)
         assert found["Rss:"] > 0
         assert found["Private_Dirty:"] == 0  # no page of them was copied
+
+
+def test_a_call_under_way_does_not_hold_the_end_up(processes: Processes) -> None:
+    process = processes.processes[0]
+    process.call("evict", 1)
+    assert process._process is not None
+    assert process._process.pid is not None
+    os.kill(process._process.pid, signal.SIGSTOP)  # it will not reply
+    with ThreadPoolExecutor(1) as other:
+        call = other.submit(process.call, "evict", 1)
+        while not process._turn.locked():
+            time.sleep(0.01)
+        process.close()
+        with pytest.raises(LostError):
+            call.result()
+    with pytest.raises(LostError):  # nor does another process take its place
+        process.call("evict", 1)
 
 
 def test_it_computes_as_threads_do(processes: Processes, tiny: Clip) -> None:

@@ -29,7 +29,6 @@ from taps.session.threads import for_children
 log = logging.getLogger("taps.serve")
 
 NICE = 5  # those that compute give way to the one that answers, which needs little and is waited for
-GRACE = 0.5  # seconds one that still computes has when the service ends
 
 
 class Processes:
@@ -63,13 +62,14 @@ class Process:
     """An executor that is one process, started by the first call. Others wait until it has replied."""
 
     def __init__(self, clip: SharedClip) -> None:
-        self._clip, self._lock = clip, threading.Lock()
+        self._clip, self._turn, self._life = clip, threading.Lock(), threading.Lock()
         self._pipe: Connection | None = None
         self._process: BaseProcess | None = None
+        self._closed = False
 
     def call(self, act: str, *args: Any) -> Any:
         data = pickle.dumps((act, args))
-        with self._lock:
+        with self._turn:
             try:
                 pipe = self._pipe or self._start()
                 pipe.send_bytes(data)
@@ -83,26 +83,27 @@ class Process:
         raise value
 
     def close(self) -> None:
-        with self._lock:
-            self._end()
+        """End it, in the middle of a call, too; no other takes its place."""
+        self._closed = True
+        self._end()
 
     def _start(self) -> Connection:
         context = multiprocessing.get_context("forkserver")
-        self._pipe, theirs = context.Pipe()
-        with theirs, for_children(1):
-            self._process = context.Process(target=work, args=(theirs, self._clip), daemon=True)
-            self._process.start()
-        return self._pipe
+        with self._life:
+            if self._closed:
+                raise OSError("The service ends.")
+            self._pipe, theirs = context.Pipe()
+            with theirs, for_children(1):
+                self._process = context.Process(target=work, args=(theirs, self._clip), daemon=True)
+                self._process.start()
+            return self._pipe
 
     def _end(self) -> None:
-        """Let it end by itself, for which it has little time."""
-        if self._pipe is not None:
-            self._pipe.close()
-        if self._process is not None and self._process.pid is not None:
-            self._process.join(GRACE)
-            self._process.kill()
-            self._process.join()
-        self._pipe = self._process = None
+        with self._life:
+            if self._process is not None and self._process.pid is not None:
+                self._process.kill()
+                self._process.join()
+            self._pipe = self._process = None
 
 
 def work(pipe: Connection, clip: SharedClip) -> None:
