@@ -4,7 +4,7 @@
     PYTHONPATH=src python3 recipes/pace.py forecast --features DIR --out OUT --jobs 2
     PYTHONPATH=src python3 recipes/pace.py page --out OUT --docs docs
 
-DIR holds the features that `recipes/label.py encode --views 4 --limit 1200` makes. `run` sends sets in
+DIR holds the features that `recipes/label.py encode --views 8 --limit 1000` makes. `run` sends sets in
 several orders through `view_ensemble+`, once for each pace, and writes a row for each stream to
 OUT/pace.jsonl. `forecast` writes to OUT/forecast.jsonl what 20 more answers brought, on images held aside.
 Both go on where they were stopped. `CHOOSING` are the sets that settings and constants were chosen on; the
@@ -35,13 +35,17 @@ from taps.active.policy import make_policy
 from taps.active.scores import narrowness
 from taps.head.head import Head
 from taps.learner import Learner
+from taps.methods.known import KnownImage
 from taps.types import Answer
 
 CHOOSING = ("sign-digits", "dtd", "art_painting", "gtsrb", "art_painting+sketch")
-REPORTED = ("rsscn7", "sketch", "cartoon", "photo", "grocery", "caltech101", "cartoon+photo")
+REPORTED = (
+    "rsscn7", "sketch", "cartoon", "photo", "grocery", "caltech101", "plantdoc", "flowers102", "food101", "cub200",
+    "imagenette", "cartoon+photo", "photo+sketch",
+)  # fmt: skip
 KINDS = ("ordinary", "class after class", "dirichlet", "few classes", "by domain")
 PACES = ("even", "front")
-ORDERS, LIMIT, RATE, VIEWS, PHASES = 3, 500, 0.05, 4, 10
+ORDERS, LIMIT, RATE, VIEWS, PHASES = 3, 1000, 0.05, 8, 10
 FORECAST_RATE, AT, TESTED = (
     0.2,
     (10, 20, 40, 60, 80),
@@ -100,13 +104,14 @@ def run_stream(job: dict[str, Any], features: Path, model: str) -> dict[str, Any
     torch.set_num_threads(1)
     vectors, labels, classes, domains = load(features, job["set"])
     places = stream_of(labels, domains, job["kind"], job["order"], LIMIT)
-    clip = with_stored_features(load_once(model, "cpu"), vectors)
     settings = {"rate": RATE, "views": VIEWS, "fraction": 0.5, "pace": job["pace"], "expected": len(places)}
+    clip = load_once(model, "cpu")
     learner = Learner(clip, classes, "view_ensemble+", seed=job["order"], **settings)
-    right, began = [], time.perf_counter()
+    right, sure, began = [], [], time.perf_counter()
     for index in places.tolist():
-        said = learner._conclude(learner.method.predict(views_of(index)), 0.0)
-        right.append(said.index == labels[index])
+        said = learner.predict_one(KnownImage(0.0, vectors[index]))
+        right.append(bool(said.index == labels[index]))
+        sure.append(round(float(said.probs.max()), 3))
         if said.ask:
             learner.learn_one(said.id, int(labels[index]))
     seconds, found = time.perf_counter() - began, learner.accuracy.estimate()
@@ -114,6 +119,9 @@ def run_stream(job: dict[str, Any], features: Path, model: str) -> dict[str, Any
         "images": len(right),
         "accuracy": 100 * float(np.mean(right)),
         "last_quarter": 100 * float(np.mean(right[-(len(right) // 4) :])),
+        "sure": sure,
+        "right": "".join("01"[each] for each in right),
+        "known": learner.accuracy.values(),
         "asked": learner.asked,
         "budget": math.ceil(RATE * len(right)),
         "estimate": None if found is None else found.plain(),
@@ -135,7 +143,9 @@ def forecast_stream(job: dict[str, Any], features: Path, model: str) -> dict[str
         looks.append(method.head.see(views, logs))
         firsts.append(np.exp(logs[0]))
     head = Head(method._shape[1], len(classes), len(method.bases), method.inputs.several)
-    policy = make_policy("paced", rate=FORECAST_RATE, pace=job["pace"], expected=len(places))
+    policy = make_policy(
+        "paced", rate=FORECAST_RATE, pace=job["pace"], expected=len(places), classes=len(classes)
+    )
     tested = np.random.default_rng(job["order"]).choice(len(places), TESTED, replace=False)
     sure, answers, found = [], 0, {}
     for look, first, label in zip(looks, firsts, labels[places].tolist(), strict=True):
@@ -249,7 +259,12 @@ def run_all(given: argparse.Namespace) -> None:
     file = given.out / ("forecast.jsonl" if ahead else "pace.jsonl")
     done = {key(row) for row in read_rows(file)}
     jobs = forecast_plans() if ahead else plans()
-    tasks = [(job, given.features, given.model) for job in jobs if key(job) not in done]
+    there = {file.name.removesuffix(f"-{VIEWS}.npz") for file in given.features.glob("*.npz")}
+    tasks = [
+        (job, given.features, given.model)
+        for job in jobs
+        if key(job) not in done and set(job["set"].split("+")) <= there
+    ]
     with get_context("spawn").Pool(given.jobs) as pool, file.open("a") as out:
         for row in pool.imap_unordered(work, tasks):
             out.write(json.dumps(row) + "\n")

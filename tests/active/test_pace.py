@@ -44,7 +44,7 @@ def test_no_pace_exceeds_the_budget(pace, rate, expected, explore, seed):
 
 def test_an_ordinary_stream_is_asked_about_early_and_not_early_alone():
     rng = np.random.default_rng(0)
-    asked = follow(Paced(0.05, pace="front", expected=1000), rng.integers(10, size=1000), rng)
+    asked = follow(Paced(0.05, pace="front", expected=1000, classes=10), rng.integers(10, size=1000), rng)
     assert asked.sum() == 50
     assert asked[:150].sum() >= 0.6 * 50
     assert asked[500:].sum() >= 0.1 * 50
@@ -52,11 +52,22 @@ def test_an_ordinary_stream_is_asked_about_early_and_not_early_alone():
 
 def test_classes_one_after_the_other_are_asked_about_all_along():
     rng = np.random.default_rng(0)
-    asked = follow(Paced(0.05, pace="front", expected=1000), np.repeat(np.arange(10), 100), rng)
+    asked = follow(Paced(0.05, pace="front", expected=1000, classes=10), np.repeat(np.arange(10), 100), rng)
     each = asked.reshape(10, 100).sum(axis=1)
     assert asked.sum() >= 48
     assert each.min() >= 2
     assert each.max() <= 8
+
+
+@pytest.mark.parametrize("classes", [10, 50])
+def test_a_few_classes_at_a_time_are_asked_about_all_along(classes):
+    rng = np.random.default_rng(0)
+    labels = np.concatenate([rng.integers(classes, size=2)[rng.integers(2, size=100)] for _ in range(10)])
+    asked = follow(Paced(0.05, pace="front", expected=1000, classes=classes), labels, rng)
+    each = asked.reshape(10, 100).sum(axis=1)
+    assert asked.sum() >= 48
+    assert each.min() >= 2
+    assert each[0] <= 15  # of 50, before that could be known
 
 
 def test_unanswered_questions_do_not_pile_up():
@@ -115,7 +126,7 @@ def test_a_state_of_an_older_version_goes_on_evenly():
     for score in range(95):
         old.decide(float(score % 7))
     state = old.state_dict()
-    for name in ("planned", "changes", "last"):
+    for name in ("planned", "over", "counts"):
         del state[name]
     new = Paced(0.1)
     new.load_state_dict(state)

@@ -63,7 +63,7 @@ def make_policy(
     elif name == "fixed":
         policy = Fixed(first)
     elif name == "paced":
-        policy = Paced(rate, max(200, math.ceil(2 / rate)), None, pace, expected)
+        policy = Paced(rate, max(200, math.ceil(2 / rate)), None, pace, expected, classes or 2)
     else:
         raise SettingsError(f"policy={name!r} is unknown; choose dynamic, quantile, random, fixed or paced.")
     policy.explore, policy.seed = explore * rate, seed

@@ -12,8 +12,8 @@ MOST_OWED = 2  # questions that may be behind schedule before one is asked at an
 # Of "front", chosen on development streams (docs/results/pace.md):
 EARLY = 0.4  # share of the images asked about early
 SPREAD = 0.2  # share of the budget that stays spread over the stream
-FIRST = 3  # questions put early whatever is answered
-GAIN = 1.4  # those that an answer of another class than the last one allows
+ALIKE = 2.0  # pairs of answers of one class, at most: times what even shares of the classes give
+WAIT = 5  # questions that may wait for their answers while it asks early
 
 
 class Paced(Counting):
@@ -25,11 +25,11 @@ class Paced(Counting):
     - "even": α·t after t images. Never more than ⌈α·t⌉ questions have been put and never fewer than α·t − 2
       (3 where some are put at random): what is owed then is asked at any score.
     - a number a: the budget times (t/N)^a, where N images are expected.
-    - "front": two images of five, up to four fifths of the budget, while answers change from class to class:
-      3 questions, and 1.4 for every answer of another class than the one before. Otherwise what is left is
-      spread evenly over the images left. So a stream that mixes its classes is asked about at once; one that
-      shows them one after the other is asked about all along, a little more where a new one begins. While
-      questions wait for their answers they allow no others.
+    - "front": two images of five, up to four fifths of the budget, while the answers are as mixed as the
+      classes are; what is left is spread evenly over the images left. n answers are mixed while the pairs of
+      one class are at most twice as many as where all classes are as frequent as each other, and √n. So a
+      stream that mixes its classes is asked about at once; one that shows them one after the other, a few at
+      a time or one above all is asked about all along. While five questions wait, it asks evenly.
 
     After the images expected, or where their number is not known, the pace is even. One question of what is
     due is left to chance wherever some are put at random, so that every image can be drawn.
@@ -40,6 +40,7 @@ class Paced(Counting):
         horizon: Over how many images a debt is paid; unless given, over those in which one more is due.
         pace: "even", "front" or an exponent.
         expected: N, images to come; None where nobody knows.
+        classes: How many there are.
 
     Example:
         >>> policy = Paced(rate=0.1)
@@ -60,6 +61,7 @@ class Paced(Counting):
         horizon: float | None = None,
         pace: str | float = "even",
         expected: int | None = None,
+        classes: int = 2,
     ) -> None:
         super().__init__(math.inf)
         self.rate, self.horizon = check_rate(rate), horizon
@@ -67,8 +69,9 @@ class Paced(Counting):
         self.expected = 0 if expected is None or pace == "even" else expected
         self.total = rate * self.expected
         self.planned = 0.0  # questions due so far
-        self.changes = 0  # answers of another class than the one before
-        self.last: int | None = None  # the class of the last answer
+        self.classes = classes
+        self.over = False  # whether "front" asks evenly from now on
+        self.counts: dict[int, int] = {}  # answers of each class
         self._window = SlidingWindow(check_window(window, rate))
 
     @property
@@ -77,14 +80,20 @@ class Paced(Counting):
         return self.pace != "even" and self.seen <= self.expected
 
     @property
-    def early(self) -> bool:
-        """Whether "front" asks early now."""
-        return self.asked + 1 <= FIRST + GAIN * self.changes and self.asked < (1 - SPREAD) * self.total
+    def answers(self) -> int:
+        """Classes that were answered so far."""
+        return sum(self.counts.values())
+
+    @property
+    def mixed(self) -> bool:
+        """Whether the answers so far may be a fair sample of a stream of all classes."""
+        same = sum(count * (count - 1) for count in self.counts.values()) / 2
+        usual = min(ALIKE / self.classes, (1 + 1 / self.classes) / 2)  # of few classes many pairs are alike
+        return same <= usual * self.answers * (self.answers - 1) / 2 + math.sqrt(self.answers)
 
     def answer(self, label: int) -> None:
         """Take note of the class that was answered; it stays noted where the answer is taken back."""
-        self.changes += self.last is not None and label != self.last
-        self.last = label
+        self.counts[label] = self.counts.get(label, 0) + 1
 
     def judge(self, entropy: float) -> Decision:
         self._window.add(entropy)
@@ -114,10 +123,12 @@ class Paced(Counting):
         return self.rate if not self.ahead else self.planned - before
 
     def _plan_front(self) -> float:
-        even = max(0.0, self.total - self.asked) / (self.expected - self.seen + 1)
-        now = max(EARLY, even) if self.early else even
-        owed = self.planned if self.early else min(self.planned, self.asked + 1)
-        self.planned = min(owed + now, self.total)
+        if not self.over and (self.asked >= (1 - SPREAD) * self.total or not self.mixed):
+            self.over, self.planned = True, self.asked
+        even = max(0.0, self.total - self.planned) / (self.expected - self.seen + 1)
+        early = not self.over and self.asked - self.answers < WAIT
+        now = max(EARLY, even) if early else even
+        self.planned = min(self.planned + now, self.total)
         return now
 
     def _left_to_chance(self) -> int:
@@ -133,8 +144,8 @@ class Paced(Counting):
             "window": self._window.state_dict(),
             "threshold": self.threshold if math.isfinite(self.threshold) else None,
             "planned": self.planned,
-            "changes": self.changes,
-            "last": self.last,
+            "over": self.over,
+            "counts": sorted(self.counts.items()),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -142,4 +153,4 @@ class Paced(Counting):
         self._window.load_state_dict(state["window"])
         self.threshold = math.inf if state["threshold"] is None else float(state["threshold"])
         self.planned = float(state.get("planned", self.rate * self.seen))  # not saved by an older version
-        self.changes, self.last = int(state.get("changes", 0)), state.get("last")
+        self.over, self.counts = state.get("over", False), dict(state.get("counts", ()))
