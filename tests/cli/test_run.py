@@ -130,7 +130,18 @@ def test_a_setting_that_is_refused_leaves_no_folder(folder, tmp_path, here):
 
 
 def test_few_images_and_no_question_are_explained(folder, here):
-    few = ["--model", "tiny", "--method", "zero_shot+", "--rate", "0.05", "--limit", "5"]
+    few = [
+        "--model",
+        "tiny",
+        "--method",
+        "zero_shot+",
+        "--rate",
+        "0.05",
+        "--limit",
+        "5",
+        "--set",
+        "pace=even",
+    ]
     code, out, _ = here("run", folder, *few, "--out", "o")
     assert code == 0
     assert "No question was due: 5 images, --rate 0.05. A higher rate asks more." in out
