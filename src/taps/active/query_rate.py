@@ -13,7 +13,7 @@ MOST_OWED = 2  # questions that may be behind schedule before one is asked at an
 EARLY = 0.4  # share of the images asked about early
 SPREAD = 0.2  # share of the budget that stays spread over the stream
 ALIKE = 2.0  # pairs of answers of one class, at most: times what even shares of the classes give
-WAIT = 5  # questions that may wait for their answers while it asks early
+WAIT = 5  # questions that may wait for their answers while it asks early, or that it waits for after that
 
 
 class Paced(Counting):
@@ -124,7 +124,8 @@ class Paced(Counting):
 
     def _plan_front(self) -> float:
         if not self.over and (self.asked >= (1 - SPREAD) * self.total or not self.mixed):
-            self.over, self.planned = True, self.asked
+            # A few questions too early are waited for: one class must not have many more than the others.
+            self.over, self.planned = True, self.rate * self.seen + max(0.0, self.asked - WAIT)
         even = max(0.0, self.total - self.planned) / (self.expected - self.seen + 1)
         early = not self.over and self.asked - self.answers < WAIT
         now = max(EARLY, even) if early else even
