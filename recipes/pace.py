@@ -40,8 +40,8 @@ from taps.types import Answer
 
 CHOOSING = ("sign-digits", "dtd", "art_painting", "gtsrb", "art_painting+sketch")
 REPORTED = (
-    "rsscn7", "sketch", "cartoon", "photo", "grocery", "caltech101", "plantdoc", "flowers102", "food101", "cub200",
-    "imagenette", "cartoon+photo", "photo+sketch",
+    "rsscn7", "sketch", "cartoon", "photo", "grocery", "caltech101", "plantdoc", "flowers102", "food101",
+    "cub200", "imagenette", "cartoon+photo", "photo+sketch",
 )  # fmt: skip
 KINDS = ("ordinary", "class after class", "dirichlet", "few classes", "by domain")
 PACES = ("even", "front")

@@ -139,7 +139,7 @@ class Asking(Settings):
         switch_at: Achieved rate from which the stricter threshold holds; None for `rate` itself.
         budget: "soft" (the paper: steered, not guaranteed), "hard" (never above the rate), or a number of
             questions: with `expected` it needs no rate.
-        pace: When "paced" asks: "front" (early, while the answers are as mixed as the classes are); "even"; or
+        pace: When "paced" asks: "front" (early, while answers are as mixed as the classes are); "even"; or
             an exponent a: the budget times (t/N)^a after t of N images. Even where `expected` is not known.
         expected: N, images to come; after them the pace is even. Commands over a folder or a data set give
             its length; None where nobody knows.
