@@ -20,6 +20,9 @@ NAMES = {
 }
 """Settings and fields: old name, name of today."""
 
+OF_METHODS = {"onzeta": {"rate": "lr"}}
+"""Settings that had another name in one method alone."""
+
 VALUES = {
     "question": {"which": "class", "is_it": "yes_no"},
     "questions": {"which": "class", "is_it": "yes_no"},
@@ -75,18 +78,19 @@ def current_value(name: str, value: Any) -> Any:
     return VALUES.get(name, {}).get(value, value) if isinstance(value, str) else value
 
 
-def current_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+def current_settings(settings: Mapping[str, Any], method: str = "") -> dict[str, Any]:
     """Settings under the names of today.
 
     >>> current_settings({"ask_by": "margin", "rate": 0.1})
     {'acquisition': 'margin', 'rate': 0.1}
     """
-    for old in settings.keys() & NAMES.keys():
-        if NAMES[old] in settings:
+    names = NAMES | OF_METHODS.get(method, {})
+    for old in settings.keys() & names.keys():
+        if names[old] in settings:
             raise SettingsError(
-                f"{old!r} is the old name of {NAMES[old]!r}, and both are given; give {NAMES[old]!r} alone."
+                f"{old!r} is the old name of {names[old]!r}, and both are given; give {names[old]!r} alone."
             )
-    new = {NAMES.get(name, name): value for name, value in settings.items()}
+    new = {names.get(name, name): value for name, value in settings.items()}
     return {name: current_value(name, value) for name, value in new.items()}
 
 

@@ -95,7 +95,7 @@ def test_tt_raa(stream: Stream) -> None:
         said.append(softmax(out))
     assert moved >= 2
     assert len(held) >= 2
-    same(stream.run("tt_raa", rate=0.6), said)
+    same(stream.run("tt_raa", step=0.6), said)
 
 
 def nearest(x: Array, near: int = 3) -> Array:

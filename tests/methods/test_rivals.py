@@ -14,7 +14,8 @@ from taps.checks import check_method
 from taps.clip import Clip
 from taps.errors import SettingsError
 from taps.methods.labelled import LabelMethod
-from taps.methods.registry import find_method, list_methods, method_settings
+from taps.methods.registry import all_methods, find_method, list_methods, method_settings
+from taps.methods.settings import Asking
 from taps.types import Answer
 from tests.methods.test_features import IMAGES, NAMES, Array, Picture, Stream, entropy, same, softmax
 from tests.methods.test_labelled import LABELS, RIVALS, known, run
@@ -272,7 +273,7 @@ def test_sensitivity_is_greatest_where_the_margin_is_narrow(tiny: Clip, picture:
     assert [other.predict_one(picture(i)).score for i in range(20)] == scores
 
 
-@pytest.mark.parametrize("name", ["tda+", "tip_adapter+", "dota+"])
+@pytest.mark.parametrize("name", ["tda+", "tip_adapter+", "dota+", "onzeta+"])
 def test_any_method_on_features_takes_a_head(tiny: Clip, name: str) -> None:
     settings = {"policy": "fixed", "tau0": 0.0, "recent": 2, "undo": 2, "refit": 3}
     known = find_method(name).known
@@ -288,6 +289,16 @@ def test_a_head_on_what_gives_no_features_is_refused(tiny: Clip) -> None:
         Learner(tiny, NAMES, "tent+")
     with pytest.raises(SettingsError, match=r"no method named 'nothing\+'"):
         find_method("nothing+")
+    with pytest.raises(SettingsError, match=r"dota\+"):
+        Learner(tiny, NAMES, "dota_labels+")
+
+
+def test_the_rate_of_questions_is_no_setting_of_methods_that_ask_none() -> None:
+    """`taps eval --rate` gives it to every method that has a setting of that name."""
+    silent = [each for each in all_methods().values() if not issubclass(each.settings, Asking)]
+    assert [each.name for each in silent if {"rate", "budget"} & each.known] == []
+    older = {"expected": 8, "rate": 0.25}  # as a learner of 0.2 was saved
+    assert getattr(method_settings("onzeta", older), "lr") == 0.25  # noqa: B009
 
 
 def test_random_generators_are_left_alone(tiny: Clip, picture: Picture) -> None:

@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taps.adapt.memory import ReplayItem
-from taps.methods.base import MethodOutput
+from taps.errors import SettingsError
+from taps.methods.base import HeadInputs, MethodOutput
 from taps.methods.features import EncodedImage, FeatureMethod, State
 from taps.methods.ranges import setting
 from taps.methods.registry import method
@@ -137,6 +138,9 @@ class DotaLabels(Dota):
     """DOTA, where an annotator's answer takes the place of the zero-shot belief."""
 
     asks = True
+
+    def head_inputs(self) -> HeadInputs:
+        raise SettingsError("dota_labels learns from answers by itself; put the head on dota: dota+.")
 
     def item(self, seen: EncodedImage) -> ReplayItem:
         beliefs = torch.softmax(seen.logits[seen.chosen], dim=-1)

@@ -14,6 +14,8 @@ from taps.methods.ranges import setting
 from taps.methods.registry import method
 from taps.methods.settings import TextSettings
 
+EXPECTED = 1000
+
 
 @dataclass(frozen=True)
 class OnzetaSettings(TextSettings):
@@ -24,15 +26,15 @@ class OnzetaSettings(TextSettings):
             stream, which is not known here.
         share: α, times 1/K: the share of the stream that every class is helped to.
         share_rate: How fast it is helped.
-        rate: Learning rate of the vision classifier.
+        lr: Learning rate of the vision classifier.
         temperature: Of the vision classifier.
         weight_most: β, the vision classifier's weight at the end.
     """
 
-    expected: int = setting(1000, at_least=1)
+    expected: int = setting(EXPECTED, at_least=1)
     share: float = setting(1.0, at_least=0)
     share_rate: float = setting(20.0, at_least=0)
-    rate: float = setting(0.5, at_least=0)
+    lr: float = setting(0.5, at_least=0)
     temperature: float = setting(0.04, above=0)
     weight_most: float = setting(0.8, at_least=0, at_most=1)
 
@@ -58,9 +60,10 @@ class Onzeta(FeatureMethod):
         missing = belief - settings.share / len(belief)
         state["help"] = (state["help"] - settings.share_rate / math.sqrt(time) * missing).clamp_min(0)
         vision = torch.softmax(state["classifier"] @ feature / settings.temperature, dim=-1)
-        step = settings.rate / (math.sqrt(time) * settings.temperature)
+        step = settings.lr / (math.sqrt(time) * settings.temperature)
         moved = state["classifier"] - step * torch.outer(vision - belief, feature)
         state["classifier"] = F.normalize(moved, dim=-1)
-        weight = settings.weight_most * math.sqrt(min(1.0, time / settings.expected))
+        expected = settings.expected or EXPECTED  # with a head, None where nobody knows
+        weight = settings.weight_most * math.sqrt(min(1.0, time / expected))
         told = weight * vision + (1 - weight) * belief
         return torch.log(told.clamp_min(torch.finfo(told.dtype).tiny))

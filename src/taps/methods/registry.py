@@ -148,7 +148,7 @@ def register_head(make: Callable[[str], Registered]) -> None:
 
 def method_settings(name: str, values: Mapping[str, Any]) -> Settings:
     """The settings of a method from keyword arguments; unknown names and bad values are refused."""
-    found, values = find_method(name), current_settings(values)
+    found, values = find_method(name), current_settings(values, name)
     if found.learned and values.pop("texts", None) is not None:
         raise SettingsError(
             f"The method {name!r} has a learned context before the class name and takes no texts; leave them "

@@ -29,12 +29,12 @@ class TtRaaSettings(TextSettings):
     Attributes:
         weight: α, of each of the three comparisons.
         sharpness: β, how fast the first fades with distance.
-        rate: η, how far a sure image moves the mean, entropy and covariance of its class.
+        step: η, how far a sure image moves the mean, entropy and covariance of its class.
     """
 
     weight: float = setting(6.0, at_least=0)
     sharpness: float = setting(3.0, at_least=0)
-    rate: float = setting(0.711, above=0, at_most=1)
+    step: float = setting(0.711, above=0, at_most=1)
 
 
 @method("tt_raa", TtRaaSettings)
@@ -65,15 +65,15 @@ class TtRaa(FeatureMethod):
 
     def take(self, label: int, entropy: float, feature: Tensor) -> None:
         """Move a class's Gaussian to an image that is surer than it; the first image is its mean."""
-        means, entropies, rate = self.state["means"], self.state["entropies"], self.settings.rate
+        means, entropies, step = self.state["means"], self.state["entropies"], self.settings.step
         if float(entropies[label]) >= EMPTY:
             means[label], entropies[label] = feature, entropy
         elif entropy < float(entropies[label]):
-            means[label] += rate * (feature - means[label])
-            entropies[label] += rate * (entropy - entropies[label])
+            means[label] += step * (feature - means[label])
+            entropies[label] += step * (entropy - entropies[label])
             apart = (feature - means[label]).square().sum()
-            self.state["spread"][label] *= 1 - rate
-            self.state["entry"][label] += rate * (apart - self.state["entry"][label])
+            self.state["spread"][label] *= 1 - step
+            self.state["entry"][label] += step * (apart - self.state["entry"][label])
 
     def density(self, held: Tensor, feature: Tensor) -> tuple[Tensor, float]:
         """(xᵀΛμ − ½ μᵀΛμ) · a of the held classes, and a: the covariance aI + b11ᵀ is their mean."""

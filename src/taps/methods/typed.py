@@ -48,6 +48,7 @@ class AnySettings(TypedDict, total=False):
     frozen_blocks: int
     guard: bool
     guard_window: int
+    length: float
     likeliest: int
     lr: float | None
     margin: float
@@ -95,6 +96,7 @@ class AnySettings(TypedDict, total=False):
     skip: float
     source: Path | SourceStats | str | None
     spread: float
+    step: float
     steps: int
     sure: int
     sure_below: float
