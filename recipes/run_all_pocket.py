@@ -117,7 +117,7 @@ def run_rounds(args: argparse.Namespace, deadline: float) -> None:
     for place, limit in enumerate(int(number) for number in args.rounds.split(",")):
         if place and time.time() > deadline:  # the first round records what was wanted
             return
-        # What was begun with more images, when this was stopped, stays at as many.
+        # What was started with more images, when this was stopped, stays at as many.
         share = [
             replace(job, limit=min(max(limit, begun.get(job.folder(args.out), 0)), lengths[job.stream.name]))
             for job in jobs

@@ -139,14 +139,14 @@ def asked_learner(tiny: Clip, picture: Picture, **more: Any) -> Learner:
 @pytest.mark.parametrize(
     ("id", "label", "error", "said"),
     [
-        (3, "cat", QueryError, "no sample 3"),
-        (-1, "cat", QueryError, "no sample -1"),
-        ("1", "cat", QueryError, "no sample '1'"),
-        (None, "cat", QueryError, "no sample None"),
-        (1.0, "cat", QueryError, "no sample 1.0"),
-        (True, "cat", QueryError, "no sample True"),
-        ([1], "cat", QueryError, "no sample"),
-        (1, "dragon", ClassNameError, r"'dragon' is none of the 4 classes.*add_class\('dragon'\)"),
+        (3, "cat", QueryError, "Unknown sample 3"),
+        (-1, "cat", QueryError, "Unknown sample -1"),
+        ("1", "cat", QueryError, "Unknown sample '1'"),
+        (None, "cat", QueryError, "Unknown sample None"),
+        (1.0, "cat", QueryError, "Unknown sample 1.0"),
+        (True, "cat", QueryError, "Unknown sample True"),
+        ([1], "cat", QueryError, "Unknown sample"),
+        (1, "dragon", ClassNameError, r"'dragon' is not one of the 4 classes.*add_class\('dragon'\)"),
         (1, 4, ClassNameError, "from 0 to 3"),
         (1, -1, ClassNameError, "from 0 to 3"),
         (1, 1.5, ClassNameError, "from 0 to 3"),
@@ -172,7 +172,7 @@ def test_the_same_answer_twice_changes_nothing(tiny: Clip, picture: Picture) -> 
 
 
 def test_what_is_no_model_is_told_how_to_become_one(tiny: Clip) -> None:
-    with pytest.raises(SettingsError, match=r"write taps.load_clip\('pocket'\)"):
+    with pytest.raises(SettingsError, match=r"use taps.load_clip\('pocket'\)"):
         Learner("pocket", CLASSES, "taps")  # type: ignore[arg-type]
 
 

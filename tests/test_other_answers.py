@@ -33,11 +33,11 @@ def seen(clip: Clip, picture: Picture, images: int = 4, method: str = "zero_shot
 @pytest.mark.parametrize(
     ("given_", "error", "said"),
     [
-        ({"label": "cat", "no": "ship"}, QueryError, "one of these"),
-        ({"label": "cat", "none": True}, QueryError, "one of these"),
-        ({"no": "wolf"}, ClassNameError, "'wolf' is none of"),
+        ({"label": "cat", "no": "ship"}, QueryError, "Give one of"),
+        ({"label": "cat", "none": True}, QueryError, "Give one of"),
+        ({"no": "wolf"}, ClassNameError, "'wolf' is not one of"),
         ({"no": 9}, ClassNameError, "from 0 to 3"),
-        ({"no": CLASSES}, QueryError, "say none=True"),
+        ({"no": CLASSES}, QueryError, "give none=True"),
         ({"label": "cat", "annotator": 7}, QueryError, "The annotator is 7"),
         ({}, ClassNameError, "from 0 to 3"),
     ],

@@ -89,5 +89,5 @@ def _checked(streams: int, length: int, seed: int, rate: float) -> dict[str, Any
             f"length={length} is too short to show anything; use at least {SHORTEST} samples."
         )
     if seed < 0:
-        raise SettingsError(f"seed={seed} is negative; use a whole number from 0 on.")
+        raise SettingsError(f"seed={seed} is negative; use a whole number, 0 or more.")
     return {"streams": streams, "length": length, "seed": seed, "rate": check_rate(rate)}

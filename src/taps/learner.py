@@ -49,7 +49,7 @@ POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget
 def check_seed(seed: int) -> int:
     plain = whole_number(seed)
     if plain is None or plain < 0:
-        raise SettingsError(f"The seed is {seed!r}; it must be a whole number from 0 on.")
+        raise SettingsError(f"The seed is {seed!r}; it must be a whole number, 0 or more.")
     return plain
 
 
@@ -88,7 +88,7 @@ class Learner:
     ) -> None:
         if not isinstance(clip, Clip):
             raise SettingsError(
-                f"A learner is given a loaded model, not {clip!r}: write taps.load_clip({str(clip)!r})."
+                f"A learner needs a loaded model, not {clip!r}; use taps.load_clip({str(clip)!r})."
             )
         self.clip = clip
         self.classes = check_classes(classes, allow_duplicates=allow_duplicates)
@@ -413,7 +413,7 @@ class Learner:
         """
         id = self._known_id(id)
         if self.policy is None or id not in self.queries.recent or id in self.queries.skipped:
-            raise QueryError(f"Sample {id} is none of the images that may still be asked about.")
+            raise QueryError(f"Sample {id} is not among the images that may still be asked about.")
         if drawn and (said := self.method.predict_kept(self.queries.item(id))) is not None:
             self.accuracy.sample(id, int(said.argmax()), len(self.queries.recent))
         self.queries.ask(id)
@@ -660,9 +660,7 @@ class Learner:
         """The id of an image seen; a plain number, whatever kind was given."""
         id = whole_number(given)
         if id is None or not 0 <= id < self.seen:
-            raise QueryError(
-                f"There is no sample {given!r}; ids come from `predict_one`, {self.seen} so far."
-            )
+            raise QueryError(f"Unknown sample {given!r}; ids come from `predict_one`, {self.seen} so far.")
         return id
 
 

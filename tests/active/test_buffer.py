@@ -270,7 +270,7 @@ def test_whether_it_was_ever_full_is_saved_and_not_whether_it_is(added, removed,
 def test_one_of_each_is_needed_for_every_sample(choose, ragged):
     with pytest.raises(SettingsError, match=r"^Labels, losses and ages differ in length;"):
         choose(*ragged)
-    with pytest.raises(SettingsError, match=r"^There is no sample to evict;"):
+    with pytest.raises(SettingsError, match=r"^The buffer is empty;"):
         choose([], [], [])
 
 

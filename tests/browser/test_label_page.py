@@ -598,7 +598,7 @@ def test_names_are_text_and_nothing_else(site: Site, page: Any) -> None:
     page.wait_for_selector("#confusion table")
     assert ATTACKS[1] in page.locator("#confusion th").all_inner_texts()
     page.goto(f"{site.url}/streams/%3Cimg%20src=x%20onerror=alert(6)%3E")
-    page.wait_for_selector("text=There is no stream named")
+    page.wait_for_selector("text=No stream is named")
     assert page.inner_text("#title") == "<img src=x onerror=alert(6)>"
     assert page.locator("main img").count() == 0
 

@@ -374,7 +374,7 @@ def test_a_learner_of_ones_own_passes() -> None:
         (ForgetsQuietly, "A resumed stream disagrees"),
         (Poisoned, "not finite"),
         (HalfRefuses, "refused, but changed the state"),
-        (Unnormalised, "no distribution"),
+        (Unnormalised, "not a distribution"),
         (SameId, "the same id"),
         (TakesAnything, "which was not open"),
         (NeedsLabels, "tell me first"),

@@ -71,7 +71,7 @@ def test_bad_usage_is_two(tmp_path: Path) -> None:
     ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("taps: There is no folder or file 'mnist'")
+    assert done.stderr.startswith("taps: 'mnist' is neither a folder nor a file")
 
 
 def test_check_reads_every_image_of_ones_own_folder(pictures: Path, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_exit_code_2_and_one_sentence(zoo: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "taps.cli", "eval", *call(zoo, tmp_path), "--method", "tops"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert result.stderr.startswith("taps: There is no method named 'tops'")
+    assert result.stderr.startswith("taps: Unknown method 'tops'")
     assert len(result.stderr.splitlines()) == 1
 
 

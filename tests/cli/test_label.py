@@ -86,7 +86,7 @@ def test_a_folder_is_labelled_left_and_taken_up_again(pictures: Path, tiny: Clip
     with Service(Store(str(tmp_path / "store")), tiny) as service, pytest.raises(Left):
         images(service, pictures).feed(leave)
     with Service(Store(str(tmp_path / "store")), tiny) as service:
-        with pytest.raises(SettingsError, match=r"other classes \(ant, bee.*\); give those to go on"):
+        with pytest.raises(SettingsError, match=r"other classes \(ant, bee.*\); give those to continue"):
             images(service, pictures, ["a", "b"])
         made, stop = images(service, pictures), threading.Event()
         annotator = threading.Thread(target=answer, args=(service, made.dataset, stop))

@@ -41,7 +41,7 @@ def test_show_gives_the_steps_without_a_network():
     assert "--model ViT-H-14-gelu" in call("show", "ViT-H-14", "--pretrained", "laion2b_s32b_b79k")
     assert "hf download" in call("show", "ViT-B-16-quickgelu")
     assert "made of convolutions" in call("show", "MobileCLIP2-S0")
-    with pytest.raises(WeightsError, match="There is no model named 'nonsense'"):
+    with pytest.raises(WeightsError, match="Unknown model 'nonsense'"):
         call("show", "nonsense")
 
 

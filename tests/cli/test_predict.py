@@ -190,8 +190,8 @@ def test_what_a_saved_learner_says_of_an_image_does_not_depend_on_the_others(
         (["predict", "PICTURES", "--model", "tiny", "--out", "/proc/no/x.csv"], "cannot be written"),
         (["predict", "PICTURES", "--learner", "nothing-here"], "nothing-here"),
         (["predict", "PICTURES", "--learner", "x", "--classes", "a,b"], "leave --classes"),
-        (["watch", "nowhere", "--classes", CLASSES], "no folder"),
-        (["watch", "PICTURES"], "Which classes"),
+        (["watch", "nowhere", "--classes", CLASSES], "not a folder"),
+        (["watch", "PICTURES"], "No classes given"),
     ],
 )
 def test_bad_input_is_a_sentence(

@@ -279,13 +279,13 @@ def test_resume_needs_no_options_and_takes_the_last_run(folder, tmp_path, here):
     assert said(begun) == said(tmp_path / "whole")
     code, _, err = here("run", "others", "--resume")
     assert code == 2
-    assert "no run over others" in err
+    assert "No run over others" in err
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (["--no-shuffle"], "begun with --shuffle, not --no-shuffle"),
+        (["--no-shuffle"], "started with --shuffle, not --no-shuffle"),
         (["--oracle", "none"], "--oracle folder, not --oracle none"),
         (["--seed", "5"], "--seed 0, not --seed 5"),
         (["--rate", "0.3"], "no --rate, not --rate 0.3"),
@@ -367,16 +367,16 @@ def test_answers_of_a_person_survive_a_kill_at_the_next_question(folder, tmp_pat
 @pytest.mark.parametrize(
     ("args", "word"),
     [
-        (["images", "--model", "nope"], "no model named 'nope'"),
+        (["images", "--model", "nope"], "Unknown model 'nope'"),
         (["absent", "--model", "tiny"], "absent"),
         (["empty", "--model", "tiny"], "empty"),
-        (["images", "--model", "tiny", "--method", "guess"], "no method named 'guess'"),
+        (["images", "--model", "tiny", "--method", "guess"], "Unknown method 'guess'"),
         (
             ["images", "--model", "tiny", "--classes", "cat,"],
             "'cat,' names one class; a classifier",
         ),
         (["images", "--model", "tiny", "--classes", "cat"], "'cat' names one class; a classifier"),
-        (["images", "--model", "tiny", "--classes", "missing.txt"], "there is no such file"),
+        (["images", "--model", "tiny", "--classes", "missing.txt"], "file not found"),
         (["images", "--model", "tiny", "--classes", ""], "'' names no class"),
         (["images", "--model", "tiny", "--limit", "0"], "--limit is 0"),
         (["images", "--model", "tiny", "--limit", "-5"], "--limit is -5"),
@@ -432,7 +432,7 @@ def test_a_folder_that_is_not_there_is_told_before_torch_is_imported(tmp_path, c
     given = [sys.executable, "-c", code, command, "nowhere"]
     done = subprocess.run(given, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert done.stderr.startswith("taps: There is no folder or file 'nowhere'")
+    assert done.stderr.startswith("taps: 'nowhere' is neither a folder nor a file")
 
 
 def test_a_stream_as_a_paper_draws_it(folder, tmp_path, here):

@@ -80,6 +80,6 @@ def test_nothing_there(tmp_path: Path) -> None:
     assert not check.ok
     assert {finding.level for finding in check.findings} == {"error"}
     assert check.root is None
-    assert "There is no folder" in check_dataset("sun397", tmp_path / "no").findings[0].text
-    with pytest.raises(DataError, match="no set called 'mnist'"):
+    assert "No folder" in check_dataset("sun397", tmp_path / "no").findings[0].text
+    with pytest.raises(DataError, match="Unknown data set 'mnist'"):
         check_dataset("mnist", tmp_path)

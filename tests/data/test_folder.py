@@ -237,13 +237,13 @@ def test_a_list_of_names_in_another_encoding(tmp_path: Path, text: bytes) -> Non
 
 
 def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no folder or file"):
+    with pytest.raises(DataError, match="neither a folder nor a file"):
         load_dataset(tmp_path / "nothing")
     with pytest.raises(DataError, match="cannot be opened as a zip"):
         load_dataset(put(tmp_path / "cut.zip", "PK not really"))
     with pytest.raises(DataError, match="neither a folder nor a zip"):
         load_dataset(put(tmp_path / "a.txt"))
-    with pytest.raises(DataError, match="no split 'dev'"):
+    with pytest.raises(DataError, match="Unknown split 'dev'"):
         load_dataset(tmp_path, split="dev")
 
 

@@ -88,7 +88,7 @@ def test_rows_that_cannot_be_used(
 def test_files_that_are_no_manifests(folder: Path) -> None:
     with pytest.raises(DataError, match="columns file, class"):
         load_dataset(put(folder / "a.csv", "file,class\nx.jpg,dog\n"))
-    with pytest.raises(DataError, match="line 2 is no JSON"):
+    with pytest.raises(DataError, match="line 2 is not JSON"):
         load_dataset(put(folder / "a.jsonl", '{"path": "img/1.jpg", "label": "a"}\n{"path": "img'))
     with pytest.raises(DataError, match="must be an object"):
         load_dataset(put(folder / "b.jsonl", "[1]"))

@@ -139,7 +139,7 @@ def test_root_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     coop(tmp_path, "dtd/images", "split_zhou_DescribableTextures.json", [("banded/a.jpg", 0, "banded")])
     monkeypatch.chdir(tmp_path / "dtd")
     monkeypatch.delenv("TAPS_DATA", raising=False)
-    with pytest.raises(DataError, match="Where is DTD"):
+    with pytest.raises(DataError, match="DTD was not found"):
         load_dataset("DTD")
     monkeypatch.setenv("TAPS_DATA", str(tmp_path))
     assert len(load_dataset("DTD")) == 1

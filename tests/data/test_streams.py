@@ -120,7 +120,7 @@ def test_a_subset_of_classes_keeps_names(labels: list[int], k: int, seed: int) -
 
 
 def test_too_many_classes() -> None:
-    with pytest.raises(DataError, match="5 classes of made are asked for: it has 4"):
+    with pytest.raises(DataError, match="5 classes of made are not possible"):
         subset_classes(made([0]), 5, 0)
 
 
@@ -133,7 +133,7 @@ def test_few_shots() -> None:
     assert chosen != few_shot(made(labels), 3, seed=8)
     with pytest.raises(DataError, match=r"fewer than 2 images: class 1 \(1\), class 3 \(0\)"):
         few_shot(made([0, 0, 1, 2, 2]), 2, 0)
-    with pytest.raises(DataError, match="one at least"):
+    with pytest.raises(DataError, match="at least one"):
         few_shot(made([0]), 0, 0)
 
 

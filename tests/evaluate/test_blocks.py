@@ -64,7 +64,7 @@ def test_a_leaderboard_has_two_tables(folders: list[Path]) -> None:
     pages = [{*each.results.pages.values()} for each in board.blocks]
     assert not pages[0] & pages[1]
     assert leaderboard(folders, baseline="tpt").richer is not None  # the other block has its own baseline
-    with pytest.raises(SettingsError, match="no results of 'tda'"):
+    with pytest.raises(SettingsError, match="'tda' has no results"):
         leaderboard(folders, baseline="tda")
 
 

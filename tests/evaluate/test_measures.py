@@ -31,7 +31,7 @@ def test_each_measure_says_what_it_is() -> None:
     assert find_measures(["ece", "top1"]) == [MEASURES["ece"], MEASURES["top1"]]
     assert find_measures(["all"]) == list(MEASURES.values())
     assert set(SHORT) <= set(MEASURES)
-    with pytest.raises(SettingsError, match="no measure 'eec'"):
+    with pytest.raises(SettingsError, match="Unknown measure 'eec'"):
         find_measures(["eec"])
 
 

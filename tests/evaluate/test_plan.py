@@ -74,7 +74,7 @@ def test_two_methods_do_not_share_a_folder() -> None:
 def test_nothing_to_do_is_refused() -> None:
     with pytest.raises(SettingsError):
         plan.make_jobs([STREAM], TINY, ["taps"], [], {})
-    with pytest.raises(SettingsError, match="no method named"):
+    with pytest.raises(SettingsError, match="Unknown method"):
         plan.make_jobs([STREAM], TINY, ["tops"], [1], {})
 
 

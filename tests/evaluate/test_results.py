@@ -77,7 +77,7 @@ def test_folders_without_results_are_sentences(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no results"):
         read_results(tmp_path)
     made_up_folder(tmp_path, methods=("taps",), seeds=(1,))
-    with pytest.raises(SettingsError, match="no results of 'zero_shot'"):
+    with pytest.raises(SettingsError, match="'zero_shot' has no results"):
         read_results(tmp_path)
     (tmp_path / "runs/pets/taps/1/row.json").unlink()
     with pytest.raises(DataError, match="No run in"):

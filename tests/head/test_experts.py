@@ -41,7 +41,7 @@ def test_ridge_is_the_solution_of_the_normal_equations(count, dim, outputs, pena
 
 @pytest.mark.parametrize("penalty", [0.0, -1.0, float("nan"), float("inf")])
 def test_ridge_refuses_penalties_that_cannot_be(penalty):
-    with pytest.raises(SettingsError, match=r"^A ridge penalty of .* cannot be;"):
+    with pytest.raises(SettingsError, match=r"^A ridge penalty of .* is not possible;"):
         Ridge(2, 2, penalty)
 
 

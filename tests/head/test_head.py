@@ -445,7 +445,7 @@ def test_one_answer_of_an_added_class_does_not_take_images_unlike_it(seed):
 
 def test_what_cannot_be_is_refused():
     with pytest.raises(
-        SettingsError, match=r"^A head stands on one prediction at least; give the zero-shot one\.$"
+        SettingsError, match=r"^A head needs at least one prediction; give the zero-shot one\.$"
     ):
         Head(2, 2, bases=0)
     told = r"^The saved head has 5 classes, this one 4; use the saved classes\.$"

@@ -113,6 +113,6 @@ def test_a_plugin_that_is_not_there_is_a_sentence(call: Call) -> None:
 def test_a_name_is_given_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(plugins.VARIABLE, raising=False)
     (tmp_path / "again.py").write_text(CODE[0].replace('"prototypes"', '"taps"'), encoding="utf-8")
-    with pytest.raises(SettingsError, match="a method named 'taps' already"):
+    with pytest.raises(SettingsError, match="A method named 'taps' exists already"):
         load_plugins([str(tmp_path / "again.py")])
     assert plugins.VARIABLE not in os.environ

@@ -70,7 +70,7 @@ def test_every_default_is_in_its_own_range_and_every_plain_setting_says_what_it_
 def test_methods_and_settings_are_at_hand() -> None:
     assert {"taps", "tpt", "tent"} <= set(taps.list_methods())
     assert taps.settings("taps")["buffer"] == 150
-    with pytest.raises(SettingsError, match="no method named 'tap'"):
+    with pytest.raises(SettingsError, match="Unknown method 'tap'"):
         taps.settings("tap")
 
 

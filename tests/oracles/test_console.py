@@ -63,11 +63,11 @@ class Keyboard:
         ("dorm", 2, "→ dormouse"),
         ("1", 1, "→ dog"),
         ("do\ndog", 1, "'do' could be dog, dormouse; type more"),
-        ("wolf\ndog", 1, "'wolf' is none of the 4 classes"),
+        ("wolf\ndog", 1, "'wolf' is not one of the 4 classes"),
         ("s", UNKNOWN, ""),  # a letter of its own before it is the beginning of "snake"
         ("sn", 3, "→ snake"),
         ("?\ndog", 1, "undo: the question before"),
-        ("u\ndog", 1, "no question before"),
+        ("u\ndog", 1, "This is the first question"),
         ("n\ndog", 1, "No class can be added"),
         ("not dor", Answer(no=(2,)), "→ dormouse"),
         ("not do\nnone", Answer(none=True), "'do' could be dog, dormouse"),
@@ -137,7 +137,7 @@ def test_a_new_class() -> None:
 
     def add(name: str) -> None:
         if name == "dog":
-            raise ClassNameError("There is a class named 'dog' already")
+            raise ClassNameError("The class 'dog' exists already")
         added.append(name)
 
     keyboard = Keyboard("n\ndog\nn\nzebra\nzeb", add)

@@ -86,7 +86,7 @@ def test_config_names_the_model(directory, tiny):
 def test_nothing_is_shipped_for_a_random_model(tiny, maple_prompts, tmp_path):
     assert all(shipped(tiny, kind) is None for kind in KINDS)
     assert shipped_source(tiny, maple_prompts) is None
-    with pytest.raises(PromptsError, match="no directory of prompts"):
+    with pytest.raises(PromptsError, match="not a directory of prompts"):
         choose_prompts(tiny, tmp_path / "absent", default="maple")
     with pytest.raises(PromptsError, match="taps train coop"):
         trained_prompts(tiny, None, family="coop")

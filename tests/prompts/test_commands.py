@@ -28,7 +28,7 @@ def test_methods_lists_all_of_them():
     text = call(methods.app).output
     assert all(name in text for name in list_methods())
     assert json.loads(call(methods.app, "tpt", "--json").output)["lr"] == 5e-3
-    with pytest.raises(SettingsError, match="no method named"):
+    with pytest.raises(SettingsError, match="Unknown method"):
         call(methods.app, "tppt")
 
 

@@ -178,7 +178,7 @@ def test_what_cannot_be_imported_is_refused(tiny, tmp_path, capsys):
     refused({"ctx": torch.full((4, 48), torch.nan)}, "coop", "not finite")
     refused({"ctx": "text"}, "coop", "no state dict")
     refused([1, 2], "coop", "no state dict")
-    refused({"ctx": torch.randn(4, 48)}, "proda", "no import")
+    refused({"ctx": torch.randn(4, 48)}, "proda", "cannot be imported")
     torch.save({"state_dict": {"ctx": torch.zeros(4, 48)}, "scheduler": Evil()}, tmp_path / "evil")
     with pytest.raises(PromptsError, match=r"cannot be read .*print"):
         import_prompts(tmp_path / "evil", "coop", tiny, position="end")

@@ -135,7 +135,7 @@ def test_without_zero_shot_the_first_method_is_the_baseline(tmp_path: Path) -> N
 
 def test_measures_that_are_not_there_are_sentences(tmp_path: Path) -> None:
     made_up_folder(tmp_path, methods=("zero_shot",), seeds=(1,), n=20)
-    with pytest.raises(SettingsError, match="no measure 'speed'"):
+    with pytest.raises(SettingsError, match="Unknown measure 'speed'"):
         leaderboard([tmp_path], "speed")
     with pytest.raises(DataError, match="No run has the measure 'auroc_max'"):
         leaderboard([tmp_path], "auroc_max")

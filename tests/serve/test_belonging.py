@@ -50,7 +50,7 @@ def test_a_start_without_the_database_changes_nothing(filled: Path, open_service
     before = contents(filled)
     with pytest.raises(StateError, match=r"database .* is empty"):
         open_service(str(filled), filled)
-    with pytest.raises(StateError, match="no database"):
+    with pytest.raises(StateError, match="No database"):
         Store.existing(str(filled))
     assert contents(filled) == before
     os.replace(filled / "elsewhere.sqlite", filled / "store.sqlite")

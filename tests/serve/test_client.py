@@ -32,7 +32,7 @@ def test_a_stream_through_the_client(url: str, tmp_path) -> None:
         assert client.export("pets").startswith(b"id,at,name")
         kinds = [event["kind"] for event in client.events("pets", once=True)]
         assert kinds == ["predicted"] * 10 + ["answered", "undone", "skipped", "classes_added"]
-        with pytest.raises(ClientError, match="no stream named 'none'") as refused:
+        with pytest.raises(ClientError, match="No stream is named 'none'") as refused:
             client.stats("none")
         assert refused.value.status == 404
         client.delete_stream("pets")

@@ -153,7 +153,7 @@ def test_a_snapshot_newer_than_the_log_is_not_used(
 
 
 def test_no_store_is_made_by_looking(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match="no store"):
+    with pytest.raises(StateError, match="No store"):
         Store.existing(str(tmp_path / "none"))
     assert not (tmp_path / "none").exists()
 

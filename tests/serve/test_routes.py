@@ -112,7 +112,7 @@ def test_answers_to_unknown_questions(http: TestClient) -> None:
         assert http.post(f"{S}/queries/{id}/label", json={"label": "dog"}).status_code == 404
     refused = http.post(f"{S}/queries/{asked[0]}/label", json={"label": "bird"})
     assert refused.status_code == 422
-    assert "'bird' is none of the 3 classes" in refused.json()["detail"]
+    assert "'bird' is not one of the 3 classes" in refused.json()["detail"]
     assert f"add it with `POST {S}/classes`." in refused.json()["detail"]
     assert http.post(f"{S}/queries/{asked[0]}/label", json={"label": 7}).status_code == 422
     assert http.get(f"{S}/stats").json()["answered"] == 0
@@ -205,8 +205,8 @@ def test_made_up_methods_are_counted_together(http: TestClient) -> None:
     [
         (b'{"label": "cat"}', "application/x-www-form-urlencoded", "Send a JSON object, with the header "),
         (b"[]", "application/json", "Send a JSON object, with the header "),
-        (b'{"label": "cat"', "application/json", "The body is no JSON: "),
-        (b'{"lable": "cat"}', "application/json", "body.lable: there is no such field"),
+        (b'{"label": "cat"', "application/json", "The body is not JSON: "),
+        (b'{"lable": "cat"}', "application/json", "body.lable: unknown field"),
         (b"{}", "application/json", "body: Value error, give a label"),
     ],
 )

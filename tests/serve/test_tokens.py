@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from fastapi.testclient import TestClient
@@ -88,11 +87,9 @@ def test_signing_out(closed: tuple[TestClient, Tokens]) -> None:
     assert http.get("/v1/streams").status_code == 401
 
 
-def test_sessions_share_the_rate_of_their_token_and_guesses_one(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=lambda: 0.0))
+def test_sessions_share_the_rate_of_their_token_and_guesses_one(service: Service) -> None:
     for http in client_of(service, limits.Limits(rate=2.0)):  # twice as many may come at once
+        http.app.state.taps.rates.clock = lambda: 0.0
         _, secret = http.app.state.taps.tokens.create("annotator", ("label",))
         for _ in range(2):
             assert http.post("/v1/session", headers=bearer(secret)).status_code == 201
@@ -133,13 +130,13 @@ def test_a_port_that_is_taken_is_a_sentence() -> None:
             check_port("127.0.0.1", port)
     check_port("127.0.0.1", port)
     for port in (-1, 65_536, 99_999):
-        with pytest.raises(SettingsError, match=f"{port} is no port"):
+        with pytest.raises(SettingsError, match=f"{port} is not a port"):
             check_port("127.0.0.1", port)
 
 
 @pytest.mark.parametrize("words", [["list"], ["revoke", "24e7fb1cdd44"]])
 def test_a_mistyped_store_is_not_made(words: list[str], tmp_path: Path) -> None:
-    with pytest.raises(StateError, match="There is no store in"):
+    with pytest.raises(StateError, match="No store found in"):
         CliRunner().invoke(
             token.app, [words[0], str(tmp_path / "nowhere"), *words[1:]], catch_exceptions=False
         )

@@ -85,7 +85,7 @@ class Acquisition:
         return {"rule": self.rule, "seed": self.seed, "images": self.images}
 
     def restore(self, values: dict[str, Any]) -> None:
-        """Go on from what was saved, by the same rule and with the seed it was begun with."""
+        """Go on from what was saved, by the same rule and with the seed it was started with."""
         if values["rule"] != self.rule:
             raise StateError(f"The saved learner asks by {values['rule']!r}, this one by {self.rule!r}.")
         self.seed, self.images = int(values["seed"]), int(values["images"])

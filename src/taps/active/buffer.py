@@ -113,7 +113,9 @@ class Buffer:
         self, capacity: int, eviction: str = "balanced", seed: int | np.random.Generator = 0
     ) -> None:
         if capacity < 0 or capacity != int(capacity):
-            raise SettingsError(f"A buffer of {capacity} samples cannot be; use a whole number from 0 on.")
+            raise SettingsError(
+                f"A buffer of {capacity} samples is not possible; use a whole number, 0 or more."
+            )
         if eviction not in EVICTIONS:
             raise SettingsError(f"eviction={eviction!r} is unknown; choose one of {', '.join(EVICTIONS)}.")
         self.capacity = int(capacity)
@@ -247,6 +249,6 @@ def _members_of_largest(labels: Sequence[int], *others: Sequence[float]) -> dict
 
 def _check_lengths(first: Sequence[Any], *others: Sequence[Any]) -> None:
     if len(first) == 0:
-        raise SettingsError("There is no sample to evict; ask for a victim only when the buffer holds one.")
+        raise SettingsError("The buffer is empty; ask for a victim only when it holds a sample.")
     if any(len(other) != len(first) for other in others):
         raise SettingsError("Labels, losses and ages differ in length; give one of each for every sample.")

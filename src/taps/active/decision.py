@@ -168,9 +168,9 @@ def check_rate(rate: float, name: str = "rate", *, every: bool = False) -> float
 
 
 def check_count(name: str, count: int) -> int:
-    """`count` if it is a whole number from 0 on."""
+    """`count` if it is a whole number, 0 or more."""
     if count != int(count) or count < 0:
-        raise SettingsError(f"{name}={count} is not a count; use a whole number from 0 on.")
+        raise SettingsError(f"{name}={count} is not a count; use a whole number, 0 or more.")
     return int(count)
 
 

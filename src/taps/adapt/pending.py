@@ -119,7 +119,7 @@ class PendingQueries:
             return self.given[id]
         if id in self.done:
             raise QueryError(
-                f"The answer for sample {id} is none of the last {len(self.given)} that are remembered."
+                f"The answer for sample {id} is not among the last {len(self.given)} that are remembered."
             )
         raise QueryError(f"Sample {id} has no answer that could be taken back.")
 

@@ -37,7 +37,7 @@ def from_huggingface(
     label = label or _first(features, "names") or ("label" if "label" in features else None)
     for column in (image, *([label] if label else [])):
         if column not in features:
-            raise DataError(f"There is no column {column!r}; the columns are {', '.join(features)}.")
+            raise DataError(f"Unknown column {column!r}; the columns are {', '.join(features)}.")
     if classes is None and label is not None:
         classes = getattr(features[label], "names", None)
     values = list(dataset[label]) if label is not None else [None] * len(dataset)

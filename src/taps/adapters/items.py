@@ -79,11 +79,13 @@ def _numbering(names: tuple[str, ...]) -> Callable[[Any], int | None]:
         if isinstance(value, str):
             place = places.get(" ".join(value.replace("_", " ").split()))
             if place is None:
-                raise DataError(f"The label {value!r} is none of the {len(names)} classes.")
+                raise DataError(f"The label {value!r} is not one of the {len(names)} classes.")
             return place
         index = -1 if value is None else int(np.asarray(value))
         if index >= len(names):
-            raise DataError(f"There is a label {index}, but only {len(names)} classes: give all their names.")
+            raise DataError(
+                f"The label {index} is out of range: only {len(names)} classes: give all their names."
+            )
         return index if index >= 0 else None
 
     return number

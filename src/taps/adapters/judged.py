@@ -47,7 +47,7 @@ def with_labels(dataset: Dataset, answers: Mapping[str, str]) -> Dataset:
     found: dict[int, int] = {}
     for path, label in answers.items():
         if label not in places:
-            raise DataError(f"{path} is labelled {label!r}, which is none of the {len(places)} classes.")
+            raise DataError(f"{path} is labelled {label!r}, which is not one of the {len(places)} classes.")
         found[find_key(path, keys)] = places[label]
     samples = (replace(sample, label=found.get(index)) for index, sample in enumerate(dataset.samples))
     return replace(dataset, samples=tuple[Sample, ...](samples))
@@ -63,4 +63,4 @@ def find_key(path: str, keys: list[str]) -> int:
             return found[0]
         if found:
             raise DataError(f"{path} could be {len(found)} images; give more of its path.")
-    raise DataError(f"{path} is none of the {len(keys)} images.")
+    raise DataError(f"{path} is not one of the {len(keys)} images.")

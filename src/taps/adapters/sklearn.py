@@ -50,7 +50,7 @@ class TapsClassifier:
         """Change arguments; a fitted learner stays until `fit`."""
         for name, value in params.items():
             if name not in self.get_params():
-                raise SettingsError(f"There is no parameter {name!r}; use {', '.join(self.get_params())}.")
+                raise SettingsError(f"Unknown parameter {name!r}; use {', '.join(self.get_params())}.")
             setattr(self, name, value)
         return self
 
@@ -120,5 +120,5 @@ class TapsClassifier:
 
     def _fitted(self) -> Learner:
         if not hasattr(self, "learner_"):
-            raise SettingsError("It knows no classes yet; call fit, partial_fit or start first.")
+            raise SettingsError("The classifier has no classes yet; call fit, partial_fit or start first.")
         return self.learner_

@@ -30,7 +30,7 @@ def check_predictions(harness: Harness, first: list[Prediction]) -> None:
         total = float(said.probs.sum())
         if not np.isfinite(said.probs).all() or (said.probs < 0).any() or abs(total - 1) > 1e-3:
             raise ContractError(
-                f"The probabilities of image {number} are no distribution; they sum to {total}."
+                f"The probabilities of image {number} are not a distribution; they sum to {total}."
             )
         if not 0 <= said.index < len(said.probs):
             raise ContractError(f"Image {number} was given class {said.index}, of {len(said.probs)} classes.")

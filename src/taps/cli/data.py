@@ -57,7 +57,7 @@ def check(
 
     own = find_set(name) is None or (root is None and Path(name).exists())
     if not own and root is None:
-        raise DataError(f"Where is {name}? Give --root, the folder that holds the data sets, or a path.")
+        raise DataError(f"{name} needs --root, the folder that holds the data sets, or a path.")
     result = check_folder(name) if own else check_dataset(name, root or Path())
     if as_json:
         show_json(as_dict(result))

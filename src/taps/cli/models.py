@@ -114,7 +114,7 @@ def import_(
 
     check_new(out)
     if not file.is_file():
-        raise SettingsError(f"There is no file {file}; check the path.")
+        raise SettingsError(f"File {file} not found; check the path.")
     write_directory(find(model, str(file)), out)
     print(f"{out}: {model} from {file.name}; use it with --model {out}.")
 

@@ -42,9 +42,9 @@ def watch(
     check_sorting(options.folder, sort)
     folder = Path(options.folder)
     if not folder.is_dir():
-        raise DataError(f"{folder} is no folder; give one to watch.")
+        raise DataError(f"{folder} is not a folder; give one to watch.")
     if options.classes is None and options.learner is None:
-        raise DataError("Which classes? Give --classes, or a --learner that knows them.")
+        raise DataError("No classes given; add --classes, or a --learner that knows them.")
     predictor, classes = make_predictor(options, class_list(options.classes) if options.classes else ())
     dataset = Dataset(folder.name, classes, (), FolderSource(folder))
     with ExitStack() as stack:

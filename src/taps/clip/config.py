@@ -232,7 +232,7 @@ def builtin_config(name: str) -> ClipConfig:
 
 def no_model(name: str) -> WeightsError:
     return WeightsError(
-        f"There is no model named {name!r}; use 'pocket', a name that `taps models` lists (such as "
+        f"Unknown model {name!r}; use 'pocket', a name that `taps models` lists (such as "
         "ViT-B-16), the path of a CLIP checkpoint, or a Hugging Face repository such as "
         "openai/clip-vit-base-patch16."
     )

@@ -66,7 +66,7 @@ def find(name: str, pretrained: str | None) -> Found:
     if path.is_file():
         return find_file(path)
     if path.suffix in WEIGHT_SUFFIXES or name.startswith((".", "/", "~")):
-        raise WeightsError(f"There is no file or directory {name}; check the path of the model.")
+        raise WeightsError(f"No file or directory {name} found; check the path of the model.")
     if name.count("/") == 1:
         return find_repository(name)
     raise no_model(name)

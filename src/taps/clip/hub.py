@@ -83,8 +83,7 @@ def published(name: str, tag: str | None) -> Published:
     tag = tag or next(iter(tags))
     if tag not in tags:
         raise WeightsError(
-            f"There are no weights {tag!r} for {name}; use {', '.join([*tags, 'random'])} or the path of a "
-            "file."
+            f"Unknown weights {tag!r} for {name}; use {', '.join([*tags, 'random'])} or the path of a file."
         )
     entry, values = tags[tag], architectures()[name]
     told = {key: value for key, value in entry.items() if key not in ("repo", "file", "cached")}

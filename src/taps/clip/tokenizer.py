@@ -157,7 +157,7 @@ def read_tokenizer(file: Path, *, cleaning: str, end_marker: bool) -> TextTokeni
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:
-        raise WeightsError(f"{file} is no readable tokenizer ({error}); fetch it again.") from error
+        raise WeightsError(f"{file} is not a readable tokenizer ({error}); fetch it again.") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
 

@@ -57,7 +57,7 @@ def stats_on_ray(
     """
     if folder.is_file():
         raise StateError(
-            f"{folder} holds a pass that was begun without --ray; go on without it, or remove it."
+            f"{folder} holds a pass that was started without --ray; go on without it, or remove it."
         )
     folder.mkdir(parents=True, exist_ok=True)
     made_with = asdict(options) | {"layers": list(options.layers)}

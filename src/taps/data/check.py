@@ -43,7 +43,7 @@ def check_dataset(name: str, root: str | Path) -> Check:
     """Check the test split of a named set below `root`, without decoding its images."""
     named = find_set(name)
     if named is None:
-        raise DataError(f"There is no set called {name!r}: the names are {', '.join(named_sets())}.")
+        raise DataError(f"Unknown data set {name!r}: the names are {', '.join(named_sets())}.")
     survey = survey_set(named, Path(root).expanduser())
     _check_images(named, survey)
     order = {"error": 0, "wrong": 1, "note": 2}

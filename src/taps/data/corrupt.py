@@ -44,11 +44,9 @@ def named(kind: str) -> str:
 def check_kind(kind: str, severity: int) -> None:
     """A sentence where there is no such corruption."""
     if kind not in KINDS:
-        raise SettingsError(
-            f"There is no corruption {kind!r}: use mix, {ALL_C}, or some of {', '.join(KINDS)}."
-        )
+        raise SettingsError(f"Unknown corruption {kind!r}: use mix, {ALL_C}, or some of {', '.join(KINDS)}.")
     if severity not in (1, 2, 3, 4, 5):
-        raise SettingsError(f"A severity of {severity} is asked for: it goes from 1 to 5.")
+        raise SettingsError(f"A severity of {severity} is not possible; use 1 to 5.")
 
 
 def kinds_of(text: str | None) -> tuple[str | None, ...]:

@@ -55,7 +55,7 @@ def corrupt_dataset(
     for name in names or ("",):
         check_kind(name, severity)
     if not 0.0 <= fraction <= 1.0:
-        raise SettingsError(f"A fraction of {fraction} of the images is asked for: it goes from 0 to 1.")
+        raise SettingsError(f"A fraction of {fraction} of the images is not possible; use 0 to 1.")
     rng = np.random.default_rng(seed)
     hit = np.zeros(len(dataset), bool)
     hit[rng.permutation(len(dataset))[: round(fraction * len(dataset))]] = True

@@ -12,7 +12,7 @@ from taps.errors import DataError
 def few_shot(dataset: Dataset, shots: int, seed: int) -> list[int]:
     """Indices of `shots` images of every class, class by class."""
     if shots < 1:
-        raise DataError(f"{shots} shots are asked for: one at least is needed.")
+        raise DataError(f"{shots} shots are not possible; give at least one.")
     if not dataset.classes:
         raise DataError(f"{dataset.name} has no classes to take shots of: give class names.")
     of_class: list[list[int]] = [[] for _ in dataset.classes]

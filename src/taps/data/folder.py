@@ -104,7 +104,7 @@ def _split_folder(tops: Sequence[str], split: str) -> str | None:
         return None
     wanted = [lower[name] for name in SPLITS.get(split, (split,)) if name in lower]
     if not wanted:
-        raise DataError(f"There is no folder for the split {split!r}, only {names.shown(list(tops))}.")
+        raise DataError(f"No folder found for the split {split!r}, only {names.shown(list(tops))}.")
     return wanted[0]
 
 

@@ -36,7 +36,7 @@ def load_dataset(
         split: `test`, `val` or `train`, where the data set has them.
     """
     if split not in ("test", "val", "train"):
-        raise DataError(f"There is no split {split!r}: use test, val or train.")
+        raise DataError(f"Unknown split {split!r}: use test, val or train.")
     named = find_set(str(name_or_path))
     path = Path(name_or_path).expanduser()
     base = Path(root or os.environ.get("TAPS_DATA") or "").expanduser()
@@ -44,7 +44,7 @@ def load_dataset(
     if named is not None and (root is not None or not path.exists()):
         if not has_base:
             raise DataError(
-                f"Where is {named.name}? Give the folder that holds the data sets (--root, or TAPS_DATA)."
+                f"{named.name} was not found; give the folder of the data sets (--root, or TAPS_DATA)."
             )
         dataset = load_named(named, base, split)
         return dataset if classes is None else _with_classes(dataset, read_names(classes))
@@ -68,7 +68,7 @@ def _find_path(path: Path, base: Path) -> Path:
         if _exists(place):
             return place
     raise DataError(
-        f"There is no folder or file {str(path)!r}, and `taps data list` has no such name; "
+        f"{str(path)!r} is neither a folder nor a file, and `taps data list` has no such name; "
         "check the spelling."
     )
 

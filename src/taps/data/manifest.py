@@ -47,7 +47,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         try:
             columns, rows = list(reader.fieldnames or []), list(reader)
         except csv.Error as error:
-            raise DataError(f"{path} is no CSV: {error}.") from error
+            raise DataError(f"{path} is not CSV: {error}.") from error
         if "path" not in columns:
             raise DataError(
                 f"{path} has the columns {', '.join(columns) or '(none)'}: its first line must name "
@@ -65,7 +65,7 @@ def _json_row(line: str, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
-        raise DataError(f"{where} is no JSON: {error}.") from error
+        raise DataError(f"{where} is not JSON: {error}.") from error
     if not isinstance(row, dict) or "path" not in row:
         raise DataError(f'{where} must be an object like {{"path": "a.jpg", "label": "cat"}}.')
     return row

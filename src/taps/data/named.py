@@ -35,7 +35,7 @@ def survey_set(named: NamedSet, root: Path, split: str = "test") -> Survey:
     """Look at a copy of a set without decoding an image."""
     survey = Survey()
     if not root.is_dir():
-        survey.say("error", f"There is no folder {root}: give the folder that holds the data sets.")
+        survey.say("error", f"No folder {root} found: give the folder that holds the data sets.")
         return survey
     roots = find_roots(named, root, split)
     if named.kind in ("wnids", "numbers"):

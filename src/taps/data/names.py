@@ -89,7 +89,7 @@ def read_names(classes: Sequence[str] | str | Path) -> ClassNames:
         raise DataError(f"Class name {names.index('') + 1} of the list is empty: remove it.")
     if len(names) < 2:
         raise DataError(
-            f"A class list needs two names at least, in a file one a line; this has {len(names)}."
+            f"A class list needs at least two names, one a line in a file; this one has {len(names)}."
         )
     refuse_duplicates(names)
     return ClassNames(names)

@@ -29,7 +29,7 @@ def number_of(order: str, text: str, least: float = 0.0) -> float:
     if not least < value < np.inf:
         example = {"longtail": 100}.get(order, 0.1)
         raise SettingsError(
-            f"{order}:{text} is no order; give a number above {least:g}, such as {order}:{example}."
+            f"{order}:{text} is not an order; give a number above {least:g}, such as {order}:{example}."
         )
     return value
 
@@ -63,7 +63,9 @@ def stata_batch(labels: Order, text: str, rng: np.random.Generator) -> Drawn:
     except ValueError:
         size = least = most = 0
     if size < 1 or not 1 <= least <= most:
-        raise SettingsError(f"statA_batch:{text} is no order; give images and classes: statA_batch:64:1-4.")
+        raise SettingsError(
+            f"statA_batch:{text} is not an order; give images and classes: statA_batch:64:1-4."
+        )
     classes = np.unique(labels)
     wanted = min(int(rng.integers(least, most + 1)), len(classes))
     kept = rng.choice(classes, wanted, replace=False)

@@ -25,9 +25,9 @@ def stream_order(n: int, seed: int, limit: int | None = None) -> Order:
     True
     """
     if n < 1:
-        raise DataError("A stream needs one image at least.")
+        raise DataError("A stream needs at least one image.")
     if limit is not None and limit < 1:
-        raise DataError(f"A stream of {limit} images is asked for: one at least is needed.")
+        raise DataError(f"A stream of {limit} images is not possible; give at least one.")
     return np.random.default_rng(seed).permutation(n)[:limit].astype(np.int64)
 
 
@@ -61,7 +61,7 @@ def ordered(dataset: Dataset, kind: str, seed: int, limit: int | None = None) ->
     """
     name, _, number = kind.partition(":")
     if name not in ORDERS or (number and name not in ("dirichlet", *PROTOCOLS)):
-        raise SettingsError(f"There is no order {kind!r}: use one of {', '.join(ORDERS)}, or dirichlet:0.1.")
+        raise SettingsError(f"Unknown order {kind!r}: use one of {', '.join(ORDERS)}, or dirichlet:0.1.")
     chosen = stream_order(len(dataset), seed, limit)
     if name == "shuffled":
         return chosen, np.zeros(len(chosen), np.int64)
@@ -119,9 +119,7 @@ def _in_shares(found: Order, concentration: float, seed: int) -> Order:
 def subset_classes(dataset: Dataset, k: int, seed: int) -> Dataset:
     """The data set with `k` of its classes only, chosen with a seed; labels are counted anew."""
     if not 2 <= k <= len(dataset.classes):
-        raise DataError(
-            f"{k} classes of {dataset.name} are asked for: it has {len(dataset.classes)}, and two are needed."
-        )
+        raise DataError(f"{k} classes of {dataset.name} are not possible: use 2 to {len(dataset.classes)}.")
     kept = sorted(np.random.default_rng(seed).choice(len(dataset.classes), size=k, replace=False).tolist())
     new_label = {old: new for new, old in enumerate(kept)}
     part = dataset.take([i for i, sample in enumerate(dataset.samples) if sample.label in new_label])

@@ -82,7 +82,7 @@ def to_do(out: Path, jobs: Sequence[Job], lengths: dict[str, int], *, resume: bo
     if begun and not resume:
         raise DataError(
             f"{out} holds an evaluation already ({finished} of {len(begun)} runs finished); "
-            "add --resume to go on with it, or choose another --out."
+            "add --resume to continue it, or choose another --out."
         )
     left = []
     for job in jobs:
@@ -115,13 +115,13 @@ def _check_same(folder: Path, spec: dict[str, Any], job: Job) -> None:
     for name in SAME:
         if spec[name] != mine[name]:
             raise DataError(
-                f"The run in {folder} was begun with {name} {_told(spec[name], mine[name])}; "
+                f"The run in {folder} was started with {name} {_told(spec[name], mine[name])}; "
                 "use the same and --resume, or choose another --out."
             )
     # Streams of one seed begin alike, so a longer one goes on where the shorter one ended.
     if mine["limit"] is not None and (spec["limit"] is None or spec["limit"] > mine["limit"]):
         raise DataError(
-            f"The run in {folder} was begun with limit {spec['limit']}, more than {mine['limit']}; "
+            f"The run in {folder} was started with limit {spec['limit']}, more than {mine['limit']}; "
             "use the same or more and --resume, or choose another --out."
         )
 

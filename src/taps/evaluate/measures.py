@@ -154,7 +154,7 @@ def find_measures(names: Sequence[str]) -> list[Measure]:
     """Measures by name; `all` for every one."""
     unknown = [name for name in names if name not in MEASURES and name != "all"]
     if unknown:
-        raise SettingsError(f"There is no measure {unknown[0]!r}: use some of {', '.join(MEASURES)}, or all.")
+        raise SettingsError(f"Unknown measure {unknown[0]!r}: use some of {', '.join(MEASURES)}, or all.")
     return [MEASURES[name] for name in (MEASURES if "all" in names else names)]
 
 

@@ -201,7 +201,7 @@ def read_results(
     baseline = baseline or min((method for _, method in found), key=method_rank)
     if not any(method == baseline for _, method in found):
         methods = ", ".join(sorted({method for _, method in found}))
-        raise SettingsError(f"There are no results of {baseline!r} to compare with; there are {methods}.")
+        raise SettingsError(f"{baseline!r} has no results to compare with; choose from {methods}.")
     have = {(*key, result.seed) for key, runs in found.items() for result in runs}
     alike = _of_common_seeds(found, baseline)
     least = _common_lengths(alike)

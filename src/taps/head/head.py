@@ -92,7 +92,7 @@ class Head:
         settings: HeadSettings | None = None,
     ) -> None:
         if bases < 1:
-            raise SettingsError("A head stands on one prediction at least; give the zero-shot one.")
+            raise SettingsError("A head needs at least one prediction; give the zero-shot one.")
         self.settings = settings or HeadSettings()
         features = (1 + several, dim)
         self.whitener = FeatureWhitener(dim, several)

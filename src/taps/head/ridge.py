@@ -27,7 +27,7 @@ class Ridge:
 
     def __init__(self, dim: int, outputs: int, penalty: float) -> None:
         if not 0 < penalty < np.inf:
-            raise SettingsError(f"A ridge penalty of {penalty} cannot be; use a finite number above 0.")
+            raise SettingsError(f"A ridge penalty of {penalty} is not possible; use a finite number above 0.")
         self.penalty = float(penalty)
         self.inverse: Array = np.eye(dim) / self.penalty
         self.weights: Array = np.zeros((dim, outputs))

@@ -26,7 +26,7 @@ def normalise_answer(
     if not isinstance(answer.annotator, str):
         raise QueryError(f"The annotator is {answer.annotator!r}; give a name.")
     if (answer.label is not None) + bool(answer.no) + bool(answer.none) > 1:
-        raise QueryError("An image is given a label, or classes it is not of, or none=True: one of these.")
+        raise QueryError("Give one of label, no= (classes it is not of) and none=True.")
     if not answer.no and not answer.none:
         return Answer(class_index(classes, answer.label), annotator=answer.annotator)  # type: ignore[arg-type]
     if labels_only is not None:
@@ -39,7 +39,7 @@ def normalise_answer(
     out = {class_index(classes, each) for each in answer.no} | set(before.no if before else ())
     left = set(range(len(classes))) - out
     if not left:
-        raise QueryError("It cannot be of no class and one of them; say none=True.")
+        raise QueryError("All classes are excluded; for an image of no class give none=True.")
     if len(left) == 1:
         return Answer(left.pop(), annotator=answer.annotator)
     return Answer(no=tuple(sorted(out)), annotator=answer.annotator)  # type: ignore[type-var]

@@ -325,7 +325,7 @@ class Headed(BatchedMethod):
         """
         if not self.remembers(id):
             raise QueryError(
-                f"The answer for sample {id} is none of the last {self.settings.undo}; raise undo."
+                f"The answer for sample {id} is not among the last {self.settings.undo}; raise undo."
             )
         self.history.forget(id)
         if self.device_head is not None:

@@ -81,7 +81,7 @@ def preset(method: str, name: str) -> dict[str, Any]:
     for part in name.split("+"):
         if part not in DATASETS and part not in VARIANTS:
             raise SettingsError(
-                f"There is no preset {part!r}; use one of {', '.join(DATASETS)}, or {', '.join(VARIANTS)}."
+                f"Unknown preset {part!r}; use one of {', '.join(DATASETS)}, or {', '.join(VARIANTS)}."
             )
         values |= VARIANTS.get(part) or published(method, part)  # a variant is meant for whoever asks for it
     return {field: value for field, value in values.items() if field in known}

@@ -91,7 +91,7 @@ def method(
 def register(found: Registered) -> None:
     """Make a method known; a name that is taken is refused."""
     if found.name in _METHODS:
-        raise SettingsError(f"There is a method named {found.name!r} already; choose another name.")
+        raise SettingsError(f"A method named {found.name!r} exists already; choose another name.")
     _METHODS[found.name] = found
 
 
@@ -132,7 +132,7 @@ def find_method(name: str) -> Registered:
         if name.removesuffix("+") in known and name not in known:
             return _headed(name.removesuffix("+"))
         if name not in known:
-            raise SettingsError(f"There is no method named {name!r}; use one of {', '.join(known)}.")
+            raise SettingsError(f"Unknown method {name!r}; use one of {', '.join(known)}.")
     return _METHODS[name]
 
 

@@ -78,7 +78,7 @@ class Console:
         given = self._ask(query)
         while given == "undo":
             if self._before is None:
-                self._say("There is no question before this one.")
+                self._say("This is the first question.")
             else:
                 again = self._ask(self._before)
                 if again == "undo":
@@ -162,7 +162,7 @@ class Console:
             return self._other(typed, rest.strip(), shown)
         names = ", ".join(self.classes[index] for index in found[:SHOWN])
         several = f"could be {names}{', …' if len(found) > SHOWN else ''}; type more of the name."
-        self._say(f"{typed!r} {several if found else f'is none of the {len(self.classes)} classes.'}")
+        self._say(f"{typed!r} {several if found else f'is not one of the {len(self.classes)} classes.'}")
         return None
 
     def _other(self, typed: str, out: str, shown: Sequence[int]) -> Answer | None:

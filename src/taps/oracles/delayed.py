@@ -19,7 +19,7 @@ class Delayed:
 
     def __init__(self, inner: Oracle, delay: int) -> None:
         if delay < 0:
-            raise SettingsError(f"A delay of {delay} images is asked for; use 0 or more.")
+            raise SettingsError(f"A delay of {delay} images is not possible; use 0 or more.")
         self.inner, self.delay = inner, delay
         self.waiting: OrderedDict[int, Query] = OrderedDict()
 

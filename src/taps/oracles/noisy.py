@@ -24,9 +24,9 @@ class Noisy:
 
     def __init__(self, inner: Oracle, rate: float, classes: int, seed: int = 0) -> None:
         if not 0.0 <= rate <= 1.0:
-            raise SettingsError(f"An error rate of {rate} is asked for; it goes from 0 to 1.")
+            raise SettingsError(f"An error rate of {rate} is not possible; use 0 to 1.")
         if classes < 2:
-            raise SettingsError(f"An annotator can err among two classes at least, not among {classes}.")
+            raise SettingsError(f"An annotator can err among at least two classes, not among {classes}.")
         self.inner, self.rate, self.classes, self.seed = inner, rate, classes, seed
 
     @property

@@ -57,7 +57,7 @@ def choose_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, default: 
     path = Path(wanted)
     if not path.is_dir():
         raise PromptsError(
-            f"{str(wanted)!r} is no directory of prompts; use 'hand', {', '.join(map(repr, KINDS))}, "
+            f"{str(wanted)!r} is not a directory of prompts; use 'hand', {', '.join(map(repr, KINDS))}, "
             "or a directory made by `taps train`."
         )
     prompts = Prompts.from_pretrained(path)

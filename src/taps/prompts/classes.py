@@ -107,7 +107,9 @@ def _index_of_name(classes: Sequence[str], name: str) -> int:
     for index, each in enumerate(classes):
         if wanted in (folded_name(each), *map(folded_name, synonyms(each))):
             return index
-    raise UnknownClassError(f"{name!r} is none of the {len(classes)} classes, such as {classes[0]!r}", name)
+    raise UnknownClassError(
+        f"{name!r} is not one of the {len(classes)} classes, such as {classes[0]!r}", name
+    )
 
 
 def add_classes(classes: tuple[str, ...], names: str | Sequence[str]) -> tuple[str, ...]:
@@ -118,6 +120,6 @@ def add_classes(classes: tuple[str, ...], names: str | Sequence[str]) -> tuple[s
     known = {folded_name(name) for name in classes}
     for name in new:
         if folded_name(name.strip()) in known:
-            raise ClassNameError(f"There is a class named {name!r} already; nothing needs to be added.")
+            raise ClassNameError(f"The class {name!r} exists already; nothing is added.")
     check_classes((classes[0], *new))  # of the classes so far, two may share a name
     return check_classes((*classes, *new), allow_duplicates=True)

@@ -33,7 +33,7 @@ def import_prompts(
         position: Where CoOp's class name stood in training; its files do not say. Only "end" can be used.
     """
     if kind not in READERS:
-        raise PromptsError(f"There is no import of {kind!r} prompts; use one of {', '.join(READERS)}.")
+        raise PromptsError(f"{kind!r} prompts cannot be imported; use one of {', '.join(READERS)}.")
     if suffix is not None and "{}" not in suffix:
         raise PromptsError(f"The suffix {suffix!r} has no {{}} where the class name goes.")
     state = {name.removeprefix("prompt_learner."): value for name, value in read_state(Path(path)).items()}

@@ -31,7 +31,7 @@ def list_templates(template: Template) -> tuple[str, ...]:
     found: list[str] = []
     for part in parts:
         if not isinstance(part, str):
-            raise ClassNameError(f"The template {part!r} is no text; give a sentence such as {DEFAULT!r}.")
+            raise ClassNameError(f"The template {part!r} is not a text; give a sentence such as {DEFAULT!r}.")
         found += NAMED[part] if part in NAMED else [each.strip() for each in part.split("|")]
     if not found:
         raise ClassNameError(f"The list of templates is empty; give one such as {DEFAULT!r}.")

@@ -55,12 +55,12 @@ def leaderboard(folders: Sequence[Path], measure: str = "top1", baseline: str | 
         baseline: The method that differences are to; zero-shot, or else the first, unless given.
     """
     if measure not in MEASURES:
-        raise SettingsError(f"There is no measure {measure!r}: use one of {', '.join(MEASURES)}.")
+        raise SettingsError(f"Unknown measure {measure!r}: use one of {', '.join(MEASURES)}.")
     there, chosen = blocks_in(folders), MEASURES[measure]
     if len(there) < 2:
         return _of_block(folders, chosen, baseline, next(iter(there), None))
     if baseline is not None and not any(baseline in methods for methods in there.values()):
-        raise SettingsError(f"There are no results of {baseline!r} to compare with.")
+        raise SettingsError(f"{baseline!r} has no results to compare with.")
     one, richer = (
         _of_block(folders, chosen, baseline if baseline in methods else None, block, named=True)
         for block, methods in there.items()

@@ -49,7 +49,7 @@ def write_report(
     unknown = sorted({*formats} - {*FORMATS})
     if unknown or not formats:
         raise SettingsError(
-            f"There is no format {', '.join(unknown) or '(none given)'}; use {', '.join(FORMATS)}."
+            f"Unknown format {', '.join(unknown) or '(none given)'}; use {', '.join(FORMATS)}."
         )
     wanted = find_measures(measures)
     results = read_results(out, baseline=baseline)

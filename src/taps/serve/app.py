@@ -95,10 +95,10 @@ async def _refuse_fields(request: Request, error: Exception) -> JSONResponse:
 def _problem(error: dict[str, Any]) -> str:
     """What is wrong with a field, and which."""
     if error["type"] == "json_invalid":
-        return f"The body is no JSON: {error['ctx']['error']} at character {error['loc'][-1]}"
+        return f"The body is not JSON: {error['ctx']['error']} at character {error['loc'][-1]}"
     if error["type"] == "model_attributes_type":
         return "Send a JSON object, with the header `Content-Type: application/json`."
-    said = "there is no such field" if error["type"] == "extra_forbidden" else error["msg"]
+    said = "unknown field" if error["type"] == "extra_forbidden" else error["msg"]
     if error["type"] == "string_pattern_mismatch":
         said = IN_WORDS[error["ctx"]["pattern"]]
     return f"{'.'.join(str(part) for part in error['loc'])}: {said}"
@@ -116,4 +116,4 @@ async def _leave(request: Request, error: Exception) -> JSONResponse:
 
 async def _break(request: Request, error: Exception) -> JSONResponse:
     log.error(f"{type(error).__name__}: {error}", exc_info=error)
-    return JSONResponse({"detail": "Something broke here; the log says what."}, status_code=500)
+    return JSONResponse({"detail": "Internal error. Details are in the service's log."}, status_code=500)

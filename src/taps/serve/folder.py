@@ -91,7 +91,7 @@ class Folder:
 
         Args:
             beginning: How it begins.
-            given: Whether somebody named the classes: then they must be those it was begun with.
+            given: Whether somebody named the classes: then they must be those it was started with.
             questions: How many answers are wanted; those of the last time unless given.
         """
         self.service.folders[self.stream] = self
@@ -101,8 +101,8 @@ class Folder:
             found = self.service.stream(self.stream)
         if given and list(found.classes) != list(beginning.classes):
             raise SettingsError(
-                f"These images were begun with other classes ({shown(found.classes, most=20)}); "
-                "give those to go on, or another --store to begin anew."
+                f"These images were started with other classes ({shown(found.classes, most=20)}); "
+                "give those to continue, or another --store to start afresh."
             )
         if questions is not None:
             self.want(questions)

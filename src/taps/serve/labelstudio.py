@@ -70,7 +70,7 @@ class LabelStudio:
             target = urljoin(self.url.rstrip("/") + "/", address)
             home, there = urlsplit(self.url), urlsplit(target)
         except ValueError as error:
-            raise UnusableError(f"{address!r} is no address of an image: {error}.") from None
+            raise UnusableError(f"{address!r} is not the address of an image: {error}.") from None
         at_home = (home.scheme, home.netloc) == (there.scheme, there.netloc)
         if not at_home and not (there.scheme in ("http", "https") and there.netloc in self.hosts):
             allowed = ", ".join((home.netloc, *self.hosts))

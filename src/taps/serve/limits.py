@@ -19,7 +19,7 @@ from taps.serve.options import Limits
 def check_image(data: bytes, limits: Limits) -> None:
     """Look at an image's header alone: its format must be allowed, its size within the limit."""
     if not data:
-        raise FormatError("There is no image in this request; send it as the body, or as the field `image`.")
+        raise FormatError("The request has no image; send it as the body, or as the field `image`.")
     formats = [each for each in limits.formats if each in KNOWN]
     try:
         with Image.open(io.BytesIO(data), formats=formats) as image:

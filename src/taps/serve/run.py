@@ -47,7 +47,7 @@ def allowed_hosts(host: str, named: list[str]) -> tuple[str, ...]:
 def check_port(host: str, port: int) -> None:
     """Refuse an address that cannot be bound to; uvicorn would exit without a sentence."""
     if not 0 <= port <= 65_535:
-        raise SettingsError(f"{port} is no port; give --port one up to 65535, or 0 for any that is free.")
+        raise SettingsError(f"{port} is not a port; give --port one up to 65535, or 0 for any that is free.")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as tried:

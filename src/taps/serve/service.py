@@ -198,7 +198,7 @@ class Service:
     def worker(self, name: str) -> StreamWorker:
         worker = self.workers.get(name)
         if worker is None:
-            raise NotFoundError(f"There is no stream named {name!r}.")
+            raise NotFoundError(f"No stream is named {name!r}.")
         return worker
 
     def stream(self, name: str) -> Stream:

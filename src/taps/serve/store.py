@@ -124,10 +124,10 @@ class Store:
         """One that is there already; a mistyped name makes no new one."""
         folder = Path(place) if files is None else files
         if not (folder / IDENTITY).is_file():
-            raise StateError(f"There is no store in {folder}; check its name.")
+            raise StateError(f"No store found in {folder}; check its name.")
         found = cls(place, files)
         if not found.database.there():
-            raise StateError(f"There is no database in {place}; put it back, or check its name.")
+            raise StateError(f"No database found in {place}; put it back, or check its name.")
         return found
 
     def close(self, *, leave: bool = False) -> None:
@@ -256,7 +256,7 @@ class Store:
             with self.audited(who, "create stream", name) as connection:
                 taken = connection.scalar(select(t.streams.c.id).where(t.streams.c.name == name))
                 if taken is not None:
-                    raise ConflictError(f"There is a stream named {name!r} already; choose another name.")
+                    raise ConflictError(f"A stream named {name!r} exists already; choose another name.")
                 row = {**vars(config), "created": time.time()}
                 key = connection.execute(insert(t.streams).values(row)).inserted_primary_key
                 assert key is not None
@@ -265,7 +265,7 @@ class Store:
                 if note is not None:
                     self._put_note(connection, note, f"create {key[0]}")
         except IntegrityError:
-            raise ConflictError(f"There is a stream named {name!r} already; choose another name.") from None
+            raise ConflictError(f"A stream named {name!r} exists already; choose another name.") from None
         return Stream(id=key[0], **row)
 
     def remove_stream(self, stream: Stream, who: str, note: str | None = None) -> None:
@@ -358,7 +358,7 @@ class Store:
             query = select(*_ROW).where(t.predictions.c.stream == stream, t.predictions.c.id == id)
             row = connection.execute(query).first()
         if row is None:
-            raise NotFoundError(f"There is no prediction {id} in this stream.")
+            raise NotFoundError(f"The stream has no prediction {id}.")
         return Row(**row._mapping)
 
     def predictions(

@@ -114,7 +114,7 @@ class Tokens:
         with self.store.audited(who, "revoke token", id) as connection:
             mine = (t.tokens.c.id == id, t.tokens.c.revoked.is_(None))
             if not connection.execute(update(t.tokens).where(*mine).values(revoked=time.time())).rowcount:
-                raise NotFoundError(f"There is no active token {id!r}.")
+                raise NotFoundError(f"No active token has the id {id!r}.")
             seal(connection, t.tokens, t.tokens.c.id == id)
         self._forget()
 

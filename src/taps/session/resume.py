@@ -27,20 +27,20 @@ def identity(clip: Clip, stream: Stream) -> dict[str, str]:
 
 
 def check_identity(folder: Path, now: dict[str, Any]) -> None:
-    """Refuse to go on with a run that was begun with other weights or other images."""
+    """Refuse to go on with a run that was started with other weights or other images."""
     begun = read_json(folder / SPEC) if (folder / SPEC).is_file() else {}
     for name, told in (("fingerprint", "other weights"), ("images", "other images, labels or another order")):
         if name in begun and begun[name] != now[name]:
             raise StateError(
-                f"The run in {folder} was begun with {told} ({begun[name]}, now {now[name]}); "
-                "give it the same ones to go on, or begin another with another --out."
+                f"The run in {folder} was started with {told} ({begun[name]}, now {now[name]}); "
+                "give the same ones to continue, or start another with another --out."
             )
 
 
 def stored_options(out: Path) -> RunOptions:
     """The options of the run in a folder."""
     if not (out / SPEC).is_file():
-        raise StateError(f"{out} holds no run to go on with; give the folder of one with --out.")
+        raise StateError(f"{out} holds no run to continue; give the folder of one with --out.")
     spec = current(read_json(out / SPEC))
     known = {item.name for item in fields(RunOptions)}
     try:
@@ -66,7 +66,7 @@ def check_plugins(folder: Path) -> None:
 
 
 def resumed_options(out: Path, options: RunOptions, given: Collection[str]) -> RunOptions:
-    """The options a run was begun with; a sentence where one that is given now contradicts them.
+    """The options a run was started with; a sentence where one that is given now contradicts them.
 
     Args:
         out: Folder of the run.
@@ -79,8 +79,8 @@ def resumed_options(out: Path, options: RunOptions, given: Collection[str]) -> R
     for name in given:
         if name in before and name not in FREE and now[name] != before[name]:
             raise SettingsError(
-                f"The run in {out} was begun with {_told(name, before[name])}, not {_told(name, now[name])}; "
-                "leave the option out to go on with it, or choose another --out."
+                f"The run in {out} was started with {_told(name, before[name])}, not "
+                f"{_told(name, now[name])}; leave the option out to continue it, or choose another --out."
             )
     free = {name: getattr(options, name) for name in FREE if name in given}
     resumed = replace(stored, **free)
@@ -114,7 +114,7 @@ def last_run(below: Path, folder: str | None = None) -> Path:
         found = [out for out in found if stored_options(out).folder == wanted]
     if not found:
         over = "" if folder is None else f" over {folder}"
-        raise SettingsError(f"There is no run{over} in {below} to go on with; give its folder with --out.")
+        raise SettingsError(f"No run{over} in {below} can be continued; give its folder with --out.")
     return max(found, key=lambda out: (not (out / SUMMARY).is_file(), _touched(out)))
 
 

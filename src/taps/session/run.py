@@ -56,7 +56,7 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
     make_folder(out)
     with locked(out):
         if not resume and any((out / name).exists() for name in (SPEC, PREDICTIONS)):
-            raise DataError(f"{out} holds a run already; add --resume to go on, or choose another --out.")
+            raise DataError(f"{out} holds a run already; add --resume to continue, or choose another --out.")
         spec = {"options": options.plain(), "plugins": named_plugins(), **identity(clip, stream)}
         check_identity(out, spec)
         with closing(Record(out)) as record:
@@ -96,7 +96,7 @@ def text_settings(options: ImageOptions, dataset: Dataset) -> dict[str, Any]:
 def images_of(options: ImageOptions, classes: Sequence[str] | None = None) -> tuple[Dataset, tuple[str, ...]]:
     """The images of a folder and the class names to sort them into: given here, or as the options say."""
     if options.folder is None:
-        raise DataError("Which images? Give a folder or a zip of them.")
+        raise DataError("No images given; give a folder or a zip of images.")
     if classes is None and options.classes is not None:
         classes = class_list(options.classes)
     dataset = load_dataset(options.folder, classes=classes)
@@ -112,7 +112,7 @@ def class_list(classes: str) -> tuple[str, ...]:
         return read_names(classes)
     named = [name.strip() for name in classes.split(",") if name.strip()]
     if len(named) < 2 and ("/" in classes or Path(classes).suffix):
-        raise DataError(f"--classes {classes!r}: there is no such file; give one that has a name a line.")
+        raise DataError(f"--classes {classes!r}: file not found; give one with a name a line.")
     if len(named) < 2:
         raise DataError(
             f"--classes {classes!r} names {'one class' if named else 'no class'}; a classifier needs two at "

@@ -32,7 +32,7 @@ class Stream:
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
-            raise DataError(f"A stream of {self.limit} images is asked for: one at least is needed.")
+            raise DataError(f"A stream of {self.limit} images is not possible; give at least one.")
 
     def __len__(self) -> int:
         return len(self.order) if self.limit is None else min(self.limit, len(self.order))

@@ -53,7 +53,7 @@ def read_unfinished(path: Path, identity: dict[str, Any], what: str) -> tuple[Pa
         tensors, meta = read_tensors(path)
     except Exception as error:
         raise StateError(
-            f"{path} is no readable state of a {what} ({error}); remove it and start anew."
+            f"{path} is not a readable state of a {what} ({error}); remove it and start anew."
         ) from error
     for name, mine in identity.items():
         if meta["identity"].get(name) != mine:

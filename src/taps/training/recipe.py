@@ -52,14 +52,14 @@ def recipe_for(kind: str, **changes: Any) -> Recipe:
     3
     """
     if kind not in RECIPES:
-        raise SettingsError(f"There is no prompt family {kind!r}; train one of {', '.join(RECIPES)}.")
+        raise SettingsError(f"Unknown prompt family {kind!r}; train one of {', '.join(RECIPES)}.")
     recipe = replace(RECIPES[kind], **{name: value for name, value in changes.items() if value is not None})
     for name, least in (("epochs", 1), ("batch", 1), ("warmup", 0), ("crops", 0)):
         if getattr(recipe, name) < least:
             raise SettingsError(f"{name} is {getattr(recipe, name)}; it must be at least {least}.")
     for name in ("lr", "warmup_lr", "weight_decay", "momentum"):
         if not 0 <= getattr(recipe, name) < math.inf:
-            raise SettingsError(f"{name} is {getattr(recipe, name)}; it must be a number from 0 on.")
+            raise SettingsError(f"{name} is {getattr(recipe, name)}; it must be 0 or more.")
     return recipe
 
 

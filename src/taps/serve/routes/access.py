@@ -53,7 +53,7 @@ async def show_session(request: Request, token: Caller) -> s.Session:
 def sign_out(state: Here, token: Caller) -> Response:
     """End the session."""
     if token.parent is None:
-        raise UnusableError("There is no session to end.")
+        raise UnusableError("No session is open.")
     state.tokens.revoke(token.id, token.id)
     response = Response(status_code=204)
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")

@@ -35,7 +35,7 @@ FILES |= {name: FILES["head.html"] + FILES[name] for name in PAGES.values()}
 async def web_file(name: Annotated[str, Path(max_length=40)]) -> Response:
     """Scripts and styles, and pages."""
     if name not in FILES:
-        raise NotFoundError(f"There is no file {name!r}.")
+        raise NotFoundError(f"File {name!r} not found.")
     kind = KINDS[name.rpartition(".")[2]]
     return Response(FILES[name], media_type=kind, headers={"Cache-Control": "no-cache"})
 
