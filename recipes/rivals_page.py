@@ -76,13 +76,9 @@ wrong.
 
 ## Set by set
 
-Accuracy in the stream, in per cent. The best of a row is bold. By random questions:
+Accuracy in the stream, in per cent. The best of a row is bold.
 
-{random_sets}
-
-By `margin`:
-
-{margin_sets}
+{set_tables}
 {budgets}{cases}"""
 
 
@@ -154,8 +150,7 @@ def page(rows: list[Row], origin: dict[str, Any], found: dict[str, Any]) -> str:
         random=random_table(kinds),
         one_view=random_table(one),
         rules=rule_table(found["kinds"]),
-        random_sets=set_table(kinds, names, "random"),
-        margin_sets=set_table(kinds, names, "margin"),
+        set_tables="\n\n".join(f"By `{r}`:\n\n{set_table(kinds, names, r)}" for r in rules_of(kinds)),
         budgets=budget_table(found["curves"]) + per_class_table(found["per_class"]),
         cases=case_table(found["cases"]),
         reading=reading(kinds, origin["development_sets"]),
@@ -209,6 +204,12 @@ From 1 to 20 % of the images, `{OURS[0]}` asked by margin has {ours:.1f} in the 
 the annotator's seconds; with yes-or-no questions where these are expected to tell more a second
 (`questions="both"`), {both:.1f}.
 """
+
+
+def rules_of(kinds: dict[str, Any]) -> list[str]:
+    """The rules that several heads were run with."""
+    found = [k["rule"] for k in kinds.values() if k["rule"]]
+    return [rule for rule in dict.fromkeys(found) if found.count(rule) > 1]
 
 
 def listed(names: list[str]) -> str:
@@ -361,7 +362,7 @@ def case_cell(figures: dict[str, Any], method: str) -> str:
 def reading(kinds: dict[str, Any], chosen: list[str]) -> str:
     """How far ours is ahead of the best other head, and where another one beats it."""
     lines = []
-    for rule in ("random", "margin"):
+    for rule in rules_of(kinds):
         ours = next((k for k in ranked(kinds, rule) if k["method"] == OURS[0]), None)
         others = [k for k in ranked(kinds, rule) if k["method"] not in OURS]
         if ours and others:
