@@ -25,6 +25,7 @@ from taps.methods.known import KnownImage
 from taps.methods.registry import find_method
 from taps.serve.errors import LostError
 from taps.serve.records import Stream
+from taps.session.log import apply
 from taps.stages import Stage, keep_stages, stage
 from taps.types import Answer, FloatArray, Prediction
 
@@ -113,10 +114,10 @@ class Learners:
         """Call one of a learner's methods."""
         return getattr(self._of(key), name)(*args)
 
-    def add_class(self, key: int, names: Sequence[str]) -> tuple[str, ...]:
-        """Make room for classes; the names of all."""
+    def apply(self, key: int, kind: str, id: int | None, value: Any) -> tuple[str, ...]:
+        """Let a learner live through an event; the names of its classes."""
         learner = self._of(key)
-        learner.add_class(names)
+        apply(learner, kind, id, value)
         return learner.classes
 
     def _of(self, key: int) -> Learner:
@@ -216,25 +217,14 @@ class RemoteLearner:
         said: Answer = self.executor.call("normalise_answer", self.key, answer)
         return said.named(self.classes)
 
-    def learn_one(self, id: int, answer: Answer) -> None:
-        self._do("learn_one", id, answer)
+    def apply(self, kind: str, id: int | None, value: Any = None) -> None:
+        """Live through an event, as `taps.session.log.apply` has it."""
+        self.classes = self.executor.call("apply", self.key, kind, id, value)
 
     def wanted_kept(self, ids: Sequence[int]) -> dict[int, float]:
         """How much an answer is wanted for images that it keeps and that nobody was asked about."""
         said: dict[int, float] = self._do("wanted_kept", ids)
         return said
-
-    def ask(self, id: int, drawn: bool = False) -> None:
-        self._do("ask", id, drawn)
-
-    def skip(self, id: int) -> None:
-        self._do("skip", id)
-
-    def undo(self, id: int) -> None:
-        self._do("undo", id)
-
-    def add_class(self, names: Sequence[str]) -> None:
-        self.classes = self.executor.call("add_class", self.key, names)
 
     def summary(self) -> dict[str, Any]:
         found: dict[str, Any] = self._do("summary")

@@ -13,8 +13,8 @@ from urllib.parse import SplitResult, urlsplit
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import JSONResponse
 
-from taps.files import json_text
 from taps.serve.auth import SAFE, caller, share_of
 from taps.serve.connections import CHUNK
 from taps.serve.errors import ForbiddenError, MisdirectedError, ServiceError, TooLargeError
@@ -60,7 +60,9 @@ class SecurityMiddleware:
             await self._check(scope, limit)
             await self.app(scope, request.receive, request.send)
         except ServiceError as error:  # those of the routes are answered there
-            await request.refuse(error)
+            headers = {**error.headers, **CLOSE}  # nobody reads the rest of the body
+            answer = JSONResponse({"detail": str(error)}, error.status, headers)
+            await answer(scope, request.receive, request.send)
         finally:
             token = scope.get("state", {}).get("token")
             if token is not None:
@@ -133,14 +135,6 @@ class _Request:
         if len(body) > CHUNK:
             message = {**message, "body": body[(len(body) - 1) // CHUNK * CHUNK :]}
         await self._send(message)
-
-    async def refuse(self, error: ServiceError) -> None:
-        """Answer without the routes. The connection is closed: nobody reads the rest of the body."""
-        body = json_text({"detail": str(error)}).encode()
-        named = {"Content-Type": "application/json", **error.headers, **CLOSE}
-        headers = [(name.lower().encode(), value.encode()) for name, value in named.items()]
-        await self.send({"type": "http.response.start", "status": error.status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
 
 
 def _parts(url: str) -> SplitResult:

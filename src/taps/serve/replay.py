@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from taps.errors import QueryError, StateError
 from taps.learner import Learner
@@ -11,8 +12,8 @@ from taps.serve.blobs import Blobs
 from taps.serve.errors import GoneError
 from taps.serve.learners import STAND_IN, RemoteLearner
 from taps.serve.records import Event, Stream
+from taps.session import log
 from taps.session.log import ANSWERED, PREDICTED
-from taps.session.log import apply as happen
 from taps.types import Answer
 
 LOST = "lost"  # the value `taps recover` gives to the event of a prediction whose image is gone
@@ -40,7 +41,9 @@ class Replayed:
     notes: list[str] = field(default_factory=list)
 
 
-def restore(stream: Stream, learner: RemoteLearner, seq: int, blobs: Blobs, log: Sequence[Event]) -> Replayed:
+def restore(
+    stream: Stream, learner: RemoteLearner, seq: int, blobs: Blobs, events: Sequence[Event]
+) -> Replayed:
     """Bring a stream's learner to the end of its log, or to the last event before one that is damaged.
 
     Args:
@@ -48,10 +51,10 @@ def restore(stream: Stream, learner: RemoteLearner, seq: int, blobs: Blobs, log:
         learner: As it was after event `seq`.
         seq: The last event it has lived through.
         blobs: The images.
-        log: At least the events after that.
+        events: At least those after that.
     """
     replayed = Replayed(learner, seq)
-    for event in log:
+    for event in events:
         if event.seq <= replayed.seq:
             continue
         if event.seq != replayed.seq + 1:
@@ -75,8 +78,10 @@ def apply(replayed: Replayed, event: Event, blobs: Blobs) -> None:
         _predict(replayed, event, blobs)
     else:
         value = Answer.from_json(event.value) if event.kind == ANSWERED else event.value
+        learner = replayed.learner
+        happen = learner.apply if isinstance(learner, RemoteLearner) else partial(log.apply, learner)
         try:
-            happen(replayed.learner, event.kind, event.prediction, value)
+            happen(event.kind, event.prediction, value)
         except QueryError as error:  # another machine's arithmetic may have asked about other images
             replayed.notes.append(f"Event {event.seq} could not be repeated: {error}")
     replayed.seq, replayed.count = event.seq, replayed.count + 1
@@ -98,9 +103,9 @@ def image_of(event: Event, blobs: Blobs) -> bytes:
     return blobs.read(event.image)
 
 
-def lost_images(log: Sequence[Event], blobs: Blobs) -> Iterator[tuple[Event, str]]:
+def lost_images(events: Sequence[Event], blobs: Blobs) -> Iterator[tuple[Event, str]]:
     """Events that cannot be replayed for their image is damaged or gone, and why; not those given up."""
-    for event in log:
+    for event in events:
         if event.kind == PREDICTED and event.value != LOST:
             try:
                 image_of(event, blobs)

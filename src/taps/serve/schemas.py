@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
@@ -100,20 +100,17 @@ class Answered(BaseModel):
     def of(cls, outcome: Outcome) -> Answered:
         row = outcome.row
         known = row.state == ANSWERED and row.answer is not None
-        return cls(
-            id=row.id if outcome.recorded else None,
-            label=row.answer if known and row.answer else row.label,
-            by="annotator" if known else "model",
-            top=guesses(row),
-            entropy=row.entropy,
-            threshold=row.threshold,
-            score=row.score,
-            query_id=row.id if outcome.recorded and row.state == OPEN else None,
-            question=cast(Asked, row.question),
-            recorded=outcome.recorded,
-            repeated=outcome.repeated,
-            seconds=row.seconds,
-        )
+        id = row.id if outcome.recorded else None
+        other: dict[str, Any] = {
+            "id": id,
+            "label": row.answer if known else row.label,
+            "by": "annotator" if known else "model",
+            "top": guesses(row),
+            "query_id": id if row.state == OPEN else None,
+            "recorded": outcome.recorded,
+            "repeated": outcome.repeated,
+        }
+        return cls(**{name: getattr(row, name) for name in cls.model_fields.keys() - other.keys()}, **other)
 
 
 class Prediction(BaseModel):

@@ -250,23 +250,20 @@ def _lost_images(paths: list[Path]) -> str:
 @contextmanager
 def hold(store: Store) -> Iterator[None]:
     """Be the one process that writes to a store, to its folder and to its database."""
-    try:
-        lock = locked(store.files)
-        lock.__enter__()
-    except StateError:
-        raise StateError(
-            f"Another process uses the store in {store.files}; stop it, or give another --store."
-        ) from None
-    except OSError as error:
-        raise StateError(
-            f"The store in {store.files} cannot be written ({error.strerror}); `taps doctor` and `taps "
-            "backup` still read it."
-        ) from error
-    try:
-        with store.database.claimed():
-            yield
-    finally:
-        lock.__exit__(None, None, None)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(store.files))
+        except StateError:
+            raise StateError(
+                f"Another process uses the store in {store.files}; stop it, or give another --store."
+            ) from None
+        except OSError as error:
+            raise StateError(
+                f"The store in {store.files} cannot be written ({error.strerror}); `taps doctor` and `taps "
+                "backup` still read it."
+            ) from error
+        stack.enter_context(store.database.claimed())
+        yield
 
 
 def check_settings(method: str, settings: dict[str, Any]) -> None:

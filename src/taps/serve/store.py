@@ -251,12 +251,8 @@ class Store:
 
     def create_stream(self, config: StreamConfig, who: str, note: str | None = None) -> Stream:
         """Put a new stream on record; its number is noted under a name, where one is given."""
-        name = config.name
         try:
-            with self.audited(who, "create stream", name) as connection:
-                taken = connection.scalar(select(t.streams.c.id).where(t.streams.c.name == name))
-                if taken is not None:
-                    raise ConflictError(f"A stream named {name!r} exists already; choose another name.")
+            with self.audited(who, "create stream", config.name) as connection:
                 row = {**vars(config), "created": time.time()}
                 key = connection.execute(insert(t.streams).values(row)).inserted_primary_key
                 assert key is not None
@@ -265,7 +261,9 @@ class Store:
                 if note is not None:
                     self._put_note(connection, note, f"create {key[0]}")
         except IntegrityError:
-            raise ConflictError(f"A stream named {name!r} exists already; choose another name.") from None
+            raise ConflictError(
+                f"A stream named {config.name!r} exists already; choose another name."
+            ) from None
         return Stream(id=key[0], **row)
 
     def remove_stream(self, stream: Stream, who: str, note: str | None = None) -> None:

@@ -33,7 +33,6 @@ from taps.session.log import (
     REPEATED,
     SKIPPED,
     UNDONE,
-    apply,
 )
 from taps.session.row import LABELLED, OPEN, UNQUERIED, Row
 from taps.stages import Stage, keep_stages, stage
@@ -154,7 +153,7 @@ class StreamSession:
             return AnswerResult(row, changed=False)
         if row.state == SKIPPED:
             raise ConflictError(f"Question {id} was skipped; undo that first.")
-        self._step(lambda: apply(learner, ANSWERED, id, answer))
+        self._step(lambda: learner.apply(ANSWERED, id, answer))
         return self._end(row, ANSWERED, who, key, answer)
 
     def skip(self, id: int, who: str, key: str | None = None) -> AnswerResult:
@@ -167,7 +166,7 @@ class StreamSession:
             return AnswerResult(row, changed=False)
         if row.state != OPEN:
             raise ConflictError(f"Question {id} was answered already; undo the answer instead.")
-        self._step(lambda: apply(learner, SKIPPED, id))
+        self._step(lambda: learner.apply(SKIPPED, id))
         return self._end(row, SKIPPED, who, key)
 
     def undo(self, id: int, who: str, key: str | None = None) -> AnswerResult:
@@ -178,7 +177,7 @@ class StreamSession:
         row = self._question(id)
         if row.state == OPEN:
             raise ConflictError(f"Question {id} is open: there is nothing to take back.")
-        self._step(lambda: apply(learner, UNDONE, id))
+        self._step(lambda: learner.apply(UNDONE, id))
         now = time.time()
         event = Event(self._next, UNDONE, id, None, who, now, key)
         return self._change(event, row, deadline=self._deadline(now) if row.asked else None)
@@ -187,7 +186,7 @@ class StreamSession:
         """Make room for new classes; the names of all."""
         learner = self.learner_log.writable()
         if not self._done(key, CLASSES_ADDED, None, list(names)):
-            self._step(lambda: apply(learner, CLASSES_ADDED, None, names))
+            self._step(lambda: learner.apply(CLASSES_ADDED, None, names))
             event = Event(self._next, CLASSES_ADDED, None, list(names), who, time.time(), key)
             self.learner_log.record(event)
         return list(learner.classes)
@@ -198,7 +197,7 @@ class StreamSession:
         if row.state != UNQUERIED:
             raise ConflictError(f"Prediction {id} was asked about, or has a label; choose another one.")
         value, now = DRAWN if drawn else None, time.time()
-        self._step(lambda: apply(learner, ASKED, id, value))
+        self._step(lambda: learner.apply(ASKED, id, value))
         score = ANYWAY if drawn else row.score
         event = Event(self._next, ASKED, id, value, who, now)
         return self._change(event, row, state=OPEN, deadline=self._deadline(now), score=score)
