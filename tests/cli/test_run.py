@@ -424,7 +424,7 @@ def test_a_full_disk_is_a_sentence_and_the_run_can_go_on(folder, tmp_path, here,
     assert json.loads((tmp_path / "out/summary.json").read_text())["n"] == 24
 
 
-@pytest.mark.parametrize("command", ["run", "predict"])
+@pytest.mark.parametrize("command", ["run", "predict", "label"])
 def test_a_folder_that_is_not_there_is_told_before_torch_is_imported(tmp_path, command):
     code = (
         "import sys; sys.modules['torch'] = None; from taps.cli.main import run; sys.argv[0] = 'taps'; run()"

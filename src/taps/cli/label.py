@@ -84,6 +84,9 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
     Writes labels.csv (yours) and predictions.csv (every image) into the store. Ctrl-C stops; the same command
     goes on where it was left.
     """
+    from taps.data.load import check_there
+
+    check_there(options.folder)  # first, for the others take seconds to import
     from taps.clip import load_clip
     from taps.methods.registry import method_settings
     from taps.prompts.texts import read_texts
