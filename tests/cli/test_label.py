@@ -228,6 +228,18 @@ def test_more_questions_are_asked_on_request_and_by_a_higher_rate(
         assert seen == now == 24  # nothing is encoded twice
 
 
+def test_every_image_may_be_asked_about(pictures: Path, tiny: Clip, tmp_path: Path) -> None:
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = images(service, pictures, settings=POOL)
+        made.feed(lambda done: None)
+        known = made.beliefs()[-1].row  # is corrected, although nobody asked
+        service.send("photos", lambda live: live.label(known.id, 0, "test", unasked=True)).result()
+        made.want(24)
+        with Person(service, made):
+            made.finish(lambda done: None)
+        assert (made.counts()["answered"], made.wanted) == (23, 23)
+
+
 def test_skipped_images_are_not_asked_about_again_and_others_take_their_place(
     pictures: Path, tiny: Clip, tmp_path: Path
 ) -> None:

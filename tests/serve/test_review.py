@@ -14,12 +14,12 @@ import pytest
 
 from taps.clip import Clip
 from taps.data import load_dataset
-from taps.learner import Learner
 from taps.serve.folder import Folder, pool_settings
 from taps.serve.records import StreamConfig
 from taps.serve.run import serving
 from taps.serve.service import Service
 from taps.serve.store import Store
+from taps.session.predict import load_learner
 from taps.session.stream import make_stream
 
 SETTINGS = pool_settings(4, 24)
@@ -163,7 +163,9 @@ def test_the_result_is_taken_home(running: Running, tmp_path: Path) -> None:
         assert archive.read(first) == running.made.dataset.source.read(next(iter(found)))
     saved = running.http.get("/result", params={"format": "learner"})
     with zipfile.ZipFile(io.BytesIO(saved.content)) as archive:
-        archive.extractall(tmp_path)
-    learner = Learner.load(tmp_path / "learner")
-    assert (learner.answered, learner.seen) == (4, 24)
+        archive.extractall(tmp_path / "unpacked")
+    (tmp_path / "learner.zip").write_bytes(saved.content)
+    for place in ("learner.zip", "unpacked", "unpacked/learner"):
+        learner = load_learner(tmp_path / place)
+        assert (learner.answered, learner.seen) == (4, 24)
     assert not list(running.service.store.files.glob("export-*"))

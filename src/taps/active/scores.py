@@ -28,7 +28,7 @@ def novelty(features: Array, known: Array) -> Array:
     >>> novelty(np.eye(2), np.array([[0.6, 0.8]])).round(2).tolist()
     [0.4, 0.2]
     """
-    if not len(known):
+    if not len(known) or not len(features):
         return np.ones(len(features))
     likeness: Array = np.clip(features @ known.T, 0.0, 1.0).max(axis=1)
     return 1.0 - likeness

@@ -34,10 +34,10 @@ class Links:
         """Print the addresses, with a QR code where there is room for one; the one to open here."""
         path = f"/?stream={stream}"
         mine = f"{_here(url)}{path}{self.own}"
-        console.print(f"Label at {mine}", soft_wrap=True)
+        console.print(f"Label at {mine}", soft_wrap=True, highlight=False)
         if self.others:
             theirs = f"{reachable(url)}{path}{self.others}"
-            console.print(f"Phones and colleagues: {theirs}", soft_wrap=True)
+            console.print(f"Phones and colleagues: {theirs}", soft_wrap=True, highlight=False)
             show_code(console, theirs)
         return mine
 

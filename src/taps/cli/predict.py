@@ -29,7 +29,8 @@ class PredictOptions(ImageOptions):
     """What to predict, with what, and where to put it.
 
     Attributes:
-        learner: A saved learner, a run, or a store (of `taps label`): predict with what was learned there.
+        learner: A saved learner (its folder, or the page's ZIP), a run, or a store (of `taps label`): predict
+            with what was learned there.
         stream: Which stream's learner, where a store holds several.
         top: How many of the likeliest classes are written for each image.
         out: The CSV file; - for standard output.

@@ -223,6 +223,7 @@ class Folder:
         while self.ask():
             self._tell(progress, len(self.order))
             time.sleep(PAUSE)
+        self.want(min(self.wanted, patiently(self.counts)["answered"]))  # there is nothing else to ask about
 
     def _tell(self, progress: Callable[[int], None], done: int) -> None:
         self.done = done

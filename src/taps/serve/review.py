@@ -16,6 +16,7 @@ from taps.serve.records import Event
 from taps.serve.service import Service
 from taps.serve.stream_session import StreamSession
 from taps.session.log import ACCEPTED
+from taps.session.predict import ZIPPED
 from taps.session.row import LABELLED, Row
 from taps.session.sorting import folder_name
 
@@ -152,10 +153,10 @@ def as_zip(service: Service, found: Sequence[Belief], path: Path) -> None:
 
 
 def learner_zip(session: StreamSession, path: Path) -> None:
-    """The learner, as `taps predict --learner` takes it once it is unpacked."""
+    """The learner, as `taps predict --learner` takes it."""
     folder = path.with_suffix("")
     session.learner_log.learner().save(folder)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for file in sorted(each for each in folder.rglob("*") if each.is_file()):
-            archive.write(file, f"learner/{file.relative_to(folder)}")
+            archive.write(file, f"{ZIPPED}/{file.relative_to(folder)}")
     shutil.rmtree(folder)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -21,6 +23,8 @@ from taps.methods.typed import AnySettings
 from taps.session.record import SPEC, STATE
 from taps.session.resume import check_plugins
 from taps.types import FloatArray, PixelArray
+
+ZIPPED = "learner"  # the folder in a ZIP
 
 
 @dataclass(frozen=True)
@@ -68,10 +72,14 @@ def zero_shot(clip: Clip, classes: Sequence[str], **texts: Unpack[AnySettings]) 
 
 
 def load_learner(folder: Path) -> Learner:
-    """A saved learner: where `Learner.save` put it, or in the folder of a run."""
-    found = next((each for each in (folder, folder / STATE) if exists(each)), None)
+    """A saved learner: where `Learner.save` put it, in the folder of a run, or in the page's ZIP."""
+    if zipfile.is_zipfile(folder):
+        with tempfile.TemporaryDirectory() as place, zipfile.ZipFile(folder) as archive:
+            archive.extractall(place)
+            return load_learner(Path(place))
+    found = next((each for each in (folder, folder / STATE, folder / ZIPPED) if exists(each)), None)
     if found is None:
-        raise DataError(f"{folder} holds no saved learner, run or store; give the folder of one.")
+        raise DataError(f"{folder} holds no saved learner, run or store; give one of these.")
     if (folder / SPEC).is_file():
         check_plugins(folder)
     return Learner.load(found)

@@ -243,7 +243,9 @@ const finder = new Finder($("#finder"), {
 });
 
 async function begin() {
-  await signedIn($("#sign-in"));
+  const { roles } = await signedIn($("#sign-in"));
+  $("#not-mine").hidden = roles.includes("admin");
+  $("#downloads").hidden = !roles.includes("admin");
   $("#title").textContent = `Review ${stream}`;
   document.title = `Review ${stream} · TAPS`;
   $("#label").href = `/?stream=${encodeURIComponent(stream)}`;
