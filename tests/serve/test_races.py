@@ -337,6 +337,7 @@ def test_after_a_take_over_the_reason_is_told(claimed: Service, tiny: Clip, tmp_
         assert not recorded(claimed, 2)
         assert "Another service uses" in claimed.troubles()[0]
     for _ in range(2):
+        claimed.worker("pets").log._tried = -10.0  # the store is tried again at once
         assert not recorded(claimed, 3)
         claimed._probed = (-10.0, [])
         (said,) = claimed.troubles()
