@@ -61,7 +61,7 @@ class Learner:
         classes: Class names; their order gives the indices. Or an `id2label` mapping.
         method: Which system (`taps methods` lists them); or a settings object of one, such as
             `TapsSettings(lr=1e-3)` of `taps.methods.taps`, whose fields type checkers know.
-        seed: Every random choice follows from it.
+        seed: Seed of every random choice.
         allow_duplicates: Let two classes have one name, as two pairs of ImageNet's do; answer those by index.
         **settings: Of the method, by name. A misspelt one is refused, by type checkers too; they let those
             of a method of one's own pass as a `dict[str, Any]`.

@@ -16,7 +16,7 @@ def test_no_violation_in_any_state(site: Site, page: Any, scheme: str, size: dic
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size(size)
     page.goto(site.url)
-    page.wait_for_selector("text=There is no stream yet")
+    page.wait_for_selector("text=No stream yet")
     assert violations(page) == []
     site.create()
     page.reload()

@@ -77,7 +77,7 @@ def test_from_the_first_question_to_the_sorted_folder(
             page.on("pageerror", lambda error: wrong.append(str(error)))
             page.goto(f"{url}/?stream=photos")
             assert answer_all(page) == 4
-            assert page.inner_text("#empty-title") == "All 24 images are through"
+            assert page.inner_text("#empty-title") == "All 24 images are done"
             assert str(tmp_path / "store") in page.inner_text("#command")
             assert violations(page) == []
             page.click("#look")
@@ -86,7 +86,7 @@ def test_from_the_first_question_to_the_sorted_folder(
             page.click("#more")
             page.wait_for_url("**/?stream=photos")
             assert answer_all(page) == 24 - 4 - 1  # one was corrected: it is known
-            page.wait_for_selector("#empty-title:has-text('All 24 images are through')")
+            page.wait_for_selector("#empty-title:has-text('All 24 images are done')")
     assert wrong == []
     assert table(tmp_path) == {name: name.split("/")[0] for name in map(made.name, range(24))}
     assert sorted_images(tmp_path / "sorted") == table(tmp_path)
@@ -111,7 +111,7 @@ def correct_two(page: Any, made: Folder, *, by_keys: bool) -> None:
     page.wait_for_selector("#last:has-text('2 images')")
     assert {belief.row.answer for belief in made.beliefs() if belief.row.id in ids} == {truth}
     page.click("#undo")
-    page.wait_for_selector("#last:has-text('Taken back: 2 images')")
+    page.wait_for_selector("#last:has-text('Undone: 2 images')")
     assert {belief.by for belief in made.beliefs() if belief.row.id in ids} == {"model"}
     page.locator(f"#images [data-id='{ids[1]}']").focus()
     page.keyboard.press(str(1 + made.dataset.classes.index(truth)))

@@ -98,10 +98,10 @@ def test_an_answer_on_its_way_is_taken_back(site: Site, page: Any) -> None:
     page.keyboard.press("u")
     with page.expect_response("**/label"):
         sent[0].continue_()
-    page.wait_for_selector("text=Taken back")
+    page.wait_for_selector("text=Undone")
     with page.expect_response("**/changes?*"):
         sent[1].continue_()
-    assert "Taken back" in page.inner_text("#last")  # what the answer changed is of no interest any more
+    assert "Undone" in page.inner_text("#last")  # what the answer changed is of no interest any more
     assert shown(page) == first
     assert site.answers() == {}
 
@@ -357,7 +357,7 @@ def test_a_prediction_nobody_was_asked_about_is_corrected(site: Site, page: Any)
     page.wait_for_selector("#recent li.corrected")
     assert site.answers() == {"image-1.png": "stop sign"}
     page.get_by_role("button", name="Undo").click()
-    page.wait_for_selector("text=Taken back")
+    page.wait_for_selector("text=Undone")
     assert site.answers() == {}
     assert set(site.states().values()) == {"unqueried"}
 

@@ -95,7 +95,7 @@ def test_a_bar_says_that_everything_is_predicted_again(
             made.feed(lambda done: None)
             made.phase, made.done = "predicting", 6
             page.goto(f"{url}/?stream=photos")
-            page.wait_for_selector("#empty-title:has-text('Everything is predicted again')")
+            page.wait_for_selector("#empty-title:has-text('Predicting every image again')")
             bar = page.locator("#busy")
             assert bar.is_visible()
             assert (bar.get_attribute("value"), bar.get_attribute("max")) == ("6", "24")

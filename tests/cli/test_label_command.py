@@ -106,8 +106,8 @@ def test_a_folder_is_labelled_stopped_and_finished(pictures: Path, tmp_path: Pat
     assert f"Labels: {store.name}/labels.csv" in first.said
     assert {row["path"]: row["label"] for row in table(store / "labels.csv")} == early
     with started(words, tmp_path) as second:
-        late = second.answer(24, truth, over="images are through")
-        second.until(lambda: "All 24 images are through" in second.said)
+        late = second.answer(24, truth, over="images are done")
+        second.until(lambda: "All 24 images are done" in second.said)
         assert second.http.get("/folder").json()["phase"] == "done"
     assert not set(early) & set(late)  # no question is put twice
     assert len(early | late) >= 8
@@ -124,8 +124,8 @@ def test_the_demos_page_hides_what_the_images_are(tmp_path: Path) -> None:
     words = ["demo", "--serve", "--model", "tiny", "--limit", "12", "--views", "2", "--rate", "0.5"]
     with started(words, tmp_path) as demo:
         classes = demo.http.get("/stats").json()["learner"]["classes"]
-        given = demo.answer(12, lambda name: classes[0], over="images are through")
-        demo.until(lambda: "All 12 images are through" in demo.said)
+        given = demo.answer(12, lambda name: classes[0], over="images are done")
+        demo.until(lambda: "All 12 images are done" in demo.said)
     assert given
     assert all(re.fullmatch(r"image \d+", name) for name in given)
     assert len(table(tmp_path / "taps-demo" / "store" / "predictions.csv")) == 12

@@ -23,7 +23,7 @@ class TapsClassifier:
     Args:
         model: A model's name or a loaded one.
         method: Which system.
-        seed: Every random choice follows from it.
+        seed: Seed of every random choice.
         settings: Of the method, by name.
 
     Attributes:

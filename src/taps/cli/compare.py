@@ -16,11 +16,9 @@ app = new_app()
 Folders = Annotated[
     list[str] | None, typer.Argument(help="Folders of `taps eval` or `taps compare` to take runs from.")
 ]
-Out = Annotated[str | None, typer.Option(help="Folder for runs and page; the first given one unless named.")]
+Out = Annotated[str | None, typer.Option(help="Folder for runs and page; by default the first folder given.")]
 Measure = Annotated[str, typer.Option(help="What methods are ordered by: top1, ece, log_loss, …")]
-Baseline = Annotated[
-    str | None, typer.Option(help="The method that differences are to; zero_shot unless given.")
-]
+Baseline = Annotated[str | None, typer.Option(help="The method to compare with; by default zero_shot.")]
 
 Published = Annotated[
     bool, typer.Option("--published", help="Add means of the field as their authors print them, with CLIP.")

@@ -14,9 +14,7 @@ from taps.cli.tables import show_json, show_table
 if TYPE_CHECKING:
     from taps.data.check import Check
 
-app = new_app(
-    no_args_is_help=True, help="List data sets and check a copy of one before hours are spent on it."
-)
+app = new_app(no_args_is_help=True, help="List data sets, or check a copy of one.")
 
 
 @app.command("list")

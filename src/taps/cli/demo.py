@@ -31,7 +31,7 @@ def demo(
     ] = "pocket",
     methods: Annotated[str, typer.Option(help="Which methods to compare.")] = "view_ensemble,view_ensemble+",
     limit: Annotated[
-        int, typer.Option(min=1, help="Stop after so many images; there are 400, for --serve 360.")
+        int, typer.Option(min=1, help="Stop after this many images of 400; with --serve, of 360.")
     ] = IMAGES,
     views: Annotated[int, typer.Option(help="Views of each image; the paper has 64.")] = VIEWS,
     rate: Annotated[float, typer.Option(help="Share of images to ask about.")] = RATE,

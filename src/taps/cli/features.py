@@ -28,7 +28,9 @@ def features(
     corrupt: Annotated[str | None, typer.Option(help="See every image through a corruption.")] = None,
     severity: Annotated[int, typer.Option(help="Of the corruption, 1 to 5.")] = 3,
     root: Annotated[Path | None, typer.Option(envvar="TAPS_DATA", help="Folder of the named sets.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU is used if there is one.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda; by default a GPU where one is found.")
+    ] = None,
 ) -> None:
     """Encode the views of every image once; `taps eval` then decodes nothing for methods that need no more.
 

@@ -35,13 +35,13 @@ class LabelOptions(ImageOptions):
     """What is labelled, and how.
 
     Attributes:
-        rate: Share of images you are asked about; 0.1 unless given, or what it was the last time.
+        rate: Share of images you are asked about; by default 0.1, or that of the last time.
         budget: How many questions you are asked, instead of a share.
-        method: Which system; it must be one that asks.
+        method: The method; it must ask questions.
         views: Views of each image; fewer are quicker.
         quick: Four views of each image: faster, and a little less accurate.
         seed: Order of the images and all random choices.
-        store: Where everything is kept; FOLDER.taps beside the folder unless given.
+        store: The store; by default FOLDER.taps beside the folder.
         host: Address to serve at. With 0.0.0.0 phones and colleagues reach the page by the link that is
             printed, and nobody without it.
         port: 0 for any that is free.
@@ -265,7 +265,7 @@ def stream_through(console: Console, images: Folder, ending: Ending) -> None:
             act(lambda done, task=task: bar.update(task, completed=done))  # type: ignore[misc]
             bar.update(task, completed=total)
     where = ending.write(images)
-    console.print(f"All {total:,} images are through.\n{where}", markup=False, soft_wrap=True)
+    console.print(f"All {total:,} images are done.\n{where}", markup=False, soft_wrap=True)
     console.print("Look through them on the page, or stop with Ctrl-C.")
     if images.broken:
         first = next(iter(images.broken.items()))

@@ -43,7 +43,7 @@ GROUPS = {  # sections of `taps --help`: the name of a command and of its module
     "Look up": {
         "methods": "List the methods with one line each, or the settings of one.",
         "models": "List the models that load, fetch one, or import a file of weights.",
-        "data": "List data sets and check a copy of one before hours are spent on it.",
+        "data": "List data sets, or check a copy of one.",
         "prompts": "Look at trained prompts, or import public checkpoints.",
     },
 }
@@ -109,7 +109,9 @@ def show_version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    version: bool = typer.Option(False, "--version", callback=show_version, is_eager=True, help="Show it."),
+    version: bool = typer.Option(
+        False, "--version", callback=show_version, is_eager=True, help="Show the version."
+    ),
     plugin: list[str] | None = typer.Option(
         None,
         metavar="MODULE",

@@ -46,7 +46,7 @@ def models(
 @app.command("show")
 def show(
     name: str = typer.Argument(..., help="An architecture that `taps models` lists."),
-    pretrained: str | None = typer.Option(None, "--pretrained", help="Which weights; the first unless said."),
+    pretrained: str | None = typer.Option(None, "--pretrained", help="Which weights; by default the first."),
 ) -> None:
     """Say what a model is, where its weights are, and the steps to use it offline."""
     from taps.clip.config import architectures
@@ -80,7 +80,7 @@ def show(
 @app.command("pull")
 def pull(
     name: str = typer.Argument(..., help="An architecture that `taps models` lists."),
-    pretrained: str | None = typer.Option(None, "--pretrained", help="Which weights; the first unless said."),
+    pretrained: str | None = typer.Option(None, "--pretrained", help="Which weights; by default the first."),
 ) -> None:
     """Fetch a model's files into the Hugging Face cache and compare their checksums.
 
@@ -100,7 +100,7 @@ def pull(
 
 @app.command("import")
 def import_(
-    file: Path = typer.Argument(..., help="A file of weights, as anybody has saved it."),
+    file: Path = typer.Argument(..., help="A file of weights."),
     model: str = typer.Option(
         ...,
         "--model",
@@ -122,7 +122,7 @@ def import_(
 @app.command("verify")
 def verify(
     name: str = typer.Argument("pocket", help="The embedded model, or one whose files are here already."),
-    pretrained: str | None = typer.Option(None, "--pretrained", help="Which weights; the first unless said."),
+    pretrained: str | None = typer.Option(None, "--pretrained", help="Which weights; by default the first."),
 ) -> None:
     """Compare a model's files with the digests they were released with.
 

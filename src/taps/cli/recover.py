@@ -16,7 +16,7 @@ def recover(
     store: StorePlace,
     files: StoreFiles = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Go on with an old copy of the folder; what it lacks is given up.")
+        bool, typer.Option("--yes", help="Continue with an old copy of the folder; what it lacks is lost.")
     ] = False,
 ) -> None:
     """Set damaged snapshots aside and give up images that are lost, so that the service can go on.

@@ -15,7 +15,7 @@ app = new_app()
 def report(
     directory: Annotated[str, typer.Argument(help="The --out of `taps eval`; it need not be finished.")],
     baseline: Annotated[
-        str | None, typer.Option(help="The method others are compared with; zero_shot unless given.")
+        str | None, typer.Option(help="The method to compare with; by default zero_shot.")
     ] = None,
     measures: Annotated[
         str, typer.Option(help="Columns of the table of costs, separated by commas.")

@@ -30,11 +30,11 @@ def run(
     context: typer.Context,
     options: RunOptions,
     out: Annotated[
-        Path | None, typer.Option(help="Where the record goes; a new folder under runs/ unless given.")
+        Path | None, typer.Option(help="Folder of the run; by default a new one under runs/.")
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option(help="Go on with a run that was stopped: that in --out, or the last one under runs/."),
+        typer.Option(help="Continue a stopped run: the one in --out, or the last one under runs/."),
     ] = False,
     sort: SortOptions = SortOptions(),
     repredict: Annotated[

@@ -34,7 +34,7 @@ def stats(
     root: Root = None,
     options: StatsOptions,
     precise: Precise = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted pass.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted pass.")] = False,
     cluster: StatsCluster,
 ) -> None:
     """Collect mean and variance of the image tower's features over a source set, whole and per class."""

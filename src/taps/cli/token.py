@@ -29,8 +29,10 @@ def create(
     store: StorePlace,
     role: Annotated[list[str], typer.Option(help="predict, label or admin. May be repeated.")],
     name: Annotated[str, typer.Option(help="What it is for.")] = "",
-    stream: Annotated[str | None, typer.Option(help="The one stream it is for; else all.")] = None,
-    days: Annotated[float | None, typer.Option(help="How long it is good for; else until revoked.")] = None,
+    stream: Annotated[
+        str | None, typer.Option(help="The only stream it is valid for; by default all.")
+    ] = None,
+    days: Annotated[float | None, typer.Option(help="Days it is valid; by default until revoked.")] = None,
     files: StoreFiles = None,
 ) -> None:
     """Make a token and print it, this once. With the first one, everybody needs one."""

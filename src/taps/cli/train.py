@@ -32,7 +32,7 @@ class TrainOptions:
         lr: Learning rate the cosine starts from.
         seed: Which images, which crops, which order, which start.
         limit_classes: Train on so many classes only.
-        device: cpu or cuda; a GPU is used if there is one.
+        device: cpu or cuda; by default a GPU where one is found.
         resume: Go on where an interrupted training stopped.
     """
 

@@ -24,8 +24,8 @@ app = new_app()
 def watch(
     options: PredictOptions,
     sort: SortOptions,
-    every: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks at the folder.")] = 1.0,
-    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many images.")] = None,
+    every: Annotated[float, typer.Option(min=0.05, help="Seconds between two scans of the folder.")] = 1.0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many images.")] = None,
 ) -> None:
     """Predict each image that is in the folder or comes into it, until Ctrl-C; nobody is asked.
 

@@ -31,9 +31,9 @@ class Setup:
         source: Source statistics made by `taps stats`.
         root: Folder that holds the named data sets.
         seeds: One run each: order of the stream and everything random.
-        rate: Share of images to ask about; the method's own unless given.
-        buffer: How many labelled images are kept; the method's own number unless given.
-        limit: Only the first so many images of each order.
+        rate: Share of images to ask about; by default the method's own.
+        buffer: Labelled images that are kept; by default the method's own number.
+        limit: Only the first N images of each order.
         preset: Published settings: auto (each data set's own), or a name such as dtd.
         settings: Any other setting: name=value; methods without it ignore it.
         template: The sentence a class name is put into, such as 'a photo of a {}.'. Several, with | between
@@ -85,14 +85,14 @@ class Execution:
 
     Attributes:
         jobs: Runs side by side, each a process; they share the cores.
-        device: cpu or cuda; a GPU is used if there is one.
+        device: cpu or cuda; by default a GPU where one is found.
         minutes: Save and stop after so long.
         resume: Go on with what is in the folder.
         ray: Run on a Ray cluster: auto (the one this machine belongs to), local (started here) or HOST:PORT;
             without a value the first, or else the second. A folder as --out and data sets must be at the same
             paths on all its machines.
         cpus_per_run: Cores that a run takes on the cluster.
-        gpus_per_run: GPUs that a run takes on the cluster: none unless given, 1, or a share of one.
+        gpus_per_run: GPUs that a run takes on the cluster: by default none; 1, or a share of one.
     """
 
     jobs: int = 1

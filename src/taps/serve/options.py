@@ -45,8 +45,8 @@ class ServeOptions:
         anew: Begin a new store in a folder whose database is gone; what is there is set aside.
         model: pocket, ViT-B-16, a checkpoint's path, …
         pretrained: Weights for an architecture: a file, openai, laion2b.
-        device: cpu or cuda; a GPU is used if there is one.
-        processes: Processes that compute, on a CPU; the number of cores unless given; 0 for threads.
+        device: cpu or cuda; by default a GPU where one is found.
+        processes: Processes that compute, on a CPU; by default one a core; 0 for threads.
         ray: Compute on a Ray cluster: auto, local or HOST:PORT; see `taps eval`. Then --processes are actors
             there, at most; machines must see the model at the same path.
         gpus_per_process: GPUs of each of those actors; may be a share of one.

@@ -15,7 +15,7 @@ class StreamConfig:
         classes: Names it begins with; CLASSES_ADDED events add to them.
         method: Of `taps methods`.
         settings: Of the method.
-        seed: Every random choice follows from it.
+        seed: Seed of every random choice.
         deadline: Seconds a question waits for its answer; None for ever.
         hold: Seconds a caller is made to wait for the annotator where the order is ask_first.
     """

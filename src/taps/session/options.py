@@ -28,8 +28,8 @@ class ImageOptions:
             given counts beside them; {text} in it stands for each sentence.
         model: pocket, ViT-B-16, a checkpoint's path, …
         pretrained: Weights for an architecture: a file, openai, laion2b.
-        device: cpu or cuda; a GPU is used if there is one.
-        dtype: Precision of the model: fp32 unless given. bf16 is quicker where the processor has instructions
+        device: cpu or cuda; by default a GPU where one is found.
+        dtype: Precision of the model, by default fp32. bf16 is quicker where the processor has instructions
             for it (AVX-512 BF16, AMX), slower elsewhere, and not to the same last digit.
     """
 
@@ -63,17 +63,17 @@ class RunOptions(ImageOptions):
     """One run over a folder of images. Plain values only: they are stored with the run.
 
     Attributes:
-        method: Which system; `taps methods` lists them, `taps` is the paper's.
+        method: The method: `taps methods` lists them, `taps` is the paper's.
         prompts: hand, coop, maple, or a directory of trained prompts.
         source: Source statistics made by `taps stats`.
         oracle: Who answers: folder (its own labels), console (you), none.
         annotator: Your name at the console: how often each annotator is wrong is learned by name.
-        rate: Share of images to ask about; the method's own unless given.
+        rate: Share of images to ask about; by default the method's own.
         budget: Questions in all, spread over the images; no --rate is needed then.
-        buffer: How many labelled images are kept; the method's own number unless given.
+        buffer: Labelled images that are kept; by default the method's own number.
         quick: Four views of each image: faster, and a little less accurate.
-        seed: Every random choice follows from it.
-        limit: Stop after so many images.
+        seed: Seed of every random choice.
+        limit: Stop after this many images.
         shuffle: Shuffle the stream by the seed, or take it in order of names.
         order: Of a shuffled stream: shuffled, by_class, by_domain, dirichlet:0.1; as papers draw it:
             statA:0.1, correlated:0.1, longtail:100. These read the folder's own labels.

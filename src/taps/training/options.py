@@ -18,7 +18,7 @@ class StatsOptions:
         per_class: Statistics of each class, too.
         layers: Vision blocks, separated by commas.
         batch: Images per forward.
-        device: cpu or cuda; a GPU is used if there is one.
+        device: cpu or cuda; by default a GPU where one is found.
     """
 
     model: str = "pocket"

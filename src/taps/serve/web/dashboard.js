@@ -206,7 +206,7 @@ const TOLD = {
   answered: ({ prediction: p }) =>
     `${p.name} is ${p.said}${p.answer === p.label ? ", as it said" : p.answer ? `, not ${p.label}` : ""}`,
   repeated: ({ prediction: p }) => `The answer about ${p.name} was sent again`,
-  undone: ({ prediction: p }) => `What was said of ${p.name} was taken back`,
+  undone: ({ prediction: p }) => `The answer about ${p.name} was undone`,
   skipped: ({ prediction: p }) => `${p.name} was skipped`,
   expired: ({ prediction: p }) => `Nobody answered about ${p.name} in time`,
   asked: ({ prediction: p }) => `${p.name} is asked about`,

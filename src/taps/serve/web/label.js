@@ -222,14 +222,14 @@ async function undo() {
     bringBack(act);
   } catch (error) {
     if (await isPassing(error)) saved.push(act);
-    complain(`Nothing was taken back: ${error instanceof Refused ? error.message : "the service does not answer."}`);
+    complain(`Not undone: ${error instanceof Refused ? error.message : "the service does not answer."}`);
     render();
   }
 }
 
 function bringBack(act) {
   complain("");
-  say(act.kind === "skip" ? "No longer skipped." : `Taken back: ${act.said}.`);
+  say(act.kind === "skip" ? "No longer skipped." : `Undone: ${act.said}.`);
   if (!act.question) return;
   turns++;
   done.delete(act.id);
@@ -423,11 +423,11 @@ async function readCounts() {
 
 // What those who wait for a question are told.
 const FOLDER = {
-  encoding: () => ["The images are looked at", "The next question shows up here by itself."],
-  rest: () => ["That was the last question", "The other images are still looked at. Then every image is predicted by all that was said."],
-  asking: () => ["The next question is chosen", "It shows up here by itself."],
-  predicting: () => ["Everything is predicted again", "All that was said counts for every image. The result is here in a moment."],
-  done: ({ images, files }) => [`All ${plural(images, "image")} are through`, `labels.csv and predictions.csv are in ${files}.`],
+  encoding: () => ["Encoding the images", "The next question shows up here by itself."],
+  rest: () => ["That was the last question", "The remaining images are being encoded. Then every image is predicted with all answers."],
+  asking: () => ["Choosing the next question", "It shows up here by itself."],
+  predicting: () => ["Predicting every image again", "All answers count. The result is ready in a moment."],
+  done: ({ images, files }) => [`All ${plural(images, "image")} are done`, `labels.csv and predictions.csv are in ${files}.`],
 };
 const PHASES = { encoding: "encoded", predicting: "predicted again" };
 const leftOf = ({ wanted, answered }) => Math.max(wanted - answered, 0);
@@ -567,7 +567,7 @@ async function begin() {
   $("#stream").replaceChildren(...streams.map(({ name }) => element("option", { value: name }, name)));
   if (!stream) {
     $("#empty").hidden = false;
-    return tellEmpty("There is no stream yet", "Make one over HTTP, or let “taps label FOLDER” do it for you.");
+    return tellEmpty("No stream yet", "Make one over HTTP, or let “taps label FOLDER” do it for you.");
   }
   $("#stream").value = stream;
   base = `/v1/streams/${encodeURIComponent(stream)}`;

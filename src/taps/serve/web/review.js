@@ -190,7 +190,7 @@ const undo = () =>
     while (saved.length) await post(`${base}/queries/${saved.at(-1)}/undo`).then(() => saved.pop());
     before = new Map();
     await read();
-    say(`Taken back: ${some}.`);
+    say(`Undone: ${some}.`);
   });
 
 const acceptAll = () =>
