@@ -137,6 +137,7 @@ def _fetch_hugging_face(name: str) -> bool:
     if weights.name.endswith(".index.json"):
         for shard in sorted(set(read_object(weights).get("weight_map", {}).values())):
             fetch(name, shard)
+    # Older repositories have no such file; CLIP's own pixel statistics then hold.
     with contextlib.suppress(AbsentError):
         fetch(name, PIXELS)
     return True

@@ -115,6 +115,7 @@ def fetch_first(repository: str, files: Sequence[str]) -> Path:
         except AbsentError:
             continue
         except WeightsError:
+            # Without a network: any of the files that an earlier call has fetched will do.
             for kept in files:
                 with contextlib.suppress(WeightsError):
                     return fetch(repository, kept, from_cache=True)

@@ -55,6 +55,7 @@ class ParquetSource:
         return found
 
     def _group(self, name: str, group: int) -> Any:
+        # One group at a time: groups are large, and threads that prefetch mostly want the same one.
         with self._lock:
             if (name, group) not in self._last:
                 opened = _open(self.paths[name])

@@ -182,6 +182,7 @@ def _zero_shot_ms(stream: StreamSpec, model: ModelSpec, device: str | None) -> f
     learner = Learner(_clip(model, device), dataset.classes, "zero_shot", allow_duplicates=True)
     times = []
     for index in range(min(PASSES, len(dataset))):
+        # A broken image is counted by the run itself; here it only gives no time.
         with suppress(ImageError, DataError):
             times.append(1000 * learner.predict_one(dataset.image(index)).seconds)
     return float(np.median(times)) if times else None

@@ -156,5 +156,6 @@ def drift(phase: Floats, correct: Floats, window: int = WINDOW) -> dict[str, flo
 def _after(part: Floats, window: int) -> tuple[float, float, float]:
     first, settled = float(part[:window].mean()), float(part[window:].mean())
     sums = np.cumsum(np.concatenate([[0.0], part]))
+    # Differences of running sums round: a mean equal to `settled` must count as reached.
     reached = np.flatnonzero((sums[window:] - sums[:-window]) / window >= settled - 1e-12)
     return first, settled - first, float(window + reached[0] if len(reached) else len(part))

@@ -153,6 +153,7 @@ class Head:
         total = float(self.stream.sum())
         if not total:
             return np.full(len(self.stream), 1 / len(self.stream))
+        # No image has come since a class that was only just added.
         usual: Array = self.stream / np.maximum(total - self.before, 1e-9)
         return usual
 
@@ -227,6 +228,7 @@ class Head:
         usual = np.maximum(usual, self.answered[: len(usual)])
         odds = vote(beliefs[1:], look.cosines, usual, (logs[1:, 0] > LOWEST).astype(np.float32))
         taus = np.array([0.0, *self.settings.votes])[:, None]
+        # An expert may give a class exactly 0; its log must stay finite for the votes to be added.
         return softmax(np.log(np.maximum(beliefs[0], 1e-12)) + taus * odds)
 
     def learn(

@@ -150,6 +150,7 @@ class RecentImages:
 
 def _unit(features: Kept) -> Kept:
     last: Kept = features[-1]
+    # A blank image may have a feature of length 0: its cosines are then 0, not NaN.
     return last / np.float32(max(float(np.linalg.norm(last)), 1e-12))
 
 
@@ -171,6 +172,7 @@ def vote(beliefs: Array, cosines: Kept, usual: Array, known: Kept | None = None)
     weights = np.exp(STEEP * (cosines - cosines.max()).astype(np.float64))
     heard = np.ones_like(beliefs) if known is None else known
     count = weights @ heard
+    # `np.where` computes both sides: the guard keeps 0 / 0 out of the one that is not taken.
     said = np.where(count > 0, weights @ (heard * beliefs) / np.maximum(count, 1e-300), usual)
     faint = FAINT / len(usual)
     odds: Array = np.log(said + faint) - np.log(usual + faint)

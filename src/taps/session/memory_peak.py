@@ -26,6 +26,7 @@ def reset_peak(device: torch.device) -> None:
         return
     with suppress(OSError, AttributeError):  # only GNU's C library can be asked to
         ctypes.CDLL(None).malloc_trim(0)
+    # Linux alone has this file, and containers may forbid it; the peak then includes earlier jobs.
     with suppress(OSError):
         CLEAR.write_text("5")
     global _others_mb

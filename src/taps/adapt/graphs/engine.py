@@ -80,10 +80,12 @@ class Engine:
         """What `take_step` does."""
         if self.graphs is not None:
             setup = StreamSetup(classifier, memory, settings, alignment, anchor)
+            # A captured graph reads and writes fixed buffers: two threads must not replay it at once.
             with self.lock:
                 captured = self._captured_step(self.graphs, setup, start, views.to(start.text.device))
                 if captured is not None:
                     return captured(start, moments, views, memory, update)
+        # The eager step differentiates through the text tower, so it needs its graph.
         if start.graph is None and start.tokens.text is not None:
             start = point_at(classifier, start.parameters)
         return take_step(
