@@ -82,7 +82,8 @@ def kinds_of(held: dict[Kind, Streams], several: int) -> dict[str, Any]:
             "enough": mean(enough(streams), "accuracy"),
             "from_ours": paired(streams, ours),
             "over_random": paired(streams, held.get((method, "random", rate, "", views), {})),
-            "by_set": {name: mean_of_set(streams, name) for name in sorted({s for s, _ in streams})},
+            "by_set": by_set(streams, "accuracy"),
+            "late_by_set": by_set(streams, "last_quarter"),
         }
     return kinds
 
@@ -97,8 +98,10 @@ def mean(streams: Streams, name: str) -> float | None:
     return round(float(np.mean(values)), 3) if values else None
 
 
-def mean_of_set(streams: Streams, name: str) -> float:
-    return round(float(np.mean([row["accuracy"] for (s, _), row in streams.items() if s == name])), 3)
+def by_set(streams: Streams, measure: str) -> dict[str, float | None]:
+    """Means over the orders of each set."""
+    sets = sorted({name for name, _ in streams})
+    return {name: mean({s: row for s, row in streams.items() if s[0] == name}, measure) for name in sets}
 
 
 def paired(one: Streams, other: Streams) -> list[float] | None:

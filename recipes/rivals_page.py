@@ -390,11 +390,18 @@ def best_of(ours: dict[str, Any], others: list[dict[str, Any]], names: list[str]
 
 
 def beaten(ours: dict[str, Any], others: list[dict[str, Any]]) -> str:
-    """Sets where any other head is better by its mean over the orders."""
-    lost = [
-        f"`{k['method']}` on `{name}` ({k['by_set'][name] - ours['by_set'][name]:+.1f})"
-        for k in others
-        for name in ours["by_set"]
-        if k["by_set"][name] > ours["by_set"][name]
-    ]
-    return f"  Better than ours: {', '.join(lost)}." if lost else "  No other head beats ours on any set."
+    """Sets where another head is better, by its mean over the orders: in the whole stream, and late in it."""
+    whole, late = better(ours, others, "by_set"), better(ours, others, "late_by_set")
+    if not whole:
+        return "  No other head is better on any set."
+    return f"  Better in the whole stream: {whole}. In its last quarter: {late or 'none'}."
+
+
+def better(ours: dict[str, Any], others: list[dict[str, Any]], measure: str) -> str:
+    """Of each set that another head wins: the best one, and by how much."""
+    won = []
+    for name, height in ours[measure].items():
+        best = max(others, key=lambda k: k[measure][name])
+        if best[measure][name] > height:
+            won.append(f"`{best['method']}` on `{name}` ({best[measure][name] - height:+.1f})")
+    return ", ".join(won)

@@ -175,3 +175,26 @@ def test_a_kind_that_lacks_a_set_is_left_out(rows: Path) -> None:
     found = rivals_measures.figures(held)
     assert "zero_shot  2" in found["kinds"]
     assert not [name for name in found["kinds"] if name.startswith("class_means")]
+
+
+def test_the_page_says_where_another_head_is_better() -> None:
+    def kind(method: str, *heights: float) -> dict[str, object]:
+        sets = dict(zip(("dtd", "sketch"), heights, strict=True))
+        return {
+            "method": method,
+            "rule": "random",
+            "accuracy": sum(heights) / 2,
+            "by_set": sets,
+            "late_by_set": sets | {"sketch": 0},
+        }
+
+    kinds = [
+        kind("view_ensemble+", 40, 50),
+        kind("gda", 20, 51),
+        kind("clap", 30, 30),
+        kind("zero_shot+", 99, 99),
+    ]
+    said = rivals_page.reading({str(k["method"]): k for k in kinds}, chosen=["dtd"])
+    assert "`view_ensemble+` has 45.0, the best other head, `gda`, 35.5" in said
+    assert "over the 1 on which no default of ours was chosen `view_ensemble+` has 50.0" in said
+    assert "whole stream: `gda` on `sketch` (+1.0). In its last quarter: none." in said
