@@ -52,6 +52,19 @@ def test_what_is_not_a_number_agrees_with_nothing() -> None:
             require_agreement(torch.clone, torch.nan_to_num, [x], agree)
 
 
+def test_a_kernel_that_is_left_out_is_not_tried_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    @tried_once("Squares are torch's")
+    def left_out_kernel() -> Callable[[Tensor], Tensor]:
+        return torch.square
+
+    monkeypatch.setattr(verify, "LEFT_OUT", {"left_out_kernel"})
+    monkeypatch.setattr(verify, "STATE", dict(verify.STATE))
+    assert left_out_kernel() is None
+    assert "left_out_kernel" not in verify.STATE
+    verify.LEFT_OUT.clear()
+    assert left_out_kernel() is torch.square
+
+
 def test_a_kernel_is_tried_once_for_each_size_and_replaced_where_it_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -23,6 +23,8 @@ Agree = Callable[[Tensor, Tensor], bool]
 
 STATE: dict[str, str] = {}
 """Of every kernel that was tried, by the name of what looks for it: "used", or why it is not."""
+LEFT_OUT: set[str] = set()
+"""Names of kernels that are not to be used: `benchmarks/ablation.py` measures what each of them gains."""
 THREADS = 8
 """In which kernels are tried ahead."""
 _ahead: list[Future[object]] = []
@@ -68,6 +70,8 @@ def tried_once(
 
         @functools.wraps(attempt)
         def find(*arguments: Arguments.args, **named: Arguments.kwargs) -> Kernel | None:
+            if attempt.__name__ in LEFT_OUT:
+                return None
             with turns.setdefault(arguments, threading.RLock()):
                 return look(*arguments, **named)  # type: ignore[arg-type]
 
