@@ -329,7 +329,7 @@ def test_an_image_encoded_before_its_turn_is_predicted_to_the_same_bits(
 ) -> None:
     given: dict[str, Any] = {"views": 4, "fraction": 0.5} if method in ("view_ensemble+", "taps") else {}
     plain, ahead = (Learner(tiny, CLASSES, method, seed=3, **given) for _ in range(2))
-    known = [ahead.look_ahead(picture(n), n) for n in range(6)]  # answers come later
+    known = [ahead.encode_one(picture(n), n) for n in range(6)]  # answers come later
     for n, each in enumerate(known):
         assert (each is None) == (method == "taps")  # which needs more of an image
         said = plain.predict_one(picture(n))
@@ -700,7 +700,7 @@ def test_nothing_is_offered_that_a_person_should_not_call(tiny: Clip) -> None:
     methods = {name for name in offered if callable(getattr(Learner, name))}
     assert methods == {
         *("predict_one", "predict_many", "learn_one", "repredict", "repredict_kept", "skip", "undo"),
-        *("ask", "wanted_kept", "look_ahead"),  # of images that are there already, as `taps label` has them
+        *("ask", "wanted_kept", "encode_one"),  # of images that are there already, as `taps label` has them
         *("add_class", "class_index", "summary", "state_dict", "load_state_dict", "reset", "clone"),
         *("save", "load", "save_pretrained", "from_pretrained"),
     }

@@ -101,7 +101,7 @@ def test_reject_is_nothing_until_somebody_says_none_of_these(tiny: Clip, picture
     assert learner.predict_one(picture(1)).reject == 0.0
 
 
-def test_each_expert_has_a_share_of_wrong_answers_in_the_summary(tiny: Clip, picture: Picture) -> None:
+def test_each_annotator_has_a_share_of_wrong_answers_in_the_summary(tiny: Clip, picture: Picture) -> None:
     learner = seen(tiny, picture)
     assert learner.summary()["head_annotators"] == {}
     learner.learn_one(0, "cat", annotator="ann")

@@ -213,7 +213,7 @@ class Learner:
         with self._unchanged() as put_back:
             return predict_together(pairs, put_back)
 
-    def look_ahead(self, image: Any, number: int) -> KnownImage | None:
+    def encode_one(self, image: Any, number: int) -> KnownImage | None:
         """Encode an image before its turn: `predict_one` takes the result and says the same as of the image.
 
         Features depend on no answer, so any thread may call this while another predicts and learns.

@@ -200,7 +200,7 @@ def test_five_by_touch_on_a_phone(site: Site, browser: Any) -> None:
     assert min(sizes) >= 44
 
 
-def test_two_experts_never_see_the_same_question(site: Site, browser: Any) -> None:
+def test_two_annotators_never_see_the_same_question(site: Site, browser: Any) -> None:
     site.create()
     site.feed(range(12))
     with visiting(browser) as anne, visiting(browser) as bert:

@@ -227,7 +227,7 @@ def test_a_class_is_added_at_the_console(folder, tmp_path, here, typed):
     assert [row["label"] for row in read_predictions(tmp_path / "o")[3:]] == ["zebra", "bird"]
 
 
-def test_an_expert_is_named_where_one_is_asked(folder, here):
+def test_an_annotator_is_named_where_one_is_asked(folder, here):
     code, _, err = here("run", folder, *FAST, "--expert", "ann", "--out", "o")
     assert code == 2
     assert "use it with --oracle console" in err

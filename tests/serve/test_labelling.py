@@ -32,7 +32,7 @@ def lease(http: TestClient, holder: str, count: int = 2, **more: object) -> list
     return [each["prediction"]["id"] for each in answer.json()]
 
 
-def test_two_experts_never_hold_the_same_question(http: TestClient) -> None:
+def test_two_annotators_never_hold_the_same_question(http: TestClient) -> None:
     begin(http)
     waiting = ask(http, 5)
     anne, bert = lease(http, ANNE), lease(http, BERT)
@@ -46,7 +46,7 @@ def test_two_experts_never_hold_the_same_question(http: TestClient) -> None:
     assert lease(http, BERT, first=anne[1]) == [anne[1], bert[0]]
 
 
-def test_a_question_answered_while_another_expert_takes_some_is_not_given_to_him(
+def test_a_question_answered_while_another_annotator_takes_some_is_not_given_to_him(
     http: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between reading the open questions and holding some, another answers and takes his next."""

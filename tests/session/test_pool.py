@@ -162,7 +162,7 @@ def test_on_cuda_streams_in_a_pool_are_those_alone(method: str, picture: Picture
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("reset", ["sample", "never"])
-def test_on_cuda_a_peek_captures_the_step_ahead(reset: str, picture: Picture) -> None:
+def test_on_cuda_a_prediction_without_update_captures_the_step_ahead(reset: str, picture: Picture) -> None:
     clip = load_clip("tiny", device="cuda", dtype=torch.float32)
     learner, other = (Learner(clip, CLASSES, "taps", views=4, reset=reset) for _ in range(2))
     learner.predict_one(picture(0), update=False)

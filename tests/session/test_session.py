@@ -234,7 +234,7 @@ def test_where_nobody_knows_the_class_nothing_is_scored(clock: Clock) -> None:
     assert (session.running.known, session.running.correct) == (1, 0)
 
 
-def test_where_experts_are_asked_first_their_answer_is_the_prediction(clock: Clock) -> None:
+def test_where_annotators_are_asked_first_their_answer_is_the_prediction(clock: Clock) -> None:
     person = Person({0: 6, 1: 3})
     session = make_session(clock, [6, 1, 2], (0, 1), lambda truth: person, order="ask_first")
     follow(session)
@@ -429,7 +429,7 @@ def test_an_answer_to_an_image_of_an_earlier_run_has_no_place(clock: Clock) -> N
         (Answer(none=True), None, Answer(none=True), {"none": True}),
     ],
 )
-def test_whatever_an_expert_says_is_learned_and_put_on_record(
+def test_whatever_an_annotator_says_is_learned_and_put_on_record(
     clock: Clock, answer: Any, index: int | None, learned: Any, told_of: dict[str, Any]
 ) -> None:
     session = make_session(clock, [0])
@@ -440,7 +440,7 @@ def test_whatever_an_expert_says_is_learned_and_put_on_record(
     assert (session.running.answered, session.running.method_s) == (1, 5.0)
 
 
-def test_an_expert_who_does_not_know_is_asked_no_more(clock: Clock) -> None:
+def test_an_annotator_who_does_not_know_is_asked_no_more(clock: Clock) -> None:
     session = make_session(clock, [0])
     session.positions[7] = 4
     assert session.learn(7, Answer(unknown=True)) is None
@@ -521,7 +521,7 @@ def test_a_no_that_is_corrected_and_a_yes_that_becomes_one(
     assert told(session).of("replace_row")[0][-1]["correct"] == right
 
 
-def test_where_experts_are_asked_first_a_corrected_answer_is_right_too(clock: Clock) -> None:
+def test_where_annotators_are_asked_first_a_corrected_answer_is_right_too(clock: Clock) -> None:
     person = Changing({0: 6, 1: 1}, {FIRST_ID: 5})
     session = make_session(clock, [None, None], (0, 1), lambda truth: person, order="ask_first")
     follow(session)
@@ -559,7 +559,7 @@ def test_a_correction_in_the_middle_leaves_the_others_counted(clock: Clock) -> N
     assert (running.answered, running.known, running.correct, running.hits) == (3, 3, 3, 3)
 
 
-def test_where_experts_are_asked_first_an_answer_taken_back_was_right(clock: Clock) -> None:
+def test_where_annotators_are_asked_first_an_answer_taken_back_was_right(clock: Clock) -> None:
     person = Changing({0: 6, 1: 1}, {FIRST_ID: Answer(unknown=True)})
     session = make_session(clock, [None, None], (0, 1), lambda truth: person, order="ask_first")
     follow(session)
@@ -584,7 +584,7 @@ def test_one_who_knows_says_that_an_image_is_of_no_class_where_that_can_be_learn
 
 
 @pytest.mark.parametrize(("question", "yes_no"), [("class", None), ("yes_no", 1)])
-def test_what_is_asked_is_put_to_the_expert(clock: Clock, question: str, yes_no: int | None) -> None:
+def test_what_is_asked_is_put_to_the_annotator(clock: Clock, question: str, yes_no: int | None) -> None:
     person = Person({1: 3})
     session = make_session(clock, [None, None], (1,), lambda truth: person)
     cast(FakeLearner, session.learner).question = question

@@ -185,7 +185,7 @@ class Folder:
         self._next = len(there)
         self._tell(progress, len(self.order) - len(missing))
         for t, coming in zip(
-            missing, prefetch(missing, self._look_ahead, threads=1, depth=DEPTH), strict=True
+            missing, prefetch(missing, self._encode_ahead, threads=1, depth=DEPTH), strict=True
         ):
             while not wait([coming], PAUSE).done:
                 self.ask()
@@ -196,13 +196,13 @@ class Folder:
             self.ask()
             self._tell(progress, self.done + 1)
 
-    def _look_ahead(self, t: int) -> tuple[bytes, KnownImage | None]:
+    def _encode_ahead(self, t: int) -> tuple[bytes, KnownImage | None]:
         """Read an image, and encode it where the stream's thread need not do so itself."""
         data, known, stream = self.dataset.read(self.order[t]), None, self.service.stream(self.stream)
         if self.service.clip.device.type == "cpu":
             with suppress(LostError):
                 executor = self.service.executors.executor_of(stream.id)
-                known = executor.call("look_ahead", stream.id, data, self.name(t), self._next)
+                known = executor.call("encode_one", stream.id, data, self.name(t), self._next)
         self._next += 1
         return data, known
 

@@ -100,9 +100,9 @@ class Learners:
                 said = learner.predict_one(pixels, update=update)
         return said, learner.pending if said.ask else (), stages
 
-    def look_ahead(self, key: int, image: Any, name: str, number: int) -> KnownImage | None:
+    def encode_one(self, key: int, image: Any, name: str, number: int) -> KnownImage | None:
         """Decode an image and encode it before its turn."""
-        return self._of(key).look_ahead(load_image(image, name=name), number)
+        return self._of(key).encode_one(load_image(image, name=name), number)
 
     def normalise_answer(self, key: int, answer: Answer) -> Answer:
         """An answer with classes by index."""
