@@ -58,7 +58,10 @@ def table(place: Path) -> dict[str, str]:
 
 
 def sorted_images(place: Path) -> dict[str, str]:
-    return {file.name.replace("__", "/"): file.parent.name for file in place.glob("*/*")}
+    files = list(place.glob("*/*"))
+    found = {file.name.replace("__", "/"): file.parent.name for file in files}
+    assert len(found) == len(files)  # none lies in two folders
+    return found
 
 
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])

@@ -275,10 +275,14 @@ def test_images_are_sorted_by_what_is_believed_in_the_end(pictures: Path, tiny: 
             made.feed(lambda done: None)
             made.finish(lambda done: None)
         sort = SortOptions(tmp_path / "sorted", sure=0.0)
-        said = label.Ending(tmp_path, made.dataset, sort, long=True).write(made)
-    assert f"Sorted: {tmp_path / 'sorted'}" in said
-    for row in table(tmp_path):
-        assert (tmp_path / "sorted" / row["label"] / row["path"].replace("/", "__")).is_file()
+        end = label.Ending(tmp_path, made.dataset, sort, long=True)
+        assert f"Sorted: {tmp_path / 'sorted'}" in end.write(made)
+        wrong, *_ = (belief for belief in made.beliefs() if belief.by == "model")
+        others = [name for name in made.dataset.classes if name != wrong.label]
+        service.send("photos", lambda live: live.label(wrong.row.id, others[0], "me", unasked=True)).result()
+        end.write(made)  # the image lies in its new folder alone
+    files = [str(file.relative_to(tmp_path / "sorted")) for file in (tmp_path / "sorted").glob("*/*")]
+    assert sorted(files) == sorted(f"{r['label']}/{r['path'].replace('/', '__')}" for r in table(tmp_path))
     assert "ended_by" in table(tmp_path, "labels.csv")[0]
 
 

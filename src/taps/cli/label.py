@@ -147,12 +147,12 @@ class Ending:
 
     def write(self, images: Folder) -> str:
         """Write the tables, sort the images; what is where, in lines."""
-        from taps.session.sorting import sort_image
+        from taps.serve.review import NONE
+        from taps.session.sorting import sort_all
 
         labels, predictions = images.write(self.place, long=self.long)
-        for belief in images.beliefs() if self.sort.sort_into is not None else ():
-            if belief.label:
-                sort_image(self.dataset, belief.row.name, belief.label, belief.probability, self.sort)
+        known = [(each.row.name, each.label or NONE, each.probability) for each in images.beliefs()]
+        sort_all(self.dataset, known, self.sort)
         where = [f"Labels: {labels}", f"Predictions: {predictions}"]
         where += [f"Sorted: {self.sort.sort_into}"] if self.sort.sort_into is not None else []
         where += [f"Not whole: {lacking}"] if (lacking := images.lacking()) else []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import os
 import re
 import shutil
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 from taps.data.dataset import Dataset
@@ -32,7 +35,38 @@ def check_sorting(folder: str | Path | None, options: SortOptions) -> None:
         raise SettingsError(f"--sort-into {into} is inside the folder of images; choose one outside of it.")
 
 
-def sort_image(dataset: Dataset, key: str, label: str, probability: float, options: SortOptions) -> None:
+def sort_all(dataset: Dataset, images: Iterable[tuple[str, str, float]], options: SortOptions) -> None:
+    """Sort images; where one was put elsewhere before, since it was believed to be something else, it goes.
+
+    Args:
+        dataset: Where they come from.
+        images: Path, class and probability of each.
+        options: Where to; nothing is done where they name no folder.
+    """
+    if options.sort_into is None:
+        return
+    before: defaultdict[str, list[Path]] = defaultdict(list)
+    for folder in (options.sort_into, options.sort_into / UNSURE):
+        for file in folder.glob("*/*"):
+            before[file.name].append(file)
+    for key, label, probability in images:
+        target = sort_image(dataset, key, label, probability, options)
+        assert target is not None
+        for file in before[target.name]:
+            if file != target and _same(file, target):
+                file.unlink()
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two files are links to one file, or have the same bytes."""
+    if one.is_symlink() or other.is_symlink():
+        return one.is_symlink() and other.is_symlink() and one.readlink() == other.readlink()
+    return one.is_file() and filecmp.cmp(one, other, shallow=False)
+
+
+def sort_image(
+    dataset: Dataset, key: str, label: str, probability: float, options: SortOptions
+) -> Path | None:
     """Copy one image, or link to it where it lies on the disk, below the folder of its class.
 
     Args:
@@ -41,9 +75,12 @@ def sort_image(dataset: Dataset, key: str, label: str, probability: float, optio
         label: Its class.
         probability: Of that class.
         options: Where to; nothing is done where they name no folder.
+
+    Returns:
+        Where it is now.
     """
     if options.sort_into is None:
-        return
+        return None
     into = options.sort_into / UNSURE if probability < options.sure else options.sort_into
     folder = into / folder_name(label)
     target = folder / _flat(key)
@@ -51,7 +88,7 @@ def sort_image(dataset: Dataset, key: str, label: str, probability: float, optio
         folder.mkdir(parents=True, exist_ok=True)
         place = place_of(dataset, key)
         if place is not None and place.name == target.name and folder.samefile(place.parent):
-            return  # it lies there already
+            return target  # it lies there already
         target.unlink(missing_ok=True)
         if place is None:
             target.write_bytes(dataset.source.read(key))
@@ -61,17 +98,22 @@ def sort_image(dataset: Dataset, key: str, label: str, probability: float, optio
             shutil.copy2(place, target)
     except OSError as error:
         raise DataError(f"{target} cannot be written ({error.strerror}); choose another folder.") from error
+    return target
 
 
 def sort_run(folder: Path, dataset: Dataset, options: SortOptions) -> None:
     """Sort all images of a run: by the answer, or by what is believed of them in the end."""
-    for row in read_predictions(folder):
-        label, probability = row["predicted"], float(row["probability"])
-        if row["asked"] == "1" and row["label"]:
-            label, probability = row["label"], 1.0
-        elif row.get("final"):
-            label, probability = row["final"], float(row["final_probability"])
-        sort_image(dataset, row["path"], label, probability, options)
+    sort_all(dataset, map(_believed, read_predictions(folder)), options)
+
+
+def _believed(row: dict[str, str]) -> tuple[str, str, float]:
+    """Path, class and probability of an image, by its row in `predictions.csv`."""
+    label, probability = row["predicted"], float(row["probability"])
+    if row["asked"] == "1" and row["label"]:
+        label, probability = row["label"], 1.0
+    elif row.get("final"):
+        label, probability = row["final"], float(row["final_probability"])
+    return row["path"], label, probability
 
 
 def _flat(key: str) -> str:
