@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from taps import load_clip
 from taps.data import load_dataset
 from taps.data.facts import imagenet_names
 from taps.data.sample import bundled_sample
+from taps.serve.folder import Folder, pool_settings
 from taps.serve.records import StreamConfig
 from taps.serve.run import serving
 from taps.serve.service import Service
@@ -74,6 +76,7 @@ class Shots:
             self.variants(url)
             self.thousand(url)
             self.dashboard(url)
+            self.folder(url)
         page.wait_for_selector("text=Connection lost")
         page.locator(".guess").first.click()
         page.wait_for_selector("text=Not saved yet")
@@ -100,15 +103,20 @@ class Shots:
         page.wait_for_timeout(1200)
         save(page.screenshot(full_page=whole), self.out / f"{name}.webp")
 
-    def label(self, page: Page, count: int) -> None:
-        """Answer as somebody would who knows: the right class by name."""
+    def label(self, page: Page, count: int, last: str = "text=of the last") -> None:
+        """Answer as somebody would who knows: the right class by name; then wait for what comes last."""
         for _ in range(count):
             name = page.inner_text("#name")
             page.keyboard.press("/")
             page.keyboard.type(self.truth[name])
             page.keyboard.press("Enter")
-            page.wait_for_function("name => document.querySelector('#name').textContent !== name", arg=name)
-        page.wait_for_selector("text=of the last")
+            page.wait_for_function(
+                "name => document.querySelector('#question').hidden "
+                "|| document.querySelector('#name').textContent !== name",
+                arg=name,
+            )
+            page.wait_for_selector("#question:not([hidden]), #after:not([hidden])")
+        page.wait_for_selector(last)
 
     def dialogs(self, page: Page) -> None:
         self.keep(page, "grid", whole=True)
@@ -144,6 +152,31 @@ class Shots:
         page.keyboard.press("/")
         page.keyboard.type("retreiver")
         self.keep(page, "thousand")
+        page.context.close()
+
+    def folder(self, url: str) -> None:
+        """A folder: how far it is, that it is done, and the review with images that are chosen."""
+        questions, names = 12, [photo(t) for t in range(IMAGES)]
+        made = Folder(self.service, "photos", self.data, self.order, names.__getitem__)
+        settings = SETTINGS | {"rate": questions / IMAGES} | pool_settings(questions, IMAGES)
+        classes = sorted({self.truth[name] for name in names})
+        beginning = StreamConfig("photos", classes, "view_ensemble+", settings, 0, None, 0.0)
+        made.begin(beginning, given=True, questions=questions)
+        page = self.open(f"{url}/?stream=photos")
+        acts = (made.feed, made.finish, made.repredict_all)
+        working = threading.Thread(target=lambda: [act(lambda done: None) for act in acts])
+        working.start()
+        page.wait_for_selector("#question:not([hidden])")
+        self.label(page, 6)
+        self.keep(page, "progress")
+        self.label(page, 6, last="#after:not([hidden])")
+        self.keep(page, "done")
+        working.join()
+        page.click("#look")
+        page.wait_for_selector("#images li")
+        for place in (1, 3, 4):
+            page.locator("#images button").nth(place).click()
+        self.keep(page, "review")
         page.context.close()
 
     def dashboard(self, url: str) -> None:
