@@ -21,7 +21,7 @@ from taps.clip import Clip
 from taps.data import load_dataset
 from taps.errors import SettingsError
 from taps.learner import Learner
-from taps.serve import folder, learner_log
+from taps.serve import folder, learner_log, stream_session
 from taps.serve.folder import Folder
 from taps.serve.records import StreamConfig
 from taps.serve.review import calibrated
@@ -226,6 +226,27 @@ def test_more_questions_are_asked_on_request_and_by_a_higher_rate(
         made.feed(lambda done: None)
         now = service.send("photos", lambda live: live.learner_log.learner().summary()["seen"]).result()
         assert seen == now == 24  # nothing is encoded twice
+
+
+def test_a_question_is_chosen_from_some_of_very_many_images(
+    pictures: Path, tiny: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[int] = []
+    wanted = Learner.wanted_kept
+
+    def noted(learner: Learner, ids: Any) -> Any:
+        compared.append(len(ids))
+        return wanted(learner, ids)
+
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = images(service, pictures, settings=POOL)
+        monkeypatch.setattr(stream_session, "COMPARED", 5)
+        monkeypatch.setattr(Learner, "wanted_kept", noted)
+        made.feed(lambda done: None)
+        with Person(service, made):
+            made.finish(lambda done: None)
+        assert made.counts()["answered"] == 10
+    assert max(compared) == 5
 
 
 def test_every_image_may_be_asked_about(pictures: Path, tiny: Clip, tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from taps.session.row import LABELLED, OPEN, UNQUERIED, Row
 from taps.stages import Stage, keep_stages, stage
 from taps.types import TOP, Answer, FloatArray, Prediction
 
+COMPARED = 1000  # images that a question is chosen from
 USED = "This idempotency key was used for something else; use a new one."
 
 
@@ -203,13 +204,16 @@ class StreamSession:
         return self._change(event, row, state=OPEN, deadline=self._deadline(now), score=score)
 
     def ask_next(self, who: str, *, drawn: bool) -> AnswerResult | None:
-        """Ask about the image whose answer is expected to tell most, or about any; None where none may be."""
-        learner = self.learner_log.writable()
-        rows = self.store.predictions(self.stream.id, states=[UNQUERIED])
-        scores = self._step(lambda: learner.wanted_kept([row.id for row in rows]))
+        """Ask about the image whose answer is expected to tell most, or about any; None where none may be.
+
+        Of very many images some are compared: answers wait meanwhile, and the best of these is as good.
+        """
+        learner, chance = self.learner_log.writable(), Random(f"{self.stream.id} {self._next}")
+        ids = [row.id for row in self.store.predictions(self.stream.id, states=[UNQUERIED])]
+        some = ids if len(ids) <= COMPARED else chance.sample(ids, COMPARED)
+        scores = self._step(lambda: learner.wanted_kept(some))
         if not scores:
             return None
-        chance = Random(f"{self.stream.id} {self._next}")
         id = chance.choice(sorted(scores)) if drawn else max(scores, key=scores.__getitem__)
         return self.ask(id, who, drawn=drawn)
 
