@@ -42,7 +42,7 @@ def parse_outside(text: str) -> tuple[str, float]:
     except ValueError:
         return text, SHARE
     if not 0.0 < share < 1.0:
-        raise SettingsError(f"--outside {text}: a share of {share:g} is not possible; use 0 to 1.")
+        raise SettingsError(f"--outside {text}: a share of {share:g} is none between 0 and 1.")
     return (name, share) if colon else (text, SHARE)
 
 
