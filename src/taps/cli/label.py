@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import time
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from taps.cli.options import new_app, with_options
+from taps.data.names import shown
 from taps.default import METHOD, QUICK, VIEWS
 from taps.errors import SettingsError
 from taps.session.options import ImageOptions, SortOptions
@@ -41,6 +43,10 @@ class LabelOptions(ImageOptions):
         views: Views of each image; fewer are quicker.
         quick: Four views of each image: faster, and a little less accurate.
         seed: Order of the images and all random choices.
+        twice: Share of the answered questions that a second person is asked, too. People need names: those
+            who come by the link of --host 0.0.0.0 have one.
+        gold: CSV of known answers, columns path and label: people are asked about these images, and the
+            dashboard says how many of them each had right.
         store: The store; by default FOLDER.taps beside the folder.
         host: Address to serve at. With 0.0.0.0 phones and colleagues reach the page by the link that is
             printed, and nobody without it.
@@ -55,6 +61,8 @@ class LabelOptions(ImageOptions):
     views: int = VIEWS
     quick: bool = False
     seed: int = 0
+    twice: float | None = None
+    gold: Path | None = None
     store: Path | None = None
     host: str = "127.0.0.1"
     port: int = 0
@@ -68,6 +76,8 @@ class LabelOptions(ImageOptions):
             raise SettingsError(f"--budget is {self.budget}; it must be 1 or more.")
         if self.rate is not None and self.budget is not None:
             raise SettingsError("--rate and --budget both say how much is asked; give one of them.")
+        if self.twice is not None and not 0 <= self.twice <= 1:
+            raise SettingsError(f"--twice is {self.twice:g}; it must be a share between 0 and 1.")
         if self.quick and self.views != VIEWS:
             raise SettingsError("--quick and --views both say how many views there are; give one of them.")
 
@@ -91,6 +101,7 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
     from taps.methods.registry import method_settings
     from taps.prompts.texts import read_texts
     from taps.serve.folder import Folder
+    from taps.serve.opinions import ask_twice
     from taps.serve.records import StreamConfig
     from taps.session.run import images_of, text_settings
     from taps.session.sorting import check_sorting
@@ -109,8 +120,11 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
     method_settings(method, settings)
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device, dtype=options.dtype)
 
+    paths = [images.path(place) for place in range(len(images.order))]
+    known = read_known(options.gold, paths, names) if options.gold else {}
+
     def begin(service: Service) -> Folder:
-        made = Folder(service, name, dataset, images.order, images.path)
+        made = Folder(service, name, dataset, images.order, images.path, known=known)
         new = name not in service.workers
         beginning = StreamConfig(name, list(names), method, settings, options.seed, deadline=None, hold=0.0)
         wanted = questions if new or options.rate is not None or options.budget is not None else None
@@ -120,6 +134,8 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
         ):
             begun = " ".join(f"{key}={value}" for key, value in stream.settings.items() if key != "texts")
             print(f"Goes on as it was begun: {stream.method} with {begun}.")
+        if options.twice is not None:
+            ask_twice(service.store, stream.id, options.twice)
         if dataset.left_out:
             print(f"left out: {dataset.left_out}")
         return made
@@ -127,6 +143,21 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
     place = options.store or beside(folder)
     ending = Ending(place, dataset, sort, long=options.long)
     go(place, clip, begin, ending, host=options.host, port=options.port, browser=options.browser)
+
+
+def read_known(file: Path, paths: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
+    """Known answers by path, from a CSV with the columns path and label."""
+    try:
+        rows = list(csv.DictReader(file.read_text("utf-8-sig").splitlines()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--gold {file} cannot be read: {error}.") from error
+    if not rows or not {"path", "label"} <= rows[0].keys():
+        raise SettingsError(f"--gold {file} needs the columns path and label, and a row for each image.")
+    known = {row["path"]: row["label"] for row in rows}
+    for what, given, there in (("images", known, paths), ("classes", known.values(), classes)):
+        if missing := sorted(set(given) - set(there)):
+            raise SettingsError(f"--gold {file} has {what} that are not there: {shown(missing)}.")
+    return known
 
 
 @dataclass(frozen=True)

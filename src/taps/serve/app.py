@@ -23,6 +23,7 @@ from taps.serve.routes import (
     export,
     health,
     labelstudio,
+    opinions,
     pages,
     predict,
     queries,
@@ -67,7 +68,7 @@ def make_app(state: State) -> FastAPI:
     app.state.taps = state
     # A form is held in memory, as a body is; nothing is written outside the store.
     MultiPartParser.spool_max_size = state.limits.body
-    every = (streams, predict, queries, review, export, events, access, health, pages, labelstudio)
+    every = (streams, predict, queries, opinions, review, export, events, access, health, pages, labelstudio)
     for module in every:
         app.include_router(module.router)
     app.add_exception_handler(TapsError, _refuse)

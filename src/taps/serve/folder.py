@@ -25,6 +25,7 @@ from taps.images.prefetch import prefetch
 from taps.methods.known import KnownImage
 from taps.serve.errors import LostError, StoreDownError, TooManyError
 from taps.serve.export import as_csv
+from taps.serve.opinions import ask_known
 from taps.serve.records import Stream, StreamConfig
 from taps.serve.review import COLUMNS, Belief, beliefs_of, csv_text
 from taps.serve.saved import predict_command
@@ -71,6 +72,7 @@ class Folder:
         name: What an image is called, from its place in the order.
         broken: Images that could not be read, with the reason.
         final: What the model said in the end of images that it does not keep, and how sure it was.
+        known: Answers of a file, by name of the image: people are asked all the same.
         phase: What is done now: "encoding", "asking", "predicting" or "done".
         done: How many images that is done for.
     """
@@ -82,6 +84,7 @@ class Folder:
     name: Callable[[int], str]
     broken: dict[str, str] = field(default_factory=dict)
     final: dict[str, tuple[str, float]] = field(default_factory=dict)
+    known: Mapping[str, str] = field(default_factory=dict)
     phase: str = "encoding"
     done: int = 0
     _next: int = 0  # how many images come before the one that is encoded next
@@ -231,6 +234,9 @@ class Folder:
 
     def _recorded(self, act: Callable[[StreamSession], Outcome]) -> Outcome | None:
         outcome = self.service.send(self.stream, act).result()
+        if outcome.recorded and outcome.row.name in self.known and not outcome.repeated:
+            ask = partial(ask_known, id=outcome.row.id, label=self.known[outcome.row.name], who=WHO)
+            self.service.send(self.stream, ask).result()
         return outcome if outcome.recorded else None
 
     # What came of it

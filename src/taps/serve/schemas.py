@@ -174,6 +174,7 @@ class Question(BaseModel):
     prediction: Prediction
     why: Why
     until: float = Field(description="When the lease ends unless it is renewed, in seconds since 1970.")
+    second: bool = Field(description="Somebody else has answered it: send an opinion, not a label.")
 
 
 class LeaseRequest(Input):
@@ -218,9 +219,8 @@ class Label(Input):
         return self
 
     def by(self, token: Token) -> Answer:
-        """The answer, said by the holder of a token; nobody in particular where there are no tokens."""
-        annotator = "" if token is ANYBODY else token.name
-        return Answer.from_json({**self.model_dump(), "annotator": annotator})
+        """The answer, said by the holder of a token."""
+        return Answer.from_json({**self.model_dump(), "annotator": name_of(token)})
 
 
 class NewClasses(Input):
@@ -321,6 +321,11 @@ class Session(BaseModel):
     roles: list[str]
     stream: str | None
     expires: float
+
+
+def name_of(token: Token) -> str:
+    """Who holds a token; nobody in particular where there are no tokens."""
+    return "" if token is ANYBODY else token.name
 
 
 def guesses(row: Row) -> list[Guess]:

@@ -95,7 +95,7 @@ class StreamSession:
         began, seq = time.time_ns(), self.learner_log.seq
         writing = self.helpers.submit(self.store.blobs.put, data)
         try:
-            prediction = self._step(lambda: learner.predict_one(data, name, known=known))
+            prediction = self.step(lambda: learner.predict_one(data, name, known=known))
             row = self._row(prediction, learner.classes, name)
             try:
                 with self._traced(began, learner.stages, row), stage("store"):
@@ -139,14 +139,14 @@ class StreamSession:
         learner, row = self.learner_log.writable(), self._question(id, unasked=unasked)
         said = Answer.of(label)
         if key is not None and (earlier := self._earlier(key)):
-            alone: Answer = self._step(lambda: learner.normalise_answer(said))
+            alone: Answer = self.step(lambda: learner.normalise_answer(said))
             same = earlier.kind in (ANSWERED, REPEATED) and earlier.prediction == id
             if same and repeats(alone, Answer.from_json(earlier.value)):
                 return AnswerResult(row, changed=False)
             raise ConflictError(USED)
         if said.no:  # what it is not of adds up
             said = replace(said, no=(*row.no, *said.no))
-        answer: Answer = self._step(lambda: learner.normalise_answer(said))
+        answer: Answer = self.step(lambda: learner.normalise_answer(said))
         if row.state in LABELLED and answer.follows_from(row.said):
             if key is not None:  # sent again after another answer, it must not take that one's place
                 event = Event(self._next, REPEATED, id, answer.to_json(), who, time.time(), key)
@@ -154,7 +154,7 @@ class StreamSession:
             return AnswerResult(row, changed=False)
         if row.state == SKIPPED:
             raise ConflictError(f"Question {id} was skipped; undo that first.")
-        self._step(lambda: learner.apply(ANSWERED, id, answer))
+        self.step(lambda: learner.apply(ANSWERED, id, answer))
         return self._end(row, ANSWERED, who, key, answer)
 
     def skip(self, id: int, who: str, key: str | None = None) -> AnswerResult:
@@ -167,7 +167,7 @@ class StreamSession:
             return AnswerResult(row, changed=False)
         if row.state != OPEN:
             raise ConflictError(f"Question {id} was answered already; undo the answer instead.")
-        self._step(lambda: learner.apply(SKIPPED, id))
+        self.step(lambda: learner.apply(SKIPPED, id))
         return self._end(row, SKIPPED, who, key)
 
     def undo(self, id: int, who: str, key: str | None = None) -> AnswerResult:
@@ -178,7 +178,7 @@ class StreamSession:
         row = self._question(id)
         if row.state == OPEN:
             raise ConflictError(f"Question {id} is open: there is nothing to take back.")
-        self._step(lambda: learner.apply(UNDONE, id))
+        self.step(lambda: learner.apply(UNDONE, id))
         now = time.time()
         event = Event(self._next, UNDONE, id, None, who, now, key)
         return self._change(event, row, deadline=self._deadline(now) if row.asked else None)
@@ -187,7 +187,7 @@ class StreamSession:
         """Make room for new classes; the names of all."""
         learner = self.learner_log.writable()
         if not self._done(key, CLASSES_ADDED, None, list(names)):
-            self._step(lambda: learner.apply(CLASSES_ADDED, None, names))
+            self.step(lambda: learner.apply(CLASSES_ADDED, None, names))
             event = Event(self._next, CLASSES_ADDED, None, list(names), who, time.time(), key)
             self.learner_log.record(event)
         return list(learner.classes)
@@ -198,7 +198,7 @@ class StreamSession:
         if row.state != UNQUERIED:
             raise ConflictError(f"Prediction {id} was asked about, or has a label; choose another one.")
         value, now = DRAWN if drawn else None, time.time()
-        self._step(lambda: learner.apply(ASKED, id, value))
+        self.step(lambda: learner.apply(ASKED, id, value))
         score = ANYWAY if drawn else row.score
         event = Event(self._next, ASKED, id, value, who, now)
         return self._change(event, row, state=OPEN, deadline=self._deadline(now), score=score)
@@ -211,7 +211,7 @@ class StreamSession:
         learner, chance = self.learner_log.writable(), Random(f"{self.stream.id} {self._next}")
         ids = [row.id for row in self.store.predictions(self.stream.id, states=[UNQUERIED])]
         some = ids if len(ids) <= COMPARED else chance.sample(ids, COMPARED)
-        scores = self._step(lambda: learner.wanted_kept(some))
+        scores = self.step(lambda: learner.wanted_kept(some))
         if not scores:
             return None
         id = chance.choice(sorted(scores)) if drawn else max(scores, key=scores.__getitem__)
@@ -220,7 +220,7 @@ class StreamSession:
     def repredict_kept(self, ids: Sequence[int]) -> dict[int, list[list[Any]]]:
         """The likeliest classes of images now, by id, where it need not look at them again."""
         learner = self.learner_log.learner()
-        said = self._step(lambda: learner.repredict_kept(ids))
+        said = self.step(lambda: learner.repredict_kept(ids))
         return {id: likeliest(probs, learner.classes) for id, probs in said.items()}
 
     def repredict(self, row: Row, data: bytes | None = None) -> Prediction:
@@ -232,7 +232,7 @@ class StreamSession:
         """
         learner = self.learner_log.learner()
         image = self.store.blobs.read(row.image) if data is None else data
-        said: Prediction = self._step(lambda: learner.repredict(row.id, image))
+        said: Prediction = self.step(lambda: learner.repredict(row.id, image))
         return said
 
     def summary(self) -> dict[str, Any]:
@@ -267,7 +267,7 @@ class StreamSession:
     def _next(self) -> int:
         return self.learner_log.seq + 1
 
-    def _step(self, act: Callable[[], Any]) -> Any:
+    def step(self, act: Callable[[], Any]) -> Any:
         """Let the learner do something; where it fails half-way it is dropped."""
         try:
             return act()
@@ -285,7 +285,7 @@ class StreamSession:
     def _unrecorded(self, data: bytes, name: str) -> Outcome:
         """A prediction from the state as it stands. It leaves no trace, and nobody is asked about it."""
         learner = self.learner_log.learner()
-        prediction = self._step(lambda: learner.predict_one(data, name, update=False))
+        prediction = self.step(lambda: learner.predict_one(data, name, update=False))
         return Outcome(self._row(prediction, learner.classes, name), recorded=False)
 
     def _earlier(self, key: str) -> Event | None:

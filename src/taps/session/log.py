@@ -15,6 +15,8 @@ DRAWN = "drawn"
 """At random: what is on record beside `ASKED`."""
 REPEATED = "repeated"
 """An answer that changed nothing: it is on record for its idempotency key."""
+OPINION = "opinion"
+"""What another person said of an answered question; nothing is learned from it."""
 CLASSES_ADDED, UNREADABLE, UNDO_FAILED = "classes_added", "unreadable", "undo_failed"
 
 

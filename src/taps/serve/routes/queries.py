@@ -17,6 +17,7 @@ from taps.images.decode import load_image
 from taps.serve import schemas as s
 from taps.serve.errors import NotFoundError
 from taps.serve.explanations import explain
+from taps.serve.opinions import wanted_of
 from taps.serve.routes.given import ANNOTATES, Annotator, Here, Key, Worker
 from taps.serve.stream_session import AnswerResult, StreamSession
 from taps.serve.stream_worker import StreamWorker
@@ -43,22 +44,26 @@ def list_queries(worker: Worker, after: After = -1, limit: Limit = 100) -> list[
     return [s.Prediction.of(row) for row in worker.rows(states=[OPEN], after=after, limit=limit)]
 
 
-@router.post("/queries/lease", tags=["labelling"], dependencies=ANNOTATES)
-async def lease(body: s.LeaseRequest, state: Here, worker: Worker) -> list[s.Question]:
+@router.post("/queries/lease", tags=["labelling"])
+async def lease(body: s.LeaseRequest, state: Here, token: Annotator, worker: Worker) -> list[s.Question]:
     """Hold some questions for a while: nobody else is given them. Call again to renew, or for more."""
     service, found = state.service, worker.stream
     budget = service.budget_of(found.name)
     summary = await asyncio.wrap_future(worker.send(lambda session: session.summary()))
 
+    second: set[int] = set()
+
     def hold() -> dict[int, tuple[Row, float]]:
         with service.leases.lock:
-            rows = {row.id: row for row in worker.rows(states=[OPEN], limit=CONSIDERED)}
+            seconds = wanted_of(service.store, found.id, s.name_of(token))
+            rows = {row.id: row for row in [*worker.rows(states=[OPEN], limit=CONSIDERED), *seconds]}
+            second.update(row.id for row in seconds)
             held = service.leases.take(found.id, body.holder, list(rows), body.count, body.first)
         return {id: (rows[id], until) for id, until in held.items()}
 
     def question(row: Row, until: float) -> s.Question:
         why = explain(found, service.store, row, summary, budget)
-        return s.Question(prediction=s.Prediction.of(row), why=why, until=until)
+        return s.Question(prediction=s.Prediction.of(row), why=why, until=until, second=row.id in second)
 
     held = await run_in_threadpool(hold)
     kept = partial(StreamSession.repredict_kept, ids=list(held))  # what it would say by now

@@ -97,7 +97,7 @@ function askForToken(dialog, link) {
   });
 }
 
-const KINDS = ["predicted", "answered", "repeated", "undone", "skipped", "expired", "classes_added", "asked", "accepted"];
+const KINDS = ["predicted", "answered", "repeated", "undone", "skipped", "expired", "classes_added", "asked", "accepted", "opinion"];
 
 // Calls `on.event(kind, data)` for each event of a stream after number `after`, and `on.live(bool)` when the connection comes and goes.
 // What happened while it was away is told when it is back. Questions that `holder` has are free soon after it ended.

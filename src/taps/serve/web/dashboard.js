@@ -1,6 +1,6 @@
 // The dashboard of one stream: read once, then kept up to date by events.
 
-import { Refused, follow, get, signOut, signedIn } from "/web/api.js";
+import { Refused, follow, get, post, signOut, signedIn } from "/web/api.js";
 import { band, bars, dot, frame, legend, line, nothing } from "/web/charts.js";
 import { $, count, element, interval, plural, shape, share, standing } from "/web/draw.js";
 
@@ -14,6 +14,7 @@ const base = `/v1/streams/${encodeURIComponent(stream)}`;
 const rows = new Map(); // the last predictions by id
 const labelled = new Map(); // those with a label, by id
 let stats = null;
+let agreement = null;
 
 const newest = (map, most) => {
   for (const id of [...map.keys()].sort((a, b) => b - a).slice(most)) map.delete(id);
@@ -38,6 +39,8 @@ function draw() {
   $("#confusion").replaceChildren(confusion(sorted(labelled)));
   $("#latency").replaceChildren(...latency(sorted(rows)));
   $("#people").replaceChildren(people());
+  $("#agreement").textContent = agreed();
+  $("#disagreements").replaceChildren(...agreement.open.map(disagreement));
 }
 
 function drawTiles() {
@@ -148,10 +151,34 @@ function memory() {
 function people() {
   const all = Object.entries(stats.learner.head_annotators ?? {}).sort((a, b) => b[1].answers - a[1].answers);
   if (!all.length) return nothing("No answer yet, or a method that does not tell annotators apart.");
-  const head = ["name", "answers", "wrong, about"].map((name) => element("th", { scope: "col" }, name));
+  const head = ["name", "answers", "wrong, about", "known answers right"].map((name) => element("th", { scope: "col" }, name));
   const lines = all.map(([name, { answers, noise }]) =>
-    element("tr", {}, element("th", { scope: "row" }, name || "without a name"), element("td", {}, count(answers)), element("td", {}, share(noise))));
+    element("tr", {}, element("th", { scope: "row" }, name || "without a name"), element("td", {}, count(answers)), element("td", {}, share(noise)), element("td", {}, known(agreement.known[name]))));
   return element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...lines));
+}
+
+const known = (one) => (one ? `${count(one.right)} of ${count(one.asked)}` : "–");
+
+// How far people agree, where a share of the questions is put to a second one.
+function agreed() {
+  const { images, alpha, low, high, share: twice } = agreement;
+  if (!images) return twice ? "No question was answered by two people yet." : "";
+  const value = alpha === null ? "cannot be said yet" : `${alpha.toFixed(2)} (${low.toFixed(2)} to ${high.toFixed(2)}, at 95 %)`;
+  return `Agreement, Krippendorff's α: ${value}; ${plural(images, "image")} answered by two people.`;
+}
+
+// One button for each answer that was given: whoever presses it settles the image.
+function disagreement({ prediction: { id, name }, said }) {
+  const settle = (label) => async () => {
+    const body = stats.learner.classes.includes(label) ? { label } : { none: true };
+    await post(`${base}/predictions/${id}/label`, body);
+    await refresh();
+  };
+  const people = new Map();
+  for (const [who, label] of Object.entries(said)) people.set(label, [...(people.get(label) ?? []), who || "without a name"]);
+  const buttons = [...people].map(([label, who]) =>
+    element("button", { type: "button", onclick: settle(label) }, `${label} (${who.join(", ")})`));
+  return element("li", {}, `${name}: `, ...buttons);
 }
 
 const tally = (names) => names.reduce((counts, name) => counts.set(name, (counts.get(name) ?? 0) + 1), new Map());
@@ -211,6 +238,7 @@ const TOLD = {
   expired: ({ prediction: p }) => `Nobody answered about ${p.name} in time`,
   asked: ({ prediction: p }) => `${p.name} is asked about`,
   accepted: ({ value }) => `${plural(value.ids.length, "prediction")} of ${value.label} accepted`,
+  opinion: ({ prediction: p }) => `Somebody else said what ${p.name} is`,
   classes_added: ({ value }) => `New: ${value.join(", ")}`,
 };
 
@@ -229,10 +257,14 @@ function heard(kind, data) {
   waiting ||= setTimeout(refresh, 1000);
 }
 
+async function read() {
+  [stats, agreement] = await Promise.all([get(`${base}/stats`), get(`${base}/agreement`)]);
+}
+
 async function refresh() {
   waiting = 0;
   try {
-    stats = await get(`${base}/stats`);
+    await read();
     draw();
   } catch (error) {
     if (error instanceof Refused && error.status === 401) return void (await signedIn($("#sign-in")));
@@ -256,7 +288,7 @@ async function begin() {
   $("#stream").replaceChildren(...streams.map(({ name }) => element("option", { value: name }, name)));
   $("#stream").value = stream;
   $("#stream").onchange = (event) => location.assign(`/streams/${encodeURIComponent(event.target.value)}`);
-  stats = await get(`${base}/stats`);
+  await read();
   for (const row of await get(`${base}/predictions?newest=true&labelled=true&limit=1000`))
     if (row.answer !== null) labelled.set(row.id, row);
   for (const row of await get(`${base}/predictions?newest=true&limit=${WINDOW}`)) rows.set(row.id, row);

@@ -1,6 +1,6 @@
 // The labelling page: one question at a time, the next ones already here, answers kept until they are saved.
 
-import { Refused, follow, get, post, signOut, signedIn } from "/web/api.js";
+import { Refused, follow, get, post, request, signOut, signedIn } from "/web/api.js";
 import { $, count, element, plural, standing } from "/web/draw.js";
 import { Finder } from "/web/finder.js";
 import { pictureOf, showGuesses, showQuestion, tile } from "/web/view.js";
@@ -180,7 +180,8 @@ function settle(act) {
   document.body.dataset.unsaved = outbox.length;
 }
 
-function perform({ kind, id, body, key }) {
+async function perform({ kind, id, body, key, question }) {
+  if (question?.second) return kind === "skip" ? null : post(`${base}/predictions/${id}/opinion`, body);
   if (kind === "skip") return post(`${base}/queries/${id}/skip`);
   return post(`${base}/predictions/${id}/label`, body, { "Idempotency-Key": key });
 }
@@ -218,7 +219,8 @@ async function undo() {
   const act = saved.pop();
   if (!act) return;
   try {
-    await post(`${base}/queries/${act.id}/undo`);
+    if (!act.question?.second) await post(`${base}/queries/${act.id}/undo`);
+    else if (act.kind === "answer") await request("DELETE", `${base}/predictions/${act.id}/opinion`);
     bringBack(act);
   } catch (error) {
     if (await isPassing(error)) saved.push(act);
