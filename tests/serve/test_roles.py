@@ -22,6 +22,8 @@ BODIES = {
     "/v1/streams/{stream}/classes": {"json": {"names": ["new"]}},
     "/v1/streams/{stream}/queries/lease": {"json": {"holder": "somebody"}},
     "/v1/streams/{stream}/predictions/{id}/label": {"json": {"label": "cat"}},
+    "/v1/streams/{stream}/predictions/{id}/opinion": {"json": {"label": "cat"}},
+    "/v1/streams/{stream}/twice": {"json": {"share": 0.5}},
     "/v1/streams/{stream}/accept": {"json": {"label": "cat", "above": 0.5, "ids": [0]}},
     "/v1/streams/{stream}/folder/questions": {"json": {"questions": 1}},
     **{f"/label-studio/{name}": {"json": {}} for name in ("setup", "predict", "webhook")},
