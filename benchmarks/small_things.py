@@ -129,10 +129,17 @@ def service(folder: Path) -> dict[str, float]:
 
 
 def memory(pid: int) -> float:
-    """MB of a process and its descendants: their own pages, and the files of the one that sees most."""
+    """MB of a process and its descendants: own pages, files of the one that sees most, those in memory."""
     pids = processes_of(pid)
     own = sum(field(Path(f"/proc/{each}/smaps_rollup"), "Pss_Anon") for each in pids)
-    return (own + max(field(Path(f"/proc/{each}/status"), "RssFile") for each in pids)) * 1024 / 1e6
+    files = max(field(Path(f"/proc/{each}/status"), "RssFile") for each in pids)
+    return ((own + files) * 1024 + held_in_memory(pid)) / 1e6
+
+
+def held_in_memory(pid: int) -> int:
+    """Bytes of files that a process made in memory: shared weights, which nobody counts as his own."""
+    links = [link for link in Path(f"/proc/{pid}/fd").iterdir() if str(link.readlink()).startswith("/memfd:")]
+    return sum(link.stat().st_blocks * 512 for link in links)
 
 
 def field(path: Path, name: str) -> int:
