@@ -93,9 +93,10 @@ all sets. Accuracy in per cent, each image predicted before its label is known; 
 {table}
 
 {reading}
-
+{curve}{harm}"""
+CURVE = """
 ![Accuracy by questions and by the annotator's seconds](figures/label-rivals.svg)
-{seconds}{harm}"""
+"""
 
 
 def write_page(rows: list[Row], origin: dict[str, Any], folder: Path) -> None:
@@ -171,7 +172,7 @@ def short_page(rows: list[Row], origin: dict[str, Any], found: dict[str, Any]) -
         orders=f"{first['streams'] / len(first['by_set']):g}",
         table=short_table(kinds),
         reading=reading(kinds, origin["development_sets"]),
-        seconds=seconds_line(found["curves"]),
+        curve=CURVE + seconds_line(found["curves"]) if found["curves"] else "",
         harm=case_table(found["cases"])
         .replace("## When", "**When")
         .replace("of one class\n", "of one class.**\n"),
