@@ -432,3 +432,20 @@ def test_quick_and_views_contradict_each_other() -> None:
     assert label.LabelOptions("photos", quick=True).quick
     with pytest.raises(SettingsError, match="--quick and --views"):
         label.LabelOptions("photos", quick=True, views=8)
+
+
+def test_known_answers_of_what_is_not_there_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "gold.csv"
+    given = (file, ["a/1.png", "b/2.png"], ["a", "b"])
+    for text, problem in (
+        ("path\na/1.png\n", "needs the columns path and label"),
+        ("path,label\na/9.png,a\n", "images that are not there: a/9.png"),
+        ("path,label\na/1.png,c\n", "classes that are not there: c"),
+    ):
+        file.write_text(text)
+        with pytest.raises(SettingsError, match=problem):
+            label.read_known(*given)
+    file.write_text("path,label\na/1.png,a\n")
+    assert label.read_known(*given) == {"a/1.png": "a"}
+    with pytest.raises(SettingsError, match="cannot be read"):
+        label.read_known(tmp_path / "other.csv", *given[1:])
