@@ -52,5 +52,5 @@ def test_too_few_images_say_which_share_there_are_enough_for(pictures: Path) -> 
 
 @pytest.mark.parametrize("share", ["0", "1", "-0.5"])
 def test_shares_lie_between_0_and_1(share: str) -> None:
-    with pytest.raises(SettingsError, match="between 0 and 1"):
+    with pytest.raises(SettingsError, match="above 0 and below 1"):
         parse_outside(f"dtd.zip:{share}")

@@ -42,7 +42,9 @@ def parse_outside(text: str) -> tuple[str, float]:
     except ValueError:
         return text, SHARE
     if not 0.0 < share < 1.0:
-        raise SettingsError(f"--outside {text}: a share of {share:g} is none between 0 and 1.")
+        raise SettingsError(
+            f"--outside {text}: a share of {share:g} is not possible; it must be above 0 and below 1."
+        )
     return (name, share) if colon else (text, SHARE)
 
 
