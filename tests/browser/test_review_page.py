@@ -90,3 +90,30 @@ def test_the_search_finds_images_by_name(running: Running, page: Any) -> None:
     name = running.http.get("/review").json()[5]["name"]
     page.fill("#search", name)
     assert page.locator("#images li").count() == 1
+
+
+def test_images_alike_are_labelled_at_once_less_those_taken_out(running: Running, page: Any) -> None:
+    now = {each["id"]: each for each in running.http.get("/review").json()}
+    groups = [running.http.get(f"/predictions/{id}/alike").json()["ids"] for id in now]
+    first, *others = max(groups, key=len)
+    lone = next(ids[0] for ids in groups if len(ids) == 1 and now[ids[0]]["by"] == "model")
+    page.locator(f"#images [data-id='{lone}']").focus()
+    page.keyboard.press("a")
+    page.wait_for_selector("#last:has-text('No others')")
+    page.locator(f"#images [data-id='{first}']").click()
+    page.wait_for_selector(f"#alike:has-text('Also {len(others)} alike')")
+    page.click("#alike")
+    page.wait_for_selector("#last:has-text('all chosen')")
+    shown = page.locator("#images button")
+    assert [int(each.get_attribute("data-id")) for each in shown.all()] == [first, *others]
+    assert page.locator("#images [aria-pressed=true]").count() == 1 + len(others)
+    assert violations(page) == []
+    page.locator(f"#images [data-id='{others[-1]}']").click()
+    page.keyboard.press("y")
+    page.wait_for_selector("#last:has-text('Saved: ')")
+    then = {each["id"]: each for each in running.http.get("/review").json()}
+    named = {id for id in then if then[id]["by"] == "person" != now[id]["by"]}
+    assert named == {first, *others[:-1]}
+    assert {then[id]["label"] for id in named} == {now[first]["label"]}
+    assert running.http.get("/stats").json()["learner"]["answered"] == 4 + len(named)
+    assert shown.count() == 24

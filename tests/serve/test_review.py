@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from taps.active import class_seconds
 from taps.clip import Clip
 from taps.data import load_dataset
 from taps.serve.folder import Folder, pool_settings
@@ -19,6 +21,7 @@ from taps.serve.records import StreamConfig
 from taps.serve.run import serving
 from taps.serve.service import Service
 from taps.serve.store import Store
+from taps.session import alike
 from taps.session.predict import load_learner
 from taps.session.stream import make_stream
 
@@ -116,6 +119,38 @@ def test_acceptance_is_in_the_log_and_changes_no_learner(running: Running) -> No
     log.drop()
     assert state() == before
     assert running.service.store.events(log.stream.id, kind="accepted")[0].value["ids"] == [found["id"]]
+
+
+def test_images_alike_are_the_nearest_that_are_predicted_as_the_same(running: Running) -> None:
+    running.finish()
+    log = running.service.worker("photos").session.learner_log
+    queries = log.learner().executor.learners._of(log.stream.id).queries
+    kept = {id: item.feature.double().numpy() for id, item in {**queries.pending, **queries.recent}.items()}
+    now = {each["id"]: each["label"] for each in running.http.get("/review").json()}
+    centre = sum(kept.values()) / len(kept)
+    sizes = set()
+    for id in kept:
+        likeness = {}
+        for other in kept.keys() - {id}:
+            one, two = kept[id] - centre, kept[other] - centre
+            likeness[other] = float(one @ two / math.sqrt((one @ one) * (two @ two)))
+        same = [other for other in likeness if now[other] == now[id] and likeness[other] >= alike.ALIKE]
+        wanted = [id, *sorted(same, key=likeness.__getitem__, reverse=True)[:11]]
+        question = class_seconds(3)
+        pays = question + len(wanted) < question * len(wanted)
+        found = running.http.get(f"/predictions/{id}/alike").json()
+        assert found["ids"] == (wanted if pays else [id])
+        sizes.add(len(found["ids"]))
+    assert len(sizes) > 1
+
+
+def test_labelled_images_are_in_no_group_and_unknown_ones_are_refused(running: Running) -> None:
+    running.finish()
+    done = [each["id"] for each in running.http.get("/review").json() if each["by"] == "person"]
+    groups = [running.http.get(f"/predictions/{id}/alike").json()["ids"] for id in range(24)]
+    assert [groups[id] for id in done] == [[id] for id in done]
+    assert not {each for id, ids in enumerate(groups) if id not in done for each in ids} & set(done)
+    assert running.http.get("/predictions/99/alike").status_code == 404
 
 
 def test_more_questions_come_on_request(running: Running) -> None:

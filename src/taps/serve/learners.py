@@ -25,6 +25,7 @@ from taps.methods.known import KnownImage
 from taps.methods.registry import find_method
 from taps.serve.errors import LostError
 from taps.serve.records import Stream
+from taps.session.alike import nearest
 from taps.session.log import apply
 from taps.stages import Stage, keep_stages, stage
 from taps.types import Answer, FloatArray, Prediction
@@ -113,6 +114,10 @@ class Learners:
     def do(self, key: int, name: str, *args: Any) -> Any:
         """Call one of a learner's methods."""
         return getattr(self._of(key), name)(*args)
+
+    def nearest(self, key: int, id: int, others: Sequence[int], most: int) -> list[int]:
+        """Which images without an answer are alike to one of them."""
+        return nearest(self._of(key), id, others, most)
 
     def apply(self, key: int, kind: str, id: int | None, value: Any) -> tuple[str, ...]:
         """Let a learner live through an event; the names of its classes."""
@@ -225,6 +230,11 @@ class RemoteLearner:
         """How much an answer is wanted for images that it keeps and that nobody was asked about."""
         said: dict[int, float] = self._do("wanted_kept", ids)
         return said
+
+    def nearest(self, id: int, others: Sequence[int], most: int) -> list[int]:
+        """Which of some images without an answer are alike to one, the nearest first."""
+        found: list[int] = self.executor.call("nearest", self.key, id, others, most)
+        return found
 
     def summary(self) -> dict[str, Any]:
         found: dict[str, Any] = self._do("summary")

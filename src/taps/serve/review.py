@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from taps.active.question import class_seconds
+from taps.aliases import current_settings
 from taps.files import csv_line
 from taps.serve.export import harmless, zip_images
 from taps.serve.records import Event
@@ -17,7 +19,7 @@ from taps.serve.service import Service
 from taps.serve.stream_session import StreamSession
 from taps.session.log import ACCEPTED
 from taps.session.predict import ZIPPED
-from taps.session.row import LABELLED, Row
+from taps.session.row import LABELLED, OPEN, UNQUERIED, Row
 from taps.session.sorting import folder_name
 
 NONE = "none of the classes"
@@ -26,6 +28,8 @@ COLUMNS = (
     "path", "label", "by", "probability", "predicted_first", "asked", "accepted_by", "accepted_above",
 )  # fmt: skip
 TOGETHER = 100  # images predicted again in one go, while answers wait
+GROUP = 12  # images alike that are labelled at once, at most: a screen of them
+GLANCE = 1.0  # seconds in which a person sees that one of them belongs to the others
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,45 @@ def accepted_of(service: Service, stream: str) -> dict[int, Acceptance]:
     events = service.store.events(service.stream(stream).id, kind=ACCEPTED)
     made = [Acceptance(event.who, event.at, **event.value) for event in events]
     return {id: each for each in made for id in each.ids}
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Images that one answer may label.
+
+    Attributes:
+        ids: Which they are, the one that was asked about first, then the nearest.
+        seconds: What labelling them at once takes a person: one question, and a glance at each.
+        singly: What as many questions take.
+    """
+
+    ids: list[int]
+    seconds: float
+    singly: float
+
+    @classmethod
+    def of(cls, ids: list[int], question: float) -> Alike:
+        """A group where it saves time, else the first image alone.
+
+        >>> Alike.of([4, 7, 9], question=1.6), Alike.of([4, 7], question=1.6).ids
+        (Alike(ids=[4, 7, 9], seconds=4.6, singly=4.8), [4])
+        """
+        together, singly = question + GLANCE * len(ids), question * len(ids)
+        if together < singly:
+            return cls(ids, round(together, 1), round(singly, 1))
+        return cls(ids[:1], question, question)
+
+
+def alike_to(session: StreamSession, id: int) -> Alike:
+    """The nearest images without an answer of which the head says the same by now."""
+    learner, stream = session.learner_log.learner(), session.stream
+    session.store.prediction(stream.id, id)  # refused where there is none
+    free = [row.id for row in session.store.predictions(stream.id, states=[UNQUERIED, OPEN])]
+    near = session.step(lambda: learner.nearest(id, free, TOGETHER)) if id in free else []
+    said = session.repredict_kept([id, *near])
+    same = [each for each in near if each in said and said[each][0][0] == said[id][0][0]]
+    question = current_settings(stream.settings).get("class_seconds") or class_seconds(len(learner.classes))
+    return Alike.of([id, *same[: GROUP - 1]], question)
 
 
 def csv_text(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

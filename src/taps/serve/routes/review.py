@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -12,9 +13,10 @@ from pydantic import BaseModel, Field
 from taps.serve import schemas as s
 from taps.serve.errors import ConflictError, NotFoundError
 from taps.serve.folder import Folder
-from taps.serve.review import COLUMNS, Belief, accept, as_zip, beliefs_of, csv_text, learner_zip
+from taps.serve.review import COLUMNS, Belief, accept, alike_to, as_zip, beliefs_of, csv_text, learner_zip
 from taps.serve.routes.export import archived, attached, in_chunks
 from taps.serve.routes.given import ADMINISTERS, ANNOTATES, Annotator, Here, Worker
+from taps.serve.routes.queries import Id
 from taps.serve.service import Service
 
 router = APIRouter(prefix="/v1/streams/{stream}", tags=["review"])
@@ -72,6 +74,14 @@ class Accept(s.Input):
     ids: Annotated[list[int], Field(min_length=1, max_length=100_000)]
 
 
+class AlikeImages(BaseModel):
+    """Images that one answer may label."""
+
+    ids: list[int] = Field(description="The image, then those alike, where that saves time.")
+    seconds: float = Field(description="What labelling all at once takes: a question, and glances.")
+    singly: float = Field(description="What as many questions take.")
+
+
 class Accepted(BaseModel):
     accepted: int
 
@@ -102,6 +112,12 @@ def review(stream: str, state: Here) -> list[Reviewed]:
 def believed(service: Service, stream: str) -> Any:
     feeds = service.folders.get(stream)
     return beliefs_of(service, stream) if feeds is None else feeds.beliefs()
+
+
+@router.get("/predictions/{id}/alike", dependencies=ANNOTATES)
+def alike(stream: str, id: Id, state: Here) -> AlikeImages:
+    """The nearest images without an answer that are predicted as the same class, to be labelled at once."""
+    return AlikeImages(**asdict(state.service.send(stream, partial(alike_to, id=id)).result()))
 
 
 @router.post("/accept")

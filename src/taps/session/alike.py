@@ -1,0 +1,34 @@
+"""Images alike: those that one look can tell to be of one class."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+import torch
+
+from taps.learner import Learner
+
+ALIKE = 0.5  # cosine at least, once the mean of all is taken away: two images of a stream have about 0
+
+
+def nearest(learner: Learner, id: int, others: Collection[int], most: int) -> list[int]:
+    """Which images without an answer are alike to one of them, the nearest first.
+
+    Args:
+        learner: Keeps their features.
+        id: Of the one.
+        others: Those that may be among them.
+        most: How many at most.
+    """
+    kept = {**learner.queries.pending, **learner.queries.recent}
+    if id not in kept:
+        return []
+    ids = np.array(list(kept))
+    features = torch.stack([item.feature.float() for item in kept.values()]).cpu().numpy()
+    centred = features - features.mean(axis=0)
+    units = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
+    cosines = units @ units[ids == id][0]
+    cosines[~np.isin(ids, list(others)) | (ids == id)] = -1.0
+    best = (-cosines).argsort(kind="stable")[:most]
+    return [int(ids[place]) for place in best if cosines[place] >= ALIKE]
