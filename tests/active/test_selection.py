@@ -91,7 +91,7 @@ def run(acquisition, features, probs, start, stop):
     scores = []
     for i in range(start, stop):
         leverage = partial(abs, float(features[i, 0]))
-        rest = (leverage, partial(float, i % 3), lambda: np.ones(3) / 3)
+        rest = (leverage, partial(float, i % 3), lambda: np.ones(3) / 3, partial(np.array, features[i]))
         scores.append(acquisition.score(probs[i], float(i % 7), counts, float(features[i, 1]), *rest))
     return scores
 
@@ -102,7 +102,9 @@ def test_every_rule_goes_on_where_it_was_saved(rule):
     features, probs = rng.normal(size=(80, 4)), rng.dirichlet(np.ones(3), size=80)
     one, other = Acquisition(rule, seed=3), Acquisition(rule, seed=3)
     run(one, features, probs, 0, 40)
+    one.answered(lambda: features[0, :2])
     other.restore(json.loads(json.dumps(one.values())))
+    other.clusters.restore(one.clusters.arrays())
     assert run(one, features, probs, 40, 80) == run(other, features, probs, 40, 80)
     with pytest.raises(StateError):
         Acquisition("random" if rule != "random" else "margin", seed=3).restore(one.values())
@@ -111,7 +113,7 @@ def test_every_rule_goes_on_where_it_was_saved(rule):
 def test_chance_follows_the_seed_a_state_was_begun_with():
     one, other = Acquisition("random", seed=3), Acquisition("random", seed=8)
     other.restore(one.values())
-    nothing = (np.ones(3) / 3, 0.0, np.zeros(3), 1.0, float, float, list)
+    nothing = (np.ones(3) / 3, 0.0, np.zeros(3), 1.0, float, float, list, list)
     assert [one.score(*nothing) for _ in range(5)] == [other.score(*nothing) for _ in range(5)]
 
 
@@ -208,7 +210,7 @@ def test_rules_are_what_their_names_say():
     counts = np.array([0.0, 2.0, 5.0])
     before = np.array([0.2, 0.3, 0.5])
     told = [
-        (p, 0.1 * i, counts, 0.7, partial(float, f[0]), partial(float, f[1]), lambda: before)
+        (p, 0.1 * i, counts, 0.7, partial(float, f[0]), partial(float, f[1]), lambda: before, list)
         for i, (f, p) in enumerate(zip(features, probs, strict=True))
     ]
     expected = {
@@ -231,7 +233,7 @@ def test_rules_are_what_their_names_say():
 def test_density_asks_about_narrow_margins_among_many():
     probs, counts = np.array([0.6, 0.4]), np.zeros(2)
     acquisition = Acquisition("density", seed=1)
-    rest = (float, float, list)
+    rest = (float, float, list, list)
     found = [acquisition.score(probs, 0.0, counts, density, *rest) for density in (0.5, 1.0, -0.2)]
     assert found == pytest.approx([0.4, 0.8, 0.0])
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from taps.active.clusters import Clusters
 from taps.active.scores import belief_drift, gradient_leverage, narrowness, scarcity
 from taps.errors import StateError
 
@@ -23,6 +24,7 @@ SCORES = (
     "sensitivity",
     "vessal",
     "drift",
+    "clusters",
 )
 NOISE = 0.01  # EATTA's standard deviation, for each entry of a feature
 ANYWAY = 1e6  # what is put on record as the score of an image that was drawn at random
@@ -38,6 +40,7 @@ class Acquisition:
 
     def __init__(self, rule: str, seed: int) -> None:
         self.rule, self.seed, self.images = rule, seed, 0
+        self.clusters = Clusters()  # of the images, where the rule has them
 
     def score(
         self,
@@ -48,6 +51,7 @@ class Acquisition:
         leverage: Callable[[], float],
         sensitivity: Callable[[], float],
         before: Callable[[], Array],
+        joined: Callable[[], Array],
     ) -> float:
         """How much the answer for this image is wanted.
 
@@ -59,6 +63,7 @@ class Acquisition:
             leverage: How new it is to the labels.
             sensitivity: By how much its prediction changes with a little noise on its feature.
             before: Its prediction without any answer.
+            joined: What it is clustered by (`taps.active.clusters`).
         """
         rules: dict[str, Callable[[], float]] = {
             "random": lambda: float(np.random.default_rng([self.seed, self.images]).random()),
@@ -71,10 +76,16 @@ class Acquisition:
             "sensitivity": sensitivity,
             "vessal": lambda: gradient_leverage(probs, leverage()),
             "drift": lambda: belief_drift(probs, before()),
+            "clusters": lambda: self.clusters.score(joined(), len(probs)),
         }
         score = rules[self.rule]()
         self.images += 1
         return score
+
+    def answered(self, feature: Callable[[], Array], times: int = 1) -> None:
+        """Take note of an answer for an image that was scored, or with −1 of one that is taken back."""
+        if self.rule == "clusters":
+            self.clusters.answer(feature(), times)
 
     def noise(self, dim: int) -> Array:
         """What is added to the present image's feature to see how sensitive its prediction is [d]."""

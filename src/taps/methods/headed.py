@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from taps.active import SCORES, Acquisition
+from taps.active.clusters import joined
 from taps.active.question import KINDS, YES_NO_SECONDS
 from taps.active.scores import narrowness, novelty
 from taps.adapt.graphs.capture import CudaCapture
@@ -49,8 +50,8 @@ class HeadedSettings(Asking):
         acquisition: Whom to ask about: "entropy" (H_t), "margin", "confidence" (the least sure), "random",
             "leverage" (new to the labels), "coverage" (classes with few labels), "density" (narrow margin,
             and like many others), "sensitivity" (EATTA's: a little noise changes the prediction most),
-            "vessal" (VeSSAL's: its gradient is new to the labels) or "drift" (WISE-ATTA's: answers have
-            moved the prediction most).
+            "vessal" (VeSSAL's: its gradient is new to the labels), "drift" (WISE-ATTA's: answers have moved
+            the prediction most) or "clusters" (CB's: typical of a cluster with few answers).
         explore: Share of the questions that are put at random, whatever `acquisition` says. From their
             answers the learner estimates how good all its predictions are.
         refit: How many of the last labels are refitted with every new one; older ones keep their say.
@@ -158,6 +159,7 @@ class Headed(BatchedMethod):
             lambda: self.head.leverage(self._look(sight.packed)),
             lambda: self._sensitivity(sight, output.feature),
             lambda: np.exp(self._look(sight.packed).logs[0, 0].astype(np.float64)),
+            lambda: joined(_plain(_kept(output.feature)), sight.probs, _plain(self.inputs.text)),
         )
         item = output.item or ReplayItem(pixels=None, views=None, feature=_kept(output.feature))
         item = replace(item, beliefs=sight.packed[:1].clone() if self._anew else sight.packed)
@@ -281,6 +283,7 @@ class Headed(BatchedMethod):
             self.people.append(answer.annotator)
         self._bring()
         look = self._kept_look(item)
+        self.acquisition.answered(lambda: _plain(item.feature))
         label = answer.label if isinstance(answer.label, int) else NONE
         no = tuple(index for index in answer.no if isinstance(index, int))
         self.history.learn(id, look, label, no, self.people.index(answer.annotator))
@@ -328,6 +331,7 @@ class Headed(BatchedMethod):
                 f"The answer for sample {id} is not among the last {self.settings.undo}; raise undo."
             )
         self.history.forget(id)
+        self.acquisition.answered(lambda: _plain(item.feature), -1)
         if self.device_head is not None:
             self.device_head.learned()
         if self.inner.asks and label != NONE:
@@ -357,7 +361,7 @@ class Headed(BatchedMethod):
         inner = self.inner.snapshot()
         if self.device_head is not None:
             self.device_head.bring()
-        arrays = self.head.arrays() | self.history.arrays()
+        arrays = self.head.arrays() | self.history.arrays() | self.acquisition.clusters.arrays()
         own = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
         values = {
             "bases": list(self.bases),
@@ -377,6 +381,7 @@ class Headed(BatchedMethod):
         self.head.restore(arrays)
         self.people = list(snapshot.values["head"]["people"])
         self.acquisition.restore(snapshot.values["head"]["acquisition"])
+        self.acquisition.clusters.restore(arrays)
         self.history.restore(arrays, self._shape, len(self.bases))
         if self.device_head is not None:
             self.device_head.load()
@@ -389,6 +394,10 @@ def _units(looks: Sequence[Neighbourhood]) -> Array:
         return features.reshape(0, 0)
     units: Array = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
     return units
+
+
+def _plain(tensor: Tensor) -> Array:
+    return tensor.detach().double().cpu().numpy()
 
 
 def _kept(tensor: Tensor | None) -> Tensor:

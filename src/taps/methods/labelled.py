@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from taps.active import SCORES, Acquisition
+from taps.active.clusters import joined
 from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
 from taps.head.neighbours import RecentImages
@@ -124,6 +125,7 @@ class LabelMethod(FeatureMethod):
             lambda: float(feature.double() @ self.state["inverse"] @ feature.double()),
             lambda: self.sensitivity(output.probs, feature),
             lambda: torch.softmax(self.logits(feature[None])[0], dim=-1).double().cpu().numpy(),
+            lambda: joined(feature.double().cpu().numpy(), probs, self.text.double().cpu().numpy()),
         )
 
     @torch.no_grad()
@@ -163,6 +165,7 @@ class LabelMethod(FeatureMethod):
     def change(self, item: ReplayItem, times: int) -> None:
         """Where directions are counted: an image's is known, or no longer is (Sherman–Morrison)."""
         self.fitted = None
+        self.acquisition.answered(lambda: item.feature.double().cpu().numpy(), times)
         if "inverse" in self.state:
             feature = item.feature.to(self.state["inverse"])
             across = self.state["inverse"] @ feature
@@ -173,7 +176,8 @@ class LabelMethod(FeatureMethod):
         self.fitted = None
 
     def snapshot(self) -> Snapshot:
-        arrays = {} if self.surroundings is None else self.surroundings.arrays()
+        arrays = self.acquisition.clusters.arrays()
+        arrays |= {} if self.surroundings is None else self.surroundings.arrays()
         around = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
         found = super().snapshot()
         values = found.values | {"acquisition": self.acquisition.values()}
@@ -183,9 +187,11 @@ class LabelMethod(FeatureMethod):
         super().restore(snapshot)
         self.fitted = None
         self.acquisition.restore(snapshot.values["acquisition"])
+        tensors = without_prefix("around.", snapshot.tensors)
+        arrays = {name: value.cpu().numpy() for name, value in tensors.items()}
+        self.acquisition.clusters.restore(arrays)
         if self.surroundings is not None:
-            arrays = without_prefix("around.", snapshot.tensors)
-            self.surroundings.restore({name: value.cpu().numpy() for name, value in arrays.items()})
+            self.surroundings.restore(arrays)
 
 
 class LabelledImages(LabelMethod):
