@@ -236,6 +236,7 @@ def parser() -> argparse.ArgumentParser:
         "--docs", type=Path, default=Path("docs/results"), help="page: folder that it goes to"
     )
     parser.add_argument("--sets", type=names, default=list(FILES), help="separated by commas")
+    parser.add_argument("--since", default="", help="page: a sentence on what has changed since the run")
     parser.add_argument("--orders", type=int, default=5)
     parser.add_argument("--limit", type=int, default=2000, help="images of a set at most")
     parser.add_argument("--views", type=int, default=4)

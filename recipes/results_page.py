@@ -28,7 +28,7 @@ BASELINE = "zero_shot"
 
 TEXT = """# Every method on features
 
-{commit}, {date}, {hardware}. Made by `{command}`.
+{commit}, {date}, {hardware}. Made by `{command}`.{note}
 
 **Scale.** The {model} model, {views} views, one template, {images} images of each of {sets} sets ({names}),
 {orders}. {small}Every method has one setting for all sets: its defaults, `fraction` 0.5, and where
@@ -110,6 +110,7 @@ def origin_of(rows: list[Row], found: Figures, given: argparse.Namespace) -> dic
         f"--orders {found.orders}",
         "model": given.model,
         "views": given.views,
+        "since": given.since,
         "digests": {name: digests[name]["digest"] for name in sorted(methods & digests.keys())},
     }
 
@@ -292,6 +293,7 @@ def page(found: Figures, origin: dict[str, Any]) -> str:
         **origin | {"commit": f"Commit {origin['commit']}"},
         images=images[0] if len(images) == 1 else f"{images[0]} to {images[-1]}",
         sets=len(found.sets),
+        note=f" {origin['since']}" if origin["since"] else "",
         names=", ".join(f"{name}*" if name in CHOOSING else name for name in found.sets),
         orders=many,
         small="This is a small scale: differences of a few points are within chance. "

@@ -139,3 +139,18 @@ def test_a_state_of_an_older_version_goes_on_evenly():
 def test_other_paces_are_refused(pace):
     with pytest.raises(SettingsError, match=r"pace is .*; it must be even, front, or a number above 0"):
         method_settings("view_ensemble+", {"pace": pace})
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.05, 0.1, 0.2])
+def test_a_fifth_of_the_budget_is_left_for_what_comes_after_the_early_questions(rate: float) -> None:
+    chance = np.random.default_rng(0)
+    policy = make_policy("paced", rate=rate, pace="front", expected=1000, classes=5)
+    put = []
+    for _ in range(1000):
+        put.append(policy.decide(chance.random()).ask)
+        if put[-1]:
+            policy.answer(int(chance.integers(5)))
+    early = round(0.8 * rate * 1000 / 0.4)  # two images of five, up to four fifths of the budget
+    assert rate * 1000 - 2 <= sum(put) <= rate * 1000
+    halfway = (early + 1000) // 2
+    assert sum(put[halfway:]) >= 0.4 * 0.2 * rate * 1000

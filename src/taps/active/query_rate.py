@@ -123,9 +123,12 @@ class Paced(Counting):
         return self.rate if not self.ahead else self.planned - before
 
     def _plan_front(self) -> float:
-        if not self.over and (self.asked >= (1 - SPREAD) * self.total or not self.mixed):
+        # Questions by chance go on to the end: without them nothing can be said of how good it is.
+        kept = max(SPREAD * self.total, self.explore * (self.expected - self.seen))
+        if not self.over and (self.asked >= self.total - kept or not self.mixed):
             # A few questions too early are waited for: one class must not have many more than the others.
-            self.over, self.planned = True, self.rate * self.seen + max(0.0, self.asked - WAIT)
+            due = self.rate * self.seen + max(0.0, self.asked - WAIT)
+            self.over, self.planned = True, min(due, self.asked)  # what is left is not spent at once
         even = max(0.0, self.total - self.planned) / (self.expected - self.seen + 1)
         early = not self.over and self.asked - self.answers < WAIT
         now = max(EARLY, even) if early else even
