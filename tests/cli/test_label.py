@@ -307,6 +307,9 @@ def test_images_are_sorted_by_what_is_believed_in_the_end(pictures: Path, tiny: 
     assert "ended_by" in table(tmp_path, "labels.csv")[0]
 
 
+CLOSE = 0.02  # of two probabilities
+
+
 def check(service: Service, made: Folder, folder: Path, clip: Clip) -> None:
     rows = list(csv.DictReader((folder / "predictions.csv").read_text().splitlines()))
     assert [row["path"] for row in rows] == [made.name(t) for t in range(len(made.order))]
@@ -320,7 +323,9 @@ def check(service: Service, made: Folder, folder: Path, clip: Clip) -> None:
     plain.load_state_dict(service.worker("photos").session.learner_log.learner().state_dict())
     for t, row in enumerate(rows):
         if row["by"] == "model":
-            assert row["label"] == plain.repredict(t, made.dataset.read(made.order[t])).label
+            said = plain.repredict(t, made.dataset.read(made.order[t]))
+            # Neighbours when the image came have a share in it: of two close classes, either is first.
+            assert said.probs[plain.class_index(row["label"])] > said.probability - CLOSE
     before = (folder / "predictions.csv").read_text()
     made.write(folder)  # what was said in the end stays
     assert (folder / "predictions.csv").read_text() == before
