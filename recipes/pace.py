@@ -326,7 +326,7 @@ def page(given: argparse.Namespace) -> None:
         "ORDERS": f"{ORDERS}",
     }.items():
         text = text.replace("{" + name + "}", value)
-    (given.docs / "results" / "pace.md").write_text(stamped(text, "recipes/pace.py page"))
+    (given.docs / "results" / "pace.md").write_text(stamped(text, "recipes/pace.py page", given.made))
 
 
 if __name__ == "__main__":
@@ -336,6 +336,7 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--docs", type=Path, default=Path("docs"))
     parser.add_argument("--model", default="pocket")
+    parser.add_argument("--made", help="page: commits, day and hardware of the rows; today's unless given")
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     (page if given.what == "page" else run_all)(given)

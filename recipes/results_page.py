@@ -106,7 +106,7 @@ def origin_of(rows: list[Row], found: Figures, given: argparse.Namespace) -> dic
         "commit": rows[0]["commit"],
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "hardware": hardware(),
-        "command": f"recipes/results.py run --features FEATURES --out OUT --limit {limit} "
+        "command": f"recipes/results.py run --features FEATURES --out OUT --views {given.views} --limit {limit} "
         f"--orders {found.orders}",
         "model": given.model,
         "views": given.views,
