@@ -106,8 +106,8 @@ def origin_of(rows: list[Row], found: Figures, given: argparse.Namespace) -> dic
         "commit": rows[0]["commit"],
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "hardware": hardware(),
-        "command": f"recipes/results.py run --features FEATURES --out OUT --views {given.views} --limit {limit} "
-        f"--orders {found.orders}",
+        "command": f"recipes/results.py run --features FEATURES --out OUT --views {given.views} "
+        f"--limit {limit} --orders {found.orders}",
         "model": given.model,
         "views": given.views,
         "since": given.since,
