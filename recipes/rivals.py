@@ -8,12 +8,13 @@ Every stream is run truly on stored features: one image after the other, predict
 where one is asked for. All methods get the same images in the same order and the same budget; a yes or no
 takes its share of a question's time. `view_ensemble+` sees all views of an image, `zero_shot+` one; the other
 heads are run on the mean feature of all views, and again on one. `--heads` and `--rules` name the rows and
-columns of the table, `--budgets` the methods to run at 1, 2, 5, 10 and 20 %, `--cases` those to run with
-wrong answers and on a stream of one class mostly. `--dry` says what is left, and about how long it takes.
+columns of the table, `--budgets` the methods to run at 1, 2, 5, 10 and 20 %, `--kinds` those to run with
+questions of every kind for the same time, `--cases` those to run with wrong answers and on a stream of one
+class mostly. `--dry` says what is left, and about how long it takes.
 
-Each row is written as it comes; a second call goes on where the first was stopped. At another commit two
-streams of each kind are run again first: kinds whose figures are no longer the same begin anew, and ours do
-so always. `--page` writes the page, its figures as JSON and the picture of docs/label-efficiency.md.
+Each row is written as it comes; a second call goes on where the first was stopped. A file of rows is of one
+commit: at another, name a new file. `--page` writes the page, its figures as JSON and the picture of
+docs/label-efficiency.md.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from label import CHOOSING, FILES, feature_file, load_once, read_rows
+from rivals_measures import EQUAL_TIME, KINDS_ASKED, USUAL
 from rivals_page import write_page
 
 from taps.errors import DataError
-from taps.files import write_text
 from taps.learner import Learner
 from taps.types import Answer
 
@@ -58,27 +59,31 @@ HEADS = (
 ACTIVE = {"bitta": "confidence", "eatta": "sensitivity"}  # each with the rule it was published with
 RULES = ("random", "margin")
 BUDGETS = (0.05, 0.2, 0.01, 0.1, 0.02)  # where time is short, the ends come first
-USUAL = 0.05
-CURVES = ("view_ensemble+", "prolip", "class_means")
-CASES = ("20 % wrong", "40 % wrong", "two classes confused", "one class mostly")
+CURVES = ("view_ensemble+", "prolip", "clap", "cross_modal", "class_means")
+MOSTLY = "one class mostly"
+CASES = ("20 % wrong", "40 % wrong", "two classes confused", MOSTLY)
 WRONG = {"20 % wrong": 0.2, "40 % wrong": 0.4}  # share of the answers that is a class drawn at random
 FIRST = 60  # images of a cold start
-GUESS = 5.0  # seconds of a stream, before any was run
-BOTH = "both"  # our rule with the kind of question that tells more a second
+ONE_CLASS = 0.8  # share of the largest class in a stream of one class mostly,
+SHORTEST = 50  # which has so many images at least; sets that have fewer are no part of that case
+GUESS = 0.8  # seconds of a stream of 1000 images, before any was run
+QUESTIONS = {  # what each method may be asked by margin, beside what it is asked without a setting
+    "view_ensemble+": ("yes_no", "both"),
+    "bitta": ("class",),
+}
 CODE = ("src", "recipes/rivals.py", "recipes/label.py")  # what a row depends on
 OWN_VIEWS = {"view_ensemble+": True, "zero_shot+": False}  # ours: whether they see several views
 KEY = ("set", "order", "method", "rule", "rate", "case", "views", "limit")
 KIND = ("method", "rule", "rate", "case", "views")
-FIGURES = ("images", "accuracy", "first", "last_quarter", "again", "asked", "asked_wrong")
 
 
 def plans(sets: list[str], given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Every stream, what matters most first; the orders of one kind come together."""
     for kind in dict.fromkeys(kinds(given)):
         _, rule, rate, case, _ = kind
-        beside = rate != USUAL or case or rule == BOTH
+        beside = rate != USUAL or case or rule in KINDS_ASKED
         for order in range(given.curve_orders if beside else given.orders):
-            for name in sets:
+            for name in long_enough(sets, case, given):
                 yield {
                     "set": name,
                     "order": order,
@@ -87,8 +92,16 @@ def plans(sets: list[str], given: argparse.Namespace) -> Iterator[dict[str, Any]
                 }
 
 
+def long_enough(sets: list[str], case: str, given: argparse.Namespace) -> list[str]:
+    """The sets that have the images a case needs."""
+    if case != MOSTLY:
+        return sets
+    files = {name: feature_file(name, given.features, given.views) for name in sets}
+    return [n for n, file in files.items() if mostly_one(np.load(file)["labels"], 0).size >= SHORTEST]
+
+
 def kinds(given: argparse.Namespace) -> Iterator[tuple[str, str, float, str, int]]:
-    """Method, rule, rate, case and views: the heads by every rule, then the budgets, then the cases."""
+    """Method, rule, rate, case and views: heads by every rule, cases, budgets, then kinds of questions."""
     several, heads = given.views, given.heads
 
     def seen(method: str) -> int:
@@ -102,21 +115,23 @@ def kinds(given: argparse.Namespace) -> Iterator[tuple[str, str, float, str, int
     for rule in given.rules:
         yield from ((method, rule, USUAL, "", seen(method)) for method in heads)
     yield from ((method, ACTIVE[method], USUAL, "", several) for method in heads if method in ACTIVE)
-    for rate in BUDGETS if given.budgets else ():
-        for method in given.budgets:
-            yield from ((method, rule, rate, "", seen(method)) for rule in ("random", "margin"))
-        if "view_ensemble+" in given.budgets:
-            yield "view_ensemble+", BOTH, rate, "", several
     for case in CASES if given.cases else ():
         yield "zero_shot", "", USUAL, case, several
         yield from ((method, "margin", USUAL, case, seen(method)) for method in given.cases)
+    for rate in BUDGETS:
+        for method in given.budgets:
+            yield from ((method, rule, rate, "", seen(method)) for rule in ("random", "margin"))
+    for rate in EQUAL_TIME:
+        for method in given.kinds:
+            rules = "margin", *QUESTIONS.get(method, KINDS_ASKED)
+            yield from ((method, rule, rate, "", seen(method)) for rule in rules)
 
 
 def settings_of(job: dict[str, Any]) -> dict[str, Any]:
     """Of the method: the budget, the rule, and where it looks at several views, how many."""
     if not job["rule"]:
         return {}
-    rule, kind = ("margin", {"questions": "both"}) if job["rule"] == BOTH else (job["rule"], {})
+    rule, kind = ("margin", {"questions": job["rule"]}) if job["rule"] in KINDS_ASKED else (job["rule"], {})
     asking = {"rate": job["rate"], "policy": "paced", "acquisition": rule, "explore": 0.0} | kind
     several = job["method"] == "view_ensemble+"
     return asking | ({"views": job["views"], "fraction": 0.5} if several else {})
@@ -124,12 +139,18 @@ def settings_of(job: dict[str, Any]) -> dict[str, Any]:
 
 def stream_of(labels: np.ndarray, job: dict[str, Any]) -> np.ndarray:
     """Places of the images in the order they come in."""
-    places = np.random.default_rng(job["order"]).permutation(len(labels))
-    if job["case"] == "one class mostly":  # nine of ten images; which class is chance
-        first = labels[places] == labels[places[0]]
-        places = places[first | (np.cumsum(~first) <= max(1, first.sum() // 9))]
-        places = np.random.default_rng([job["order"], 2]).permutation(places)
-    return places[: job["limit"]]
+    if job["case"] == MOSTLY:
+        return mostly_one(labels, job["order"])[: job["limit"]]
+    return np.random.default_rng(job["order"]).permutation(len(labels))[: job["limit"]]
+
+
+def mostly_one(labels: np.ndarray, order: int) -> np.ndarray:
+    """All images of the largest class, and as many others as leave it its share."""
+    chance = np.random.default_rng([order, 2])
+    largest = labels == np.bincount(labels).argmax()
+    others = round(largest.sum() * (1 - ONE_CLASS) / ONE_CLASS)
+    rest = chance.permutation(np.flatnonzero(~largest))[:others]
+    return chance.permutation(np.concatenate([np.flatnonzero(largest), rest]))
 
 
 def shown(features: np.ndarray, job: dict[str, Any]) -> torch.Tensor:
@@ -175,7 +196,9 @@ def run_stream(job: dict[str, Any], file: str, model: str) -> dict[str, Any]:
             no = question == "yes_no" and said != told
             learner.method.learn_answer(id, Answer(no=(said,)) if no else Answer(told), output.item)
     seconds = time.process_time() - began
+    kinds = learner.questions.kinds
     return {
+        "questions": kinds[0] if len(kinds) == 1 else "both",
         "images": len(right),
         "classes": len(classes),
         "largest": 100 * float(counts.max() / len(right)),
@@ -201,8 +224,8 @@ def accuracy_again(learner: Learner, features: torch.Tensor, labels: np.ndarray,
     return float(np.mean(right))
 
 
-def key(row: dict[str, Any], names: tuple[str, ...] = KEY) -> str:
-    return json.dumps([row[name] for name in names])
+def key(row: dict[str, Any]) -> str:
+    return json.dumps([row[name] for name in KEY])
 
 
 def jobs_left(given: argparse.Namespace, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -214,31 +237,6 @@ def jobs_left(given: argparse.Namespace, rows: list[dict[str, Any]]) -> list[dic
         )
     done = {key(row) for row in rows}
     return [job for job in plans(sets, given) if key(job) not in done]
-
-
-def still_true(rows: list[dict[str, Any]], given: argparse.Namespace, commit: str) -> list[dict[str, Any]]:
-    """Rows of this commit, and of others those of kinds whose first and last stream come out the same now."""
-    older: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        if commit not in (row["commit"], row.get("checked")):
-            older.setdefault(key(row, KIND), []).append(row)
-    same = {kind for kind, some in older.items() if some[0]["method"] not in OWN_VIEWS and holds(some, given)}
-    kept = []
-    for row in rows:
-        if key(row, KIND) not in older:
-            kept.append(row)
-        elif key(row, KIND) in same:
-            kept.append(row | {"checked": commit})
-    return kept
-
-
-def holds(rows: list[dict[str, Any]], given: argparse.Namespace) -> bool:
-    """Whether the first and the last of these streams still give their figures."""
-    for row in (rows[0], rows[-1]):
-        now = run_stream(row, str(feature_file(row["set"], given.features, given.views)), given.model)
-        if any(now[name] != row[name] for name in FIGURES):
-            return False
-    return True
 
 
 def forecast(jobs: list[dict[str, Any]], rows: list[dict[str, Any]], workers: int) -> str:
@@ -254,14 +252,16 @@ def forecast(jobs: list[dict[str, Any]], rows: list[dict[str, Any]], workers: in
 def run_all(given: argparse.Namespace) -> int:
     """Run every plan that has no row yet; none begins after `--seconds`. Returns how many were run."""
     rows, commit = read_rows(given.rows), commit_of_code()
-    if given.dry:
-        print(forecast(jobs_left(given, rows), rows, given.jobs), flush=True)
-        return 0
-    rows = still_true(rows, given, commit)
     jobs = jobs_left(given, rows)
     print(forecast(jobs, rows, given.jobs), flush=True)
+    if given.dry:
+        return 0
+    if others := {row["commit"] for row in rows} - {commit}:
+        raise DataError(
+            f"{given.rows} has streams of commit {', '.join(sorted(others))}, and the code is at {commit}; "
+            f"name a new file with --rows."
+        )
     given.rows.parent.mkdir(parents=True, exist_ok=True)
-    write_text(given.rows, "".join(json.dumps(row) + "\n" for row in rows))
     began, count = time.monotonic(), 0
     with given.rows.open("a") as out:
         for job, row in results(jobs, given, began):
@@ -305,12 +305,11 @@ def commit_of_code() -> str:
 
 def origin(given: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Where the figures come from."""
-    orders = f" --orders {given.orders}" + (f" --limit {given.limit}" if given.limit else "")
     return {
-        "commit": commits(rows),
+        "commit": ", ".join(sorted({row["commit"] for row in rows})),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "hardware": f"CPU alone ({platform.machine()}), one thread for each stream",
-        "command": f"recipes/rivals.py --features FEATURES --rows OUT/rivals.jsonl --page docs{orders}",
+        "command": command(given),
         "model": given.model,
         "views": given.views,
         "torch": torch.__version__.partition("+")[0],
@@ -319,14 +318,15 @@ def origin(given: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, A
     }
 
 
-def commits(rows: list[dict[str, Any]]) -> str:
-    """The commit of the rows, and how many are of an older one that was checked at it."""
-    last = {row.get("checked") or row["commit"] for row in rows}
-    older = sum("checked" in row for row in rows)
-    words = (
-        f"; {older} of {len(rows)} streams were run before it, two of each kind again at it: the same figures"
-    )
-    return ", ".join(sorted(last)) + (words if older else "")
+def command(given: argparse.Namespace) -> str:
+    """The call, with the options that say which streams there are."""
+    usual, words = parser(), ["recipes/rivals.py --features FEATURES --rows OUT/rivals.jsonl --page docs"]
+    for name in ("sets", "orders", "curve_orders", "limit", "heads", "rules", "budgets", "kinds", "cases"):
+        value = getattr(given, name)
+        if value != usual.get_default(name):
+            told = ",".join(value) if isinstance(value, list) else value
+            words.append(f"--{name.replace('_', '-')} {told}")
+    return " ".join(words)
 
 
 def names(text: str) -> list[str]:
@@ -348,6 +348,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--heads", type=names, default=[*HEADS, *ACTIVE], help="methods of the table")
     made.add_argument("--rules", type=names, default=list(RULES), help="asking rules of the table")
     made.add_argument("--budgets", type=names, default=list(CURVES), help="methods to run at 1 to 20 %%")
+    made.add_argument("--kinds", type=names, default=list(QUESTIONS), help="methods to ask for yes or no too")
     made.add_argument("--cases", type=names, default=list(CURVES), help="methods to run in odd cases")
     made.add_argument("--views", type=int, default=8, help="that `label.py encode` stored")
     made.add_argument("--model", default="pocket")

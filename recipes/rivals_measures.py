@@ -17,6 +17,8 @@ OURS = ("view_ensemble+", "zero_shot+")  # on several views, and on one
 USUAL = 0.05
 ENOUGH = 3  # labels a class, of a set that has enough of them at the usual rate
 PER_CLASS = (1, 2, 4, 8, 16)
+EQUAL_TIME = (0.05, 0.1, 0.01, 0.02)  # with more, a yes or no about every image takes less than there is
+KINDS_ASKED = ("class", "yes_no", "both")  # rules: by margin, with questions of this kind
 MEASURES = (
     "accuracy",
     "first",
@@ -33,7 +35,8 @@ def figures(rows: list[Row]) -> dict[str, Any]:
     """All that the page shows; kinds of which a set is missing are left out."""
     held = by_kind(rows)
     most = {kind[:4]: each for kind, each in held.items() if kind[4] == views_of(kind[0], rows)}
-    curves = common(curves_of(most))
+    every = curves_of(most)
+    curves = common({name: curve for name, curve in every.items() if (name[0], "random") in every})
     return {
         "kinds": kinds_of(held, max(row["views"] for row in rows)),
         "curves": [
@@ -41,6 +44,7 @@ def figures(rows: list[Row]) -> dict[str, Any]:
             for name, curve in curves.items()
         ],
         "per_class": per_class(curves),
+        "seconds": by_seconds(every),
         "cases": cases_of(most),
         "enough": sorted({row["set"] for row in rows if USUAL * row["images"] >= ENOUGH * row["classes"]}),
     }
@@ -56,13 +60,15 @@ def named(name: tuple[str, str]) -> dict[str, str]:
 
 
 def by_kind(rows: list[Row]) -> dict[Kind, Streams]:
-    """Rows of each kind by their stream, of kinds that have all sets that any kind has."""
+    """Rows of each kind by their stream, of kinds that have all sets that any kind of their case has."""
     found: dict[Kind, Streams] = {}
     for row in rows:
         kind = row["method"], row["rule"], row["rate"], row["case"], row["views"]
         found.setdefault(kind, {})[row["set"], row["order"]] = row
-    wanted = {row["set"] for row in rows}
-    return {kind: held for kind, held in found.items() if wanted <= {name for name, _ in held}}
+    wanted: dict[str, set[str]] = {}
+    for row in rows:
+        wanted.setdefault(row["case"], set()).add(row["set"])
+    return {kind: held for kind, held in found.items() if wanted[kind[3]] <= {name for name, _ in held}}
 
 
 def kinds_of(held: dict[Kind, Streams], several: int) -> dict[str, Any]:
@@ -70,7 +76,7 @@ def kinds_of(held: dict[Kind, Streams], several: int) -> dict[str, Any]:
     whole = held.get(("zero_shot", "", USUAL, "", several), {}).keys()
     kinds = {}
     for (method, rule, rate, case, views), streams in held.items():
-        if rate != USUAL or case or not whole <= streams.keys():
+        if rate != USUAL or case or rule in KINDS_ASKED or not whole <= streams.keys():
             continue
         ours = held.get((OURS[views == 1], rule, rate, "", views), {})
         kinds[f"{method} {rule} {views}"] = {
@@ -140,19 +146,65 @@ def common(curves: dict[tuple[str, str], Curve]) -> dict[tuple[str, str], Curve]
 
 
 def budget_figures(curve: Curve, at_random: Curve | None) -> dict[str, Any]:
-    """Accuracy at each rate, and areas: in questions, in seconds, and over those of random questions."""
-    asked, took = (lambda row: row["asked"] / row["images"]), (lambda row: row["annotator_seconds"])
-    heights = areas(curve, took)
+    """Accuracy at each rate, and the area by questions: its mean, and over that of random questions."""
+    heights = areas(curve, share_asked)
     return {
         "streams": len(heights),
         "rates": list(curve),
-        "accuracy": [mean(streams, "accuracy") for streams in curve.values()],
-        "seconds": [mean(streams, "annotator_seconds") for streams in curve.values()],
-        "asked": [mean(streams, "asked") for streams in curve.values()],
-        "by_questions": round(float(np.mean(list(areas(curve, asked).values()))), 3),
-        "by_seconds": round(float(np.mean(list(heights.values()))), 3),
-        "over_random": at_random
-        and with_error([heights[s] - h for s, h in areas(at_random, took).items() if s in heights]),
+        **{name: [mean(streams, name) for streams in curve.values()] for name in ("accuracy", "asked")},
+        "area": mean_height(heights),
+        "over_random": at_random and difference(heights, areas(at_random, share_asked)),
+    }
+
+
+def share_asked(row: Row) -> float:
+    return float(row["asked"] / row["images"])
+
+
+def seconds_asked(row: Row) -> float:
+    return float(row["annotator_seconds"])
+
+
+def mean_height(heights: dict[Stream, float]) -> float | None:
+    return round(float(np.mean(list(heights.values()))), 3) if heights else None
+
+
+def difference(one: dict[Stream, float], other: dict[Stream, float]) -> list[float] | None:
+    """Mean difference over the streams both have, and its standard error."""
+    return with_error([one[s] - other[s] for s in sorted(one.keys() & other.keys())])
+
+
+def by_seconds(every: dict[tuple[str, str], Curve]) -> list[dict[str, Any]]:
+    """Each kind of question by margin for the same time, of the methods that were asked several kinds."""
+    several = {method for method, rule in every if rule in KINDS_ASKED}
+    curves = common(
+        {
+            name: {rate: held for rate, held in curve.items() if rate in EQUAL_TIME}
+            for name, curve in every.items()
+            if name[0] in several and name[1] in ("margin", *KINDS_ASKED)
+        }
+    )
+    kinds = {(name[0], kind_asked(curve)): curve for name, curve in curves.items()}
+    return [
+        kind_figures(curve, kinds.get((method, "class"))) | {"method": method, "questions": kind}
+        for (method, kind), curve in kinds.items()
+    ]
+
+
+def kind_asked(curve: Curve) -> str:
+    return str(next(iter(next(iter(curve.values())).values()))["questions"])
+
+
+def kind_figures(curve: Curve, classes: Curve | None) -> dict[str, Any]:
+    """Accuracy at each rate, the seconds that took, and the area by seconds beside asking for the class."""
+    heights = areas(curve, seconds_asked)
+    names = "accuracy", "annotator_seconds", "asked"
+    return {
+        "streams": len(heights),
+        "rates": list(curve),
+        **{name: [mean(streams, name) for streams in curve.values()] for name in names},
+        "area": mean_height(heights),
+        "over_class": classes and difference(heights, areas(classes, seconds_asked)),
     }
 
 
@@ -173,26 +225,30 @@ def asked_rows(curve: Curve) -> dict[Stream, list[Row]]:
 
 def per_class(curves: dict[tuple[str, str], Curve]) -> dict[str, Any]:
     """Accuracy at 1 to 16 answers a class, over the streams whose budgets reach from below to above that."""
-    shown = {name: curve for name, curve in curves.items() if name[1] in ("random", "margin")}
     found: dict[str, Any] = {"answers": list(PER_CLASS), "sets": [], "rows": []}
-    values: dict[tuple[str, str], list[float | None]] = {name: [] for name in shown}
-    areas = {
-        name: [a for a in map(area_by_class, asked_rows(curve).values()) if a]
-        for name, curve in shown.items()
-    }
+    values: dict[tuple[str, str], list[float | None]] = {name: [] for name in curves}
     for wanted in PER_CLASS:
-        at = {name: at_answers(curve, wanted) for name, curve in shown.items()}
+        at = {name: at_answers(curve, wanted) for name, curve in curves.items()}
         both = set.intersection(*(set(each) for each in at.values())) if at else set()
         found["sets"].append(len({name for name, _ in both}))
         for name, each in at.items():
-            height = float(np.mean([each[s] for s in sorted(both)])) if both else None
-            values[name].append(None if height is None else round(height, 3))
+            values[name].append(mean_height({s: each[s] for s in sorted(both)}))
+    areas = {name: areas_by_class(curve) for name, curve in curves.items()}
     found["rows"] = [
         named(name)
-        | {"accuracy": each, "area": round(float(np.mean(areas[name])), 3) if areas[name] else None}
+        | {
+            "accuracy": each,
+            "area": mean_height(areas[name]),
+            "over_random": difference(areas[name], areas.get((name[0], "random"), {})),
+        }
         for name, each in values.items()
     ]
     return found
+
+
+def areas_by_class(curve: Curve) -> dict[Stream, float]:
+    found = {stream: area_by_class(rows) for stream, rows in asked_rows(curve).items()}
+    return {stream: area for stream, area in found.items() if area is not None}
 
 
 def area_by_class(rows: list[Row]) -> float | None:
@@ -216,22 +272,32 @@ def at_answers(curve: Curve, wanted: float) -> dict[Stream, float]:
 
 
 def cases_of(held: dict[tuple[str, str, float, str], Streams]) -> dict[str, Any]:
-    """Accuracy of each method in each case, and its gain over zero-shot on the set where that is least."""
+    """Each method in each case, on the orders of the cases; first with right answers."""
     found: dict[str, Any] = {}
     odd = dict.fromkeys(case for _, _, _, case in held if case)
-    if not odd:
-        return found
-    streams = set.intersection(*(set(each) for (_, _, _, case), each in held.items() if case))
-    for case in ("", *odd):
-        zero = held.get(("zero_shot", "", USUAL, case), {})
-        for (method, rule, rate, of), every in held.items():
-            if of == case and rate == USUAL and rule in ("", "margin") and streams <= every.keys():
-                some = {s: every[s] for s in sorted(streams)}
-                gains = {s: row["accuracy"] - zero[s]["accuracy"] for s, row in some.items()}
-                least = min(gains, key=lambda s: gains[s])
-                found.setdefault(case or "right answers", {})[method] = {
-                    "accuracy": mean(some, "accuracy"),
-                    "largest": mean(some, "largest"),
-                    "least": [least[0], round(gains[least], 3)],
-                }
+    orders = {order for (_, _, _, case), each in held.items() if case for _, order in each}
+    for case in ("", *odd) if odd else ():
+        every = held.get(("zero_shot", "", USUAL, case), {})
+        zero = {s: every[s] for s in sorted(every) if s[1] in orders}
+        for (method, rule, rate, of), streams in held.items():
+            if (
+                zero
+                and (of, rate) == (case, USUAL)
+                and rule in ("", "margin")
+                and zero.keys() <= streams.keys()
+            ):
+                found.setdefault(case or "right answers", {})[method] = case_figures(streams, zero)
     return found
+
+
+def case_figures(streams: Streams, zero: Streams) -> dict[str, Any]:
+    """Accuracy, and the gain over zero-shot on the set where that is least."""
+    some = {s: streams[s] for s in zero}
+    gains = {s: row["accuracy"] - zero[s]["accuracy"] for s, row in some.items()}
+    least = min(gains, key=lambda s: gains[s])
+    return {
+        "sets": len(by_set(some, "accuracy")),
+        "accuracy": mean(some, "accuracy"),
+        "largest": mean(some, "largest"),
+        "least": [least[0], round(gains[least], 3)],
+    }

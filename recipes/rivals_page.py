@@ -12,12 +12,20 @@ from taps.report.palette import BLUE, GREY, ORANGE, RED
 from taps.report.svg import chart, span, standalone
 from taps.report.svg_primitives import Line
 
-SHOWN = {  # curves of the picture
-    ("view_ensemble+", "both"): ("ours, yes or no", RED, False),
+SHOWN = {  # curves of the picture: by questions, and by seconds
     ("view_ensemble+", "margin"): ("ours", BLUE, False),
     ("view_ensemble+", "random"): ("ours, random", BLUE, True),
     ("prolip", "margin"): ("prolip", ORANGE, False),
     ("class_means", "margin"): ("class means", GREY, False),
+    ("view_ensemble+", "class"): ("ours, which class", BLUE, False),
+    ("view_ensemble+", "yes_no"): ("ours, yes or no", RED, False),
+    ("bitta", "class"): ("bitta, which class", GREY, False),
+    ("bitta", "yes_no"): ("bitta, yes or no", GREY, True),
+}
+ASKED = {
+    "class": "which class",
+    "yes_no": "yes or no",
+    "both": "whichever tells more a second",
 }
 
 TEXT = """# Other heads, the same labels
@@ -79,7 +87,7 @@ wrong.
 Accuracy in the stream, in per cent. The best of a row is bold.
 
 {set_tables}
-{budgets}{cases}"""
+{budgets}{seconds}{cases}"""
 
 
 BEGIN, END = "<!-- rivals.py writes from here -->", "<!-- to here -->"
@@ -113,26 +121,32 @@ def write_page(rows: list[Row], origin: dict[str, Any], folder: Path) -> None:
         )
     if found["curves"]:
         (folder / "figures").mkdir(exist_ok=True)
-        (folder / "figures" / "label-rivals.svg").write_text(picture(found["curves"]))
+        (folder / "figures" / "label-rivals.svg").write_text(picture(found))
 
 
-def picture(curves: list[dict[str, Any]]) -> str:
+def picture(found: dict[str, Any]) -> str:
     """Accuracy by questions, and by the annotator's seconds."""
-    drawn = [each for each in curves if (each["method"], each["rule"]) in SHOWN]
-    y = span([height for each in drawn for height in each["accuracy"]])
-    titles = {"asked": "questions in a stream", "seconds": "annotator's seconds in a stream"}
     panels = [
-        chart([line(each, x) for each in drawn], x_title=title, y_title="accuracy, %", y=y, log_x=True)
-        for x, title in titles.items()
+        panel(found["curves"], "rule", "asked", "questions in a stream"),
+        panel(found["seconds"], "questions", "annotator_seconds", "annotator's seconds in a stream"),
     ]
-    return standalone(panels, columns=2)
+    return standalone([each for each in panels if each], columns=2)
 
 
-def line(curve: dict[str, Any], x: str) -> Line:
+def panel(curves: list[dict[str, Any]], kind: str, x: str, title: str) -> str:
+    """The curves that are shown; nothing where there are none."""
+    drawn = {key: each for each in curves if (key := (each["method"], each[kind])) in SHOWN}
+    if not drawn:
+        return ""
+    y = span([height for each in drawn.values() for height in each["accuracy"]])
+    lines = [line(SHOWN[key], each[x], each["accuracy"]) for key, each in drawn.items()]
+    return chart(lines, x_title=title, y_title="accuracy, %", y=y, log_x=True)
+
+
+def line(style: tuple[str, str, bool], x: list[float], y: list[float]) -> Line:
     """One curve; where nothing was asked it has no point."""
-    name, colour, dashed = SHOWN[curve["method"], curve["rule"]]
-    points = [(at, height) for at, height in zip(curve[x], curve["accuracy"], strict=True) if at]
-    return Line(name, [at for at, _ in points], [height for _, height in points], colour, dashed)
+    points = [(at, height) for at, height in zip(x, y, strict=True) if at]
+    return Line(style[0], [at for at, _ in points], [height for _, height in points], *style[1:])
 
 
 def page(rows: list[Row], origin: dict[str, Any], found: dict[str, Any]) -> str:
@@ -153,6 +167,7 @@ def page(rows: list[Row], origin: dict[str, Any], found: dict[str, Any]) -> str:
         rules=rule_table(found["kinds"]),
         set_tables="\n\n".join(f"By `{r}`:\n\n{set_table(kinds, names, r)}" for r in rules_of(kinds)),
         budgets=budget_table(found["curves"]) + per_class_table(found["per_class"]),
+        seconds=seconds_table(found["seconds"]),
         cases=case_table(found["cases"]),
         reading=reading(kinds, origin["development_sets"]),
     )
@@ -172,7 +187,7 @@ def short_page(rows: list[Row], origin: dict[str, Any], found: dict[str, Any]) -
         orders=f"{first['streams'] / len(first['by_set']):g}",
         table=short_table(kinds),
         reading=reading(kinds, origin["development_sets"]),
-        curve=CURVE + seconds_line(found["curves"]) if found["curves"] else "",
+        curve=CURVE + areas_line(found["curves"]) + seconds_line(found["seconds"]) if found["curves"] else "",
         harm=case_table(found["cases"])
         .replace("## When", "**When")
         .replace("of one class\n", "of one class.**\n"),
@@ -194,17 +209,31 @@ def short_table(kinds: dict[str, Any]) -> str:
     return table(head, rows)
 
 
-def seconds_line(curves: list[dict[str, Any]]) -> str:
+def areas_line(curves: list[dict[str, Any]]) -> str:
+    """Each method's area under the budget curve, by margin."""
+    by_margin = sorted((each for each in curves if each["rule"] == "margin"), key=lambda each: -each["area"])
+    areas = ", ".join(f"`{each['method']}` {each['area']:.1f}" for each in by_margin)
+    return f"""
+Mean height from {budgets(curves)} of the images, over the logarithm, asked by margin: {areas}.
+"""
+
+
+def seconds_line(found: list[dict[str, Any]]) -> str:
     """What yes-or-no questions are worth for the same time."""
-    areas = {(each["method"], each["rule"]): each["by_seconds"] for each in curves}
-    ours, both = areas.get((OURS[0], "margin")), areas.get((OURS[0], "both"))
-    if ours is None or both is None:
+    told = [
+        f"`{each['method']}` {each['area']:.1f} ({ASKED[each['questions']]})"
+        for each in sorted(found, key=lambda each: -each["area"])
+    ]
+    if not told:
         return ""
     return f"""
-From 1 to 20 % of the images, `{OURS[0]}` asked by margin has {ours:.1f} in the mean over the logarithm of
-the annotator's seconds; with yes-or-no questions where these are expected to tell more a second
-(`questions="both"`), {both:.1f}.
+The same for equal seconds of the annotator, from {budgets(found)}: {", ".join(told)}.
 """
+
+
+def budgets(curves: list[dict[str, Any]]) -> str:
+    rates = curves[0]["rates"]
+    return f"{100 * rates[0]:g} to {100 * rates[-1]:g} %"
 
 
 def rules_of(kinds: dict[str, Any]) -> list[str]:
@@ -288,26 +317,22 @@ def set_table(kinds: dict[str, Any], names: list[str], rule: str) -> str:
 def budget_table(found: list[dict[str, Any]]) -> str:
     if not found:
         return ""
-    head = ["method", "rule", *(f"{100 * r:g} %" for r in found[0]["rates"])]
-    head += ["area by questions", "by seconds", "over random"]
+    head = ["method", "rule", *(f"{100 * r:g} %" for r in found[0]["rates"]), "area", "over random"]
     rows = [
         [
             f"`{each['method']}`",
             f"`{each['rule']}`",
-            *(number(a) for a in each["accuracy"]),
-            number(each["by_questions"]),
-            number(each["by_seconds"]),
+            *(number(a) for a in [*each["accuracy"], each["area"]]),
             difference(each["over_random"]) if each["rule"] != "random" else "–",
         ]
-        for each in sorted(found, key=lambda each: -each["by_seconds"])
+        for each in sorted(found, key=lambda each: -each["area"])
     ]
     words = f"""
 ## By budget
 
-Accuracy in the stream by the share of images that may be asked about, and the mean height of that curve over
-the logarithm of the budget ({found[0]["streams"]} streams): in questions, and in the annotator's seconds.
-*Over random*: the area by seconds less that of random questions, paired by stream. `both` asks by margin,
-and yes or no where that is expected to tell more a second.
+Accuracy in the stream by the share of images that may be asked about ({found[0]["streams"]} streams). *Area*:
+mean height of that curve over the logarithm of the number of questions. *Over random*: the area less that of
+random questions, paired by stream.
 
 """
     return words + table(head, rows) + "\n"
@@ -319,8 +344,13 @@ def per_class_table(found: dict[str, Any]) -> str:
         return ""
     head = [f"{n} ({sets} sets)" for n, sets in zip(found["answers"], found["sets"], strict=True)]
     rows = [
-        [f"`{row['method']}`", f"`{row['rule']}`", *(number(a) for a in [*row["accuracy"], row["area"]])]
-        for row in found["rows"]
+        [
+            f"`{row['method']}`",
+            f"`{row['rule']}`",
+            *(number(a) for a in [*row["accuracy"], row["area"]]),
+            difference(row["over_random"]) if row["rule"] != "random" else "–",
+        ]
+        for row in sorted(found["rows"], key=lambda row: -(row["area"] or 0))
     ]
     words = """
 Accuracy in the stream by answers a class, in the mean over classes. Each column is of the sets whose budgets
@@ -328,20 +358,54 @@ reach from below that number to above it; between two budgets the curve is strai
 *Area*: its mean height over the logarithm between 1 and 16, of the sets whose budgets cover half of that.
 
 """
-    return words + table(["method", "rule", *head, "area"], rows) + "\n"
+    return words + table(["method", "rule", *head, "area", "over random"], rows) + "\n"
+
+
+def seconds_table(found: list[dict[str, Any]]) -> str:
+    """A row for each method and kind of question."""
+    if not found:
+        return ""
+    head = ["method", "question", *(f"{100 * r:g} %" for r in found[0]["rates"]), "area", "over the class"]
+    rows = [
+        [
+            f"`{each['method']}`",
+            ASKED[each["questions"]],
+            *(seconds_cell(each, place) for place in range(len(each["rates"]))),
+            number(each["area"]),
+            difference(each["over_class"]) if each["questions"] != "class" else "–",
+        ]
+        for each in sorted(found, key=lambda each: -each["area"])
+    ]
+    words = f"""
+## By the annotator's seconds: yes or no, or which class
+
+Questions by `margin` ({found[0]["streams"]} streams). A yes or no about the likeliest class takes 1.6 s;
+which class it is takes more the more classes there are, 11.7 s of fifty. Every kind gets the same seconds: as
+many as it takes to ask for the class of {budgets(found)} of the images. Accuracy in the stream; in brackets
+the questions that were put and the seconds they took. *Area*: mean height over the logarithm of the seconds.
+*Over the class*: the area less that of asking for the class, paired by stream. `bitta` was published for yes
+or no.
+
+"""
+    return words + table(head, rows) + "\n"
+
+
+def seconds_cell(each: dict[str, Any], place: int) -> str:
+    accuracy, asked, took = (each[name][place] for name in ("accuracy", "asked", "annotator_seconds"))
+    return f"{accuracy:.1f} ({asked:.0f}, {took:.0f} s)"
 
 
 CASES = {
     "20 % wrong": "a fifth of the answers is a class drawn at random",
     "40 % wrong": "two fifths are",
     "two classes confused": "of an image of the two largest classes the annotator names either",
-    "one class mostly": "nine of ten images are of one class; these streams are other and shorter ones",
+    "one class mostly": "four of five images are of the set's largest class; other and shorter streams",
 }
 
 
 def case_table(found: dict[str, Any]) -> str:
     """A row for each method, a column for each case; the least gain over zero-shot of any set behind it."""
-    found = {case: each for case, each in found.items() if len(each) > 1}
+    found = {case: found[case] for case in ("right answers", *CASES) if len(found.get(case, {})) > 1}
     if not found:
         return ""
     methods = [method for method in found["right answers"] if all(method in each for each in found.values())]
@@ -351,11 +415,15 @@ def case_table(found: dict[str, Any]) -> str:
     rows.append(
         ["always the largest class", *(number(each["zero_shot"]["largest"]) for each in found.values())]
     )
-    what = ". ".join(f"*{case}*: {words}" for case, words in CASES.items() if case in found)
+    what = ". ".join(
+        f"*{case}*: {words} ({found[case]['zero_shot']['sets']} sets)"
+        for case, words in CASES.items()
+        if case in found
+    )
     words = f"""
 ## When answers are wrong, and when a stream is of one class
 
-Questions by `margin`, one order. {what}. In brackets: the gain over zero-shot on the set where it is least.
+Questions by `margin`, at 5 %. {what}. In brackets: the gain over zero-shot on the set where it is least.
 
 """
     return words + table(["method", *found], rows) + "\n"

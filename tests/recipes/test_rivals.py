@@ -15,26 +15,28 @@ from label import read_rows
 from rivals_page import write_page
 
 import taps
+from taps.active.question import class_seconds
 from taps.errors import DataError
 
 
 @pytest.fixture(scope="module")
 def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two sets of three classes; the views of an image differ a little."""
+    """Two sets of three classes, of which one is the largest; the views of an image differ a little."""
     folder, rng = tmp_path_factory.mktemp("features"), np.random.default_rng(0)
     dim = taps.load_clip("tiny").config.embed_dim
     for name in ("dtd", "sketch"):
-        labels = rng.integers(3, size=40)
-        images = rng.normal(size=(3, dim))[labels] + rng.normal(size=(40, dim))
-        views = images[:, None] + 0.3 * rng.normal(size=(40, 2, dim))
+        labels = rng.permutation(np.repeat([0, 1, 2], [48, 16, 16] if name == "dtd" else [28, 26, 26]))
+        images = rng.normal(size=(3, dim))[labels] + rng.normal(size=(80, dim))
+        views = images[:, None] + 0.3 * rng.normal(size=(80, 2, dim))
         np.savez(folder / f"{name}-2.npz", features=views, labels=labels, classes=np.array(["a", "b", "c"]))
     return folder
 
 
 def given(features: Path, rows: Path, *more: str) -> argparse.Namespace:
     words = ["--features", str(features), "--rows", str(rows), "--model", "tiny", "--views", "2"]
-    words += ["--heads", "view_ensemble+,class_means", "--rules", "random", "--budgets", "class_means"]
-    return rivals.parser().parse_args([*words, "--cases", "class_means", "--orders", "1", *more])
+    words += ["--heads", "view_ensemble+,class_means", "--rules", "random,margin", "--budgets", "class_means"]
+    words += ["--kinds", "bitta", "--cases", "class_means", "--orders", "1"]
+    return rivals.parser().parse_args([*words, *more])
 
 
 @pytest.fixture(scope="module")
@@ -50,34 +52,32 @@ def test_every_stream_has_a_row_once(features: Path, rows: Path) -> None:
     assert rivals.run_all(given(features, rows)) == 0  # nothing is left
     assert {row["case"] for row in held} == {"", *rivals.CASES}
     for row in held:
-        assert row["images"] == 40 or row["case"] == "one class mostly"
-        assert row["asked"] <= np.ceil(row["rate"] * row["images"]) or row["rule"] == rivals.BOTH
+        assert row["images"] == 80 or row["case"] == rivals.MOSTLY
+        assert row["asked"] <= np.ceil(row["rate"] * row["images"]) or row["questions"] == "yes_no"
 
 
-def test_one_class_mostly_is_nine_of_ten_images(rows: Path) -> None:
-    shares = [row["largest"] for row in read_rows(rows) if row["case"] == "one class mostly"]
-    assert shares
-    assert all(85 <= share <= 95 for share in shares)
+def test_one_class_mostly_is_four_of_five_images_of_a_set_that_has_them(rows: Path) -> None:
+    held = [row for row in read_rows(rows) if row["case"] == rivals.MOSTLY]
+    assert {(row["set"], row["images"], row["largest"]) for row in held} == {("dtd", 60, 80.0)}
 
 
-def test_rows_of_an_older_commit_stay_where_their_figures_are_still_the_same(
-    features: Path, rows: Path, tmp_path: Path
-) -> None:
-    """One kind was another then, in its last stream; ours begin anew whatever they were."""
-    held, file = [row | {"commit": "another"} for row in read_rows(rows)], tmp_path / "rows.jsonl"
-    changed = ["class_means", "random", 0.05, "", 1]
-    last = [row for row in held if [row[name] for name in rivals.KIND] == changed][-1]
-    last["accuracy"] += 1.0
+def test_every_kind_of_question_gets_the_same_seconds(rows: Path) -> None:
+    """A budget of 10 % of 80 images is 8 classes of three; a yes or no takes 1.6 s of their 2.87 s."""
+    held = [row for row in read_rows(rows) if (row["method"], row["rate"]) == ("bitta", 0.1)]
+    whole = 8 * class_seconds(3)
+    assert {row["questions"] for row in held} == {"class", "yes_no"}
+    for row in held:
+        each = 1.6 if row["questions"] == "yes_no" else class_seconds(3)
+        assert row["annotator_seconds"] == pytest.approx(row["asked"] * each)
+        assert whole - 3 * class_seconds(3) <= row["annotator_seconds"] <= whole + class_seconds(3)
+
+
+def test_a_file_of_rows_is_of_one_commit(features: Path, rows: Path, tmp_path: Path) -> None:
+    held, file = [row | {"commit": "another"} for row in read_rows(rows)[:3]], tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in held))
-    anew = [row for row in held if row["method"] == "view_ensemble+"]
-    assert rivals.run_all(given(features, file)) == 2 + len(anew)
-    after = {rivals.key(row): row for row in read_rows(file)}
-    assert after.keys() == {rivals.key(row) for row in held}
-    assert after[rivals.key(last)]["accuracy"] == pytest.approx(last["accuracy"] - 1.0)
-    old = [row for row in after.values() if row["commit"] == "another"]
-    assert len(old) == len(held) - 2 - len(anew)
-    assert {row["checked"] for row in old} == {rivals.commit_of_code()}
-    assert rivals.run_all(given(features, file)) == 0
+    with pytest.raises(DataError, match="has streams of commit another"):
+        rivals.run_all(given(features, file))
+    assert read_rows(file) == held
 
 
 def test_other_heads_read_the_mean_of_the_views_ours_sees(features: Path) -> None:
@@ -126,6 +126,16 @@ def test_each_doubling_of_a_budget_counts_alike() -> None:
     assert rivals_measures.areas(steps, lambda row: row["asked"])["dtd", 0] == pytest.approx(25)
     shifted = curve((1, 2, 13), (2, 4, 23), (8, 16, 43))
     assert rivals_measures.areas(shifted, lambda row: row["annotator_seconds"])["dtd", 0] == pytest.approx(28)
+
+
+def test_areas_are_paired_with_those_of_random_questions_and_of_asking_for_the_class() -> None:
+    low, high = curve((1, 2, 10), (2, 4, 20), (8, 16, 40)), curve((1, 2, 13), (2, 4, 23), (8, 16, 43))
+    for each in (*low.values(), *high.values()):
+        (row,) = each.values()
+        each["dtd", 1] = row | {"accuracy": row["accuracy"] + 1.0}
+    for found in (rivals_measures.budget_figures(high, low), rivals_measures.kind_figures(high, low)):
+        assert found["area"] == pytest.approx(28.5)
+        assert found.get("over_random", found.get("over_class")) == pytest.approx([3, 0])
 
 
 def test_answers_a_class_are_read_off_between_two_budgets_and_never_beyond() -> None:
