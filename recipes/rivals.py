@@ -26,6 +26,7 @@ import platform
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import UTC, datetime
@@ -180,7 +181,7 @@ def run_stream(job: dict[str, Any], file: str, model: str) -> dict[str, Any]:
     counts = np.bincount(labels, minlength=len(classes))
     settings = settings_of(job)
     learner = Learner(load_once(model, "cpu"), classes, job["method"], seed=job["order"], **settings)
-    chance = np.random.default_rng([job["order"], 1])
+    chance = np.random.default_rng([job["order"], 1, zlib.crc32(job["set"].encode())])  # each set errs anew
     right, wrong_asked, items = [], [], []
     began = time.process_time()
     for id, (seen, label) in enumerate(zip(features, labels.tolist(), strict=True)):

@@ -36,7 +36,7 @@ def figures(rows: list[Row]) -> dict[str, Any]:
     held = by_kind(rows)
     most = {kind[:4]: each for kind, each in held.items() if kind[4] == views_of(kind[0], rows)}
     every = curves_of(most)
-    curves = common({name: curve for name, curve in every.items() if (name[0], "random") in every})
+    curves = common({n: c for n, c in every.items() if (n[0], "random") in every and n[1] not in KINDS_ASKED})
     return {
         "kinds": kinds_of(held, max(row["views"] for row in rows)),
         "curves": [
@@ -161,10 +161,6 @@ def share_asked(row: Row) -> float:
     return float(row["asked"] / row["images"])
 
 
-def seconds_asked(row: Row) -> float:
-    return float(row["annotator_seconds"])
-
-
 def mean_height(heights: dict[Stream, float]) -> float | None:
     return round(float(np.mean(list(heights.values()))), 3) if heights else None
 
@@ -185,8 +181,11 @@ def by_seconds(every: dict[tuple[str, str], Curve]) -> list[dict[str, Any]]:
         }
     )
     kinds = {(name[0], kind_asked(curve)): curve for name, curve in curves.items()}
+    spans = shared_seconds(list(kinds.values()))
+    areas = {name: areas_between(curve, spans) for name, curve in kinds.items()}
     return [
-        kind_figures(curve, kinds.get((method, "class"))) | {"method": method, "questions": kind}
+        kind_figures(curve, areas[method, kind], areas.get((method, "class"), {}))
+        | {"method": method, "questions": kind}
         for (method, kind), curve in kinds.items()
     ]
 
@@ -195,16 +194,38 @@ def kind_asked(curve: Curve) -> str:
     return str(next(iter(next(iter(curve.values())).values()))["questions"])
 
 
-def kind_figures(curve: Curve, classes: Curve | None) -> dict[str, Any]:
+def shared_seconds(curves: list[Curve]) -> dict[Stream, tuple[float, float]]:
+    """The logarithms of the least and the most seconds that all curves of a stream have."""
+    logs = [
+        {s: np.log([row["annotator_seconds"] for row in rows]) for s, rows in asked_rows(curve).items()}
+        for curve in curves
+    ]
+    streams = set.intersection(*(set(each) for each in logs)) if logs else set()
+    spans = {
+        s: (max(each[s][0] for each in logs), min(each[s][-1] for each in logs)) for s in sorted(streams)
+    }
+    return {s: span for s, span in spans.items() if span[0] < span[1]}
+
+
+def areas_between(curve: Curve, spans: dict[Stream, tuple[float, float]]) -> dict[Stream, float]:
+    """Mean height over the logarithm of the seconds, of each stream between the two."""
+    rows, found = asked_rows(curve), {}
+    for stream, span in spans.items():
+        x = np.log([row["annotator_seconds"] for row in rows[stream]])
+        y = [row["accuracy"] for row in rows[stream]]
+        found[stream] = float(np.interp(np.linspace(*span, 1001), x, y).mean())
+    return found
+
+
+def kind_figures(curve: Curve, heights: dict[Stream, float], classes: dict[Stream, float]) -> dict[str, Any]:
     """Accuracy at each rate, the seconds that took, and the area by seconds beside asking for the class."""
-    heights = areas(curve, seconds_asked)
     names = "accuracy", "annotator_seconds", "asked"
     return {
         "streams": len(heights),
         "rates": list(curve),
         **{name: [mean(streams, name) for streams in curve.values()] for name in names},
         "area": mean_height(heights),
-        "over_class": classes and difference(heights, areas(classes, seconds_asked)),
+        "over_class": difference(heights, classes),
     }
 
 

@@ -214,7 +214,8 @@ def areas_line(curves: list[dict[str, Any]]) -> str:
     by_margin = sorted((each for each in curves if each["rule"] == "margin"), key=lambda each: -each["area"])
     areas = ", ".join(f"`{each['method']}` {each['area']:.1f}" for each in by_margin)
     return f"""
-Mean height from {budgets(curves)} of the images, over the logarithm, asked by margin: {areas}.
+In the mean over budgets from {budgets(curves)} of the images (each doubling counts alike), asked by margin:
+{areas}.
 """
 
 
@@ -227,7 +228,8 @@ def seconds_line(found: list[dict[str, Any]]) -> str:
     if not told:
         return ""
     return f"""
-The same for equal seconds of the annotator, from {budgets(found)}: {", ".join(told)}.
+Asked for the class or for yes or no, for the same seconds of the annotator ({budgets(found)}):
+{", ".join(told)}.
 """
 
 
@@ -382,9 +384,9 @@ def seconds_table(found: list[dict[str, Any]]) -> str:
 Questions by `margin` ({found[0]["streams"]} streams). A yes or no about the likeliest class takes 1.6 s;
 which class it is takes more the more classes there are, 11.7 s of fifty. Every kind gets the same seconds: as
 many as it takes to ask for the class of {budgets(found)} of the images. Accuracy in the stream; in brackets
-the questions that were put and the seconds they took. *Area*: mean height over the logarithm of the seconds.
-*Over the class*: the area less that of asking for the class, paired by stream. `bitta` was published for yes
-or no.
+the questions that were put and the seconds they took. *Area*: mean height over the logarithm of the seconds,
+where all kinds have some. *Over the class*: the area less that of asking for the class, paired by stream.
+`bitta` was published for yes or no.
 
 """
     return words + table(head, rows) + "\n"
@@ -399,7 +401,8 @@ CASES = {
     "20 % wrong": "a fifth of the answers is a class drawn at random",
     "40 % wrong": "two fifths are",
     "two classes confused": "of an image of the two largest classes the annotator names either",
-    "one class mostly": "four of five images are of the set's largest class; other and shorter streams",
+    "one class mostly": "four of five images are of a set's largest class; these streams are shorter, and of "
+    "the {} sets that have 50 images for it",
 }
 
 
@@ -416,7 +419,7 @@ def case_table(found: dict[str, Any]) -> str:
         ["always the largest class", *(number(each["zero_shot"]["largest"]) for each in found.values())]
     )
     what = ". ".join(
-        f"*{case}*: {words} ({found[case]['zero_shot']['sets']} sets)"
+        f"*{case}*: {words.format(found[case]['zero_shot']['sets'])}"
         for case, words in CASES.items()
         if case in found
     )

@@ -34,8 +34,15 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def given(features: Path, rows: Path, *more: str) -> argparse.Namespace:
     words = ["--features", str(features), "--rows", str(rows), "--model", "tiny", "--views", "2"]
-    words += ["--heads", "view_ensemble+,class_means", "--rules", "random,margin", "--budgets", "class_means"]
-    words += ["--kinds", "bitta", "--cases", "class_means", "--orders", "1"]
+    words += [
+        "--heads",
+        "view_ensemble+,class_means",
+        "--rules",
+        "random,margin",
+        "--budgets",
+        "view_ensemble+,class_means",
+    ]
+    words += ["--kinds", "bitta,view_ensemble+", "--cases", "class_means", "--orders", "1"]
     return rivals.parser().parse_args([*words, *more])
 
 
@@ -53,7 +60,7 @@ def test_every_stream_has_a_row_once(features: Path, rows: Path) -> None:
     assert {row["case"] for row in held} == {"", *rivals.CASES}
     for row in held:
         assert row["images"] == 80 or row["case"] == rivals.MOSTLY
-        assert row["asked"] <= np.ceil(row["rate"] * row["images"]) or row["questions"] == "yes_no"
+        assert row["asked"] <= np.ceil(row["rate"] * row["images"]) or row["questions"] != "class"
 
 
 def test_one_class_mostly_is_four_of_five_images_of_a_set_that_has_them(rows: Path) -> None:
@@ -128,14 +135,30 @@ def test_each_doubling_of_a_budget_counts_alike() -> None:
     assert rivals_measures.areas(shifted, lambda row: row["annotator_seconds"])["dtd", 0] == pytest.approx(28)
 
 
-def test_areas_are_paired_with_those_of_random_questions_and_of_asking_for_the_class() -> None:
+def test_areas_are_paired_with_those_of_random_questions() -> None:
     low, high = curve((1, 2, 10), (2, 4, 20), (8, 16, 40)), curve((1, 2, 13), (2, 4, 23), (8, 16, 43))
     for each in (*low.values(), *high.values()):
         (row,) = each.values()
         each["dtd", 1] = row | {"accuracy": row["accuracy"] + 1.0}
-    for found in (rivals_measures.budget_figures(high, low), rivals_measures.kind_figures(high, low)):
-        assert found["area"] == pytest.approx(28.5)
-        assert found.get("over_random", found.get("over_class")) == pytest.approx([3, 0])
+    found = rivals_measures.budget_figures(high, low)
+    assert found["area"] == pytest.approx(28.5)
+    assert found["over_random"] == pytest.approx([3, 0])
+
+
+def test_kinds_of_questions_are_compared_where_all_have_seconds() -> None:
+    steps, shorter = curve((1, 2, 10), (2, 4, 20), (8, 16, 40)), curve((1, 4, 30), (4, 16, 50))
+    spans = rivals_measures.shared_seconds([steps, shorter])
+    assert rivals_measures.areas_between(steps, spans)["dtd", 0] == pytest.approx(30)
+    assert rivals_measures.areas_between(shorter, spans)["dtd", 0] == pytest.approx(40)
+
+
+def test_every_budget_that_was_run_is_on_the_curve(rows: Path) -> None:
+    found = rivals_measures.figures(read_rows(rows))
+    assert {each["method"] for each in found["curves"]} == {"view_ensemble+", "class_means"}
+    assert all(each["rates"] == [0.01, 0.02, 0.05, 0.1, 0.2] for each in found["curves"])
+    kinds = {"bitta": {"class", "yes_no"}, "view_ensemble+": {"class", "yes_no", "both"}}
+    for method, expected in kinds.items():
+        assert {each["questions"] for each in found["seconds"] if each["method"] == method} == expected
 
 
 def test_answers_a_class_are_read_off_between_two_budgets_and_never_beyond() -> None:
