@@ -228,7 +228,8 @@ def seconds_line(found: list[dict[str, Any]]) -> str:
     if not told:
         return ""
     return f"""
-Asked for the class or for yes or no, for the same seconds of the annotator ({budgets(found)}):
+The same over the annotator's seconds, as many for every kind of question as {budgets(found)} of the images
+take when asked for their class:
 {", ".join(told)}.
 """
 
@@ -412,8 +413,10 @@ def case_table(found: dict[str, Any]) -> str:
     if not found:
         return ""
     methods = [method for method in found["right answers"] if all(method in each for each in found.values())]
+    best = [max(each[method]["accuracy"] for method in methods) for each in found.values()]
     rows = [
-        [f"`{method}`", *(case_cell(each[method], method) for each in found.values())] for method in methods
+        [f"`{m}`", *(case_cell(each[m], m, top) for each, top in zip(found.values(), best, strict=True))]
+        for m in methods
     ]
     rows.append(
         ["always the largest class", *(number(each["zero_shot"]["largest"]) for each in found.values())]
@@ -426,16 +429,18 @@ def case_table(found: dict[str, Any]) -> str:
     words = f"""
 ## When answers are wrong, and when a stream is of one class
 
-Questions by `margin`, at 5 %. {what}. In brackets: the gain over zero-shot on the set where it is least.
+Questions by `margin`, at 5 %. {what}.
+In brackets: the gain over zero-shot on the set where it is least. The best method of a case is bold.
 
 """
     return words + table(["method", *found], rows) + "\n"
 
 
-def case_cell(figures: dict[str, Any], method: str) -> str:
+def case_cell(figures: dict[str, Any], method: str, best: float) -> str:
     name, gain = figures["least"]
     least = "" if method == "zero_shot" else f" ({gain:+.1f} `{name}`)"
-    return number(figures["accuracy"]) + least
+    bold = "**" if figures["accuracy"] == best else ""
+    return bold + number(figures["accuracy"]) + bold + least
 
 
 def reading(kinds: dict[str, Any], chosen: list[str]) -> str:
