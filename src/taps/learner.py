@@ -31,7 +31,7 @@ from taps.images.views import make_views, make_views_of, sample_generator
 from taps.methods.answers import normalise_answer
 from taps.methods.base import BatchedMethod, Method, MethodOutput, Snapshot, with_prefix, without_prefix
 from taps.methods.batched import predict_batch
-from taps.methods.known import DrawnImage, KnownImage
+from taps.methods.known import DrawnImage, KnownImage, ViewedImage
 from taps.methods.registry import chosen_method, find_method
 from taps.methods.settings import Asking, Settings, TextSettings
 from taps.methods.typed import AnySettings
@@ -189,11 +189,11 @@ class Learner:
         if isinstance(image, KnownImage):
             began = time.perf_counter() - image.seconds
             return self._conclude(image.predicted_by(self.method), began)
-        if not isinstance(image, DrawnImage):
+        if not isinstance(image, DrawnImage | ViewedImage):
             image = DrawnImage(load_image(image, copy=False), self.seed, self.seen)
-        began = time.perf_counter()
-        output = self.method.predict(self._views(image))
-        return self._conclude(output, began)
+        began = time.perf_counter() - (image.seconds if isinstance(image, ViewedImage) else 0)
+        views = image.views if isinstance(image, ViewedImage) else self._views(image)
+        return self._conclude(self.method.predict(views), began)
 
     def predict_many(self, images: Sequence[Any], *, update: bool = True) -> list[Prediction]:
         """What `predict_one` says of each image in turn, computed together: for a backlog.
@@ -213,25 +213,33 @@ class Learner:
         with self._unchanged() as put_back:
             return predict_together(pairs, put_back)
 
-    def encode_one(self, image: Any, number: int) -> KnownImage | None:
-        """Encode an image before its turn: `predict_one` takes the result and says the same as of the image.
+    def view_one(self, image: Any, number: int) -> ViewedImage:
+        """Make the views of an image before its turn: `predict_one` takes the result and says the same.
 
-        Features depend on no answer, so any thread may call this while another predicts and learns.
+        Views depend on no answer, so any thread may call this while another predicts and learns; on a CPU,
+        since the thread that predicts has the GPU to itself.
 
         Args:
-            image: As `predict_one` takes it.
+            image: A path, bytes, a PIL image, or an array.
             number: How many images come before it.
+        """
+        pixels = load_image(image, copy=False)
+        began = time.perf_counter()
+        views = self._views(DrawnImage(pixels, self.seed, number))
+        return ViewedImage(time.perf_counter() - began, views, number)
 
-        Returns:
-            None where the method needs more than features.
+    def encode_one(self, image: ViewedImage) -> KnownImage | ViewedImage:
+        """Encode an image before its turn, in any thread: `predict_one` takes the result and says the same.
+
+        Args:
+            image: By `view_one`; it is given back where the method needs more than features.
         """
         method = self.method
         if not (isinstance(method, BatchedMethod) and method.needs_features_only):
-            return None
-        pixels = load_image(image, copy=False)
-        began = time.perf_counter()
-        (features,) = method.encode_batch([method], [self._views(DrawnImage(pixels, self.seed, number))])
-        return KnownImage(time.perf_counter() - began, features, number=number)
+            return image
+        began = time.perf_counter() - image.seconds
+        (features,) = method.encode_batch([method], [image.views])
+        return KnownImage(time.perf_counter() - began, features, number=image.number)
 
     def _views(self, image: DrawnImage) -> Tensor:
         """The views of an image that its settings ask for, pixels 0..255; view 0 is the image itself."""

@@ -21,6 +21,7 @@ from taps.clip import Clip
 from taps.data import load_dataset
 from taps.errors import SettingsError
 from taps.learner import Learner
+from taps.methods import features
 from taps.serve import folder, learner_log, stream_session
 from taps.serve.folder import Folder
 from taps.serve.records import StreamConfig
@@ -204,6 +205,23 @@ def test_answers_and_questions_do_not_wait_for_the_image_that_is_encoded(
         finally:
             go_on.set()
             feeding.join()
+
+
+@pytest.mark.parametrize("place", [0, 12])
+def test_images_after_a_broken_one_are_not_encoded_twice(
+    pictures: Path, tiny: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    encoded: list[Any] = []
+    encode = features.frozen_features
+    monkeypatch.setattr(features, "frozen_features", lambda *given: encoded.append(1) or encode(*given))
+    copied = Path(shutil.copytree(pictures, tmp_path / "one broken"))
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = images(service, copied, settings=POOL)
+        (copied / made.name(place)).write_bytes(b"no picture")
+        encoded.clear()  # of the image it was tried with
+        made.feed(lambda done: None)
+        assert (made.counts()["seen"], list(made.broken)) == (23, [made.name(place)])
+    assert len(encoded) == 23
 
 
 def test_more_questions_are_asked_on_request_and_by_a_higher_rate(

@@ -146,6 +146,9 @@ def test_ctrl_c_while_a_person_is_asked_does_not_wait(tmp_path: Path, pictures: 
 
 
 def test_prefetched_images_change_nothing(tmp_path: Path, pictures: Path, tiny: Clip) -> None:
+    pictures = Path(shutil.copytree(pictures, tmp_path / "some broken"))
+    for path in sorted(pictures.rglob("*.*"))[5:15:4]:  # which have no place among the views of the others
+        path.write_bytes(b"no picture")
     sessions = []
     for ahead in (0, 3):
         (tmp_path / str(ahead)).mkdir()
@@ -155,6 +158,7 @@ def test_prefetched_images_change_nothing(tmp_path: Path, pictures: Path, tiny: 
         sessions.append(session)
     assert same_state(*(session.learner.state_dict() for session in sessions))
     assert sessions[0].running.correct == sessions[1].running.correct
+    assert sessions[0].running.broken == sessions[1].running.broken == 3
 
 
 def test_images_and_answers_one_by_one(tmp_path: Path, pictures: Path, tiny: Clip) -> None:

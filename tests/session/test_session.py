@@ -43,9 +43,13 @@ class FakeLearner:
         self.learned: list[tuple[int, Any]] = []
         self.method = SimpleNamespace(takes_any_answer=True)
         self.queries = SimpleNamespace(kept=lambda id: None)  # of an image, to predict it again
+        self.clip = SimpleNamespace(device=SimpleNamespace(type="cpu"))
         self.skipped: list[int] = []
         self.question = "class"
         self.pending: tuple[int, ...] = ()
+
+    def view_one(self, pixels: PixelArray, number: int) -> PixelArray:
+        return pixels
 
     def predict_one(self, pixels: PixelArray) -> Prediction:
         self.clock.now += 3
@@ -122,6 +126,8 @@ class FakeRecord:
 
 class FakeStream:
     """Images that hold their own number and take two seconds to decode; some are broken."""
+
+    look = None
 
     def __init__(self, clock: Clock, labels: list[int | None]) -> None:
         self.clock, self.labels = clock, labels

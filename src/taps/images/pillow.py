@@ -14,6 +14,8 @@ from taps.types import PixelArray
 def whole_view(image: PixelArray, framing: Framing) -> Tensor:
     """View 0, [3, size, size]."""
     height, width = image.shape[:2]
+    if height == width == framing.size:
+        return torch.from_numpy(image).permute(2, 0, 1)
     filter = Image.Resampling.BICUBIC if framing.cubic else Image.Resampling.BILINEAR
     box = framing.box(height, width)
     view = Image.fromarray(image).resize((framing.size, framing.size), filter, box=box)

@@ -18,16 +18,19 @@ def prefetch(
     """Results in order, at most `depth` of them prepared beforehand.
 
     Futures come back, so that an image that cannot be decoded raises where it is used and the stream goes on.
+    They may be the items of another prefetch.
 
     >>> [each.result() for each in prefetch([1, 2, 3], lambda x: x * x)]
     [1, 4, 9]
     """
-    rest, pool = iter(items), ThreadPoolExecutor(threads)
+    rest, pool, waiting = iter(items), ThreadPoolExecutor(threads), deque[Future[B]]()
     try:
-        waiting = deque(pool.submit(work, item) for item in islice(rest, depth))
+        waiting.extend(pool.submit(work, item) for item in islice(rest, depth))
         while waiting:
             first = waiting.popleft()
             waiting.extend(pool.submit(work, item) for item in islice(rest, 1))
             yield first
     finally:
-        pool.shutdown(cancel_futures=True)  # what was not begun is not wanted any more
+        for each in waiting:  # what was not begun is not wanted any more, unless somebody has its future
+            each.cancel()
+        pool.shutdown(wait=bool(waiting))

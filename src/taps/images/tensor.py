@@ -33,7 +33,7 @@ LONGEST_SIDE = 10_000
 def cpu_views(image: PixelArray, boxes: Boxes, flips: Flips, framing: Framing) -> Tensor:
     """View 0 (by Pillow), then crop by crop: [1 + count, 3, size, size], uint8, channels last in memory."""
     upright = torch.from_numpy(image)
-    mirrored = upright.flip(1)
+    mirrored = upright.flip(1) if flips.any() else upright
     total, size = image.shape[1], framing.size
     views = [whole_view(image, framing)[None]]
     for (top, left, height, width), flip in zip(boxes.tolist(), flips.tolist(), strict=True):

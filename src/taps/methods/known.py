@@ -27,6 +27,21 @@ class DrawnImage:
 
 
 @dataclass(frozen=True)
+class ViewedImage:
+    """An image whose views were made before its turn.
+
+    Attributes:
+        seconds: What it took to make them.
+        views: Pixels 0..255 [n, 3, size, size].
+        number: Of the image in the stream that they were drawn for.
+    """
+
+    seconds: float
+    views: Tensor
+    number: int
+
+
+@dataclass(frozen=True)
 class KnownImage:
     """An image that need not be decoded.
 
@@ -49,3 +64,7 @@ class KnownImage:
         assert isinstance(method, BatchedMethod)
         assert method.needs_features_only
         return method.predict(torch.empty(0), self.features)
+
+
+Prepared = ViewedImage | KnownImage
+"""What may be done of an image before its turn."""

@@ -22,7 +22,7 @@ from taps.data.names import shown
 from taps.errors import DataError, ImageError, SettingsError
 from taps.files import write_text
 from taps.images.prefetch import prefetch
-from taps.methods.known import KnownImage
+from taps.methods.known import Prepared
 from taps.serve.errors import LostError, StoreDownError, TooManyError
 from taps.serve.export import as_csv
 from taps.serve.opinions import ask_known
@@ -43,6 +43,7 @@ DEPTH = 4  # images that are encoded before the stream's thread takes them in
 DRAWN_OF = 5  # one question in so many is about an image drawn at random: they tell how good the model is
 MOST = 5000  # images that are kept to be asked about; further ones are predicted alone
 PAUSE = 0.05  # seconds between two looks whether somebody has answered
+LOOK = 0.2  # the same while images are encoded: a page has questions left, and each look costs a millisecond
 AGAIN = 1.0  # seconds until what a failing store did not take in is tried again
 LABEL_COLUMNS = ("path", "label", "who", "when")
 
@@ -87,7 +88,6 @@ class Folder:
     known: Mapping[str, str] = field(default_factory=dict)
     phase: str = "encoding"
     done: int = 0
-    _next: int = 0  # how many images come before the one that is encoded next
 
     def begin(self, beginning: StreamConfig, *, given: bool, questions: int | None = None) -> Stream:
         """Make the stream, or go on with the one that is there.
@@ -179,18 +179,18 @@ class Folder:
     def feed(self, progress: Callable[[int], None]) -> None:
         """Encode what is not on record yet, and ask meanwhile.
 
-        Features depend on no answer. So they are made on a thread of their own, and the stream's thread is
-        there for those who answer.
+        Features depend on no answer. So one thread reads images and makes views, another one encodes, and the
+        stream's thread is there for those who answer.
         """
         self.phase = "encoding"
         there = {row.name for row in self._rows()}
         missing = [t for t in range(len(self.order)) if self.name(t) not in there]
-        self._next = len(there)
         self._tell(progress, len(self.order) - len(missing))
-        for t, coming in zip(
-            missing, prefetch(missing, self._encode_ahead, threads=1, depth=DEPTH), strict=True
-        ):
-            while not wait([coming], PAUSE).done:
+        patiently(lambda: self.service.send(self.stream, lambda live: live.learner_log.learner()).result())
+        viewed = prefetch(enumerate(missing, len(there)), self._view_ahead, threads=1, depth=1)
+        encoded = prefetch(viewed, self._encode_ahead, threads=1, depth=DEPTH)
+        for t, coming in zip(missing, encoded, strict=True):
+            while not wait([coming], LOOK).done:
                 self.ask()
             while not self.pooled and patiently(self.counts)["open"] >= AHEAD:
                 self._tell(progress, self.done)
@@ -199,17 +199,35 @@ class Folder:
             self.ask()
             self._tell(progress, self.done + 1)
 
-    def _encode_ahead(self, t: int) -> tuple[bytes, KnownImage | None]:
-        """Read an image, and encode it where the stream's thread need not do so itself."""
-        data, known, stream = self.dataset.read(self.order[t]), None, self.service.stream(self.stream)
-        if self.service.clip.device.type == "cpu":
-            with suppress(LostError):
-                executor = self.service.executors.executor_of(stream.id)
-                known = executor.call("encode_one", stream.id, data, self.name(t), self._next)
-        self._next += 1
-        return data, known
+    def _view_ahead(self, place: tuple[int, int]) -> tuple[bytes, Prepared | None]:
+        """Read an image, and make its views where the stream's thread need not do so itself.
 
-    def _take(self, t: int, coming: Future[tuple[bytes, KnownImage | None]]) -> None:
+        Args:
+            place: How many images come before it, were all of them whole; and its own in the order.
+        """
+        before, t = place
+        name = self.name(t)
+        try:
+            data = self.dataset.read(self.order[t])
+            return data, self._ahead("view_one", data, name, before - len(self.broken))
+        except (DataError, ImageError, OSError) as error:
+            self.broken[name] = str(error)
+            raise
+
+    def _encode_ahead(self, viewed: Future[tuple[bytes, Prepared | None]]) -> tuple[bytes, Prepared | None]:
+        data, image = viewed.result()
+        return data, None if image is None else self._ahead("do", "encode_one", image)
+
+    def _ahead(self, act: str, *args: Any) -> Prepared | None:
+        """What can be known of an image before its turn; a GPU is the stream's thread's alone."""
+        id = self.service.stream(self.stream).id
+        known: Prepared | None = None
+        if self.service.clip.device.type == "cpu":
+            with suppress(LostError):  # its learner is being made anew
+                known = self.service.executors.executor_of(id).call(act, id, *args)
+        return known
+
+    def _take(self, t: int, coming: Future[tuple[bytes, Prepared | None]]) -> None:
         """Predict an image until that is on record: one without a row would be in no table."""
         name = self.name(t)
         try:

@@ -21,7 +21,7 @@ from taps.default import BEFORE
 from taps.images.decode import load_image
 from taps.learner import Learner
 from taps.methods.answers import normalise_answer
-from taps.methods.known import KnownImage
+from taps.methods.known import Prepared, ViewedImage
 from taps.methods.registry import find_method
 from taps.serve.errors import LostError
 from taps.serve.records import Stream
@@ -84,7 +84,7 @@ class Learners:
         self._held.pop(key, None)
 
     def predict_one(
-        self, key: int, image: Any, name: str, update: bool, known: KnownImage | None = None
+        self, key: int, image: Any, name: str, update: bool, known: Prepared | None = None
     ) -> tuple[Prediction, tuple[int, ...], list[Stage]]:
         """Decode an image and predict it; what is known of it counts if it was made for this very turn.
 
@@ -101,9 +101,9 @@ class Learners:
                 said = learner.predict_one(pixels, update=update)
         return said, learner.pending if said.ask else (), stages
 
-    def encode_one(self, key: int, image: Any, name: str, number: int) -> KnownImage | None:
-        """Decode an image and encode it before its turn."""
-        return self._of(key).encode_one(load_image(image, name=name), number)
+    def view_one(self, key: int, image: Any, name: str, number: int) -> ViewedImage:
+        """Decode an image and make its views before its turn."""
+        return self._of(key).view_one(load_image(image, name=name), number)
 
     def normalise_answer(self, key: int, answer: Answer) -> Answer:
         """An answer with classes by index."""
@@ -201,7 +201,7 @@ class RemoteLearner:
         self.executor.call("evict", self.key)
 
     def predict_one(
-        self, image: Any, name: str = "image", *, update: bool = True, known: KnownImage | None = None
+        self, image: Any, name: str = "image", *, update: bool = True, known: Prepared | None = None
     ) -> Prediction:
         said, pending, self.stages = self.executor.call("predict_one", self.key, image, name, update, known)
         if said.ask:

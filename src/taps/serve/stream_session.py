@@ -17,7 +17,7 @@ from typing import Any
 
 from taps.active.acquisition import ANYWAY
 from taps.errors import QueryError, TapsError, UnknownClassError
-from taps.methods.known import KnownImage
+from taps.methods.known import Prepared
 from taps.serve.errors import ConflictError, GoneError, NotFoundError, StoreDownError, UnusableError
 from taps.serve.learner_log import RETRY, SETTLE, LearnerLog
 from taps.serve.learners import RemoteLearner
@@ -80,7 +80,7 @@ class StreamSession:
         self.stream, self.store = learner_log.stream, learner_log.store
 
     def predict(
-        self, data: bytes, name: str, who: str, key: str | None = None, known: KnownImage | None = None
+        self, data: bytes, name: str, who: str, key: str | None = None, known: Prepared | None = None
     ) -> Outcome:
         """Predict one image, of which something may be known before, and put it on record."""
         learner = self.learner_log.learner()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
 
 from taps.errors import DataError, ImageError, QueryError
 from taps.images.prefetch import prefetch
 from taps.learner import Learner
+from taps.methods.known import ViewedImage
 from taps.oracles import GroundTruth, Oracle, Reply, corrections, is_repeatable, late_answers
 from taps.session.interrupt import Interrupt
 from taps.session.log import ANSWERED, PREDICTED, UNDO_FAILED, UNDONE, UNREADABLE, apply, kind_of
@@ -17,7 +19,10 @@ from taps.session.record import Record, read_events
 from taps.session.running_score import ImageScore, RunningScore
 from taps.session.step import StreamStep, denies, query_about, row_of, score_image, truth
 from taps.session.stream import Stream
-from taps.types import Answer, PixelArray, Prediction, Query
+from taps.types import Answer, Prediction, Query
+
+Seen = tuple[Any, ViewedImage | None]
+"""What a stream gives of an image, and its views where they were made beforehand."""
 
 
 @dataclass
@@ -55,10 +60,10 @@ class Session:
     def _truth(self, id: int) -> Reply | None:
         return truth(self.learner, self.stream.label(self.positions[id]))
 
-    def predict(self, t: int, path: str, pixels: PixelArray) -> Prediction:
+    def predict(self, t: int, path: str, image: Any) -> Prediction:
         """Predict one image and put the prediction on record: from here on it cannot be changed."""
         began = time.perf_counter()
-        prediction = self.learner.predict_one(pixels)
+        prediction = self.learner.predict_one(image)
         self.running.method_s += time.perf_counter() - began
         self.record.commit(t, path, prediction, self.learner.classes)
         if (row := row_of(self.learner, prediction.id)) is not None:
@@ -162,19 +167,20 @@ def follow(
         session: What to run.
         stop: Asked before every image; the run is saved and left when it says so.
         progress: Told after every image.
-        prefetched: Images to decode beforehand; 0 to decode each in its turn, where times are to be measured.
+        prefetched: Images to decode beforehand, on a CPU with their views; 0 to do so in their turn, where
+            times are to be measured.
 
     Returns:
         Whether the end of the stream was reached.
     """
     learner, record, running, stream = session.learner, session.record, session.running, session.stream
     with session.interrupt as interrupt:
-        for t, decode in _images(stream, running.position, prefetched):
+        for t, look in _images(session, prefetched):
             if stop() or interrupt.wanted:
                 break
             began = time.perf_counter()
             asked_before = running.asked
-            step = _one_image(session, t, decode)
+            step = _one_image(session, t, look)
             late = session.take_late_answers()
             running.position = t + 1
             # What a person said is on the disk before the next question is put.
@@ -191,26 +197,33 @@ def follow(
     return running.position >= len(stream)
 
 
-def _images(stream: Stream, begin: int, prefetched: int) -> Iterator[tuple[int, Callable[[], PixelArray]]]:
-    """Each place with a function that gives its pixels."""
-    places = range(begin, len(stream))
+def _images(session: Session, prefetched: int) -> Iterator[tuple[int, Callable[[], Seen]]]:
+    """Each place with a function that gives its image."""
+    stream, learner = session.stream, session.learner
+    places = range(session.running.position, len(stream))
     if not prefetched:
         for t in places:
-            yield t, lambda t=t: stream.image(t)  # type: ignore[misc]
+            yield t, lambda t=t: (stream.image(t), None)  # type: ignore[misc]
         return
-    futures: Iterator[Future[PixelArray]] = prefetch(places, stream.image, threads=1, depth=prefetched)
-    for t, future in zip(places, futures, strict=True):
+    numbers = count(learner.seen)
+    viewed = learner.clip.device.type == "cpu" and stream.look is None
+
+    def ahead(t: int) -> Seen:
+        pixels = stream.image(t)  # where it cannot be read, no number is used up
+        return pixels, learner.view_one(pixels, next(numbers)) if viewed else None
+
+    for t, future in zip(places, prefetch(places, ahead, threads=1, depth=prefetched), strict=True):
         yield t, future.result
 
 
-def _one_image(session: Session, t: int, decode: Callable[[], PixelArray]) -> StreamStep:
+def _one_image(session: Session, t: int, look: Callable[[], Seen]) -> StreamStep:
     stream, running, record, learner = session.stream, session.running, session.record, session.learner
     path = stream.path(t)
     began = time.perf_counter()
     try:
-        pixels = decode()
+        pixels, viewed = look()
         running.decode_s += time.perf_counter() - began
-        prediction = session.predict(t, path, pixels)
+        prediction = session.predict(t, path, pixels if viewed is None else viewed)
     except (ImageError, DataError) as error:  # not an image, or no file that can be read
         running.broken += 1
         record.event(UNREADABLE, t=t, path=path, error=str(error))
