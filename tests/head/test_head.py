@@ -48,7 +48,7 @@ class Naive:
         ridged = [0.3 * 0.2 * share for share in (2 / 3, 1 / 3)]
         fitted = [0.3 * 0.8 / 12] * 12
         self.weights = np.outer(np.array(alone + ridged + fitted), np.ones(3) / 3)
-        self.votes = np.array([1 / 2, 1 / 6, 1 / 6, 1 / 6])
+        self.votes = np.array([0.5, *[0.47 / 3] * 3, *[0.03 / 4] * 4])
         self.wrong = np.array([0.0, 0.1, 0.3])
 
     def experts(self, features, logs):
@@ -72,7 +72,14 @@ class Naive:
         own = self.belief(look.features[0], look.logs[0])
         others = [self.belief(f, said) for f, said in zip(look.features[1:], look.logs[1:], strict=True)]
         odds = vote(np.array(others), look.cosines, usual) if others else np.zeros(self.classes)
-        return softmax(np.log(own) + np.array([0.0, 0.25, 0.5, 1.0])[:, None] * odds)
+        rows = [np.log(own) + tau * odds for tau in (0.0, 0.25, 0.5, 1.0)]
+        for kappa in (0.5, 1.0):
+            for gamma in (0.5, 0.9):
+                answers = np.full(self.classes, 0.5 / self.classes)
+                for since, (_, _, label) in enumerate(reversed(self.seen)):
+                    answers[label] += gamma**since
+                rows.append(np.log(own) + 0.5 * odds + kappa * np.log(answers / answers.sum()))
+        return softmax(np.array(rows))
 
     def learn(self, look, usual, label):
         features, logs = look.features[0], look.logs[0]
@@ -331,7 +338,7 @@ def test_the_first_answer_is_judged_by_the_formulas(label, no, share):
     weights = np.outer(prior, np.ones(3) / 3)
     mixed = (weights * given_to_it).sum()
     bases = (weights[:3] * given_to_it[:3]).sum() / 0.7
-    vote = share(prior @ rows) * (1 - WRONG.mean()) + WRONG.mean() * chance
+    vote = share(prior @ rows) * (1 - WRONG.mean()) + WRONG.mean() * chance  # no class has a share yet
     head = Head(3, 4, bases=1)
     example = head.learn(head.see(np.eye(3)[:1], np.log(probs)[None]), label, no=no, person=2)
     assert (example.label, example.no, example.person) == (label, no, 2)
@@ -340,7 +347,7 @@ def test_the_first_answer_is_judged_by_the_formulas(label, no, share):
     assert example.doubt == pytest.approx(doubt, abs=1e-6)
     assert head.doubted == (doubt > 0.5)
     np.testing.assert_allclose(head.mixture.losses[2], -np.log(given_to_it).ravel(), atol=1e-6)
-    np.testing.assert_allclose(head.votes.losses, -np.log([mixed, vote, vote, vote]), atol=1e-6)
+    np.testing.assert_allclose(head.votes.losses, -np.log([mixed, *[vote] * 7]), atol=1e-6)
     assert head.counts.tolist() == ([0, 0, 0, 0] if no else [0, 1, 0, 0])
     assert head.mixture.answers.tolist() == [0, 0, 1]
 
@@ -358,7 +365,8 @@ def test_the_summary_is_made_of_what_was_learned():
         "head_labels": 0,
         "head_classes": 0,
         "head_trust": 0.3,
-        "head_votes": 0.5,
+        "head_votes": 0.47,
+        "head_shares": 0.03,
         "head_gain": 0.0,
         "head_noise": 0.1333,
         "head_fairness": 1.0,
@@ -377,16 +385,18 @@ def test_the_summary_is_made_of_what_was_learned():
         "head_labels": 6,
         "head_classes": 2,
         "head_trust": round(weights[3:].sum(), 4),
-        "head_votes": round(1 - head.votes.weights()[0], 4),
+        "head_votes": round(head.votes.weights()[1:4].sum(), 4),
+        "head_shares": round(head.votes.weights()[4:].sum(), 4),
         "head_gain": round(sum(one.gain for one in examples) / 7, 4),
         "head_noise": round((weights * WRONG).sum(), 4),
         "head_fairness": round(((found + 10 * differ) / (25 * differ)) ** 4, 4),
         "head_doubted": sum(one.doubt > 0.5 for one in examples),
     }
     assert head.doubted > 0
-    head.votes.restore(np.array([0.0, 1.0, 2.0, 3.0]))  # half of the prior on no votes, the rest alike
-    others = np.exp([-1.0, -2.0, -3.0]).sum() / 6
-    assert head.summary()["head_votes"] == round(others / (0.5 + others), 4) == 0.1556
+    head.votes.restore(np.array([0.0, 1.0, 2.0, 3.0, *[1.0] * 4]))
+    votes, shares = 0.47 / 3 * np.exp([-1.0, -2.0, -3.0]).sum(), 0.03 * np.exp(-1.0)
+    assert head.summary()["head_votes"] == round(votes / (0.5 + votes + shares), 4)
+    assert head.summary()["head_shares"] == round(shares / (0.5 + votes + shares), 4)
 
 
 @pytest.mark.parametrize("several", [False, True])

@@ -33,6 +33,10 @@ class HeadSettings:
         alone: Prior trust in the bases alone.
         ridge: Of what is left, the part of the ridge; half as much for each strength as for the one below it.
         votes: τ, factors on the neighbours' log-odds; half of the prior is on taking no votes.
+        shares: κ, factors on the logarithms of the classes' shares of the answers; with τ = ½.
+        fading: γ, factors on older answers in these shares.
+        shares_prior: Of the mixture with the neighbours, the prior of all that add shares. A stream in any
+            order gains nothing by them, and early on they may seem right by chance.
         refit: Of how many of the last labels the logistic coefficients are refitted with every new one; of
             more than 100 classes fewer.
     """
@@ -46,6 +50,9 @@ class HeadSettings:
     alone: float = 0.7
     ridge: float = 0.2
     votes: tuple[float, ...] = (0.25, 0.5, 1.0)
+    shares: tuple[float, ...] = (0.5, 1.0)
+    fading: tuple[float, ...] = (0.5, 0.9)
+    shares_prior: float = 0.03
     refit: int = 128
 
 

@@ -15,6 +15,7 @@ from taps.head.logistic import softmax
 from taps.head.mixture import SMALLEST, Mixture
 from taps.head.neighbours import LOWEST, Neighbourhood, RecentImages, vote
 from taps.head.out_of_class import OutOfClass
+from taps.head.shares import ClassShares
 from taps.head.threads import one_thread
 from taps.head.whitening import FeatureWhitener
 
@@ -23,6 +24,7 @@ State = dict[str, Array]
 DOUBT = 0.5  # an answer more likely wrong than this is worth a second look
 PAIRS, POWER = 10, 4  # of `Head.fairness`: pairs of answers taken for fair beforehand; how steeply it falls
 NONE = -1  # the label of an image outside all classes
+BESIDE = 0.5  # τ of the votes where the classes' shares are added
 HEARD = 0.01  # an expert trusted less than this is left out of a prediction
 
 
@@ -64,8 +66,8 @@ class Head:
     of wrong answers for each annotator (`taps.head.annotators`) it gives to an answer (1 − ε)·p + ε/K; to the
     answer that it is none of n classes, (1 − ε)·(1 − Σp) + ε·(1 − n/K). The experts' mixture predicts the
     answers (`taps.head.mixture` has what that promises). The prediction is that mixture with wrong answers
-    left out, and a second mixture of it with what the image's neighbours are
-    believed to show, weighted by τ.
+    left out, and a second mixture of it with what the image's neighbours are believed to show, weighted by τ,
+    and with the classes that the last answers were of (`taps.head.shares`).
 
     Args:
         dim: Length of a feature.
@@ -106,7 +108,9 @@ class Head:
         prior = np.array([one.prior for one in self.experts.all])
         self.mixture = AnnotatorMixture(prior, len(self.settings.wrong))
         self.outside = OutOfClass(dim, self.settings.refit)
-        self.votes = Mixture(np.array([len(self.settings.votes), *np.ones(len(self.settings.votes))]))
+        self.shares = ClassShares(classes, self.settings.fading, self.settings.shares)
+        self.taus, prior = ballot_grid(self.settings)
+        self.votes = Mixture(prior)
 
     @property
     def labels(self) -> int:
@@ -208,28 +212,45 @@ class Head:
         shares: Array = trust / trust.sum()
         return shares
 
-    def predict(self, look: Neighbourhood) -> Array:
-        """Probability of each class for an image that was seen."""
+    def predict(self, look: Neighbourhood, again: bool = False) -> Array:
+        """Probability of each class for an image that was seen.
+
+        Args:
+            look: What is known of it.
+            again: It is not the latest one, so all answers count alike for the classes' shares.
+        """
+        added = self.leaning(look.logs.shape[2], self.counts if again else None)
         with one_thread():
-            blended: Array = self.votes.weights() @ self._ballots(look, self.alike, self.usual)
+            blended: Array = self.votes.weights() @ self._ballots(look, self.alike, self.usual, added)
         return blended
+
+    def leaning(self, classes: int, answers: Array | None = None) -> Array:
+        """What each row of `taus` adds for the classes' shares: nothing without them [1 + votes + shares, K].
+
+        Args:
+            classes: K, as the image has it.
+            answers: Of each class, in place of the last ones.
+        """
+        none = np.zeros((1 + len(self.settings.votes), classes))
+        return np.concatenate([none, self.shares.logits(classes, answers)])
 
     def reject(self, look: Neighbourhood) -> float:
         """How likely an image that was seen shows none of the classes."""
         with one_thread():
             return self.outside.probability(look.features[0, -1].astype(np.float64))
 
-    def _ballots(self, look: Neighbourhood, alike: float, usual: Array) -> Array:
-        """The experts' prediction without votes, then with each τ [1 + votes, K]."""
+    def _ballots(self, look: Neighbourhood, alike: float, usual: Array, leaning: Array) -> Array:
+        """The experts' prediction without votes, with each τ, then with shares [1 + votes + shares, K]."""
         shares, logs = self.heard, look.logs.astype(np.float64)
         heard = np.flatnonzero(shares).tolist()
-        probs = self.experts.probs(look.features.astype(np.float64), logs, self.fairness(alike), heard)
+        fairness = self.fairness(alike)
+        probs = self.experts.probs(look.features.astype(np.float64), logs, fairness, heard)
         beliefs = np.tensordot(shares[heard], probs, axes=1)
         usual = np.maximum(usual, self.answered[: len(usual)])
         odds = vote(beliefs[1:], look.cosines, usual, (logs[1:, 0] > LOWEST).astype(np.float32))
-        taus = np.array([0.0, *self.settings.votes])[:, None]
         # An expert may give a class exactly 0; its log must stay finite for the votes to be added.
-        return softmax(np.log(np.maximum(beliefs[0], 1e-12)) + taus * odds)
+        own = np.log(np.maximum(beliefs[0], 1e-12))
+        return softmax(own + self.taus[:, None] * odds + fairness ** (1 / POWER) * leaning)
 
     def learn(
         self, look: Neighbourhood, label: int, no: tuple[int, ...] = (), person: int = 0
@@ -258,6 +279,9 @@ class Head:
         if not example.no:
             said = np.exp(np.pad(logs[0], (0, len(self.counts) - logs.shape[1]), constant_values=-np.inf))
             self.told = self.told + np.stack([said, said**2])
+            # The first answer of an added class may be a slip, and must not take the images after it.
+            if self.counts[example.label] or not self.before[example.label]:
+                self.shares.learn(example.label)
             self.counts = self.counts + np.eye(len(self.counts))[example.label]
         return example
 
@@ -279,7 +303,8 @@ class Head:
         alone = self.experts.alone
         bases = float(self.mixture.weights(example.person, alone) @ given[:alone].ravel())
         right = float((weights * (1 - wrong)).sum(axis=1) @ said)
-        ballots = example.likelihood(self._ballots(example.look, example.alike, example.usual))
+        ballots = self._ballots(example.look, example.alike, example.usual, self.leaning(logs.shape[1]))
+        ballots = example.likelihood(ballots)
         ballots = (1 - noise) * ballots + noise * chance
         ballots[0] = mixed  # no votes: the first mixture itself, so that its promise is kept
         self.votes.learn(ballots)
@@ -299,16 +324,20 @@ class Head:
 
         `head_gain` is by how many nats a label the mixture beat the bases alone *before* learning each label:
         near 0 or below, the answers (wrong, or contradicting each other) taught nothing so far. `head_trust`
-        says how much they are believed, `head_votes` how much the neighbours are, `head_noise` what share of
-        the answers seems wrong, `head_fairness` whether they are of images as diverse as the others,
-        `head_doubted` how many were more likely wrong than right when they came.
+        says how much they are believed, `head_votes` how much the neighbours are, `head_shares` how much the
+        classes of the last answers are, `head_noise` what share of the answers seems wrong, `head_fairness`
+        whether they are of images as diverse as the others, `head_doubted` how many were more likely wrong
+        than right when they came.
         """
         heard = float(self.mixture.answers.sum())
+        _, *votes = self.votes.weights()
+        neighbours = len(self.settings.votes)
         return {
             "head_labels": self.labels,
             "head_classes": int((self.counts > 0).sum()),
             "head_trust": round(self.trust, 4),
-            "head_votes": round(1 - float(self.votes.weights()[0]), 4),
+            "head_votes": round(float(sum(votes[:neighbours])), 4),
+            "head_shares": round(float(sum(votes[neighbours:])), 4),
             "head_gain": round(self.gain / heard, 4) if heard else 0.0,
             "head_noise": round(self.noise, 4),
             "head_fairness": round(self.fairness(), 4),
@@ -323,6 +352,7 @@ class Head:
             "losses": self.mixture.losses,
             "answers": self.mixture.answers,
             "vote_losses": self.votes.losses,
+            "shares": self.shares.answers,
             "numbers": np.array([self.gain, self.doubted]),
         }
         return own | self.experts.arrays() | self.outside.arrays()
@@ -341,10 +371,19 @@ class Head:
         self.told = np.pad(told, ((0, 0), new))
         self.mixture.restore(state["losses"], state["answers"])
         self.outside.restore(state)
-        self.votes.restore(state["vote_losses"])
+        self.votes.restore(self._vote_losses(state["vote_losses"]))
+        # Not saved by an older version; no answer stands for all of them.
+        shares = state.get("shares", np.zeros((len(self.settings.fading), len(state["counts"]))))
+        self.shares.answers = np.pad(shares, ((0, 0), new))
         self.gain, self.doubted = (float(number) for number in state["numbers"])
         self.experts.restore(state)
         self.experts.grow(classes)
+
+    def _vote_losses(self, saved: Array) -> Array:
+        """Losses of a version without shares: they are taken to have said what was said without votes."""
+        new = len(self.taus) - len(saved)
+        added = len(self.settings.shares) * len(self.settings.fading)
+        return np.pad(saved, (0, new), constant_values=saved[0]) if new == added else saved
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything to be saved: what images changed, and what labels did."""
@@ -364,3 +403,12 @@ class Head:
         before = arrays.get("before", np.zeros_like(stream))  # not saved by an older version
         self.stream = np.pad(stream, new)
         self.before = np.pad(before, new, constant_values=float(stream.sum()))
+
+
+def ballot_grid(settings: HeadSettings) -> tuple[Array, Array]:
+    """τ and prior of each row of the mixture with the neighbours: no votes, votes, votes and shares."""
+    shares = len(settings.shares) * len(settings.fading)
+    taus = np.array([0.0, *settings.votes, *[BESIDE] * shares])
+    votes = (0.5 - settings.shares_prior) / len(settings.votes)
+    prior = np.array([0.5, *[votes] * len(settings.votes), *[settings.shares_prior / shares] * shares])
+    return taus, prior

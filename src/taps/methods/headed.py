@@ -183,7 +183,7 @@ class Headed(BatchedMethod):
     def predict_kept(self, item: ReplayItem) -> FloatArray:
         """What the head says now; what the bases said is as it was then."""
         self._bring()
-        return self.head.predict(self._kept_look(item)).astype(np.float32)
+        return self.head.predict(self._kept_look(item), again=True).astype(np.float32)
 
     def row_of(self, item: ReplayItem) -> FloatArray:
         """The image's feature, then what the head knows of it."""
@@ -203,7 +203,7 @@ class Headed(BatchedMethod):
             together.remember(look.features[0], look.logs[0])
         for look in looks:
             around = together.around(look.features[0], look.logs[0])
-            yield self.head.predict(around).astype(np.float32)
+            yield self.head.predict(around, again=True).astype(np.float32)
 
     @property
     def _anew(self) -> bool:
@@ -217,7 +217,7 @@ class Headed(BatchedMethod):
         known = [example.look for example in self.examples.values()] + [
             self._kept_look(each) for each in open
         ]
-        scores = [max(look.density, 0.0) * narrowness(self.head.predict(look)) for look in looks]
+        scores = [max(look.density, 0.0) * narrowness(self.head.predict(look, again=True)) for look in looks]
         return np.array(scores) * novelty(_units(looks), _units(known))
 
     def _bring(self) -> None:

@@ -96,7 +96,7 @@ class DeviceHead:
         self.absent = self._put(np.where(np.arange(size) < recent.held, 0.0, FAR).astype(np.float32))
         self.sharpness = self._put(np.array(settings.sharpness))[:, None, None, None]
         self.strengths = self._put(np.array(settings.strengths))[:, None, None]
-        self.taus = self._put(np.array([0.0, *settings.votes]))[:, None]
+        self.taus = self._put(self.head.taus)[:, None]
         fits, dim = self.head.experts.logistic, whitener.mean.shape[1]
         penalties, kept = fits[0].coefficients.shape[:2]
         self.kept = self._put(np.tile(settings.kept, penalties))[:, None, None]
@@ -107,6 +107,7 @@ class DeviceHead:
         self.trust, self.votes = self._put(self.head.heard), self._put(self.head.votes.weights())
         self.fair, self.ridge = self._put(np.zeros(2)), self._put(self.head.experts.ridge.weights)
         self.answered = self._put(self.head.answered)
+        self.leaning = self._put(self.head.leaning(len(self.head.counts)))
         self.learned()
 
     def learned(self) -> None:
@@ -118,6 +119,7 @@ class DeviceHead:
         self.fair.copy_(self._put(np.array([different, PAIRS]) / (pairs + PAIRS)))
         self.ridge.copy_(self._put(experts.ridge.weights))
         self.answered.copy_(self._put(head.answered))
+        self.leaning.copy_(self._put(head.leaning(len(head.counts))))
         for place, fit in enumerate(experts.logistic):
             older, gone = self.older[place], fit.last_gone
             if gone is not None and gone[0] is self.known[place] and gone[1] is fit.weights:
@@ -291,14 +293,15 @@ class DeviceHead:
         """
         after = 1 + features.numel()
         usual = stream / (stream.sum() - self.before).clamp_min(1e-9)
+        fairness = self._fairness(usual)
         beliefs = self._beliefs(
             wide[:, 1:after].view(-1, *features).transpose(0, 1),
             wide[:, after:].view(-1, *logs).transpose(0, 1),
-            self._fairness(usual),
+            fairness,
         )
-        own = beliefs[0].clamp_min(1e-12).log()
+        own = torch.addcmul(beliefs[0].clamp_min(1e-12).log(), fairness ** (1 / POWER), self.leaning)
         if len(wide) == 1:
-            return self.votes @ torch.softmax(own.expand(len(self.taus), -1), dim=-1)
+            return self.votes @ torch.softmax(own, dim=-1)
         weights = torch.softmax(STEEP * wide[1:, 0], dim=0)
         odds = self._vote(weights[:, None] * (wide[1:, after : after + logs[1]] > LOWEST), beliefs[1:], usual)
         return self.votes @ torch.softmax(torch.addcmul(own, self.taus, odds), dim=-1)
