@@ -22,7 +22,7 @@ FILES = (
     "kernels/test_cuda",
     "images/test_views",
     "methods/test_cuda",
-    "methods/test_on_device",
+    "head/test_on_device",
     "test_learner",
 )
 # Warnings are errors in the repository; those of another version of torch say nothing about it.

@@ -138,7 +138,7 @@ def forecast_stream(job: dict[str, Any], features: Path, model: str) -> dict[str
         views, logs = (part.double().numpy() for part in read)
         looks.append(method.head.see(views, logs))
         firsts.append(np.exp(logs[0]))
-    head = Head(method._shape[1], len(classes), len(method.bases), method.inputs.several)
+    head = Head(method.head.recent.shape[1], len(classes), len(method.bases), method.inputs.several)
     policy = make_policy(
         "paced", rate=FORECAST_RATE, pace=job["pace"], expected=len(places), classes=len(classes)
     )

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taps.errors import SettingsError
+from taps.head.arrays import softmax as probabilities
 from taps.head.experts import Experts, HeadSettings
 from taps.head.logistic import UNKNOWN, Logistic, with_constant
-from taps.head.logistic import softmax as probabilities
 from taps.head.ridge import Ridge
 
 
@@ -68,7 +68,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def scores(fit: Logistic, probe: np.ndarray, penalty: int, offset: int) -> np.ndarray:
-    return fit.scores(fit.likeness(probe), penalty, offset)
+    return fit.scores(with_constant(probe), ((penalty, offset),))[:, 0]
 
 
 def minimised(inputs, offsets, labels, penalty, classes):
@@ -182,9 +182,10 @@ def test_classes_added_later_change_nothing_that_was_learned():
 def test_the_prior_sums_to_one_and_most_of_it_is_on_the_bases():
     for features, bases in ((1, 1), (2, 2), (2, 3)):
         found = Experts((features, 4), bases, 5, HeadSettings())
-        assert sum(one.prior for one in found.all) == pytest.approx(1.0)
-        assert sum(one.prior for one in found.all[: found.alone]) == pytest.approx(0.7)
-        assert all(one.fit is None and one.strength is None for one in found.all[: found.alone])
+        assert found.prior.sum() == pytest.approx(1.0)
+        assert found.prior[: found.alone].sum() == pytest.approx(0.7)
+        assert not len(found.strengths(range(found.alone)))
+        assert not list(found.fits(np.ones((2, features, 4)), range(found.alone)))
 
 
 def test_what_was_saved_or_restored_from_is_never_changed_by_learning_on():
@@ -206,9 +207,14 @@ def test_what_was_saved_or_restored_from_is_never_changed_by_learning_on():
 @pytest.mark.parametrize(("bases", "ground"), [(1, 0), (2, 1), (3, 1)])
 def test_readings_stand_on_the_bases_they_say(bases, ground):
     found = Experts((2, 4), bases, 5, HeadSettings())
-    assert [one.base for one in found.all if one.fit] == [ground] * 12
-    ridged = [one for one in found.all if one.strength]
-    assert [(one.base, one.sharpness, one.strength) for one in ridged] == [(0, 1.0, 2.5), (0, 1.0, 16.0)]
+    everyone, (given, changed) = range(len(found.prior)), found.factors
+    assert found.strengths(everyone).tolist() == [[2.5], [16.0]]
+    assert [part.shape for part in found.fits(np.ones((3, 2, 4)), everyone)] == [(3, 6, 5)] * 2
+    ridged, fitted = given[found.alone : -12], given[-12:]
+    np.testing.assert_array_equal(ridged, np.eye(bases)[[0, 0]])
+    np.testing.assert_array_equal(fitted, np.eye(bases)[[ground] * 12])
+    np.testing.assert_array_equal((given + changed)[-12:, ground], [0.0, 0.5, 1.0] * 4)
+    assert not changed[:-12].any()
 
 
 @pytest.mark.parametrize(("classes", "refitted"), [(5, 128), (101, 126), (300, 42), (1000, 32)])
@@ -293,7 +299,7 @@ def test_answers_that_are_refitted_no_more_keep_what_they_taught(rows):
         fit.add(rng.normal(size=3), rng.normal(size=(1, 4)), turn % 4)
         x = rng.normal(size=(rows, 3))
         expected = np.column_stack([x, np.full(rows, 0.1)]) @ (older + fit.inputs.T @ fit.coefficients[0, 0])
-        np.testing.assert_allclose(fit.scores(fit.likeness(x), 0, 0), expected, atol=1e-12)
+        np.testing.assert_allclose(scores(fit, x, 0, 0), expected, atol=1e-12)
     assert np.abs(older).max() > 0.01
 
 

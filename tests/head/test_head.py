@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from taps.errors import SettingsError, StateError
 from taps.head.head import NONE, Head
-from taps.head.neighbours import vote
+from taps.head.neighbours import row_of, vote
 from taps.head.out_of_class import OutOfClass
 
 WRONG = np.array([0.0, 0.1, 0.3])  # shares of wrong answers that are thought possible
@@ -71,7 +71,7 @@ class Naive:
     def ballots(self, look, usual):
         own = self.belief(look.features[0], look.logs[0])
         others = [self.belief(f, said) for f, said in zip(look.features[1:], look.logs[1:], strict=True)]
-        odds = vote(np.array(others), look.cosines, usual) if others else np.zeros(self.classes)
+        odds = vote(np.array(others), look.cosines.astype(float), usual) if others else np.zeros(self.classes)
         rows = [np.log(own) + tau * odds for tau in (0.0, 0.25, 0.5, 1.0)]
         for kappa in (0.5, 1.0):
             for gamma in (0.5, 0.9):
@@ -268,7 +268,7 @@ def test_fairness_is_the_share_of_pairs_that_differ_by_label_or_by_zero_shot(ans
         look = head.see(np.ones((1, 2)), np.log(share)[None])
     told = [rng.dirichlet(np.ones(4) / 5) for _ in answers]
     for answer, said in zip(answers, told, strict=True):
-        head.learn(replace(look, logs=np.log(said)[None, None]), answer)
+        head.learn(replace(look, rows=row_of(look.features[0], np.log(said)[None])[None]), answer)
     stream = shares.mean(axis=0)
     expected = 1 - (stream**2).sum()
     pairs = [(i, j) for i in range(len(answers)) for j in range(i)]

@@ -99,7 +99,7 @@ def copied(history: History, classes: int = 4) -> History:
     head = Head(6, classes, 2, several=True)
     head.restore({name: array.copy() for name, array in history.head.arrays().items()})
     other = History(head, history.undo)
-    other.restore({name: array.copy() for name, array in history.arrays().items()}, (2, 6), 2)
+    other.restore({name: array.copy() for name, array in history.arrays().items()})
     return other
 
 
@@ -186,7 +186,7 @@ def test_what_was_thought_of_each_answer_is_saved_with_it(version):
     saved = history.arrays()
     if version == "older":
         saved["examples"] = np.insert(saved["examples"], 2, 1.0, axis=1)
-    other.restore(saved, (2, 6), 2)
+    other.restore(saved)
     found = {id: (one.gain, one.doubt, one.alike) for id, one in other.examples.items()}
     assert found == {id: (one.gain, one.doubt, one.alike) for id, one in history.examples.items()}
     assert len({gain for gain, *_ in found.values()}) > 5

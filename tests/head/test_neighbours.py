@@ -67,17 +67,16 @@ def test_neighbours_vote_for_the_classes_that_they_know():
         assert odds[place] == pytest.approx(alone[place] if len(who) else 0.0, abs=1e-12)
 
 
-def test_looks_are_packed_and_widened():
+def test_looks_are_widened():
     _, _, looks = fill(RecentImages((2, 6), (1, 3)), 20)
     for look in (looks[0], looks[-1]):
-        again = Neighbourhood.unpacked(look.packed(), (2, 6), 1)
-        assert look.packed().dtype == np.float32
-        for name in ("features", "logs", "cosines"):
-            np.testing.assert_array_equal(getattr(again, name), getattr(look, name))
+        assert look.rows.dtype == np.float32
+        assert look.rows.shape == (len(look.logs), 1 + 2 * 6 + 3)
         wide = look.widened(np.log(np.full((1, 5), 0.2, dtype=np.float32)))
-        assert wide.features is look.features
-        assert wide.cosines is look.cosines
+        np.testing.assert_array_equal(wide.features, look.features)
+        np.testing.assert_array_equal(wide.cosines, look.cosines)
         assert wide.logs.shape == (len(look.logs), 1, 5)
+        np.testing.assert_allclose(wide.logs[0], np.log(0.2))
         assert (wide.logs[1:, :, 3:] == LOWEST).all()
         np.testing.assert_array_equal(wide.logs[1:, :, :3], look.logs[1:])
 
@@ -86,7 +85,7 @@ def test_a_ring_goes_on_where_it_was_saved():
     one, other = RecentImages((2, 6), (1, 3), size=30), RecentImages((2, 6), (1, 5), size=30)
     fill(one, 45)
     other.restore(one.arrays())
-    assert (other.logs[:, :, 3:] == LOWEST).all()
+    assert (other.arrays()["ring.logs"][:, :, 3:] == LOWEST).all()
     features, logs, _ = fill(RecentImages((2, 6), (1, 3)), 20, seed=1)
     for f, said in zip(features, logs, strict=True):
         mine, theirs = one.look(f, said), other.look(f, np.pad(said, ((0, 0), (0, 2))))

@@ -212,7 +212,7 @@ def test_any_answer_taken_back_was_never_given_also_after_a_stop(count, seed):
     head = Head(6, 4, 2, several=True)
     head.restore({name: array.copy() for name, array in amended.head.arrays().items()})
     resumed = History(head, 100)
-    resumed.restore({name: array.copy() for name, array in amended.arrays().items()}, (2, 6), 2)
+    resumed.restore({name: array.copy() for name, array in amended.arrays().items()})
     for id in gone:
         amended.forget(id)
         resumed.forget(id)

@@ -13,6 +13,7 @@ from taps.head import threads
 from taps.head.experts import Experts
 from taps.head.head import Head
 from taps.head.logistic import Logistic
+from taps.head.predictor import Predictor
 from taps.head.threads import one_thread, openblas
 from taps.head.whitening import FeatureWhitener
 
@@ -44,7 +45,7 @@ def note(monkeypatch, kind: type, name: str, seen: list[int]) -> None:
 
 
 def test_all_of_the_head_has_one_thread(monkeypatch, used):
-    for kind, name in ((FeatureWhitener, "see"), (Experts, "probs"), (Experts, "learn"), (Logistic, "add")):
+    for kind, name in ((FeatureWhitener, "see"), (Predictor, "probs"), (Experts, "learn"), (Logistic, "add")):
         note(monkeypatch, kind, name, used)
     head, even = Head(2, 2, bases=1), np.log([[0.5, 0.5]])
     look = head.see(np.eye(2)[[0]], even)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.errors import StateError
-from taps.head.logistic import softmax
+from taps.head.arrays import softmax
 from taps.head.mixture import Mixture, losses_of
 
 Array = NDArray[np.float64]
@@ -54,7 +54,8 @@ class AnnotatorMixture:
                 said = -self.losses[other].reshape(-1, self.shares)
                 most = said.max(axis=1, keepdims=True)
                 logs = logs + np.repeat(most[:, 0] + np.log(np.exp(said - most).mean(axis=1)), self.shares)
-        return softmax(logs if among is None else logs[: among * self.shares])
+        weights: Array = softmax(logs if among is None else logs[: among * self.shares])
+        return weights
 
     def learn(self, given: Array, person: int = 0) -> None:
         """Take in what each expert with each share said of an answer.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taps.head.logistic import UNKNOWN, Logistic, possible, softmax
+from taps.head.logistic import UNKNOWN, Logistic, possible, with_constant
 from taps.head.mixture import SMALLEST
 from taps.head.neighbours import LOWEST
 from taps.head.ridge import Ridge
@@ -56,25 +57,6 @@ class HeadSettings:
     refit: int = 128
 
 
-@dataclass(frozen=True)
-class Expert:
-    """One way: `sharpness · log p` of a base, and what labels add to it.
-
-    Attributes:
-        base: Which base.
-        sharpness: Factor on its logits.
-        prior: Trust before any label.
-        strength: Of the ridge on top, where there is one.
-        fit: Which logistic fit is on top, where there is one: feature, penalty, offset.
-    """
-
-    base: int
-    sharpness: float
-    prior: float
-    strength: float | None = None
-    fit: tuple[int, int, int] | None = None
-
-
 class Experts:
     """All experts, and what they learn from.
 
@@ -97,38 +79,42 @@ class Experts:
         self.logistic = [
             Logistic(dim, classes, len(settings.kept), settings.penalties, refitted) for _ in range(count)
         ]
-        self.all = grid_of(settings, count, bases, self.ground)
         self.alone = bases * len(settings.sharpness)  # of the experts; they come first
+        fits = product(range(count), range(len(settings.penalties)), range(len(settings.kept)))
+        self.fitted = dict(enumerate(fits, self.alone + len(settings.strengths)))
+        self.factors = self._factors(bases)
+        # Of what the labels have beforehand, half as much for each strength as for the one below it.
+        learned, louder = 1 - settings.alone, 0.5 ** np.arange(len(settings.strengths))
+        ridged = learned * settings.ridge * louder / louder.sum()
+        each = settings.alone / self.alone, learned * (1 - settings.ridge) / len(self.fitted)
+        self.prior: Array = np.array([each[0]] * self.alone + [*ridged] + [each[1]] * len(self.fitted))
 
-    def probs(self, features: Array, logs: Array, fairness: float, which: Sequence[int]) -> Array:
-        """What some experts say of some images.
+    def _factors(self, bases: int) -> Array:
+        """Of each base in each expert's logits, and what labels change of them [2, n, B]."""
+        base = np.eye(bases)
+        alone = np.concatenate([sharpness * base for sharpness in self.settings.sharpness])
+        ridged = base[[0] * len(self.settings.strengths)]
+        fitted = base[[self.ground] * len(self.fitted)]
+        kept = np.array([[self.settings.kept[offset] - 1] for _, _, offset in self.fitted.values()])
+        changes = np.concatenate([0 * alone, 0 * ridged, kept * fitted])
+        return np.stack([np.concatenate([alone, ridged, fitted]), changes])
+
+    def strengths(self, which: Sequence[int]) -> Array:
+        """Of the ridge in those of some experts that have it [r, 1]."""
+        places = enumerate(self.settings.strengths, self.alone)
+        return np.array([[strength] for place, strength in places if place in which])
+
+    def fits(self, features: Array, which: Sequence[int]) -> Iterator[Array]:
+        """What the logistic fits among some experts add to the log-odds of images, feature by feature.
 
         Args:
             features: Of the images [m, F, d].
-            logs: Log-probabilities of the bases [m, B, K], of fewer classes where some were added later.
-            fairness: Factor on what labels change: at 0 every expert is a base.
             which: Places of the experts.
-
-        Returns:
-            Probabilities [len(which), m, K].
         """
-        chosen = [self.all[place] for place in which]
-        fitted = {one.fit[0] for one in chosen if one.fit}
-        likeness = {f: self.logistic[f].likeness(features[:, f]) for f in fitted}
-        loud = self.ridge.scores(features[:, 0]) if any(one.strength for one in chosen) else None
-        logits = np.empty((len(chosen), len(logs), logs.shape[2]))
-        for row, one in zip(logits, chosen, strict=True):
-            row[:] = np.maximum(logs[:, one.base], LOWEST)
-            if one.fit:
-                feature, penalty, offset = one.fit
-                added = self.logistic[feature].scores(likeness[feature], penalty, offset)
-                row *= 1 - fairness * (1 - one.sharpness)
-                row += fairness * added[:, : row.shape[1]]
-            elif loud is not None and one.strength:
-                row += fairness * one.strength * loud[:, : row.shape[1]]
-            else:
-                row *= one.sharpness
-        return softmax(logits)
+        chosen = [self.fitted[place] for place in which if place in self.fitted]
+        for feature, logistic in enumerate(self.logistic):
+            if mine := tuple(fit[1:] for fit in chosen if fit[0] == feature):
+                yield logistic.scores(with_constant(features[:, feature]), mine)
 
     def learn(self, features: Array, logs: Array, label: int, no: tuple[int, ...] = ()) -> None:
         """Learn one label.
@@ -165,22 +151,3 @@ class Experts:
 
     def _parts(self) -> list[tuple[str, Ridge | Logistic]]:
         return [("ridge", self.ridge), *((f"logistic.{i}", fit) for i, fit in enumerate(self.logistic))]
-
-
-def grid_of(settings: HeadSettings, features: int, bases: int, ground: int) -> list[Expert]:
-    """Every expert with its prior; those that ignore the labels first."""
-    alone = bases * len(settings.sharpness)
-    grid = [
-        Expert(base, sharp, settings.alone / alone) for sharp in settings.sharpness for base in range(bases)
-    ]
-    learned, louder = 1 - settings.alone, 0.5 ** np.arange(len(settings.strengths))
-    for strength, share in zip(settings.strengths, louder / louder.sum(), strict=True):
-        grid.append(Expert(0, 1.0, learned * settings.ridge * float(share), strength=strength))
-    fits = [
-        (feature, penalty, offset)
-        for feature in range(features)
-        for penalty in range(len(settings.penalties))
-        for offset in range(len(settings.kept))
-    ]
-    each = learned * (1 - settings.ridge) / len(fits)
-    return grid + [Expert(ground, settings.kept[fit[2]], each, fit=fit) for fit in fits]

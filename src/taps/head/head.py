@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,10 @@ from numpy.typing import NDArray
 from taps.errors import SettingsError, StateError
 from taps.head.annotators import AnnotatorMixture
 from taps.head.experts import Experts, HeadSettings
-from taps.head.logistic import softmax
 from taps.head.mixture import SMALLEST, Mixture
-from taps.head.neighbours import LOWEST, Neighbourhood, RecentImages, vote
+from taps.head.neighbours import Neighbourhood, RecentImages
 from taps.head.out_of_class import OutOfClass
+from taps.head.predictor import POWER, Predictor, fair_share, usual_of
 from taps.head.shares import ClassShares
 from taps.head.threads import one_thread
 from taps.head.whitening import FeatureWhitener
@@ -22,7 +24,7 @@ from taps.head.whitening import FeatureWhitener
 Array = NDArray[np.float64]
 State = dict[str, Array]
 DOUBT = 0.5  # an answer more likely wrong than this is worth a second look
-PAIRS, POWER = 10, 4  # of `Head.fairness`: pairs of answers taken for fair beforehand; how steeply it falls
+PAIRS = 10  # pairs of answers taken for fair beforehand
 NONE = -1  # the label of an image outside all classes
 BESIDE = 0.5  # τ of the votes where the classes' shares are added
 HEARD = 0.01  # an expert trusted less than this is left out of a prediction
@@ -105,8 +107,8 @@ class Head:
         self.counts: Array = np.zeros(classes)
         self.told: Array = np.zeros((2, classes))  # what the first base says of labelled images, and squares
         self.gain = self.doubted = 0.0
-        prior = np.array([one.prior for one in self.experts.all])
-        self.mixture = AnnotatorMixture(prior, len(self.settings.wrong))
+        self._predictor: Predictor | None = None
+        self.mixture = AnnotatorMixture(self.experts.prior, len(self.settings.wrong))
         self.outside = OutOfClass(dim, self.settings.refit)
         self.shares = ClassShares(classes, self.settings.fading, self.settings.shares)
         self.taus, prior = ballot_grid(self.settings)
@@ -157,8 +159,7 @@ class Head:
         total = float(self.stream.sum())
         if not total:
             return np.full(len(self.stream), 1 / len(self.stream))
-        # No image has come since a class that was only just added.
-        usual: Array = self.stream / np.maximum(total - self.before, 1e-9)
+        usual: Array = usual_of(self.stream, self.before)
         return usual
 
     @property
@@ -183,11 +184,7 @@ class Head:
         and the answers, all of these classes, speak for it. Two images of a fair sample differ as often as
         two of the stream do; where they differ less often, what was learned shrinks.
         """
-        differ = 1 - (self.alike if alike is None else alike)
-        if differ < 1e-9:
-            return 1.0
-        different, pairs = self.pairs
-        return float(min(1.0, (different + PAIRS * differ) / ((pairs + PAIRS) * differ)) ** POWER)
+        return float(fair_share(self.alike if alike is None else alike, self.fair) ** POWER)
 
     @property
     def pairs(self) -> tuple[float, float]:
@@ -205,6 +202,12 @@ class Head:
         return pairs - min(named, float(said @ said - squares.sum())) / 2, pairs
 
     @property
+    def fair(self) -> Array:
+        """What of `fairness` the labels make: the part of pairs that differ, and of those beforehand [2]."""
+        different, pairs = self.pairs
+        return np.array([different, PAIRS]) / (pairs + PAIRS)
+
+    @property
     def heard(self) -> Array:
         """Each expert's share of a prediction; 0 for those that are hardly trusted."""
         trust = self._weights().sum(axis=1)
@@ -219,9 +222,11 @@ class Head:
             look: What is known of it.
             again: It is not the latest one, so all answers count alike for the classes' shares.
         """
-        added = self.leaning(look.logs.shape[2], self.counts if again else None)
         with one_thread():
-            blended: Array = self.votes.weights() @ self._ballots(look, self.alike, self.usual, added)
+            predictor = self.predictor
+            if again:
+                predictor = replace(predictor, leaning=self.leaning(len(self.counts), self.counts))
+            blended: Array = predictor.votes @ predictor.ballots(look.wide(), self.alike, self.usual)
         return blended
 
     def leaning(self, classes: int, answers: Array | None = None) -> Array:
@@ -239,18 +244,32 @@ class Head:
         with one_thread():
             return self.outside.probability(look.features[0, -1].astype(np.float64))
 
-    def _ballots(self, look: Neighbourhood, alike: float, usual: Array, leaning: Array) -> Array:
-        """The experts' prediction without votes, with each τ, then with shares [1 + votes + shares, K]."""
-        shares, logs = self.heard, look.logs.astype(np.float64)
-        heard = np.flatnonzero(shares).tolist()
-        fairness = self.fairness(alike)
-        probs = self.experts.probs(look.features.astype(np.float64), logs, fairness, heard)
-        beliefs = np.tensordot(shares[heard], probs, axes=1)
-        usual = np.maximum(usual, self.answered[: len(usual)])
-        odds = vote(beliefs[1:], look.cosines, usual, (logs[1:, 0] > LOWEST).astype(np.float32))
-        # An expert may give a class exactly 0; its log must stay finite for the votes to be added.
-        own = np.log(np.maximum(beliefs[0], 1e-12))
-        return softmax(own + self.taus[:, None] * odds + fairness ** (1 / POWER) * leaning)
+    @property
+    def predictor(self) -> Predictor:
+        """What a prediction needs, of the experts that are heard; made once for every answer."""
+        if self._predictor is None:
+            shares = self.heard
+            self._predictor = self._predictor_of(np.flatnonzero(shares).tolist(), shares)
+        return self._predictor
+
+    @property
+    def whole_predictor(self) -> Predictor:
+        """The same of all experts."""
+        return self._predictor_of(range(len(self.experts.prior)), self.heard)
+
+    def _predictor_of(self, which: Sequence[int], shares: Array) -> Predictor:
+        return Predictor(
+            shares=shares[which],
+            factors=self.experts.factors[:, which],
+            strengths=self.experts.strengths(which),
+            ridge=self.experts.ridge.weights,
+            fits=partial(self.experts.fits, which=which),
+            taus=self.taus[:, None],
+            leaning=self.leaning(len(self.counts)),
+            votes=self.votes.weights(),
+            answered=self.answered,
+            fair=self.fair,
+        )
 
     def learn(
         self, look: Neighbourhood, label: int, no: tuple[int, ...] = (), person: int = 0
@@ -274,8 +293,9 @@ class Head:
                 self.outside.learn(features[-1], example.label == NONE)
             if example.label == NONE and not example.no:  # it says nothing about the classes
                 return example
-            example = self._judge(example, features, logs)
+            example = self._judge(example)
             self.experts.learn(features, logs, example.label, example.no)
+        self._predictor = None
         if not example.no:
             said = np.exp(np.pad(logs[0], (0, len(self.counts) - logs.shape[1]), constant_values=-np.inf))
             self.told = self.told + np.stack([said, said**2])
@@ -285,26 +305,21 @@ class Head:
             self.counts = self.counts + np.eye(len(self.counts))[example.label]
         return example
 
-    def _judge(self, example: LabelledExample, features: Array, logs: Array) -> LabelledExample:
-        """Weigh the experts and the votes by what they said of an answer; what it was worth and its doubt.
-
-        Args:
-            example: The answer.
-            features: Of its image [F, d].
-            logs: Log-probabilities that the bases gave it [B, K].
-        """
-        everyone, fairness = range(len(self.experts.all)), self.fairness(example.alike)
-        said = example.likelihood(self.experts.probs(features[None], logs[None], fairness, everyone)[:, 0])
+    def _judge(self, example: LabelledExample) -> LabelledExample:
+        """Weigh the experts and the votes by what they said of an answer; what it was worth and its doubt."""
+        look, everyone = example.look.wide(), self.whole_predictor
+        probs = everyone.probs(look.features[:1], look.logs[:1], self.fairness(example.alike))[0]
+        said = example.likelihood(probs)
         wrong = np.array(self.settings.wrong)
-        chance = float(example.likelihood(np.full(logs.shape[1], 1 / logs.shape[1])))
+        chance = float(example.likelihood(np.full(probs.shape[1], 1 / probs.shape[1])))
         given = np.maximum(said[:, None] * (1 - wrong) + wrong * chance, SMALLEST)
         weights, noise = self._weights(example.person), self.noise_of(example.person)
         mixed = float((weights * given).sum())
         alone = self.experts.alone
         bases = float(self.mixture.weights(example.person, alone) @ given[:alone].ravel())
         right = float((weights * (1 - wrong)).sum(axis=1) @ said)
-        ballots = self._ballots(example.look, example.alike, example.usual, self.leaning(logs.shape[1]))
-        ballots = example.likelihood(ballots)
+        predictor = replace(self.predictor, leaning=self.leaning(probs.shape[1]))
+        ballots = example.likelihood(predictor.ballots(look, example.alike, example.usual))
         ballots = (1 - noise) * ballots + noise * chance
         ballots[0] = mixed  # no votes: the first mixture itself, so that its promise is kept
         self.votes.learn(ballots)
@@ -378,6 +393,7 @@ class Head:
         self.gain, self.doubted = (float(number) for number in state["numbers"])
         self.experts.restore(state)
         self.experts.grow(classes)
+        self._predictor = None
 
     def _vote_losses(self, saved: Array) -> Array:
         """Losses of a version without shares: they are taken to have said what was said without votes."""

@@ -108,20 +108,20 @@ class History:
         ]
         arrays: dict[str, NDArray[Any]] = {"examples": np.array(plain)}
         for place, one in enumerate(self.examples.values()):
-            arrays[f"example.{place}.look"] = one.look.packed()
+            arrays[f"example.{place}.look"] = one.look.rows
             arrays[f"example.{place}.usual"] = one.usual
             arrays[f"example.{place}.no"] = np.array(one.no, dtype=np.int64)
         state = next(iter(self.marks.values()))
         return arrays | {f"mark.{name}": value for name, value in state.items()}
 
-    def restore(self, arrays: Mapping[str, NDArray[Any]], features: tuple[int, int], bases: int) -> None:
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """The inverse of `arrays`."""
         self.examples, self.marks = OrderedDict(), OrderedDict()
         if "examples" not in arrays:
             return
         for place, row in enumerate(arrays["examples"].tolist()):
             id, label, *_, alike, gain, doubt, person = row  # a number more where an older version saved it
-            look = Neighbourhood.unpacked(arrays[f"example.{place}.look"], features, bases)
+            look = Neighbourhood(arrays[f"example.{place}.look"], self.head.recent.shape)
             usual = arrays[f"example.{place}.usual"]
             no = tuple(arrays[f"example.{place}.no"].tolist())
             self.examples[int(id)] = LabelledExample(

@@ -5,17 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from taps.head.arrays import softmax
+
 Array = NDArray[np.float64]
+Which = tuple[tuple[int, int], ...]  # penalty and offset of some fits
 INTERCEPT = 0.1  # an input that is the same for all; the smaller, the dearer an intercept
 STEPS = 2  # Newton steps for every label, each from where the last one ended
 UNKNOWN = -1e9  # log-odds of a class that was not there when a label came
-
-
-def softmax(logits: Array) -> Array:
-    """Probabilities over the last axis."""
-    raised = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    probs: Array = raised / raised.sum(axis=-1, keepdims=True)
-    return probs
 
 
 class Logistic:
@@ -61,35 +57,37 @@ class Logistic:
         self.targets: Array = np.zeros((0, classes))
         self.coefficients: Array = np.zeros((len(penalties), offsets, 0, classes))
         self.weights: Array = np.zeros((len(penalties), offsets, 0, classes))  # d + 1 rows from the first on
-        self._made: dict[tuple[int, int], Array] = {}
+        self._made: dict[Which, Array] = {}
         self.last_gone: tuple[Array, Array, Array, Array] | None = None  # weights before and after; z and a
 
-    def likeness(self, features: Array) -> tuple[Array, Array | None]:
-        """What `scores` needs of some features [m, d], for all penalties and offsets."""
-        inputs = with_constant(features)
-        return inputs, inputs @ self.inputs.T if len(inputs) == 1 else None
+    def scores(self, inputs: Array, which: Which) -> Array:
+        """zW of some fits [m, c, K]: what the labels add to the log-odds.
 
-    def scores(self, likeness: tuple[Array, Array | None], penalty: int, offset: int) -> Array:
-        """zW of one fit [m, K]: what the labels add to the log-odds."""
-        inputs, to_labels = likeness
-        if to_labels is None:
-            return inputs @ self._whole(penalty, offset)
-        older = inputs[:, : self.weights.shape[2]] @ self.weights[penalty, offset]
-        added: Array = to_labels @ self.coefficients[penalty, offset] + older
-        return added
+        Args:
+            inputs: z [m, d + 1].
+            which: Penalty and offset of each fit.
+        """
+        if len(inputs) > 1:
+            return (inputs @ self._whole(which)).swapaxes(0, 1)
+        to_labels, older = inputs @ self.inputs.T, inputs[:, : self.weights.shape[2]]
+        added = [to_labels @ self.coefficients[fit] + older @ self.weights[fit] for fit in which]
+        return np.stack(added, axis=1)
 
     def _older(self, inputs: Array) -> Array:
         """What the labels that are refitted no more add to the log-odds of some inputs [P, H, m, K]."""
         added: Array = inputs[:, : self.weights.shape[2]] @ self.weights
         return added
 
-    def _whole(self, penalty: int, offset: int) -> Array:
-        """W of one fit [d + 1, K]; made once for every label, for it costs more than one image's scores."""
-        if (penalty, offset) not in self._made:
-            made = self.inputs.T @ self.coefficients[penalty, offset]
-            older = self.weights[penalty, offset]
-            self._made[penalty, offset] = made + older if older.size else made
-        return self._made[penalty, offset]
+    def _whole(self, which: Which) -> Array:
+        """W of some fits [c, d + 1, K]; made once a label, for it costs more than one image's scores."""
+        if which not in self._made:
+            made = np.empty((len(which), self.inputs.shape[1], self.targets.shape[1]))
+            for weights, fit in zip(made, which, strict=True):
+                np.matmul(self.inputs.T, self.coefficients[fit], out=weights)
+                if self.weights.size:
+                    weights += self.weights[fit]
+            self._made = {which: made}
+        return self._made[which]
 
     def add(self, feature: Array, offsets: Array, label: int, no: tuple[int, ...] = ()) -> None:
         """Learn one label.

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.errors import SettingsError, StateError
-from taps.head.logistic import softmax
+from taps.head.arrays import softmax
 
 Array = NDArray[np.float64]
 SMALLEST = 1e-6  # no expert may say "impossible": one wrong answer would silence it for good
@@ -49,7 +49,8 @@ class Mixture:
 
     def weights(self) -> Array:
         """How much each expert is believed; they sum to 1."""
-        return softmax(self.log_prior - self.losses)
+        weights: Array = softmax(self.log_prior - self.losses)
+        return weights
 
     def learn(self, given: Array) -> None:
         """Take in what each expert said of a label.

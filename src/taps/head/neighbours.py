@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taps.errors import StateError
+from taps.head.arrays import AnyArray, at_least, largest, library, softmax
 
 Array = NDArray[np.float64]
 Kept = NDArray[np.float32]
@@ -25,38 +27,49 @@ class Neighbourhood:
     """What the head knows of one image, and of the earlier images most like it.
 
     Attributes:
-        features: As the whitener gave them; of the image itself, then of its neighbours [1 + m, F, d].
-        logs: Log-probabilities the bases gave them [1 + m, B, K].
-        cosines: Of the image to its neighbours [m], m = 0 while too few were seen.
+        rows: The image itself, then its neighbours, m = 0 while too few were seen: cosine to it, features as
+            the whitener gave them, log-probabilities of the bases [1 + m, 1 + F·d + B·K].
+        shape: F, d, B.
     """
 
-    features: Kept
-    logs: Kept
-    cosines: Kept
+    rows: AnyArray
+    shape: tuple[int, int, int]
+
+    @property
+    def features(self) -> AnyArray:
+        """A view of those of all images [1 + m, F, d]."""
+        count, dim, _ = self.shape
+        return self.rows[:, 1 : 1 + count * dim].reshape(-1, count, dim)
+
+    @property
+    def logs(self) -> AnyArray:
+        """A view of what the bases say of all images [1 + m, B, K]."""
+        count, dim, bases = self.shape
+        said = self.rows[:, 1 + count * dim :]
+        return said.reshape(len(said), bases, said.shape[1] // bases)
+
+    @property
+    def cosines(self) -> AnyArray:
+        """Of the image to its neighbours [m]."""
+        return self.rows[1:, 0]
 
     @property
     def density(self) -> float:
         """How typical the image is: mean cosine to its neighbours; 1 while there are none."""
         return float(self.cosines.mean()) if len(self.cosines) else 1.0
 
-    def packed(self) -> Kept:
-        """All of it in one array, a row for each image."""
-        rows = len(self.features)
-        first = np.concatenate([np.ones(1, dtype=np.float32), self.cosines])
-        return np.concatenate(
-            [first[:, None], self.features.reshape(rows, -1), self.logs.reshape(rows, -1)], axis=1
-        )
+    @property
+    def unit(self) -> AnyArray:
+        """What the image is compared by: the direction of its last feature [d]."""
+        last = self.features[0, -1]
+        # A blank image may have a feature of length 0: its cosines are then 0, not NaN.
+        return last / at_least(library(last).linalg.norm(last), 1e-12)
 
-    @classmethod
-    def unpacked(cls, rows: Kept, features: tuple[int, int], bases: int) -> Neighbourhood:
-        """The inverse of `packed`, for so many features of one length and so many bases."""
-        count, dim = features
-        after = 1 + count * dim
-        return cls(
-            rows[:, 1:after].reshape(-1, count, dim),
-            rows[:, after:].reshape(len(rows), bases, -1),
-            rows[1:, 0],
-        )
+    def wide(self) -> Neighbourhood:
+        """The same in double precision, with no log-probability so low that it is infinite."""
+        wide = Neighbourhood(self.rows.astype(np.float64), self.shape)
+        np.maximum(wide.logs, LOWEST, out=wide.logs)
+        return wide
 
     def widened(self, logs: Kept) -> Neighbourhood:
         """The same with what the bases say of the image itself when classes were added [B, K].
@@ -64,8 +77,10 @@ class Neighbourhood:
         Its neighbours were seen before anybody thought of these classes, and do not vote for them.
         """
         new = logs.shape[1] - self.logs.shape[2]
-        others = np.pad(self.logs[1:], ((0, 0), (0, 0), (0, new)), constant_values=LOWEST)
-        return Neighbourhood(self.features, np.concatenate([logs[None], others]), self.cosines)
+        said = np.pad(self.logs, ((0, 0), (0, 0), (0, new)), constant_values=LOWEST)
+        said[0] = logs
+        features = self.rows[:, : 1 + self.features[0].size]
+        return Neighbourhood(np.concatenate([features, said.reshape(len(said), -1)], axis=1), self.shape)
 
 
 class RecentImages:
@@ -78,8 +93,8 @@ class RecentImages:
     """
 
     def __init__(self, features: tuple[int, int], logs: tuple[int, int], size: int = SIZE) -> None:
-        self.features: Kept = np.zeros((size, *features), dtype=np.float32)
-        self.logs: Kept = np.zeros((size, *logs), dtype=np.float32)
+        self.shape = (*features, logs[0])
+        self.rows: Kept = np.zeros((size, 1 + math.prod(features) + math.prod(logs)), dtype=np.float32)
         self.unit: Kept = np.zeros((size, features[1]), dtype=np.float32)
         self.seen = 0
 
@@ -94,86 +109,91 @@ class RecentImages:
             features: As the whitener gave them [F, d]; the last one is compared.
             logs: Log-probabilities of the bases [B, K].
         """
-        mine, said = features.astype(np.float32), np.maximum(logs, LOWEST).astype(np.float32)
-        found = self.around(mine, said)
-        self.remember(mine, said)
+        row = row_of(features, logs).astype(np.float32)
+        found = self.around(row)
+        self.remember(row)
         return found
 
-    def remember(self, features: Kept, logs: Kept) -> None:
+    def remember(self, row: Kept) -> None:
         """Take in an image, as `Neighbourhood` has it; the oldest one goes where there is no room."""
         at = self.seen % len(self.unit)
-        self.features[at], self.logs[at], self.unit[at] = features, logs, _unit(features)
+        self.rows[at], self.unit[at] = row, Neighbourhood(row[None], self.shape).unit
         self.seen += 1
 
-    def around(self, features: Kept, logs: Kept) -> Neighbourhood:
-        """An image's neighbours among those that are remembered now; itself is none of them.
-
-        Args:
-            features: As `Neighbourhood` has them [F, d].
-            logs: Log-probabilities of the bases [B, K].
-        """
-        places, cosines = self._nearest(_unit(features))
-        return Neighbourhood(
-            np.concatenate([features[None], self.features[places]]),
-            np.concatenate([logs[None], self.logs[places]]),
-            cosines,
-        )
-
-    def _nearest(self, unit: Kept) -> tuple[NDArray[np.intp], Kept]:
+    def around(self, row: Kept) -> Neighbourhood:
+        """An image and its neighbours among those that are remembered now; itself is none of them."""
+        alone = Neighbourhood(row[None], self.shape)
         if self.held < NEAR:
-            return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.float32)
-        cosines = self.unit[: self.held] @ unit
-        cosines[cosines > TWIN] = -1.0
-        places = np.argpartition(-cosines, NEAR - 1)[:NEAR]
-        return places, cosines[places]
+            return alone
+        return replace(alone, rows=with_neighbours(row, alone.unit, self.rows, self.unit[: self.held]))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything that is remembered."""
+        held = Neighbourhood(self.rows[: self.held], self.shape)
         return {
-            "ring.features": self.features[: self.held],
-            "ring.logs": self.logs[: self.held],
+            "ring.features": held.features,
+            "ring.logs": held.logs,
             "ring.unit": self.unit[: self.held],
             "ring.seen": np.array([float(self.seen)]),
         }
 
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Go on from where `arrays` was taken; classes may have been added since."""
-        if arrays["ring.features"].shape[1:] != self.features.shape[1:]:
+        if arrays["ring.features"].shape[1:] != self.shape[:2]:
             raise StateError("The saved head remembers other features; use the saved model and settings.")
         self.seen = int(arrays["ring.seen"][0])
-        new = self.logs.shape[2] - arrays["ring.logs"].shape[2]
-        self.logs[: self.held] = np.pad(
-            arrays["ring.logs"], ((0, 0), (0, 0), (0, new)), constant_values=LOWEST
-        )
-        self.features[: self.held], self.unit[: self.held] = arrays["ring.features"], arrays["ring.unit"]
+        held = Neighbourhood(self.rows[: self.held], self.shape)
+        held.rows[:], held.features[:] = 1.0, arrays["ring.features"]
+        new = held.logs.shape[2] - arrays["ring.logs"].shape[2]
+        held.logs[:] = np.pad(arrays["ring.logs"], ((0, 0), (0, 0), (0, new)), constant_values=LOWEST)
+        self.unit[: self.held] = arrays["ring.unit"]
 
 
-def _unit(features: Kept) -> Kept:
-    last: Kept = features[-1]
-    # A blank image may have a feature of length 0: its cosines are then 0, not NaN.
-    return last / np.float32(max(float(np.linalg.norm(last)), 1e-12))
+def row_of(features: AnyArray, logs: AnyArray) -> AnyArray:
+    """An image as `Neighbourhood` has it, of its features [F, d] and log-probabilities [B, K]."""
+    own = library(features)
+    first = own.ones_like(features[0, :1])
+    return own.concatenate([first, features.ravel(), at_least(logs, LOWEST).ravel()])
 
 
-def vote(beliefs: Array, cosines: Kept, usual: Array, known: Kept | None = None) -> Array:
+def with_neighbours(
+    row: AnyArray, unit: AnyArray, rows: AnyArray, units: AnyArray, absent: AnyArray = 0.0
+) -> AnyArray:
+    """The rows of an image and of those most like it, as `Neighbourhood` has them.
+
+    Args:
+        row: Of the image.
+        unit: What it is compared by.
+        rows: Of other images.
+        units: What they are compared by.
+        absent: 0 for those that are there, and far more for the others.
+    """
+    own, cosines = library(row), units @ unit - absent
+    cosines = own.where(cosines > TWIN, -1.0, cosines)
+    places = largest(cosines, NEAR)
+    found = own.concatenate([row[None], rows[places]])
+    found[1:, 0] = cosines[places]
+    return found
+
+
+def vote(beliefs: AnyArray, cosines: AnyArray, usual: AnyArray, known: AnyArray = 1.0) -> AnyArray:
     """Log-odds that an image's neighbours speak for [K]; 0 where there are none.
 
     Args:
         beliefs: Probabilities of each neighbour [m, K].
         cosines: Their likeness to the image [m].
         usual: Mean probabilities over the stream [K]: what any image would say.
-        known: 1 for the classes that were there when a neighbour was seen, else 0 [m, K]: of the others it
-            says what is usual.
+        known: Whether a class was there when a neighbour was seen [m, K]: of others it says what is usual.
 
     >>> vote(np.array([[0.9, 0.1]]), np.array([0.8]), np.array([0.5, 0.5])).round(2).tolist()
     [0.58, -1.53]
     """
+    own = library(usual)
     if not len(cosines):
-        return np.zeros(len(usual))
-    weights = np.exp(STEEP * (cosines - cosines.max()).astype(np.float64))
-    heard = np.ones_like(beliefs) if known is None else known
-    count = weights @ heard
-    # `np.where` computes both sides: the guard keeps 0 / 0 out of the one that is not taken.
-    said = np.where(count > 0, weights @ (heard * beliefs) / np.maximum(count, 1e-300), usual)
+        return own.zeros_like(usual)
+    weights = softmax(STEEP * cosines)[:, None] * known
+    count = weights.sum(axis=0)
+    # `where` computes both sides: the guard keeps 0 / 0 out of the one that is not taken.
+    said = own.where(count > 0, (weights * beliefs).sum(axis=0) / at_least(count, 1e-300), usual)
     faint = FAINT / len(usual)
-    odds: Array = np.log(said + faint) - np.log(usual + faint)
-    return odds
+    return own.log((said + faint) / (usual + faint))

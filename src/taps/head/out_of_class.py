@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from taps.head.logistic import Logistic, softmax
+from taps.head.arrays import softmax
+from taps.head.logistic import Logistic, with_constant
 from taps.head.mixture import Mixture
 
 Array = NDArray[np.float64]
@@ -13,6 +14,7 @@ OFFSETS: Array = np.array(
     [[0.0, -3.0]]
 )  # log-odds of "inside" and "outside" that the fits start from: 1 in 21
 PENALTIES = (0.03, 0.3)
+FITS = ((0, 0), (1, 0))  # one for each of them
 REFITTED = 64  # answers whose coefficients are refitted, at most
 
 
@@ -51,10 +53,9 @@ class OutOfClass:
 
     def _chances(self, feature: Array) -> Array:
         """What each predictor says."""
-        likeness = self.fits.likeness(feature[None])
-        rows = [OFFSETS + self.fits.scores(likeness, place, 0) for place in range(len(PENALTIES))]
+        scores = self.fits.scores(with_constant(feature[None]), FITS)
         share = (self.counts[1] + 0.5) / (self.counts.sum() + 1)
-        return np.array([share, *(softmax(row)[0, 1] for row in rows)])
+        return np.array([share, *softmax(OFFSETS + scores)[0, :, 1]])
 
     def learn(self, feature: Array, outside: bool) -> None:
         """Judge the predictors by an answer, then learn it."""

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.errors import StateError
+from taps.head.arrays import AnyArray, library
 
 Array = NDArray[np.float64]
 SHRINK = 10.0  # images that are taken to lie at the origin, so that the first ones do not make the centre
@@ -52,23 +53,20 @@ class FeatureWhitener:
         Returns:
             Its centred features [1 or 2, d].
         """
-        given = np.stack([views[0], views.mean(axis=0)][: 1 + self.several])
         self.seen += 1
-        self.mean = self.mean + (given - self.mean) / self.seen
-        centred = given - self.mean * (self.seen / (self.seen + SHRINK))
+        self.mean, features = centred(views, self.mean, self.seen)
         if self.several:
-            self._measure(views[:VIEWS], centred[1])
-            centred[1] = centred[1] @ self.transform
-        return centred
+            self._measure(views, features[1])
+            features[1] = features[1] @ self.transform
+        return np.asarray(features)
 
-    def _measure(self, views: Array, centred: Array) -> None:
+    def _measure(self, views: Array, mean: Array) -> None:
         """Add to the two covariances; make the metric anew where it is time."""
         if self.seen > LAST:
             return
-        place = (self.seen - 1) % WAIT
-        first = place * VIEWS
-        self.apart[first : first + len(views)] = (views - views.mean(axis=0)) / np.sqrt(len(views))
-        self.centred[place] = centred
+        place, apart = (self.seen - 1) % WAIT, apart_of(views)
+        self.apart[place * VIEWS : place * VIEWS + len(apart)] = apart
+        self.centred[place] = mean
         if self.seen % WAIT == 0 or is_time(self.seen):
             self.take_in(*self.covariances())
         if is_time(self.seen):
@@ -109,6 +107,25 @@ class FeatureWhitener:
             setattr(self, name, arrays[f"lens.{name}"].copy())
         if len(self.centred) != self.several * WAIT:  # another version lets fewer images wait
             self.take_in(*self.covariances())
+
+
+def centred(views: AnyArray, mean: AnyArray, number: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """The stream's mean with an image, and the image's features as seen from there, both [F, d].
+
+    Args:
+        views: Features of its views [V, d].
+        mean: The stream's mean before it: of view 0, and of the mean of the views where there are several.
+        number: Of the image in the stream, from 1 on.
+    """
+    given = library(views).stack([views[0], views.mean(axis=0)][: len(mean)])
+    mean = mean + (given - mean) / number
+    return mean, given - mean * (number / (number + SHRINK))
+
+
+def apart_of(views: AnyArray) -> AnyArray:
+    """Views around their mean [V, d], so long that their products sum to a covariance."""
+    some = views[:VIEWS]
+    return (some - some.mean(axis=0)) / len(some) ** 0.5
 
 
 def is_time(seen: int) -> bool:

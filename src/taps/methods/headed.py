@@ -30,8 +30,8 @@ from taps.head.head import DOUBT, NONE, Head, LabelledExample
 from taps.head.history import History
 from taps.head.neighbours import Neighbourhood, RecentImages
 from taps.head.notes import notes_on
+from taps.head.on_device import DeviceHead
 from taps.methods.base import BatchedMethod, Method, MethodOutput, Snapshot, with_prefix, without_prefix
-from taps.methods.on_device import DeviceHead
 from taps.methods.ranges import setting
 from taps.methods.settings import Asking
 from taps.stages import stage
@@ -80,13 +80,13 @@ class HeadOutput:
         probs: Probability of each class.
         density: How typical it is: mean cosine to its neighbours.
         reject: How likely it shows none of the classes.
-        packed: It and its neighbours, as `Neighbourhood.packed` has them.
+        rows: It and its neighbours, as `Neighbourhood` has them.
     """
 
     probs: Array
     density: float
     reject: float
-    packed: Tensor
+    rows: Tensor
 
 
 class Headed(BatchedMethod):
@@ -156,28 +156,28 @@ class Headed(BatchedMethod):
             output.entropy,
             self.head.counts,
             sight.density,
-            lambda: self.head.leverage(self._look(sight.packed)),
+            lambda: self.head.leverage(self._look(sight.rows)),
             lambda: self._sensitivity(sight, output.feature),
-            lambda: np.exp(self._look(sight.packed).logs[0, 0].astype(np.float64)),
+            lambda: np.exp(self._look(sight.rows).logs[0, 0].astype(np.float64)),
             lambda: joined(_plain(_kept(output.feature)), sight.probs, _plain(self.inputs.text)),
         )
         item = output.item or ReplayItem(pixels=None, views=None, feature=_kept(output.feature))
-        item = replace(item, beliefs=sight.packed[:1].clone() if self._anew else sight.packed)
+        item = replace(item, beliefs=sight.rows[:1].clone() if self._anew else sight.rows)
         told = torch.from_numpy(sight.probs).to(output.probs.dtype)
         return replace(output, probs=told, item=item, score=score, reject=sight.reject)
 
     def _sensitivity(self, sight: HeadOutput, feature: Tensor | None) -> float:
         """By how much the likeliest class's probability changes when all views of the image move a little."""
-        look, kept = self._look(sight.packed), _kept(feature)
+        look, kept = self._look(sight.rows), _kept(feature)
         noise = self.acquisition.noise(len(kept))
         moved = torch.nn.functional.normalize(kept + torch.from_numpy(noise).to(kept), dim=-1)
         with torch.no_grad():  # every base moves as zero-shot does
             change = (self._zero_shot(moved) - self._zero_shot(kept)).float().cpu().numpy()
-        features, logs = look.features.copy(), look.logs.copy()
-        features[0] += noise
-        logs[0] += change
+        nearby = replace(look, rows=look.rows.copy())
+        nearby.features[0] += noise
+        nearby.logs[0] += change
         likeliest = int(sight.probs.argmax())
-        there = self.head.predict(replace(look, features=features, logs=logs))
+        there = self.head.predict(nearby)
         return abs(float(sight.probs[likeliest]) - float(there[likeliest]))
 
     def predict_kept(self, item: ReplayItem) -> FloatArray:
@@ -193,16 +193,16 @@ class Headed(BatchedMethod):
     def predict_rows(self, rows: Sequence[FloatArray]) -> Iterator[FloatArray]:
         """What the head says now; all the images given are neighbours of each other."""
         self._bring()
-        dim = self._shape[1]
+        count, dim, bases = self.head.recent.shape
         looks = [
             self._widened(self._look(torch.from_numpy(row[None, dim:])), torch.from_numpy(row[:dim]))
             for row in rows
         ]
-        together = RecentImages(self._shape, (len(self.bases), len(self.classes)), max(1, len(rows)))
+        together = RecentImages((count, dim), (bases, len(self.classes)), max(1, len(rows)))
         for look in looks:
-            together.remember(look.features[0], look.logs[0])
+            together.remember(look.rows[0])
         for look in looks:
-            around = together.around(look.features[0], look.logs[0])
+            around = together.around(look.rows[0])
             yield self.head.predict(around, again=True).astype(np.float32)
 
     @property
@@ -228,7 +228,7 @@ class Headed(BatchedMethod):
     def _kept_look(self, item: ReplayItem) -> Neighbourhood:
         """What is known of an image that was kept, and of its neighbours."""
         look = self._widened(self._look(_kept(item.beliefs)), item.feature)
-        return self.head.recent.around(look.features[0], look.logs[0]) if self._anew else look
+        return self.head.recent.around(look.rows[0]) if self._anew else look
 
     def _on_host(self, output: MethodOutput) -> HeadOutput | None:
         features, logs = self._read(*self._given(output))
@@ -237,8 +237,8 @@ class Headed(BatchedMethod):
             return None
         seen = features.numel()
         look = self.head.see(flat[:seen].reshape(features.shape), flat[seen:].reshape(logs.shape))
-        packed = torch.from_numpy(look.packed())
-        return HeadOutput(self.head.predict(look), look.density, self.head.reject(look), packed)
+        rows = torch.from_numpy(look.rows)
+        return HeadOutput(self.head.predict(look), look.density, self.head.reject(look), rows)
 
     def _on_device(self, device_head: DeviceHead, output: MethodOutput) -> HeadOutput | None:
         # A tuner has read its probabilities on the host by now; captured work reads the device alone.
@@ -293,13 +293,8 @@ class Headed(BatchedMethod):
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
         self.learn_answer(id, Answer(label), item)
 
-    def _look(self, packed: Tensor) -> Neighbourhood:
-        return Neighbourhood.unpacked(packed.cpu().numpy(), self._shape, len(self.bases))
-
-    @property
-    def _shape(self) -> tuple[int, int]:
-        """How many features of an image the head works with, and of what length."""
-        return 1 + self.inputs.several, int(self.inputs.text.shape[1])
+    def _look(self, rows: Tensor) -> Neighbourhood:
+        return Neighbourhood(rows.cpu().numpy(), self.head.recent.shape)
 
     @torch.no_grad()
     def _widened(self, look: Neighbourhood, feature: Tensor) -> Neighbourhood:
@@ -382,7 +377,7 @@ class Headed(BatchedMethod):
         self.people = list(snapshot.values["head"]["people"])
         self.acquisition.restore(snapshot.values["head"]["acquisition"])
         self.acquisition.clusters.restore(arrays)
-        self.history.restore(arrays, self._shape, len(self.bases))
+        self.history.restore(arrays)
         if self.device_head is not None:
             self.device_head.load()
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from taps.clip import Clip
-from taps.head.logistic import softmax
+from taps.head.arrays import softmax
 from taps.head.neighbours import RecentImages, vote
 from taps.head.threads import one_thread
 from taps.head.whitening import FeatureWhitener
@@ -77,7 +77,8 @@ class Neighbours(Frozen):
         self.stream = self.stream + np.exp(logs)
         with one_thread():
             look = self.recent.look(self.whitener.see(features), logs[None])
-        odds = vote(np.exp(look.logs[1:, 0]), look.cosines, self.stream / self.stream.sum())
+        cosines = look.cosines.astype(np.float64)
+        odds = vote(np.exp(look.logs[1:, 0]), cosines, self.stream / self.stream.sum())
         told = torch.from_numpy(softmax(logs + self.vote * odds)).to(output.probs)
         entropy = float(-(told * torch.log(told.clamp_min(1e-12))).sum())
         return replace(output, probs=told, entropy=entropy)

@@ -8,12 +8,12 @@ import torch
 
 import taps
 from taps.adapt.graphs.capture import CudaCapture, overwrite
-from taps.head import whitening
+from taps.head import on_device, whitening
 from taps.head.experts import HeadSettings
 from taps.head.head import Head
+from taps.head.on_device import DeviceHead
 from taps.learner import Learner
-from taps.methods import headed, on_device
-from taps.methods.on_device import DeviceHead
+from taps.methods import headed
 
 CPU = torch.device("cpu")
 CLASSES = ["cat", "dog", "car", "tree"]
@@ -94,7 +94,7 @@ def test_it_says_what_the_head_says(several, graphs, monkeypatch):
         np.testing.assert_allclose(seen.told[:5].cpu().numpy(), expected, atol=1e-6)
         assert seen.told[5].item() == pytest.approx(look.density, abs=1e-6)
         np.testing.assert_allclose(
-            np.sort(seen.look.cpu().numpy(), axis=0), np.sort(look.packed(), axis=0), atol=1e-5
+            np.sort(seen.look.cpu().numpy(), axis=0), np.sort(look.rows, axis=0), atol=1e-5
         )
         if i == 39 and captures:
             assert places(device) == at  # a graph goes on reading where it read

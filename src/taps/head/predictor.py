@@ -1,0 +1,97 @@
+"""What a head says of an image and its neighbours: one code for the host (numpy) and for a device (torch)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from taps.head.arrays import AnyArray, at_least, library, softmax
+from taps.head.neighbours import LOWEST, Neighbourhood, vote
+
+POWER = 4  # how steeply fairness falls
+
+
+@dataclass
+class Predictor:
+    """Some experts and all that was learned, as a prediction needs it.
+
+    Experts that ignore the labels come first, then those on a ridge, then those on logistic fits.
+
+    Attributes:
+        shares: Of each expert in a prediction [n].
+        factors: On each base in each expert's logits, and what labels change of them [2, n, B].
+        strengths: Of the ridge in the experts that have it [r, 1].
+        ridge: Its weights [d, K].
+        fits: What the logistic fits add to the log-odds of images [m, F, d], in parts [m, ·, K].
+        taus: Factors on the neighbours' log-odds [T, 1].
+        leaning: What is added beside each of them for the classes' shares of the answers [T, K].
+        votes: How much each of these rows is believed [T].
+        answered: `Head.answered` [K].
+        fair: `Head.fair` [2].
+    """
+
+    shares: AnyArray
+    factors: AnyArray
+    strengths: AnyArray
+    ridge: AnyArray
+    fits: Callable[[AnyArray], Iterable[AnyArray]]
+    taus: AnyArray
+    leaning: AnyArray
+    votes: AnyArray
+    answered: AnyArray
+    fair: AnyArray
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """All but the fits, by name."""
+        return {name: array for name, array in vars(self).items() if name != "fits"}
+
+    def ballots(self, look: Neighbourhood, alike: AnyArray, usual: AnyArray) -> AnyArray:
+        """The experts' prediction for an image without votes, with each τ, then with shares too [T, K].
+
+        Args:
+            look: The image and its neighbours, in double precision.
+            alike: How likely two images of the stream are of one class.
+            usual: What zero-shot says of the stream [K].
+        """
+        own, fair = library(usual), fair_share(alike, self.fair)
+        beliefs = self.shares @ self.probs(look.features, look.logs, fair**POWER)
+        usual = own.maximum(usual, self.answered[: len(usual)])
+        odds = vote(beliefs[1:], look.cosines, usual, look.logs[1:, 0] > LOWEST)
+        # An expert may give a class exactly 0; its log must stay finite for the votes to be added.
+        return softmax(own.log(at_least(beliefs[0], 1e-12)) + self.taus * odds + fair * self.leaning)
+
+    def probs(self, features: AnyArray, logs: AnyArray, fairness: AnyArray) -> AnyArray:
+        """What each expert says of some images [m, n, K].
+
+        Args:
+            features: Of the images [m, F, d].
+            logs: Log-probabilities of the bases [m, B, K], of fewer classes where some were added later.
+            fairness: Factor on what labels change: at 0 every expert is a base.
+        """
+        logits = (self.factors[0] + fairness * self.factors[1]) @ logs
+        parts = list(self.fits(features))
+        if len(self.strengths):
+            parts.insert(0, self.strengths * (features[:, 0] @ self.ridge)[:, None])
+        place = len(self.shares) - sum(part.shape[1] for part in parts)
+        for part in parts:
+            learned = logits[:, place : place + part.shape[1]]
+            learned += fairness * part[..., : logs.shape[2]]
+            place += part.shape[1]
+        return softmax(logits)
+
+
+def fair_share(alike: AnyArray, fair: AnyArray) -> AnyArray:
+    """How often two labels differ, of how often two images of the stream do, at most 1 (`Head.fairness`).
+
+    Args:
+        alike: `Head.alike`.
+        fair: `Head.fair`.
+    """
+    differ = at_least(1 - alike, 1e-9)
+    share = fair[0] / differ + fair[1]
+    return library(share).where((share < 1) & (differ > 1e-9), share, 1.0)
+
+
+def usual_of(stream: AnyArray, before: AnyArray) -> AnyArray:
+    """As `Head.usual`, of what zero-shot says of all images, and how many came before each class [K]."""
+    return stream / at_least(stream.sum() - before, 1e-9)  # none may have come since a class was added
