@@ -71,6 +71,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--prompts")
     parser.add_argument("--source")
     parser.add_argument("--views", type=int)
+    parser.add_argument("--fraction", type=float, help="share of the views that is kept; with few views more")
     parser.add_argument("--device")
     parser.add_argument("--archive", type=Path, help="pack the results into this .tar.gz at the end")
     parser.add_argument(

@@ -47,6 +47,7 @@ def arguments(text: str, out: str) -> argparse.ArgumentParser:
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--limit", type=int, help="only the first so many images of each order")
     parser.add_argument("--views", type=int, help="views of an image, 64 unless given")
+    parser.add_argument("--fraction", type=float, help="share of the views that is kept, 0.1 unless given")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device")
     parser.add_argument("--resume", action="store_true")
@@ -99,7 +100,7 @@ def plan_table(
         model,
         wanted,
         seeds_of(args),
-        {"source": args.source, "views": args.views},
+        {"source": args.source, "views": args.views, "fraction": args.fraction},
         prompts=args.prompts,
         preset="auto" if args.scale == "paper" else None,
         limit=args.limit,
