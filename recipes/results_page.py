@@ -69,8 +69,10 @@ Accuracy in the stream, and the gain over `{baseline}`.
 
 ## Streams that are not shuffled
 
-Gains over `{baseline}` on the same stream. *Few classes*: three of ten occur. *One class mostly*: four of
-five images. *Class after class*: sorted. *statA*, *longtail*: `taps eval --order` draws the same.
+Gains over `{baseline}` on the same stream. *Few classes*: three of ten occur. *One class mostly*:
+mixed at first, later of one class alone, four of five images in all; most of these streams are short (mixed
+throughout: [rivals](rivals.md)). *Class after class*: sorted. *statA*, *longtail*: `taps eval --order` draws
+the same.
 
 {streams}
 
