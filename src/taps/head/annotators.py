@@ -54,8 +54,7 @@ class AnnotatorMixture:
                 said = -self.losses[other].reshape(-1, self.shares)
                 most = said.max(axis=1, keepdims=True)
                 logs = logs + np.repeat(most[:, 0] + np.log(np.exp(said - most).mean(axis=1)), self.shares)
-        weights: Array = softmax(logs if among is None else logs[: among * self.shares])
-        return weights
+        return np.asarray(softmax(logs if among is None else logs[: among * self.shares]))
 
     def learn(self, given: Array, person: int = 0) -> None:
         """Take in what each expert with each share said of an answer.

@@ -24,6 +24,13 @@ def at_least(array: AnyArray, least: float) -> AnyArray:
     return array.clamp_min(least) if isinstance(array, Tensor) else np.maximum(array, least)
 
 
+def plus_product(array: AnyArray, one: AnyArray, other: AnyArray, out: AnyArray = None) -> AnyArray:
+    """Array + one · other: of small tensors a kernel costs more than what it computes, so it is one."""
+    if isinstance(array, Tensor):
+        return torch.addcmul(array, one, other, out=out)
+    return np.add(array, one * other, out=out)
+
+
 def largest(values: AnyArray, count: int) -> AnyArray:
     """Places of the largest values, in any order."""
     if isinstance(values, Tensor):

@@ -159,8 +159,7 @@ class Head:
         total = float(self.stream.sum())
         if not total:
             return np.full(len(self.stream), 1 / len(self.stream))
-        usual: Array = usual_of(self.stream, self.before)
-        return usual
+        return np.asarray(usual_of(self.stream, self.before))
 
     @property
     def answered(self) -> Array:

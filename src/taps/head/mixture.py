@@ -49,8 +49,7 @@ class Mixture:
 
     def weights(self) -> Array:
         """How much each expert is believed; they sum to 1."""
-        weights: Array = softmax(self.log_prior - self.losses)
-        return weights
+        return np.asarray(softmax(self.log_prior - self.losses))
 
     def learn(self, given: Array) -> None:
         """Take in what each expert said of a label.

@@ -122,10 +122,10 @@ class RecentImages:
 
     def around(self, row: Kept) -> Neighbourhood:
         """An image and its neighbours among those that are remembered now; itself is none of them."""
-        alone = Neighbourhood(row[None], self.shape)
+        found = Neighbourhood(row[None], self.shape)
         if self.held < NEAR:
-            return alone
-        return replace(alone, rows=with_neighbours(row, alone.unit, self.rows, self.unit[: self.held]))
+            return found
+        return replace(found, rows=with_neighbours(row, found.unit, self.rows, self.unit[: self.held]))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything that is remembered."""
@@ -159,14 +159,9 @@ def row_of(features: AnyArray, logs: AnyArray) -> AnyArray:
 def with_neighbours(
     row: AnyArray, unit: AnyArray, rows: AnyArray, units: AnyArray, absent: AnyArray = 0.0
 ) -> AnyArray:
-    """The rows of an image and of those most like it, as `Neighbourhood` has them.
+    """The row of an image and those of the images most like it, as `Neighbourhood` has them.
 
-    Args:
-        row: Of the image.
-        unit: What it is compared by.
-        rows: Of other images.
-        units: What they are compared by.
-        absent: 0 for those that are there, and far more for the others.
+    Images are compared by their units; `absent` is 0 for those that are there, far more for the others.
     """
     own, cosines = library(row), units @ unit - absent
     cosines = own.where(cosines > TWIN, -1.0, cosines)

@@ -80,11 +80,9 @@ class DeviceHead:
         self.captured: dict[bool, CapturedGraph[DeviceHeadState]] = {}
         self.keepers: dict[bool, CapturedGraph[None]] = {}
         self.given: list[Tensor] = []  # where captured work reads an image
-        self.seen, self.ringed = whitener.seen, recent.seen
-        # Mean feature of the stream, zero-shot's sum over it, counts of the recent images and the whitener.
-        self.state = self._put(
-            np.concatenate([whitener.mean.ravel(), head.stream, [recent.seen, whitener.seen]])
-        )
+        self.seen = whitener.seen
+        # Mean feature of the stream, zero-shot's sum over it, how many images there were.
+        self.state = self._put(np.concatenate([whitener.mean.ravel(), head.stream, [self.seen]]))
         self.mean = self.state[: whitener.mean.size].view(whitener.mean.shape)
         self.before, self.transform = self._put(head.before), self._put(whitener.transform)
         self.within, self.between = map(self._put, whitener.covariances())
@@ -131,12 +129,12 @@ class DeviceHead:
         whitener.seen, whitener.transform = self.seen, self._take(self.transform)
         whitener.mean = self._take(self.mean)
         whitener.take_in(self._take(self.within), self._take(self.between))
-        recent.seen, recent.unit, recent.rows = self.ringed, self._take(self.unit), self._take(self.rows)
+        recent.seen, recent.unit, recent.rows = self.seen, self._take(self.unit), self._take(self.rows)
         self.bring_stream()
 
     def bring_stream(self) -> None:
         """Tell it what zero-shot said of all images: what an answer is learned with."""
-        self.head.stream = self._take(self.state[self.mean.numel() : -2])
+        self.head.stream = self._take(self.state[self.mean.numel() : -1])
 
     @torch.no_grad()
     def see(self, *given: Tensor) -> DeviceHeadState:
@@ -145,9 +143,8 @@ class DeviceHead:
         Args:
             given: What `read` takes: features of its views, of length 1, view 0 first [V, d], and the rest.
         """
-        number = self.seen + 1
-        measuring = len(self.mean) > 1 and number <= LAST
-        if measuring and is_time(number):
+        measuring = len(self.mean) > 1 and self.seen < LAST
+        if measuring and is_time(self.seen + 1):
             self._make_metric(given[0].double())
         captured = self._captured(given, measuring)
         if captured is None:
@@ -157,7 +154,7 @@ class DeviceHead:
 
     def _captured(self, given: tuple[Tensor, ...], measuring: bool) -> CapturedGraph[DeviceHeadState] | None:
         """The graph for an image, with the image put where it reads it; None for the first images."""
-        if self.graphs is None or self.ringed < NEAR:
+        if self.graphs is None or self.seen < NEAR:
             return None
         if [each.shape for each in given] != [each.shape for each in self.given]:
             self.captured, self.keepers = {}, {}
@@ -200,35 +197,36 @@ class DeviceHead:
             except RuntimeError as error:
                 self._do_without(error)
                 self._remember(seen)
-        self.seen, self.ringed = self.seen + 1, self.ringed + 1
+        self.seen += 1
 
     def _remember(self, seen: DeviceHeadState) -> None:
         self.state.copy_(seen.state)
         for mine, new in zip((self.within, self.between), seen.covariances, strict=False):
             mine.copy_(new)
-        place = (seen.state[-2:-1] - 1).remainder(len(self.unit)).long()
+        place = (seen.state[-1:] - 1).remainder(len(self.unit)).long()
         self.rows.index_copy_(0, place, seen.look[:1])
         self.unit.index_copy_(0, place, seen.unit[None])
         self.absent.index_fill_(0, place, 0.0)
 
     def _compute(self, given: tuple[Tensor, ...], measuring: bool) -> DeviceHeadState:
         views, logs = (each.double() for each in self.read(*given))
-        mean, features = centred(views, self.mean, self.state[-1] + 1)
+        number = self.state[-1:] + 1
+        mean, features = centred(views, self.mean, number)
         covariances = self._covariances(views, features) if measuring else ()
         if len(features) > 1:
             features[1] = features[1] @ self.transform
         row, shape = row_of(features, logs).float(), self.head.recent.shape
         look = Neighbourhood(row[None], shape)
         unit = look.unit
-        if self.ringed >= NEAR:
+        if self.seen >= NEAR:
             look = Neighbourhood(with_neighbours(row, unit, self.rows, self.unit, self.absent), shape)
-        stream = self.state[mean.numel() : -2] + logs[0].exp()
+        stream = self.state[mean.numel() : -1] + logs[0].exp()
         usual = usual_of(stream, self.before)
         wide = Neighbourhood(look.rows.double(), shape)
         probs = self.predictor.votes @ self.predictor.ballots(wide, usual.square().sum(), usual)
         density = wide.rows[min(1, len(wide.cosines)) :, 0].mean()
         told = torch.cat([probs, density[None], logs.sum()[None], wide.features[0, -1]])
-        state = torch.cat([mean.flatten(), stream, self.state[-2:] + 1])
+        state = torch.cat([mean.flatten(), stream, number])
         return DeviceHeadState(told, look.rows, unit, state, covariances)
 
     def _covariances(self, views: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:

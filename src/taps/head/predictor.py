@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from taps.head.arrays import AnyArray, at_least, library, softmax
+from taps.head.arrays import AnyArray, at_least, library, plus_product, softmax
 from taps.head.neighbours import LOWEST, Neighbourhood, vote
 
 POWER = 4  # how steeply fairness falls
@@ -58,7 +58,8 @@ class Predictor:
         usual = own.maximum(usual, self.answered[: len(usual)])
         odds = vote(beliefs[1:], look.cosines, usual, look.logs[1:, 0] > LOWEST)
         # An expert may give a class exactly 0; its log must stay finite for the votes to be added.
-        return softmax(own.log(at_least(beliefs[0], 1e-12)) + self.taus * odds + fair * self.leaning)
+        voted = plus_product(own.log(at_least(beliefs[0], 1e-12)), self.taus, odds)
+        return softmax(plus_product(voted, fair, self.leaning))
 
     def probs(self, features: AnyArray, logs: AnyArray, fairness: AnyArray) -> AnyArray:
         """What each expert says of some images [m, n, K].
@@ -68,25 +69,20 @@ class Predictor:
             logs: Log-probabilities of the bases [m, B, K], of fewer classes where some were added later.
             fairness: Factor on what labels change: at 0 every expert is a base.
         """
-        logits = (self.factors[0] + fairness * self.factors[1]) @ logs
+        logits = plus_product(self.factors[0], fairness, self.factors[1]) @ logs
         parts = list(self.fits(features))
         if len(self.strengths):
             parts.insert(0, self.strengths * (features[:, 0] @ self.ridge)[:, None])
         place = len(self.shares) - sum(part.shape[1] for part in parts)
         for part in parts:
             learned = logits[:, place : place + part.shape[1]]
-            learned += fairness * part[..., : logs.shape[2]]
+            plus_product(learned, fairness, part[..., : logs.shape[2]], out=learned)
             place += part.shape[1]
         return softmax(logits)
 
 
 def fair_share(alike: AnyArray, fair: AnyArray) -> AnyArray:
-    """How often two labels differ, of how often two images of the stream do, at most 1 (`Head.fairness`).
-
-    Args:
-        alike: `Head.alike`.
-        fair: `Head.fair`.
-    """
+    """How often two labels differ, of how often two images do, at most 1, of `Head.alike` and `Head.fair`."""
     differ = at_least(1 - alike, 1e-9)
     share = fair[0] / differ + fair[1]
     return library(share).where((share < 1) & (differ > 1e-9), share, 1.0)
