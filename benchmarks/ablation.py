@@ -222,7 +222,7 @@ def main(words: list[str] | None = None) -> None:
                 told = {"machine": machine(device), "model": given.model, "rows": rows}
                 given.json.write_text(json.dumps(told, indent=1) + "\n")
     print("\n".join(table(rows)))
-    for note in dict.fromkeys(f"{row['way']}, {row['step']}: {row['note']}" for row in rows if "note" in row):
+    for note in dict.fromkeys(f"{row['way']}: {row['note']}" for row in rows if "note" in row):
         print(f"\nNot measured: {note}.")
 
 
