@@ -24,6 +24,7 @@ from PIL import Image
 
 from taps import load_clip
 from taps.bench.measure import photo
+from taps.cli.run import PREFETCHED
 from taps.clip import Clip
 from taps.data import Dataset, load_dataset
 from taps.default import METHOD, QUICK, VIEWS
@@ -86,8 +87,9 @@ def running(options: RunOptions) -> Spent:
     ):
         total, running = len(session.stream), session.running
         follow(session, stop=lambda: running.position >= total // 3)
-        wall, processor = spent(lambda: follow(session, prefetched=2))
-        return 1.5 * wall, 1.5 * processor
+        share = 1 - running.position / total
+        wall, processor = spent(lambda: follow(session, prefetched=PREFETCHED))
+        return wall / share, processor / share
 
 
 def labelling(clip: Clip, images: Dataset, views: int) -> Spent:
