@@ -37,6 +37,7 @@ from taps.session.loop import follow
 from taps.session.options import RunOptions
 from taps.session.predict import predict_all, zero_shot
 from taps.session.run import open_run
+from taps.session.threads import keep_freed_memory
 
 BATCH = 16  # of `taps predict`
 Spent = tuple[float, float]
@@ -130,9 +131,12 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--images", type=int, default=24)
     parser.add_argument("--views", type=int, default=VIEWS)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--give-back", action="store_true", help="freed memory, as the C library has it")
     parser.add_argument("--json", type=Path, help="write the figures here, too")
     given = parser.parse_args(words)
     torch.set_num_threads(given.threads)
+    if not given.give_back:
+        keep_freed_memory()  # as the commands do; for both sides
     clip = load_clip(given.model, pretrained=given.pretrained, device="cpu", dtype=given.dtype)
     with tempfile.TemporaryDirectory() as place:
         images = write_photos(Path(place), given.images)
@@ -150,7 +154,7 @@ def measured(clip: Clip, images: Dataset, given: argparse.Namespace, place: str)
     def run_with(settings: dict[str, float]) -> Callable[[], Spent]:
         return lambda: running(RunOptions(place, **shared, settings=settings))
 
-    together = min(BATCH, count)
+    together = max(size for size in range(1, BATCH + 1) if count % size == 0)
     commands: dict[str, tuple[int, int, Callable[[], Spent]]] = {
         "taps predict": (together, count // together, lambda: predicting(clip, images)),
         f"taps run, {many} views": (many, count, run_with({"views": many})),

@@ -86,3 +86,35 @@ main.run()
 def test_the_command_sets_it_before_torch_is_loaded() -> None:
     done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=False)
     assert done.stdout == "PASSIVE 0\n", done.stderr
+
+
+FAULTS = """
+import resource, sys, threading
+from taps.session.threads import keep_freed_memory
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+import torch
+def faults():
+    for _ in range(30):
+        torch.ones(10_000_000)  # 40 MB: 9,766 pages
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        torch.ones(10_000_000)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+faults()
+thread = threading.Thread(target=faults)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="GNU's C library alone")
+def test_freed_memory_is_used_again_in_every_thread_unless_the_user_says_otherwise() -> None:
+    def faults(how: str, **more: str) -> list[int]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+        command = [sys.executable, "-c", FAULTS, how]
+        return [int(line) for line in subprocess.check_output(command, env=kept | more, text=True).split()]
+
+    assert min(faults("leave")) > 40_000
+    assert min(faults("keep", MALLOC_MMAP_THRESHOLD_="1000000")) > 40_000
+    assert max(faults("keep")) < 10_000

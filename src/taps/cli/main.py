@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 import taps
 from taps.cli.options import fill_bare, new_app
 from taps.errors import TapsError
-from taps.session.threads import sleep_while_waiting
+from taps.session.threads import keep_freed_memory, sleep_while_waiting
 
 GROUPS = {  # sections of `taps --help`: the name of a command and of its module below taps.cli, and one line
     "Everyday": {
@@ -62,6 +62,8 @@ SERVE = {
 }
 # They take methods, so they take modules with methods of one's own.
 TAKE_PLUGINS = {"demo", "run", "predict", "watch", "methods", "eval", "compare", "report", "serve", "label"}
+
+ENCODE = {"run", "predict", "label"}  # image after image, as fast as they can
 
 
 def load_plugins(names: list[str] | None) -> None:
@@ -130,6 +132,8 @@ def run(command: typer.Typer | None = None) -> None:
         command: Of a script outside the package; `taps` if not given.
     """
     sleep_while_waiting()
+    if sys.argv[1:2] and sys.argv[1] in ENCODE:
+        keep_freed_memory()
     try:
         (command or app)()
     except KeyboardInterrupt:
