@@ -31,8 +31,8 @@ def sleep_while_waiting() -> None:
 def keep_freed_memory() -> None:
     """Let the memory of one image be used for the next one, by whichever thread; a user's own settings stay.
 
-    GNU's C library gives large tensors back to the system, which makes their pages anew: a tenth of the time
-    of an encoder. Up to half a gigabyte that was freed is kept instead. Other C libraries are left alone.
+    GNU's C library gives large tensors back to the system, and making their pages anew takes a good part of
+    an encoder's time. Up to half a gigabyte is kept instead. Other C libraries are left alone.
     """
     if any(name.startswith("MALLOC_") for name in os.environ):
         return
