@@ -84,14 +84,15 @@ def test_what_is_kept_is_enough_to_predict_again(tiny: Clip, picture: Picture, k
         said = [each.predict_one(picture(number)) for each in (learner, plain)]
         assert said[0].probs.tobytes() == said[1].probs.tobytes()
         again = learner.repredict_kept([number])[number]
-        assert again.tobytes() == said[0].probs.tobytes()
+        if not learner.answered:  # later, the classes of the last answers count for the latest image alone
+            assert again.tobytes() == said[0].probs.tobytes()
         if number % 3 == 2:
             for each in (learner, plain):
                 each.learn_one(number, number % 2)
     found = learner.repredict_kept(range(30))
     assert set(found) == {number for number in range(25) if number % 3 != 2}  # the others have an answer
     for number, probs in found.items():
-        expected = learner.method.head.predict(looks[number])  # type: ignore[attr-defined]
+        expected = learner.method.head.predict(looks[number], again=True)  # type: ignore[attr-defined]
         np.testing.assert_allclose(probs, expected, atol=1e-6)
     learner.add_class("zebra")
     assert len(learner.repredict_kept([0])[0]) == len(CLASSES) + 1

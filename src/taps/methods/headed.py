@@ -181,7 +181,10 @@ class Headed(BatchedMethod):
         return abs(float(sight.probs[likeliest]) - float(there[likeliest]))
 
     def predict_kept(self, item: ReplayItem) -> FloatArray:
-        """What the head says now; what the bases said is as it was then."""
+        """What the head says now; what the bases said is as it was then.
+
+        All answers count alike for the classes' shares: the image may be of long ago.
+        """
         self._bring()
         return self.head.predict(self._kept_look(item), again=True).astype(np.float32)
 
