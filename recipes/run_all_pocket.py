@@ -25,7 +25,7 @@ from table_tools import main, plan_table, printed
 
 from taps.evaluate.evaluate import evaluate
 from taps.evaluate.folder import read_spec, run_folders
-from taps.evaluate.jobs import Job
+from taps.evaluate.jobs import Job, StreamSpec
 from taps.evaluate.options import Execution
 from taps.evaluate.results import read_results
 from taps.report.scores import score_table
@@ -66,6 +66,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rounds", default="250,1000", help="images of each stream after each round")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--tables", default="1,2,3")
+    parser.add_argument("--sets", default="", help="those whose names have one of these, separated by commas")
     parser.add_argument("--model", default="pocket")
     parser.add_argument("--pretrained")
     parser.add_argument("--prompts")
@@ -95,10 +96,16 @@ def plan(args: argparse.Namespace) -> tuple[list[Job], dict[str, int]]:
         (table2.streams, list(dict.fromkeys(cross))),
         (table3.streams, table3.methods(args) if "3" in wanted else []),
     ):
-        if methods:
-            more, images = plan_table(args, streams(args), methods)
+        chosen_streams = [each for each in streams(args) if is_chosen(each, args.sets)]
+        if methods and chosen_streams:
+            more, images = plan_table(args, chosen_streams, methods)
             jobs, lengths = jobs + more, lengths | images
     return jobs, lengths
+
+
+def is_chosen(stream: StreamSpec, sets: str) -> bool:
+    """Whether the name or the path of a stream has one of some words in it; without words, all have."""
+    return any(word in f"{stream.name} {stream.dataset}" for word in sets.split(","))
 
 
 def cost(job: Job) -> int:
