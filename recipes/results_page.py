@@ -322,8 +322,10 @@ def page(found: Figures, origin: dict[str, Any]) -> str:
 
 def rules_table(found: Figures) -> str:
     rules = sorted((each for each in found.all if each["rule"]), key=lambda each: -each["accuracy"])
-    lines = [[f"`{each['rule']}`", f"{each['accuracy']:.1f}", gain(each)] for each in rules]
-    return table(["rule", "accuracy", "gain"], lines)
+    lines = [
+        [f"`{each['rule']}`", f"{each['accuracy']:.1f}", f"{each['final']:.1f}", gain(each)] for each in rules
+    ]
+    return table(["rule", "accuracy", "final", "gain"], lines)
 
 
 def reading(found: Figures, usual: list[dict[str, Any]], asks: dict[str, bool]) -> str:

@@ -1,6 +1,7 @@
 """The one default: what `Learner`, `taps run`, `taps label`, `taps serve` and the adapters take unless told.
 
-The choice is measured on docs/results/default.md. Research commands name their methods themselves.
+The choice is measured in docs/results/results.md ("By asking rule"). Research commands name their methods
+themselves.
 """
 
 from __future__ import annotations
