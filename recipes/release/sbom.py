@@ -36,7 +36,7 @@ BUNDLED = {
     "taps_pocket/images/caltech101-sample.zip": ("data", "CC-BY-4.0", CALTECH),
     "taps_pocket/images/sign-digits-sample.zip": ("data", "Apache-2.0", DIGITS),
 }
-PLAIN = (".py", ".json", ".md", ".txt", ".html", ".js", ".css", ".svg", ".typed", "SHA256SUMS", ".sig")
+PLAIN = (".py", ".json", ".md", ".txt", ".html", ".js", ".css", ".svg", ".typed", "SHA256SUMS")
 
 
 def bill(files: Mapping[str, bytes], info: str) -> dict[str, Any]:

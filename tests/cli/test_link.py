@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import pytest
+import segno
 from rich.console import Console
 
 from taps.cli.link import Links, reachable
-from taps.cli.qr import half_blocks, qr_code
 
 
 def printed(links: Links, url: str, *, width: int = 100) -> tuple[str, list[str]]:
@@ -30,11 +31,22 @@ def test_others_get_the_address_that_they_reach_and_its_code() -> None:
     theirs = f"{reachable('http://0.0.0.0:81')}/?stream=photos#token=theirs"
     assert lines[:2] == [f"Label at {page}", f"Phones and colleagues: {theirs}"]
     assert "0.0.0.0" not in theirs
-    assert lines[2:] == half_blocks(qr_code(theirs)).split("\n")
+    assert modules(lines[2:]) == [list(row) for row in segno.make_qr(theirs, error="L").matrix_iter(border=4)]
 
 
-@pytest.mark.parametrize(("host", "width"), [("10.1.2.3", 30), ("1" * 300, 100)], ids=["narrow", "long"])
-def test_where_a_code_has_no_room_the_address_is_enough(host: str, width: int) -> None:
-    _, lines = printed(Links("#token=a", "#token=b"), f"http://{host}:81", width=width)
+def modules(lines: list[str]) -> list[list[int]]:
+    """The modules that characters of two each show, dark ones 1: the characters draw the light ones."""
+    rows = [[int(char not in half) for char in line] for line in lines for half in ("▀█", "▄█")]
+    return rows[: len(rows[0])]  # the last line has but one row
+
+
+@pytest.mark.parametrize("installed", [False, True], ids=["absent", "narrow"])
+def test_without_room_or_segno_the_address_is_enough(
+    installed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not installed:
+        monkeypatch.setitem(sys.modules, "segno", None)
+    width = 30 if installed else 100
+    _, lines = printed(Links("#token=a", "#token=b"), "http://10.1.2.3:81", width=width)
     assert len(lines) == 2
-    assert host in lines[1]
+    assert "10.1.2.3" in lines[1]

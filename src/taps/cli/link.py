@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -87,13 +88,16 @@ def _own_address() -> str:
 
 
 def show_code(console: Console, text: str) -> None:
-    """Draw a QR code in the terminal, dark on light whatever its colours are."""
+    """Draw a QR code, where the terminal has room for it and segno is installed."""
     from rich.text import Text
 
-    from taps.cli.qr import half_blocks, qr_code
-    from taps.errors import SettingsError
-
-    with suppress(SettingsError):  # too long for one: the address is printed
-        drawn = half_blocks(qr_code(text))
-        if console.is_terminal and console.width > drawn.index("\n"):
-            console.print(Text(drawn, style="#000000 on #ffffff"), soft_wrap=True)
+    try:
+        import segno
+    except ModuleNotFoundError:  # the address is printed
+        return
+    drawn = io.StringIO()
+    segno.make_qr(text, error="L").terminal(drawn, compact=True)
+    code = drawn.getvalue().rstrip("\n")
+    if console.is_terminal and console.width > code.index("\n"):
+        # segno draws the light modules: they must be light in whatever colours the terminal has.
+        console.print(Text(code, style="#ffffff on #000000"), soft_wrap=True)
