@@ -40,8 +40,9 @@ parity: $(STAMP)
 slow: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow tests/benchmarks tests/evaluate tests/training
 
+# One thread, as the service's processes have: the states that are compared must be the same to the bit.
 chaos: $(STAMP)
-	$(BIN)/python -m pytest -m slow tests/chaos
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow tests/chaos
 
 # Evaluations, statistics and services on a real Ray cluster of several nodes on this machine; some are in `make test`.
 # Workers compute with one thread, and so must the runs they are compared with: several add up in another order.
