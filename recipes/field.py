@@ -77,6 +77,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--device")
     parser.add_argument("--views", type=int, help="64 unless given")
+    parser.add_argument("--fraction", type=float, help="share of the views that is kept; 0.1 unless given")
     parser.add_argument("--archive", type=Path, help="run: pack all predictions into this .tar.gz")
     parser.add_argument("--rows", type=Path, help="page: field.json")
     parser.add_argument("--page", type=Path)
@@ -120,7 +121,8 @@ def plan(args: argparse.Namespace) -> tuple[list[Job], dict[str, int]]:
     wanted = args.methods.split(",") if args.methods else list(all_methods())
     methods = possible(list(dict.fromkeys([BASELINE, *wanted])), model, args)
     seeds = [int(seed) for seed in args.seeds.split(",")]
-    jobs = make_jobs([stream for stream, _ in opened], model, methods, seeds, {"views": args.views})
+    values = {"views": args.views, "fraction": args.fraction}
+    jobs = make_jobs([stream for stream, _ in opened], model, methods, seeds, values)
     return jobs, {stream.name: len(dataset) for stream, dataset in opened}
 
 
