@@ -29,10 +29,9 @@ import torch.nn.functional as F
 from label import load_once
 from provenance import stamped
 
-from taps.active.accuracy import RunningAccuracy
-from taps.active.forecast import FEWEST, MORE, NINE_OF_TEN, forecast
+from taps.active.accuracy import FEWEST, MORE, NINE_OF_TEN, RunningAccuracy, forecast
+from taps.active.acquisition import narrowness
 from taps.active.policy import make_policy
-from taps.active.scores import narrowness
 from taps.head.head import Head
 from taps.learner import Learner
 from taps.methods.known import KnownImage

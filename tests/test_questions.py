@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from taps import Learner
-from taps.active import class_seconds
+from taps.active.question import class_seconds
 from taps.clip import Clip
 from taps.errors import SettingsError
 from taps.types import PixelArray, Prediction

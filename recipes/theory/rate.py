@@ -46,7 +46,7 @@ def simulate_dynamic(
     switch_at: float | None = None,
     hard: bool = False,
 ) -> RateTrace:
-    """Algorithm 1 as `policy.Dynamic` has it; with `hard` inside `policy.Capped(rate=rate)`."""
+    """Algorithm 1 as `policy.Dynamic` has it; with `hard` after `cap(rate)`."""
     z_selection, z_high = NormalDist().inv_cdf(1 - rate), NormalDist().inv_cdf(1 - rate / 2)
     switch_at = rate if switch_at is None else switch_at
     mean, squares, asked = (np.zeros(entropies.shape[1]) for _ in range(3))

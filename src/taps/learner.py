@@ -17,9 +17,9 @@ from torch import Tensor
 from taps import checkpoint
 from taps.active.accuracy import RunningAccuracy
 from taps.active.acquisition import ANYWAY
-from taps.active.decision import Decision, Policy
+from taps.active.base import Decision, Policy
+from taps.active.paced import MOST_OWED, Paced
 from taps.active.policy import make_policy
-from taps.active.query_rate import MOST_OWED, Paced
 from taps.active.question import Questions, class_seconds
 from taps.adapt.pending import PendingQueries
 from taps.adapt.warm_up import try_tower_kernels

@@ -8,8 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from taps.active.accuracy import NEEDED, RunningAccuracy, quantile
-from taps.active.forecast import FEWEST, forecast
+from taps.active.accuracy import FEWEST, NEEDED, RunningAccuracy, forecast, quantile
 from taps.active.policy import make_policy
 from taps.types import Answer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from taps.active.clusters import MOST, Clusters, joined
+from taps.active.acquisition import MOST, Clusters, joined
 
 
 class Reference:

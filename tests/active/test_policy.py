@@ -10,13 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taps.active.capped import Capped
-from taps.active.decision import Decision, check_rate
+from taps.active.base import Decision, check_rate
 from taps.active.dynamic import Dynamic
-from taps.active.plain import Fixed, Random
-from taps.active.policy import make_policy
-from taps.active.query_rate import Paced
-from taps.active.running_quantile import Quantile
+from taps.active.paced import Paced
+from taps.active.policy import Fixed, Quantile, Random, make_policy
 from taps.errors import SettingsError, StateError
 
 BAD = [math.nan, math.inf, -math.inf]
@@ -25,13 +22,19 @@ tied = st.sampled_from([0.0, 0.1, 0.3, 1 / 3, 0.7, 2.0, 2.1])
 entropies = st.lists(st.one_of(tied, st.floats(0, 7), st.sampled_from(BAD)), max_size=120)
 rates = st.sampled_from([0.01, 0.05, 0.1, 0.3, 0.5])
 
+
+def capped(policy, rate=None, total=None):
+    policy.cap(rate, total)
+    return policy
+
+
 MAKERS = {
     "dynamic": lambda: Dynamic(rate=0.2, warmup=3, tau0=0.5),
     "quantile": lambda: Quantile(rate=0.2, warmup=3, tau0=0.5),
     "window": lambda: Quantile(rate=0.2, warmup=3, tau0=0.5, window=7),
     "random": lambda: Random(rate=0.3, seed=4),
     "fixed": lambda: Fixed(0.3),
-    "capped": lambda: Capped(Dynamic(rate=0.2, warmup=3, tau0=0.5), rate=0.1),
+    "capped": lambda: capped(Dynamic(rate=0.2, warmup=3, tau0=0.5), rate=0.1),
 }
 
 
@@ -213,7 +216,7 @@ def test_nothing_is_asked_where_it_is_not_allowed(name, stream):
 
 @given(stream=entropies, rate=rates, total=st.one_of(st.none(), st.integers(0, 10)))
 def test_a_hard_budget_is_never_exceeded_and_used_where_it_can_be(stream, rate, total):
-    policy = Capped(Fixed(0.3), rate=rate, total=total)
+    policy = capped(Fixed(0.3), rate, total)
     asked = seen = 0
     for entropy in stream:
         seen += math.isfinite(entropy)
@@ -226,15 +229,15 @@ def test_a_hard_budget_is_never_exceeded_and_used_where_it_can_be(stream, rate, 
     assert policy.asked == asked
 
 
-def test_a_cap_does_not_blind_the_policy_inside():
+def test_a_cap_does_not_blind_the_policy():
     """Statistics go on over samples that could not be asked about."""
     stream = np.random.default_rng(3).exponential(size=300).tolist()
-    free, capped = Dynamic(), Capped(Dynamic(), total=0)
+    free, bound = Dynamic(), capped(Dynamic(), total=0)
     for entropy in stream:
         free.decide(entropy)
-        capped.decide(entropy)
-    assert capped.policy.mean == free.mean
-    assert capped.asked == 0
+        bound.decide(entropy)
+    assert bound.mean == free.mean
+    assert bound.asked == 0
 
 
 def test_random_asks_at_its_rate_and_differs_by_seed():
@@ -307,14 +310,13 @@ def test_a_window_without_a_top_is_refused(policy, window, sentence):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({}, "A hard budget needs a rate or a total number of questions; give one of them."),
         ({"rate": 2.0}, "rate=2.0 is not a rate;"),
         ({"total": -1}, "total=-1 is not a count;"),
     ],
 )
 def test_a_cap_needs_a_limit_that_can_be(settings, sentence):
     with pytest.raises(SettingsError, match=f"^{re.escape(sentence)}"):
-        Capped(Fixed(1.0), **settings)
+        Fixed(1.0).cap(**settings)
 
 
 def test_fixed_thresholds_are_numbers_and_2_unless_told():
@@ -323,9 +325,10 @@ def test_fixed_thresholds_are_numbers_and_2_unless_told():
         Fixed(math.nan)
 
 
-@pytest.mark.parametrize(("budget", "kind"), [("soft", Dynamic), ("hard", Capped), (10, Capped), (0, Capped)])
-def test_make_policy_wraps_as_the_budget_asks(budget, kind):
-    assert isinstance(make_policy("dynamic", budget=budget), kind)
+@pytest.mark.parametrize(("budget", "asked"), [("soft", 40), ("hard", 2), (10, 10), (0, 0)])
+def test_make_policy_caps_as_the_budget_asks(budget, asked):
+    policy = make_policy("fixed", tau0=1.0, budget=budget)
+    assert sum(policy.decide(2.0).ask for _ in range(40)) == asked
 
 
 @pytest.mark.parametrize(
@@ -347,7 +350,7 @@ def test_a_state_of_another_policy_is_refused(name):
 @pytest.mark.parametrize(("rate", "samples", "asked"), [(0.07, 100, 7), (0.07, 101, 8), (0.29, 200, 58)])
 def test_rounding_buys_no_question(rate, samples, asked):
     """0.07 · 100 is a hair above 7 in binary, and an eighth question it is not."""
-    policy = Capped(Fixed(threshold=0.0), rate=rate)
+    policy = capped(Fixed(threshold=0.0), rate)
     assert sum(policy.decide(1.0).ask for _ in range(samples)) == asked
 
 
@@ -393,8 +396,8 @@ RELATIVE = {"tau0_relative": 0.4, "classes": 7}
         ({"name": "fixed", "tau0": 0.7}, lambda: Fixed(0.7)),
         ({"name": "paced"}, lambda: Paced(0.05, 200)),
         ({"name": "paced", "rate": 0.006}, lambda: Paced(0.006, 334)),
-        ({"name": "fixed", "tau0": 0.7, "rate": 0.1, "budget": "hard"}, lambda: Capped(Fixed(0.7), 0.1)),
-        ({"name": "fixed", "tau0": 0.7, "budget": 4}, lambda: Capped(Fixed(0.7), total=4)),
+        ({"name": "fixed", "tau0": 0.7, "rate": 0.1, "budget": "hard"}, lambda: capped(Fixed(0.7), 0.1)),
+        ({"name": "fixed", "tau0": 0.7, "budget": 4}, lambda: capped(Fixed(0.7), total=4)),
     ],
 )
 def test_a_policy_by_name_decides_as_the_one_made_by_hand(settings, make):

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taps.active import SCORES, Acquisition, Paced, narrowness, scarcity
-from taps.active.capped import Capped
+from taps.active.acquisition import SCORES, Acquisition, narrowness, scarcity
+from taps.active.paced import Paced
 from taps.active.policy import make_policy
 from taps.errors import SettingsError, StateError
 
@@ -64,7 +64,6 @@ def test_pace_goes_on_where_it_was_saved_and_skips_what_is_no_number():
 
 def test_pace_by_name_and_under_a_cap():
     policy = make_policy("paced", rate=0.2, budget=5)
-    assert isinstance(policy, Capped)
     for score in np.random.default_rng(0).normal(size=200):
         policy.decide(float(score))
     assert policy.asked == 5
@@ -124,7 +123,7 @@ def test_rounding_buys_no_question_of_an_exact_pace(rate, images, asked):
     assert sum(policy.decide(float(score)).ask for score in range(images)) == asked
 
 
-def reference_pace(scores, allowed, rate, window, horizon):
+def reference_pace(scores, allowed, rate, window):
     """The rule read off its description, with a sorted list of the last scores."""
     asked = seen = 0
     recent, threshold, decisions = [], math.inf, []
@@ -138,7 +137,7 @@ def reference_pace(scores, allowed, rate, window, horizon):
         if asked >= math.ceil(due - 1e-9):
             decisions.append((False, math.inf))
             continue
-        share = min(1.0, max(0.0, rate + (due - asked - 0.5) / horizon))
+        share = min(1.0, max(0.0, rate + (due - asked - 0.5) / (1 / rate)))
         above = math.floor(share * len(recent) + 1e-9)
         everything = due - asked >= 2 or above >= len(recent)
         threshold = -math.inf if everything else sorted(recent)[len(recent) - above - 1]
@@ -149,18 +148,18 @@ def reference_pace(scores, allowed, rate, window, horizon):
 
 
 @pytest.mark.parametrize(
-    ("rate", "window", "horizon"),
-    [(0.05, 200, None), (0.3, 7, None), (0.5, 2, None), (0.1, 50, 3.0), (0.1, 10, 200.0)],
+    ("rate", "window"),
+    [(0.05, 200), (0.3, 7), (0.5, 2), (0.1, 50), (0.1, 10)],
 )
 @pytest.mark.parametrize("name", ["normal", "two values", "falling"])
-def test_pace_is_the_rule_as_described(name, rate, window, horizon):
+def test_pace_is_the_rule_as_described(name, rate, window):
     rng = np.random.default_rng(7)
     scores = STREAMS[name](rng, 500).tolist()
     scores[100], scores[101], scores[250] = math.nan, -math.inf, 1e100
     allowed = (rng.random(500) < 0.8).tolist()
-    policy = Paced(rate, window, horizon)
+    policy = Paced(rate, window)
     decisions = [policy.decide(score, may) for score, may in zip(scores, allowed, strict=True)]
-    expected, asked, seen = reference_pace(scores, allowed, rate, window, horizon or 1 / rate)
+    expected, asked, seen = reference_pace(scores, allowed, rate, window)
     assert [(decision.ask, decision.threshold) for decision in decisions] == expected
     assert (policy.asked, policy.seen, policy.skipped) == (asked, seen, 3)
 
@@ -168,7 +167,7 @@ def test_pace_is_the_rule_as_described(name, rate, window, horizon):
 def test_pace_takes_a_twentieth_of_the_last_two_hundred_unless_told():
     state = Paced().state_dict()
     assert (state["asked"], state["seen"], state["skipped"]) == (0, 0, 0)
-    plain, told = Paced(), Paced(rate=0.05, window=200, horizon=20.0)
+    plain, told = Paced(), Paced(rate=0.05, window=200)
     for score in np.random.default_rng(2).normal(size=450):
         assert plain.decide(score) == told.decide(score)
     assert (told.asked, told.seen) == (plain.asked, 450)

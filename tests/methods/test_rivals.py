@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from taps import Learner
-from taps.active import SCORES, narrowness
+from taps.active.acquisition import SCORES, narrowness
 from taps.checks import check_method
 from taps.clip import Clip
 from taps.errors import SettingsError

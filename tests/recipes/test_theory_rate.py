@@ -16,9 +16,8 @@ from rate import (
     simulate_quantile,
 )
 
-from taps.active.capped import Capped
 from taps.active.dynamic import Dynamic
-from taps.active.running_quantile import Quantile
+from taps.active.policy import Quantile
 
 STEADY = [shape for shape in SHAPES if not shape.endswith("std")]
 
@@ -40,7 +39,7 @@ def test_dynamic_decides_as_the_policy_does(shape, rate, warmup, switch_at, hard
     trace = simulate_dynamic(entropies, rate, warmup, 1.5, switch_at, hard)
     for stream in range(3):
         policy = Dynamic(rate, warmup, 1.5, switch_at)
-        policy = Capped(policy, rate=rate) if hard else policy
+        policy.cap(rate if hard else None)
         assert trace.asks[:, stream].tolist() == asks(policy, entropies[:, stream])
 
 

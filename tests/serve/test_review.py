@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from taps.active import class_seconds
+from taps.active.question import class_seconds
 from taps.clip import Clip
 from taps.data import load_dataset
 from taps.serve.folder import Folder, pool_settings

@@ -1,4 +1,4 @@
-"""How good the predictions are, estimated from the answers: of all images, not of those asked about alone.
+"""The accuracy of all predictions, estimated from the answers, and what more answers would add to it.
 
 Every image has a chance π of being asked about, known before its question is drawn: 1 where the rule asks,
 the share of random questions elsewhere. With m the probability of the predicted class and r whether it was
@@ -6,15 +6,14 @@ right, the mean of m + [asked] · (r − m) / π over all images has the expecta
 has, whatever came before it. This is inverse-probability weighting with m as the control variate
 ("prediction-powered inference"): the better m is calibrated, the narrower the interval.
 
-Where questions are chosen among images that are all there (`sample`), some are drawn among those that nobody
-was asked about. Then the estimate is the share of these that was predicted right when the question was put.
+Where questions are chosen among images that are all at hand (`sample`), some are drawn at random among those
+that nobody was asked about. The estimate is then the share of these that was predicted right when drawn.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -22,12 +21,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taps.active.forecast import Forecast, forecast
 from taps.types import Answer
 
 Array = NDArray[np.float64]
-NEEDED = 8  # answers to random questions before anything is said
+NEEDED = 8  # answers to random questions before accuracy is estimated
 COVERAGE = 0.95
+MORE = 20  # answers ahead that are forecast
+FEWEST = 10  # answers before anything is forecast
+# Fitted to the development sets by recipes/pace.py: with n answers, m more bring about
+# 100 · GROWTH · 4·c·(1 − c) · ln((1 + n + m) / (1 + n)) points, where c is the mean confidence so far.
+GROWTH = 0.205
+NINE_OF_TEN = (0.0, 0.54)  # between which growths nine of ten streams lie
 
 
 @dataclass(frozen=True)
@@ -35,9 +39,6 @@ class AccuracyEstimate:
     """Share of right predictions, with a 95 % interval.
 
     Attributes:
-        value: The estimate.
-        low: Lower end of the interval.
-        high: Upper end.
         images: How many predictions it is the accuracy of: those that could have been asked about.
         answers: Answers to random questions that it rests on.
     """
@@ -68,9 +69,6 @@ class AskedImage:
 
 class RunningAccuracy:
     """Estimates the accuracy of all predictions so far, also of each predicted class.
-
-    Args:
-        classes: How many.
 
     Example:
         >>> running = RunningAccuracy(classes=2)
@@ -125,9 +123,12 @@ class RunningAccuracy:
         ]
         if self.pool:
             return self._estimate_pool(known) if predicted is None else None
-        sure_to, by_chance = _split(known, lambda one: one.chance >= 1)
+        sure_to = [one for one in known if one.chance >= 1]
+        by_chance = [one for one in known if one.chance < 1]
         total, few = certain + drawn, drawn > 0 and len(by_chance) < NEEDED
-        if few or (certain and not sure_to) or not total or not self.mostly_possible:
+        # Half of all predictions, at least, must have had a chance of being asked about.
+        mostly_possible = 2 * float((self.certain + self.drawn).sum()) >= self.images
+        if few or (certain and not sure_to) or not total or not mostly_possible:
             return None
         right, doubt = _certain_part(sure_to, certain)
         mean = float(self.sure[among].sum()) / max(drawn, 1.0)
@@ -143,11 +144,6 @@ class RunningAccuracy:
         value, error = _residuals(drawn)
         ends = _ends(value, quantile(len(drawn)) * error)
         return AccuracyEstimate(*ends, images=self.pool, answers=len(drawn))
-
-    @property
-    def mostly_possible(self) -> bool:
-        """Whether half of all predictions could have been asked about, or more."""
-        return 2 * float((self.certain + self.drawn).sum()) >= self.images
 
     def said(self) -> str:
         """The estimate in words, or why there is none."""
@@ -217,12 +213,6 @@ def _ends(value: float, half: float) -> tuple[float, float, float]:
     return min(1.0, max(0.0, value)), min(low, 1.0), max(high, 0.0)
 
 
-def _split(
-    known: list[AskedImage], holds: Callable[[AskedImage], bool]
-) -> tuple[list[AskedImage], list[AskedImage]]:
-    return [one for one in known if holds(one)], [one for one in known if not holds(one)]
-
-
 def _certain_part(known: list[AskedImage], images: float) -> tuple[float, float]:
     """Share of right ones among images that were sure to be asked about; its error where answers lack."""
     if not known:
@@ -245,3 +235,50 @@ def _residuals(drawn: list[AskedImage]) -> tuple[float, float]:
     squares = float(weights**2 @ (off - mean) ** 2) + usual**2 * float(((pseudo - mean) ** 2).sum()) / 2
     count = len(drawn)
     return mean, math.sqrt(squares * count / (count - 1)) / float(weights.sum())
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Points of accuracy that so many more answers would bring, with a 90 % interval."""
+
+    answers: int
+    gain: float
+    low: float
+    high: float
+
+    @property
+    def said(self) -> str:
+        """In words.
+
+        >>> Forecast(20, 1.2, 0.2, 3.4).said
+        '20 more answers: about +1 point (0 to +3)'
+        """
+        # A whole number of points with its sign; 0 has none.
+        gain, low, high = (f"{round(x):+d}" if round(x) else "0" for x in (self.gain, self.low, self.high))
+        unit = "point" if gain == "+1" else "points"
+        return f"{self.answers} more answers: about {gain} {unit} ({low} to {high})"
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON, rounded."""
+        return {"said": self.said, **{name: round(value, 2) for name, value in vars(self).items()}}
+
+
+def forecast(answers: int, sure: float, more: int = MORE) -> Forecast | None:
+    """What so many more answers would bring to the accuracy of images to come; None while it is too early.
+
+    Args:
+        answers: Those so far.
+        sure: Mean probability of the predicted class over the images so far. Where it is near 1 there is
+            little to gain; where it is near 0 there are too many classes for a few answers.
+        more: How many more.
+
+    >>> forecast(9, 0.5) is None
+    True
+    >>> early, late = forecast(10, 0.6), forecast(200, 0.6)
+    >>> early.gain > 4 * late.gain > 0
+    True
+    """
+    if answers < FEWEST:
+        return None
+    steps = 100 * 4 * sure * (1 - sure) * math.log((1 + answers + more) / (1 + answers))
+    return Forecast(more, *(steps * growth for growth in (GROWTH, *NINE_OF_TEN)))

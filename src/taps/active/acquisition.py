@@ -1,4 +1,4 @@
-"""Scores images by one rule: how much an answer for each is wanted."""
+"""Acquisition: scores an image, the higher the more its label is wanted. Each rule costs little per image."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taps.active.clusters import Clusters
-from taps.active.scores import belief_drift, gradient_leverage, narrowness, scarcity
 from taps.errors import StateError
 
 Array = NDArray[np.float64]
@@ -28,6 +26,7 @@ SCORES = (
 )
 NOISE = 0.01  # EATTA's standard deviation, for each entry of a feature
 ANYWAY = 1e6  # what is put on record as the score of an image that was drawn at random
+MOST = 128  # clusters for answers, at most: memory and time for an image stay constant
 
 
 class Acquisition:
@@ -51,7 +50,7 @@ class Acquisition:
         leverage: Callable[[], float],
         sensitivity: Callable[[], float],
         before: Callable[[], Array],
-        joined: Callable[[], Array],
+        clustered_by: Callable[[], Array],
     ) -> float:
         """How much the answer for this image is wanted.
 
@@ -63,7 +62,7 @@ class Acquisition:
             leverage: How new it is to the labels.
             sensitivity: By how much its prediction changes with a little noise on its feature.
             before: Its prediction without any answer.
-            joined: What it is clustered by (`taps.active.clusters`).
+            clustered_by: The vector of `joined`.
         """
         rules: dict[str, Callable[[], float]] = {
             "random": lambda: float(np.random.default_rng([self.seed, self.images]).random()),
@@ -76,7 +75,7 @@ class Acquisition:
             "sensitivity": sensitivity,
             "vessal": lambda: gradient_leverage(probs, leverage()),
             "drift": lambda: belief_drift(probs, before()),
-            "clusters": lambda: self.clusters.score(joined(), len(probs)),
+            "clusters": lambda: self.clusters.score(clustered_by(), len(probs)),
         }
         score = rules[self.rule]()
         self.images += 1
@@ -100,3 +99,143 @@ class Acquisition:
         if values["rule"] != self.rule:
             raise StateError(f"The saved learner asks by {values['rule']!r}, this one by {self.rule!r}.")
         self.seed, self.images = int(values["seed"]), int(values["images"])
+
+
+def narrowness(probs: Array) -> float:
+    """1 − margin between the two likeliest classes: 1 where they are equally likely.
+
+    >>> round(narrowness(np.array([0.1, 0.6, 0.3])), 4)
+    0.7
+    """
+    second, first = np.partition(probs, -2)[-2:]
+    return float(1.0 - (first - second))
+
+
+def novelty(features: Array, known: Array) -> Array:
+    """1 − highest cosine of each image [N, d] to the known ones [M, d]; 1 where none is known [N].
+
+    Features have length 1.
+
+    >>> novelty(np.eye(2), np.array([[0.6, 0.8]])).round(2).tolist()
+    [0.4, 0.2]
+    """
+    if not len(known) or not len(features):
+        return np.ones(len(features))
+    likeness: Array = np.clip(features @ known.T, 0.0, 1.0).max(axis=1)
+    return 1.0 - likeness
+
+
+def scarcity(probs: Array, counts: Array) -> float:
+    """How few labels the likely classes have: the expected 1 / (1 + labels of its class).
+
+    >>> scarcity(np.array([0.5, 0.5]), np.array([0.0, 3.0]))
+    0.625
+    """
+    return float((probs / (1.0 + counts)).sum())
+
+
+def gradient_leverage(probs: Array, leverage: float) -> float:
+    """How new the gradient of the likeliest class is to the labels: VeSSAL's rule.
+
+    The gradient of a linear head is (p − e_ŷ) ⊗ x; with the labelled images' Gram matrix alike for each
+    class, g'A⁻¹g is |p − e_ŷ|² times the leverage of x. The policy turns it into questions at a rate.
+
+    >>> round(gradient_leverage(np.array([0.75, 0.25]), leverage=2.0), 4)
+    0.25
+    """
+    off = probs.copy()
+    off[probs.argmax()] -= 1.0
+    return float(off @ off) * leverage
+
+
+def belief_drift(probs: Array, before: Array) -> float:
+    """How far answers have moved a prediction: |p − p₀|, as WISE-ATTA compares a model with a slower one.
+
+    >>> round(belief_drift(np.array([0.9, 0.1]), np.array([0.6, 0.4])), 4)
+    0.4243
+    """
+    return float(np.linalg.norm(probs - before))
+
+
+def joined(feature: Array, probs: Array, text: NDArray[Any]) -> Array:
+    """What images are clustered by, of length 1: the feature [d], then the mean text of the prediction.
+
+    >>> joined(np.array([0.0, 3.0]), np.array([1.0, 0.0]), np.array([[4.0, 0.0], [0.0, 1.0]])).tolist()
+    [0.0, 0.6, 0.8, 0.0]
+    """
+    both: Array = np.concatenate([feature, probs @ text])
+    return both / max(float(np.linalg.norm(both)), 1e-12)
+
+
+class Clusters:
+    """CB's clusters: spherical k-means of one pass; an image joins the cluster whose mean is most like it.
+
+    There is a cluster for each class and one more for each answer, here up to `MOST`; each begins with the
+    next image that comes.
+
+    Attributes:
+        sums: Of the images of each cluster.
+        sizes: How many these are.
+        labels: How many of them have an answer.
+    """
+
+    sums: Array
+    sizes: Array
+    labels: Array
+
+    def __init__(self) -> None:
+        self.restore({})
+
+    def score(self, image: Array, classes: int) -> float:
+        """Share of all images that are in its cluster, for each answer there, times its cosine to the mean.
+
+        The highest is where the smallest share is labelled, of those without any the largest cluster. The
+        image is counted.
+
+        Args:
+            image: As `joined` has it.
+            classes: How many there are.
+        """
+        self._make_room(classes + MOST, len(image))
+        full = self.begun >= classes + min(MOST, int(self.labels.sum()))
+        place, cosine = self._nearest(image) if full else (self.begun, 1.0)
+        self.sums[place] += image
+        self.sizes[place] += 1
+        return max(cosine, 0.0) * float(self.sizes[place] / self.sizes.sum() / (1 + self.labels[place]))
+
+    def answer(self, feature: Array, times: int) -> None:
+        """Count an answer of an image, or with −1 one that is taken back.
+
+        By its feature alone: what is predicted of an image has changed since it came.
+        """
+        place, _ = self._nearest(feature)
+        self.labels[place] = max(0.0, self.labels[place] + times)
+
+    @property
+    def begun(self) -> int:
+        """Clusters that have an image."""
+        return int((self.sizes > 0).sum())
+
+    def _make_room(self, rows: int, dim: int) -> None:
+        """For all clusters there may ever be of so many classes, so that memory does not grow."""
+        if (more := rows - len(self.sums)) > 0:
+            self.sums = np.vstack([self.sums.reshape(-1, dim), np.zeros((more, dim))])
+            self.sizes, self.labels = (np.append(each, np.zeros(more)) for each in (self.sizes, self.labels))
+
+    def _nearest(self, image: Array) -> tuple[int, float]:
+        """The cluster most like an image, and the cosine; `image` may be the feature alone."""
+        sums = self.sums[: self.begun, : len(image)]
+        cosines = sums @ image / np.maximum(np.linalg.norm(sums, axis=1), 1e-12)
+        place = int(cosines.argmax())
+        return place, float(cosines[place])
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything that changes; nothing before the first image."""
+        found = {"cluster_sums": self.sums, "cluster_sizes": self.sizes, "cluster_labels": self.labels}
+        return found if len(self.sums) else {}
+
+    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+        """Go on from where `arrays` was taken."""
+        self.sums = np.array(arrays.get("cluster_sums", np.zeros((0, 0))))
+        self.sizes = np.array(arrays.get("cluster_sizes", np.zeros(0)))
+        self.labels = np.array(arrays.get("cluster_labels", np.zeros(0)))

@@ -1,4 +1,4 @@
-"""The labelled memory: Algorithm 2 of the paper and its rivals. Which sample must go is a pure function."""
+"""The labelled memory: Algorithm 2 of the paper and its rivals. Each way of evicting is a pure function."""
 
 from __future__ import annotations
 
@@ -22,20 +22,17 @@ def choose_victim(labels: Sequence[int], losses: Sequence[float], ages: Sequence
 
     Args:
         labels: Class of each sample.
-        losses: Cross-entropy of each sample. NaN says nothing and ranks lowest, as 0.
+        losses: Cross-entropy of each sample. NaN ranks lowest, as 0.
         ages: Age of each sample, larger = older.
-
-    Returns:
-        The index of the victim.
 
     Example:
         >>> choose_victim(labels=[0, 0, 1, 1, 2], losses=[0.1, 0.9, 0.3, 0.5, 0.0], ages=[5, 4, 3, 2, 1])
         2
     """
     members = _members_of_largest(labels, losses, ages)
+    candidates = [i for indices in members.values() for i in indices]
     known = [_known(loss) for loss in losses]
     means = {label: _mean([known[i] for i in indices]) for label, indices in members.items()}
-    candidates = [i for indices in members.values() for i in indices]
     return min(candidates, key=lambda i: (means[labels[i]], known[i], -ages[i], i))
 
 
@@ -89,9 +86,7 @@ class Entry:
 
 
 class Buffer:
-    """Labelled samples, at most `capacity` of them, each with a payload that is its owner's business.
-
-    Evicting takes one pass over it; the victim is chosen by one of the pure functions above.
+    """Labelled samples, at most `capacity` of them, each with a payload of any kind.
 
     Args:
         capacity: L. 0 holds nothing.
@@ -145,7 +140,7 @@ class Buffer:
         return Counter(entry.label for entry in self._entries.values())
 
     def add(self, id: int, label: int, loss: float, payload: Any) -> Entry | None:
-        """Adds a sample; a full buffer first evicts one, which is returned.
+        """Add a sample; a full buffer first evicts one, which is returned.
 
         Raises:
             QueryError: A sample of this id is held already.
@@ -163,7 +158,7 @@ class Buffer:
         return evicted
 
     def remove(self, id: int) -> Entry:
-        """Takes one sample out, for a label that is withdrawn.
+        """Take one sample out, for a label that is withdrawn.
 
         Raises:
             QueryError: No sample of this id is held.
@@ -173,7 +168,7 @@ class Buffer:
         return self._entries.pop(id)
 
     def set_losses(self, losses: Sequence[float]) -> None:
-        """Replaces the losses, in the order of `entries`; for prompts that have moved since."""
+        """Replace the losses, in the order of `entries`; for prompts that have moved since."""
         if len(losses) != len(self):
             raise SettingsError(
                 f"{len(losses)} losses were given for {len(self)} samples; give one for each."
@@ -197,7 +192,7 @@ class Buffer:
         }
 
     def load_state_dict(self, state: dict[str, Any], payloads: Sequence[Any]) -> None:
-        """Goes on from where `state_dict` was taken, with the payloads that belong to its samples.
+        """Go on from where `state_dict` was taken, with the payloads that belong to its samples.
 
         Raises:
             StateError: The state is of another kind of buffer, or the payloads do not fit it.
@@ -225,7 +220,7 @@ class Buffer:
 
 
 def _known(loss: float) -> float:
-    """The loss to compare by: NaN (and −∞, which no cross-entropy can be) says nothing and counts as 0."""
+    """The loss to compare by: NaN (and −∞, which no cross-entropy can be) counts as 0."""
     return float(loss) if loss > -math.inf else 0.0
 
 

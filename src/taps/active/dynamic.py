@@ -1,15 +1,14 @@
-"""Algorithm 1: a threshold that follows the mean and the spread of the entropies."""
+"""Algorithm 1 of the paper: a threshold that follows the mean and the spread of the entropies."""
 
 from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import Any
 
-from taps.active.decision import NATS, Counting, Decision, check_count, check_number, check_rate
+from taps.active.base import NATS, Decision, Policy, check_count, check_number, check_rate
 
 
-class Dynamic(Counting):
+class Dynamic(Policy):
     """Algorithm 1: a threshold z standard deviations above the running mean, z larger while over budget.
 
     Samples are counted from 1 and the current entropy is part of the mean and the standard deviation (n−1) it
@@ -30,6 +29,7 @@ class Dynamic(Counting):
     """
 
     kind = "dynamic"
+    saved = ("mean", "squares", "threshold")
 
     def __init__(
         self, rate: float = 0.05, warmup: int = 30, tau0: float = NATS, switch_at: float | None = None
@@ -41,32 +41,20 @@ class Dynamic(Counting):
         self.z_selection = NormalDist().inv_cdf(1 - rate)
         self.z_high = NormalDist().inv_cdf(1 - rate / 2)
         self.mean = 0.0
-        self._squares = 0.0  # sum of squared deviations from the mean, after Welford
+        self.squares = 0.0  # sum of squared deviations from the mean, after Welford
 
     @property
     def std(self) -> float:
         """Sample standard deviation of the entropies so far; 0 before there are two."""
-        return math.sqrt(self._squares / (self.seen - 1)) if self.seen > 1 else 0.0
+        return math.sqrt(self.squares / (self.seen - 1)) if self.seen > 1 else 0.0
 
     def judge(self, entropy: float) -> Decision:
         step = entropy - self.mean
         self.mean += step / self.seen
-        self._squares += step * (entropy - self.mean)
+        self.squares += step * (entropy - self.mean)
         if self.seen < self.warmup:
             self.threshold = self.tau0
         else:
             over_querying = self.asked / self.seen >= self.switch_at
             self.threshold = self.mean + (self.z_high if over_querying else self.z_selection) * self.std
         return Decision(entropy > self.threshold, self.threshold)
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {
-            "mean": self.mean,
-            "squares": self._squares,
-            "threshold": self.threshold,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.mean, self._squares = float(state["mean"]), float(state["squares"])
-        self.threshold = float(state["threshold"])

@@ -33,7 +33,7 @@ class QuantileSketch:
         return len(self._values)
 
     def add(self, value: float) -> None:
-        """Takes one more value into the summary."""
+        """Add a value."""
         at = bisect_left(self._values, value)
         if at < len(self._values) and self._values[at] == value:
             self._ties[at] += 1
@@ -60,7 +60,7 @@ class QuantileSketch:
         return max(1, round(0.5 / self.error))
 
     def _merge(self) -> None:
-        """Joins each value into its right neighbour where `error` allows it."""
+        """Join each value into its right neighbour where `error` allows it."""
         self._until_merge = self._patience()
         allowed = math.floor(self.error * self.count)
         kept: list[list[float]] = []
@@ -83,7 +83,7 @@ class QuantileSketch:
         return {"rows": [list(row) for row in self._rows()], "until_merge": self._until_merge}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from where `state_dict` was taken."""
+        """Go on from where `state_dict` was taken."""
         self._take(state["rows"])
         self.count = sum(self._ties) + sum(self._merged)
         self._until_merge = int(state["until_merge"])
@@ -105,7 +105,7 @@ class SlidingWindow:
         return len(self._recent)
 
     def add(self, value: float) -> None:
-        """Takes one more value in and, when full, forgets the oldest."""
+        """Add a value; a full window forgets the oldest."""
         if len(self._recent) == self.size:
             del self._ordered[bisect_left(self._ordered, self._recent.popleft())]
         self._recent.append(value)
@@ -120,7 +120,7 @@ class SlidingWindow:
         return {"recent": list(self._recent)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from where `state_dict` was taken."""
+        """Go on from where `state_dict` was taken."""
         self._fill(float(value) for value in state["recent"])
 
     def _fill(self, values: Iterable[float]) -> None:

@@ -1,4 +1,4 @@
-"""What is asked: which class it is, or whether it is a certain one; and the annotator's time that takes."""
+"""Kinds of questions ("class": which one is it? "yes_no": is it this one?) and the annotator's time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def class_seconds(classes: int) -> float:
 
 
 def information(probs: NDArray[Any]) -> dict[str, float]:
-    """How many nats each kind of question is expected to tell: H(p), and h of the likeliest class.
+    """Expected information of each kind of question in nats: H(p), and h of the likeliest class.
 
     >>> {kind: round(nats, 2) for kind, nats in information(np.array([0.5, 0.25, 0.25])).items()}
     {'class': 1.04, 'yes_no': 0.69}
@@ -38,9 +38,9 @@ def _entropy(probs: NDArray[Any]) -> float:
 
 
 class Questions:
-    """Chooses the kind of each question and keeps account of the annotator's time.
+    """Chooses the kind of each question and counts the annotator's time.
 
-    Where both kinds are allowed, the one that is expected to tell more a second is put.
+    Where both kinds are allowed, the one of more expected information per second is chosen.
 
     Args:
         kinds: "class", "yes_no" or "both".
@@ -69,8 +69,8 @@ class Questions:
         affordable = [kind for kind in self.kinds if self.seconds[kind] <= left]
         if len(affordable) < 2:
             return affordable[0] if affordable else None
-        told = information(probs)
-        return max(affordable, key=lambda kind: told[kind] / self.seconds[kind])
+        nats = information(probs)
+        return max(affordable, key=lambda kind: nats[kind] / self.seconds[kind])
 
     def put(self, kind: str) -> float:
         """A question was put; what it takes of the budget, in questions of all classes."""

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.active import SCORES
+from taps.active.acquisition import SCORES
 from taps.active.question import KINDS, YES_NO_SECONDS
 from taps.adapt.memory import ReplayItem
 from taps.methods.ranges import setting

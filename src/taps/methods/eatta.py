@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.active import SCORES
+from taps.active.acquisition import SCORES
 from taps.adapt.losses import entropies
 from taps.adapt.memory import ReplayItem
 from taps.methods.base import MethodOutput

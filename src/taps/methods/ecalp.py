@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.active import SCORES
+from taps.active.acquisition import SCORES
 from taps.methods.base import Snapshot
 from taps.methods.features import EncodedImage, FeatureMethod, State
 from taps.methods.labelled import BufferSettings, LabelledImages

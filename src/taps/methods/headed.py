@@ -17,10 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from taps.active import SCORES, Acquisition
-from taps.active.clusters import joined
+from taps.active.acquisition import SCORES, Acquisition, joined, narrowness, novelty
 from taps.active.question import KINDS, YES_NO_SECONDS
-from taps.active.scores import narrowness, novelty
 from taps.adapt.graphs.capture import CudaCapture
 from taps.adapt.memory import ReplayItem
 from taps.default import ACQUISITION

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from taps.active import SCORES, Acquisition
-from taps.active.clusters import joined
+from taps.active.acquisition import SCORES, Acquisition, joined
 from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
 from taps.head.neighbours import RecentImages

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from taps.active.running_quantile import Quantile
+from taps.active.policy import Quantile
 from taps.clip import Clip
 from taps.methods.ranges import setting
 from taps.methods.registry import method

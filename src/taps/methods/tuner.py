@@ -11,8 +11,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from taps.active.base import Policy
 from taps.active.buffer import Buffer
-from taps.active.decision import Policy
 from taps.adapt.batch import report
 from taps.adapt.gradient import Gradient, point_at
 from taps.adapt.graphs import Engine, Start, shared_start

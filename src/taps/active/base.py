@@ -1,16 +1,16 @@
-"""What every query policy is made of: a decision, counters, and the checks of its settings."""
+"""What every query policy has: a decision, counters, a hard budget, and the checks of its settings."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from taps.errors import SettingsError, StateError
 
-NATS, RELATIVE = 2.0, 0.4  # τ0 of the paper; as a share of ln(classes), where none is given
+NATS = 2.0  # τ0 of the paper
 # No entropy is near this; squares beyond it overflow, and one such value would spoil the variance for good.
 LARGEST_ENTROPY = 1e100
 
@@ -20,10 +20,8 @@ class Decision:
     """Whether to ask, and the threshold the entropy was compared with.
 
     Attributes:
-        ask: Whether to ask.
-        threshold: What the entropy was compared with.
-        chance: How likely the question was, by all that was known before it was drawn: 1 where the policy
-            asks, 0 where it cannot, between them where chance decided.
+        chance: Probability of the question before it was drawn: 1 where the policy asks, 0 where it cannot,
+            between them where chance decided.
         random: Whether chance alone made it be asked.
     """
 
@@ -33,60 +31,57 @@ class Decision:
     random: bool = False
 
 
-class Policy(Protocol):
-    """What every policy can do.
+class Policy:
+    """Base of the policies: counts, hard budget, random questions, entropies that are not finite.
 
-    Attributes:
-        asked: Questions put so far, less those given back to the budget; one that takes less time
-            than picking a class counts as a part of one.
-        seen: Samples decided on so far; those with a non-finite entropy are not among them.
-        skipped: Samples whose entropy was not finite. They are never asked about and leave no other trace.
-    """
-
-    @property
-    def asked(self) -> float: ...
-    @property
-    def seen(self) -> int: ...
-    @property
-    def skipped(self) -> int: ...
-    def decide(self, entropy: float, allowed: bool = True) -> Decision: ...
-    def charge(self, share: float) -> None: ...
-    def refund(self, share: float) -> None: ...
-    def answer(self, label: int) -> None: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
-class Counting:
-    """What policies have in common: they count, draw, and pass over entropies that are no numbers.
-
-    A subclass says what it decides by (`judge`), what it can afford, and what more it saves.
-
-    Args:
-        threshold: Of the first sample.
+    A subclass decides (`judge`) and names what else it saves.
 
     Attributes:
         kind: Its name, in what is saved.
+        saved: Names of the attributes that are saved beside the counters.
+        asked: Questions put so far, less those given back to the budget. A question that takes less time
+            than picking a class counts as a part of one.
+        seen: Samples decided on so far; those with a non-finite entropy are not among them.
+        skipped: Samples whose entropy was not finite. They are never asked about and leave no other trace.
         explore: Share of the samples that are asked about at random, whatever the policy says of them. Draws
             follow from the seed and the count of samples, so there is no generator to save.
         seed: Of these draws.
     """
 
     kind: str
+    saved: tuple[str, ...] = ()
     explore = 0.0
     seed = 0
+    most_rate: float | None = None
+    most_total = math.inf
 
     def __init__(self, threshold: float) -> None:
         self.asked: float = 0
         self.seen = self.skipped = 0
         self.threshold = threshold
 
+    def cap(self, rate: float | None = None, total: int | None = None) -> None:
+        """Set a hard budget: what would exceed it is not asked, however uncertain the sample is.
+
+        Args:
+            rate: Never more than ⌈rate·t⌉ questions after t samples.
+            total: Never more than this many questions in all.
+        """
+        self.most_rate = None if rate is None else check_rate(rate, every=True)
+        self.most_total = math.inf if total is None else check_count("total", total)
+
+    @property
+    def _limit(self) -> float:
+        if self.most_rate is None:
+            return self.most_total
+        return min(self.most_total, ceiling(self.most_rate * self.seen))
+
     def judge(self, entropy: float) -> Decision:
-        """What it says of one more sample, which is among those seen."""
+        """The policy's own decision on one more sample, which is among those seen."""
         raise NotImplementedError
 
     def affords(self) -> bool:
-        """Whether one more question is within the budget, if chance wants it."""
+        """Whether one more random question is within the policy's own budget."""
         return True
 
     def answer(self, label: int) -> None:
@@ -101,28 +96,29 @@ class Counting:
         self.asked -= share
 
     def decide(self, entropy: float, allowed: bool = True) -> Decision:
-        """Decides on one sample; with `allowed=False` it is counted as seen but cannot be asked about."""
+        """Decide on one sample; with `allowed=False` it is counted as seen but cannot be asked about."""
         entropy = float(entropy)  # of numpy or torch it would leak into the saved state
         if not abs(entropy) < LARGEST_ENTROPY:  # NaN is not below it either
             self.skipped += 1
             return Decision(False, self.threshold)
         self.seen += 1
-        found = self.judge(entropy)
-        chance = found.chance if found.chance or not found.ask else 1.0
+        decision = self.judge(entropy)
+        chance = decision.chance if decision.chance or not decision.ask else 1.0
         if chance < self.explore and self.affords():
             ask = bool(np.random.default_rng([self.seed, self.seen - 1, 1]).random() < self.explore)
-            found, chance = Decision(ask, found.threshold, random=ask), self.explore
-        if not allowed:
-            return Decision(False, found.threshold)
-        self.asked += found.ask
-        return Decision(found.ask, found.threshold, chance, found.random)
+            decision, chance = Decision(ask, decision.threshold, random=ask), self.explore
+        if not allowed or self.asked >= self._limit:
+            return Decision(False, decision.threshold)
+        self.asked += decision.ask
+        return Decision(decision.ask, decision.threshold, chance, decision.random)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes while deciding, in plain numbers."""
-        return {"kind": self.kind, "asked": self.asked, "seen": self.seen, "skipped": self.skipped}
+        counters = {"kind": self.kind, "asked": self.asked, "seen": self.seen, "skipped": self.skipped}
+        return counters | {name: getattr(self, name) for name in self.saved}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from where `state_dict` was taken.
+        """Go on from where `state_dict` was taken.
 
         Raises:
             StateError: The state is of another kind of policy.
@@ -133,29 +129,13 @@ class Counting:
                 "kind."
             )
         self.asked, self.seen, self.skipped = state["asked"], int(state["seen"]), int(state["skipped"])
+        for name in self.saved:
+            setattr(self, name, state[name])
 
 
-def first_threshold(tau0: float | None, tau0_relative: float | None, classes: int | None) -> float:
-    """τ0 in nats, given as such or as a fraction of ln(classes).
-
-    Where neither is given it is 0.4 · ln(classes): of 100 classes a little less than the paper's 2 nats,
-    which 7 classes can never reach and nearly every image of 1,000 exceeds. Without classes it is 2 nats.
-
-    Example:
-        >>> round(first_threshold(2.0, tau0_relative=0.5, classes=100), 3)
-        2.303
-        >>> [round(first_threshold(None, None, classes), 2) for classes in (7, 100, 1000)]
-        [0.78, 1.84, 2.76]
-    """
-    if tau0 is None and tau0_relative is None and classes is not None:
-        tau0_relative = RELATIVE
-    if tau0_relative is None:
-        return check_number("tau0", NATS if tau0 is None else tau0)
-    if classes is None or classes < 1:
-        raise SettingsError(
-            f"tau0_relative={tau0_relative} needs the number of classes; give classes as well."
-        )
-    return check_number("tau0_relative", tau0_relative) * math.log(classes)
+def ceiling(questions: float) -> int:
+    """⌈questions⌉, where rounding buys no question: 0.07 · 100 is a hair above 7 in binary."""
+    return math.ceil(questions - 1e-9)
 
 
 def check_rate(rate: float, name: str = "rate", *, every: bool = False) -> float:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taps.active import Paced
+from taps.active.paced import Paced
 from taps.active.policy import make_policy
 from taps.errors import SettingsError
 from taps.methods.registry import method_settings

@@ -1,11 +1,12 @@
-"""A query policy for any score: asks about the highest scores, at an even rate or most of them early."""
+"""The policy "paced": asks about the highest scores, at an even rate or most of them early."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
-from taps.active.decision import Counting, Decision, check_rate, check_window
+from taps.active.base import Decision, Policy, ceiling, check_rate, check_window
 from taps.active.quantiles import SlidingWindow
 
 MOST_OWED = 2  # questions that may be behind schedule before one is asked at any score
@@ -16,7 +17,7 @@ ALIKE = 2.0  # pairs of answers of one class, at most: times what even shares of
 WAIT = 5  # questions that may wait for their answers while it asks early, or that it waits for after that
 
 
-class Paced(Counting):
+class Paced(Policy):
     """Asks about the images of highest score, as many as its pace says.
 
     An image is asked about where its score is among the top q of the last `window`, and q follows what is
@@ -37,7 +38,6 @@ class Paced(Counting):
     Args:
         rate: α, share of the images.
         window: How many of the last scores an image is compared with; scores drift as the head learns.
-        horizon: Over how many images a debt is paid; unless given, over those in which one more is due.
         pace: "even", "front" or an exponent.
         expected: N, images to come; None where nobody knows.
         classes: How many there are.
@@ -58,20 +58,19 @@ class Paced(Counting):
         self,
         rate: float = 0.05,
         window: int = 200,
-        horizon: float | None = None,
         pace: str | float = "even",
         expected: int | None = None,
         classes: int = 2,
     ) -> None:
         super().__init__(math.inf)
-        self.rate, self.horizon = check_rate(rate), horizon
+        self.rate = check_rate(rate)
         self.pace = "even" if expected is None else pace
         self.expected = 0 if expected is None or pace == "even" else expected
         self.total = rate * self.expected
         self.planned = 0.0  # questions due so far
         self.classes = classes
         self.over = False  # whether "front" asks evenly from now on
-        self.counts: dict[int, int] = {}  # answers of each class
+        self.counts: Counter[int] = Counter()  # answers of each class
         self._window = SlidingWindow(check_window(window, rate))
 
     @property
@@ -80,28 +79,24 @@ class Paced(Counting):
         return self.pace != "even" and self.seen <= self.expected
 
     @property
-    def answers(self) -> int:
-        """Classes that were answered so far."""
-        return sum(self.counts.values())
-
-    @property
     def mixed(self) -> bool:
         """Whether the answers so far may be a fair sample of a stream of all classes."""
+        answers = self.counts.total()
         same = sum(count * (count - 1) for count in self.counts.values()) / 2
         usual = min(ALIKE / self.classes, (1 + 1 / self.classes) / 2)  # of few classes many pairs are alike
-        return same <= usual * self.answers * (self.answers - 1) / 2 + math.sqrt(self.answers)
+        return same <= usual * answers * (answers - 1) / 2 + math.sqrt(answers)
 
     def answer(self, label: int) -> None:
         """Take note of the class that was answered; it stays noted where the answer is taken back."""
-        self.counts[label] = self.counts.get(label, 0) + 1
+        self.counts[label] += 1
 
     def judge(self, entropy: float) -> Decision:
         self._window.add(entropy)
         now = self._plan()
-        if self.asked >= self._ceiling(self.planned) - self._left_to_chance():
+        if self.asked >= ceiling(self.planned) - self._left_to_chance():
             return Decision(False, math.inf)
-        paid = now if self.horizon is None else 1 / self.horizon
-        share = min(1.0, max(0.0, now + (self.planned - self.asked - 0.5) * paid))
+        # A debt is paid over the images in which one more question is due.
+        share = min(1.0, max(0.0, now + (self.planned - self.asked - 0.5) * now))
         held = self._window.count
         above = math.floor(share * held + 1e-9)
         overdue = self.planned - self.asked >= MOST_OWED + self._left_to_chance()
@@ -109,18 +104,18 @@ class Paced(Counting):
         return Decision(entropy > self.threshold, self.threshold)
 
     def affords(self) -> bool:
-        return self.asked < self._ceiling(self.total if self.ahead else self.planned)
+        return self.asked < ceiling(self.total if self.ahead else self.planned)
 
     def _plan(self) -> float:
         """Take one more image into what is due; what it added."""
-        before = self.planned
         if not self.ahead:
             self.planned = self.total + self.rate * (self.seen - self.expected)
-        elif self.pace == "front":
+            return self.rate
+        if self.pace == "front":
             return self._plan_front()
-        else:
-            self.planned = self.total * (self.seen / self.expected) ** float(self.pace)
-        return self.rate if not self.ahead else self.planned - before
+        before = self.planned
+        self.planned = self.total * (self.seen / self.expected) ** float(self.pace)
+        return self.planned - before
 
     def _plan_front(self) -> float:
         # Questions by chance go on to the end: without them nothing can be said of how good it is.
@@ -130,7 +125,7 @@ class Paced(Counting):
             due = self.rate * self.seen + max(0.0, self.asked - WAIT)
             self.over, self.planned = True, min(due, self.asked)  # what is left is not spent at once
         even = max(0.0, self.total - self.planned) / (self.expected - self.seen + 1)
-        early = not self.over and self.asked - self.answers < WAIT
+        early = not self.over and self.asked - self.counts.total() < WAIT
         now = max(EARLY, even) if early else even
         self.planned = min(self.planned + now, self.total)
         return now
@@ -138,10 +133,6 @@ class Paced(Counting):
     def _left_to_chance(self) -> int:
         """One question while chance may still want it, not at the end of what is expected."""
         return int(self.explore > 0 and not 0 <= self.expected - self.seen < 1 / self.rate)
-
-    @staticmethod
-    def _ceiling(questions: float) -> int:
-        return math.ceil(questions - 1e-9)  # 0.07 · 100 is a hair above 7 in binary
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {
@@ -157,4 +148,4 @@ class Paced(Counting):
         self._window.load_state_dict(state["window"])
         self.threshold = math.inf if state["threshold"] is None else float(state["threshold"])
         self.planned = float(state.get("planned", self.rate * self.seen))  # not saved by an older version
-        self.over, self.counts = state.get("over", False), dict(state.get("counts", ()))
+        self.over, self.counts = state.get("over", False), Counter(dict(state.get("counts", ())))
