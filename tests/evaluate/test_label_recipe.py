@@ -1,4 +1,4 @@
-"""recipes/label.py on a miniature zip: stored features are the images', streams over them the methods'."""
+"""recipes/label.py on a miniature zip."""
 
 from __future__ import annotations
 
@@ -51,81 +51,34 @@ def features(label: ModuleType, tmp_path: Path) -> Path:
     return label.feature_file("rsscn7", tmp_path, VIEWS)
 
 
-def job(method: str, **settings: object) -> dict[str, object]:
-    return {
-        "set": "rsscn7",
-        "order": 1,
-        "method": method,
-        "settings": settings,
-        "noise": 0.0,
-        "sorted": False,
-    }
-
-
-def test_a_stream_of_stored_features_is_a_stream_of_images(label, features, tmp_path):
-    """Zero-shot and the views' mean say what learners say of the images themselves, one by one."""
+def test_stored_features_are_those_of_the_images(label, features, tmp_path):
+    """Zero-shot and the views' mean say of stored features what they say of the images themselves."""
     clip, dataset = taps.load_clip("tiny", device="cpu"), load_dataset(tmp_path / "rsscn7.zip")
+    held = np.load(features)
+    assert held["features"].shape == (24, VIEWS, clip.config.embed_dim)
+    assert sorted(held["labels"]) == sorted(sample.label for sample in dataset.samples)
+    stored = label.with_stored_features(clip, torch.from_numpy(held["features"]).float())
+    chosen = np.random.default_rng(0).permutation(len(dataset))
     for method, settings in (("zero_shot", {}), ("view_ensemble", {"views": VIEWS, "fraction": 0.5})):
-        learner = Learner(clip, dataset.classes, method, **settings)
-        right = [
-            int(learner.method.predict(label.view(clip, dataset, index, VIEWS)).probs.argmax())
-            == sample.label
-            for index, sample in enumerate(dataset.samples)
-        ]
-        row = label.run_stream(job(method, **settings), str(features), "tiny")
-        assert row["accuracy"] == pytest.approx(100 * np.mean(right))
-        assert row["images"] == len(dataset)
-    assert np.load(features)["features"].shape == (24, VIEWS, clip.config.embed_dim)
-
-
-def test_every_method_of_the_plans_runs(label, features):
-    views = {"views": VIEWS, "fraction": 0.5}
-    for method in {plan["method"] for plan in label.plans()} - {"probe", "zero_shot", "view_ensemble"}:
-        settings = {} if method == "neighbours" else {"rate": 0.25}
-        settings |= {} if method == "zero_shot+" else views
-        settings |= {"prompts": "hand"} if method == "taps+" else {}
-        row = label.run_stream(job(method, **settings), str(features), "tiny")
-        assert row["asked"] == (0 if method == "neighbours" else pytest.approx(6, abs=2)), method
-    told = label.run_stream(job("probe", rate=0.25), str(features), "tiny")
-    assert told["asked"] == 6
-
-
-def test_a_stopped_run_goes_on(label, features, tmp_path, monkeypatch):
-    """No plan is begun after the time is over; the next run does what is left."""
-    plans = [plan | {"set": "rsscn7"} for plan in label.plans(VIEWS) if plan["method"] == "zero_shot"][:1]
-    monkeypatch.setattr(label, "plans", lambda views: iter(plans))
-    given = argparse.Namespace(
-        model="tiny", views=VIEWS, out=tmp_path, orders=5, only="", jobs=1, seconds=-1.0
-    )
-    label.run_all(given)
-    assert label.read_rows(tmp_path / "rows.jsonl") == []
-    given.seconds = 60.0
-    for _ in range(2):
-        label.run_all(given)
-        (row,) = label.read_rows(tmp_path / "rows.jsonl")
-    assert row["method"] == "zero_shot"
+        with_images = Learner(clip, dataset.classes, method, **settings)
+        with_features = Learner(stored, dataset.classes, method, **settings)
+        for place, index in enumerate(chosen.tolist()):
+            views = torch.arange(place * VIEWS, place * VIEWS + with_features.settings.views)
+            probs = with_features.method.predict(views.view(-1, 1, 1, 1)).probs
+            expected = with_images.method.predict(label.view(clip, dataset, index, VIEWS)).probs
+            assert torch.allclose(probs, expected, atol=2e-3)  # stored in half precision
 
 
 def test_situations_are_what_they_are_called(label):
     labels = np.random.default_rng(1).permutation(np.repeat(np.arange(10), 50))
-    streams = {
-        situation: labels[label.stream_of(labels, job("") | {"situation": situation, "limit": 100})]
-        for situation in label.SITUATIONS
-    }
-    assert len(set(streams["few classes"])) == 3
-    whole = labels[label.stream_of(labels, job("") | {"situation": "one class mostly"})]
+
+    def stream(situation: str, limit: int | None = 100) -> np.ndarray:
+        job = {"order": 1, "sorted": False, "situation": situation, "limit": limit}
+        return labels[label.stream_of(labels, job)]
+
+    assert len(set(stream("few classes"))) == 3
+    whole = stream("one class mostly", limit=None)
     assert sorted(np.bincount(whole))[-1] == 50
     assert len(whole) == 62
-    assert (np.diff(streams["class after class"]) != 0).sum() == len(set(streams["class after class"])) - 1
-    assert (streams["wrong"] == streams[""]).all()
-
-
-def test_the_page_of_tables_is_what_its_rows_say(label, tmp_path):
-    """Rows of 0.2 name settings and questions otherwise; they are read all the same."""
-    from label_page import write_page
-
-    kept = RECIPES.parent / "docs" / "results"
-    page = (kept / "label-tables.md").read_text(encoding="utf-8")
-    made = page.split("` at ")[1].split(".\n")[0]
-    write_page(kept / "label", tmp_path, label.read_rows, made)
-    assert (tmp_path / "results" / "label-tables.md").read_text(encoding="utf-8") == page
+    in_turn = stream("class after class")
+    assert (np.diff(in_turn) != 0).sum() == len(set(in_turn)) - 1
