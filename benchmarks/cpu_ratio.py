@@ -36,8 +36,8 @@ from taps.serve.store import Store
 from taps.session.loop import follow
 from taps.session.options import RunOptions
 from taps.session.predict import predict_all, zero_shot
+from taps.session.process import keep_freed_memory
 from taps.session.run import open_run
-from taps.session.threads import keep_freed_memory
 
 BATCH = 16  # of `taps predict`
 Spent = tuple[float, float]

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from taps.session.threads import for_children, threads_each
+from taps.session.process import for_children, threads_each
 
 PHOTOS = 64
 

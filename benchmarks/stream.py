@@ -13,7 +13,7 @@ from taps.bench.step import IMAGE
 from taps.images.decode import load_image
 from taps.images.prefetch import prefetch
 from taps.learner import Learner
-from taps.session.memory_peak import peak_memory_mb, reset_peak
+from taps.session.process import peak_memory_mb, reset_peak
 from taps.types import PixelArray
 
 WARM = 3

@@ -37,7 +37,7 @@ from taps.evaluate.metrics import calibration_error
 from taps.learner import Learner
 from taps.methods.known import KnownImage
 from taps.methods.registry import all_methods, find_method, with_length
-from taps.session.step import row_of
+from taps.session.score import row_of
 from taps.types import Prediction
 
 RATES = (0.01, 0.02, 0.05, 0.1, 0.2)

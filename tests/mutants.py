@@ -45,8 +45,8 @@ MODULES = {
     "head/out_of_class": ["head/test_other_answers.py"],
     "head/experts": ["head/test_readings.py", "head/test_head.py", "head/test_other_answers.py"],
     "head/ridge": ["head/test_readings.py"],
-    "session/loop": ["stream/test_session.py"],
-    "session/record": ["stream/test_record.py"],
+    "session/loop": ["session/test_session.py"],
+    "session/record": ["session/test_record.py"],
 }
 ROOT = Path(__file__).parents[1]
 REASONS = ROOT / "docs" / "results" / "mutants.md"

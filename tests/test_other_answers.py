@@ -15,7 +15,7 @@ from taps.clip import Clip
 from taps.errors import ClassNameError, QueryError
 from taps.session.loop import Session
 from taps.session.record import Record, read_events
-from taps.session.running_score import RunningScore
+from taps.session.score import RunningScore
 from taps.types import Answer, PixelArray
 from tests.streams import CLASSES, bits, same_state
 

@@ -278,6 +278,26 @@ def check_mark(path: Path, mark: Mapping[str, Any]) -> None:
 
 
 @contextmanager
+def locked(folder: Path, patience: float = 0.0) -> Iterator[None]:
+    """Let one process at a time write to a folder; a killed process releases the lock by itself.
+
+    Args:
+        folder: Must exist.
+        patience: Seconds to wait for another process.
+    """
+    from filelock import FileLock, Timeout  # it imports asyncio: most readers of files need no lock
+
+    try:
+        lock = FileLock(folder / ".lock").acquire(timeout=patience)
+    except Timeout:
+        raise StateError(
+            f"Another process is writing to {folder}; wait for it, or choose another --out."
+        ) from None
+    with lock:
+        yield
+
+
+@contextmanager
 def writing(path: Path) -> Iterator[None]:
     """A full disk, a missing permission: whatever keeps `path` from being written is told in a sentence."""
     try:

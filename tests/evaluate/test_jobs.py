@@ -19,7 +19,7 @@ from taps.evaluate.jobs import Job, run_job, slug
 from taps.evaluate.results import read_results
 from taps.files import read_json, write_json
 from taps.session.record import EVENTS, PREDICTIONS, SPEC, STATE, Pace, read_events
-from taps.session.running_score import RunningScore
+from taps.session.score import RunningScore
 
 SETTINGS = {"views": 4, "policy": "fixed", "tau0": 0.0, "buffer": 5}
 NEVER = {**SETTINGS, "reset": "never", "lr": 1e-3}

@@ -19,8 +19,7 @@ from taps.evaluate.folder import RESULTS, UNFINISHED
 from taps.evaluate.jobs import Job, StreamSpec
 from taps.evaluate.options import Execution
 from taps.evaluate.pool import run_jobs
-from taps.files import read_json
-from taps.session.lock import locked
+from taps.files import locked, read_json
 
 
 @dataclass(frozen=True)

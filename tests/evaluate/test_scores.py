@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from taps.errors import DataError
 from taps.evaluate.metrics import bins_of, calibration_error
 from taps.evaluate.scores import answers_at, overhead, read_run, score
-from taps.session.running_score import RunningScore
+from taps.session.score import ImageScore, RunningScore
 from tests.made_up import made_up_folder
 
 probabilities = st.floats(0.001, 1.0, allow_nan=False)
@@ -125,7 +125,7 @@ def test_odd_names_survive_the_csv(tmp_path: Path) -> None:
     with closing(Record(tmp_path)) as record:
         for t, key in enumerate(keys):
             prediction = Prediction(t, 0, "x", np.array([0.7, 0.3], np.float32), 0.6, np.inf, False, 0.01)
-            record.row(t, key, prediction, predicted="x", label="y", correct=False, top5=True)
+            record.row(t, key, prediction, ImageScore(0, 1, hit=True), ("x", "y"))
     run = read_run(tmp_path)
     assert run.keys == keys
     assert np.isinf(run.threshold).all()

@@ -17,7 +17,7 @@ from taps.evaluate.jobs import Job, run_job
 from taps.session.final import final_accuracy, forget_final, repredict_all
 from taps.session.loop import Session, follow
 from taps.session.record import ROWS, Pace, Record, read_predictions, read_rows
-from taps.session.step import row_of
+from taps.session.score import row_of
 from taps.session.stream import make_stream
 from taps.types import PixelArray
 

@@ -18,7 +18,7 @@ from taps.evaluate.jobs import Job, run_job
 from taps.methods.known import DrawnImage
 from taps.session.loop import Session, follow
 from taps.session.record import EVENTS, PREDICTIONS, Record
-from taps.session.running_score import RunningScore
+from taps.session.score import RunningScore
 from taps.session.stream import Stream
 
 

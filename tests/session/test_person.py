@@ -19,8 +19,7 @@ from taps.data import load_dataset
 from taps.oracles import Delayed, GroundTruth, Noisy, Reply, is_repeatable
 from taps.session.loop import Session, follow
 from taps.session.record import EVENTS, PREDICTIONS, Pace, Record, read_events
-from taps.session.running_score import RunningScore
-from taps.session.step import StreamStep
+from taps.session.score import RunningScore, StreamStep
 from taps.session.stream import make_stream
 from taps.types import Query
 from tests.streams import same_state

@@ -19,11 +19,12 @@ from taps import Learner
 from taps.clip import Clip
 from taps.errors import StateError
 from taps.session.record import COLUMNS, EVENTS, PREDICTIONS, Pace, Record, read_events, read_predictions
-from taps.session.running_score import RunningScore
+from taps.session.score import ImageScore, RunningScore
 from taps.types import OUTSIDE, Answer, PixelArray, Prediction
 from tests.streams import same_state
 
 CLASSES = ("ant", "bee", "cat")
+BEE = ImageScore(1)
 
 
 def prediction(ask: bool = True) -> Prediction:
@@ -33,27 +34,20 @@ def prediction(ask: bool = True) -> Prediction:
 
 def test_every_cell_of_a_row(tmp_path: Path) -> None:
     with closing(Record(tmp_path)) as record:
-        record.row(
-            7,
-            "a/b.png",
-            prediction(),
-            predicted="cat",
-            label="bee",
-            correct=False,
-            top5=True,
-            truth=2,
-            phase=3,
-        )
-        record.row(8, 'c,"d".png', prediction(False), predicted="bee", label="bee", correct=True, top5=False)
-        record.row(9, "e.png", prediction(False), predicted="bee")
-        record.row(10, "f.png", replace(prediction(False), reject=0.25), predicted="bee", truth=OUTSIDE)
+        record.row(7, "a/b.png", prediction(), ImageScore(0, 2, hit=True), CLASSES, 3)
+        record.row(8, 'c,"d".png', prediction(False), ImageScore(3, 3, hit=False), (*CLASSES, "dog"))
+        record.row(9, "e.png", prediction(False), BEE, CLASSES)
+        rejected = replace(prediction(False), reject=0.25)
+        record.row(10, "f.png", rejected, ImageScore(1, OUTSIDE), CLASSES)
+        record.row(11, "g.png", prediction(), ImageScore(1, denied=True), CLASSES)
     assert (tmp_path / PREDICTIONS).read_text().splitlines() == [
         "t,path,predicted,label,correct,probability,entropy,score,threshold,asked,seconds,top5,"
         "of_label,squares,reject,outside,phase,truth,final,final_probability,final_correct",
-        "7,a/b.png,cat,bee,0,0.625123,1.23457,0.75,0.987654,1,0.012346,1,0.25,0.468904,0,0,3,2,,,",
-        '8,"c,""d"".png",bee,bee,1,0.625123,1.23457,0.75,0.987654,0,0.012346,0,,0.468904,0,0,0,,,,',
+        "7,a/b.png,ant,cat,0,0.625123,1.23457,0.75,0.987654,1,0.012346,1,0.25,0.468904,0,0,3,2,,,",
+        '8,"c,""d"".png",dog,dog,1,0.625123,1.23457,0.75,0.987654,0,0.012346,0,0,0.468904,0,0,0,3,,,',
         "9,e.png,bee,,,0.625123,1.23457,0.75,0.987654,0,0.012346,,,0.468904,0,0,0,,,,",
         "10,f.png,bee,,,0.625123,1.23457,0.75,0.987654,0,0.012346,,,0.468904,0.25,1,0,,,,",
+        "11,g.png,bee,,0,0.625123,1.23457,0.75,0.987654,1,0.012346,,,0.468904,0,0,0,,,,",
     ]
     assert ",".join(COLUMNS) == (tmp_path / PREDICTIONS).read_text().splitlines()[0]
 
@@ -61,8 +55,8 @@ def test_every_cell_of_a_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a\rb.png", "a\nb.png", "ä\udcff.png", " x ,.png"])
 def test_any_name_comes_back_from_its_row(tmp_path: Path, name: str) -> None:
     with closing(Record(tmp_path)) as record:
-        record.row(0, name, prediction(), predicted="bee")
-        record.row(1, "plain.png", prediction(), predicted="bee")
+        record.row(0, name, prediction(), BEE, CLASSES)
+        record.row(1, "plain.png", prediction(), BEE, CLASSES)
     rows = read_predictions(tmp_path)
     assert [row["path"] for row in rows] == [name, "plain.png"]
     assert all(tuple(row) == COLUMNS for row in rows)
@@ -109,7 +103,7 @@ def test_a_threshold_without_end_is_null_in_the_file_and_comes_back(
     said = replace(prediction(ask), threshold=threshold, score=math.nan)
     with closing(Record(tmp_path)) as record:
         record.commit(5, "5.png", said, CLASSES)
-        record.row(5, "5.png", said, predicted="bee")
+        record.row(5, "5.png", said, BEE, CLASSES)
     line = json.loads((tmp_path / EVENTS).read_text(), parse_constant=pytest.fail)
     assert (line["threshold"], line["score"]) == (None, None)
     (row,) = read_predictions(tmp_path)
@@ -250,10 +244,10 @@ def test_what_a_second_opening_finds(
         assert record.saved is None
         assert record.running() == RunningScore()
         assert record.position == 0
-        record.row(0, "0.png", prediction(), predicted="bee")
+        record.row(0, "0.png", prediction(), BEE, CLASSES)
         record.event("answered", id=0)
         record.checkpoint(learner, running)
-        record.row(1, "1.png", prediction(), predicted="bee")  # after the checkpoint: done again
+        record.row(1, "1.png", prediction(), BEE, CLASSES)  # after the checkpoint: done again
         record.event("predicted", id=1)
     with closing(Record(tmp_path)) as again:
         assert again.position == 3
@@ -264,7 +258,7 @@ def test_what_a_second_opening_finds(
         assert found.clip is tiny
         assert [event["event"] for event in read_events(tmp_path)] == ["answered"]
         assert len((tmp_path / PREDICTIONS).read_text().splitlines()) == 2
-        again.row(1, "1.png", prediction(), predicted="bee")
+        again.row(1, "1.png", prediction(), BEE, CLASSES)
         again.forget()
     lines = (tmp_path / PREDICTIONS).read_text().splitlines()
     assert [line.split(",")[0] for line in lines] == ["t", "0", "1"]
@@ -280,11 +274,11 @@ def test_a_replaced_row_and_its_checkpoint_come_together(
 ) -> None:
     learner, running = Learner(tiny, CLASSES, "zero_shot"), RunningScore(position=2)
     record = Record(tmp_path)
-    record.row(0, "a\rb.png", prediction(), predicted="bee", label="cat", correct=False, top5=True)
-    record.row(1, "c\udcff\rd.png", prediction(), predicted="bee")  # bytes that are no text, a lone return
+    record.row(0, "a\rb.png", prediction(), ImageScore(1, 2, hit=True), CLASSES)
+    record.row(1, "c\udcff\rd.png", prediction(), BEE, CLASSES)  # bytes that are no text, a lone return
     record.checkpoint(learner, running)
     before = (tmp_path / PREDICTIONS).read_bytes()
-    record.replace_row(0, "a\rb.png", prediction(), predicted="bee", label="bee", correct=True, top5=True)
+    record.replace_row(0, "a\rb.png", prediction(), ImageScore(1, 1, hit=True), CLASSES)
     kill = {"before the checkpoint": "Learner.save", "after it": "Record._take_the_place"}
     if stopped in kill:
         with monkeypatch.context() as patch:
@@ -293,14 +287,21 @@ def test_a_replaced_row_and_its_checkpoint_come_together(
                 record.checkpoint(learner, running)
     else:
         record.checkpoint(learner, running)
-        record.row(2, "d.png", prediction(), predicted="bee")
+        record.row(2, "d.png", prediction(), BEE, CLASSES)
     record.close()
     with closing(Record(tmp_path)) as again:
         assert again.position == 2
     after = (tmp_path / PREDICTIONS).read_bytes()
     assert (after == before) == (stopped == "before the checkpoint")
     if after != before:
-        assert after == before.replace(b'"bee","cat","0"', b'"bee","bee","1"')
+        cells = {  # label and correct; of_label; truth
+            b'"bee","cat","0"': b'"bee","bee","1"',
+            b'"0.25","0.468904"': b'"0.625123","0.468904"',
+            b'"0","2",': b'"0","1",',
+        }
+        for old, new in cells.items():
+            before = before.replace(old, new)
+        assert after == before
     assert {path.name for path in tmp_path.iterdir()} == {PREDICTIONS, EVENTS, "state"}
 
 
@@ -316,14 +317,14 @@ def test_files_are_on_the_disk_when_a_checkpoint_speaks_of_them(
 
     monkeypatch.setattr(os, "fsync", spy)
     with closing(Record(tmp_path)) as record:
-        record.row(0, "0.png", prediction(), predicted="bee")
+        record.row(0, "0.png", prediction(), BEE, CLASSES)
         record.event("answered", id=0)
         for _ in range(2):
             record.checkpoint(Learner(tiny, CLASSES, "zero_shot"), RunningScore(position=1))
             for name in (PREDICTIONS, EVENTS):
                 status = (tmp_path / name).stat()
                 assert sizes[status.st_ino] == status.st_size > 0, name
-            record.replace_row(0, "0.png", prediction(), predicted="bee", label="cat")
+            record.replace_row(0, "0.png", prediction(), ImageScore(1, 2), CLASSES)
             sizes.clear()
 
 

@@ -15,8 +15,7 @@ import pytest
 from taps.errors import ImageError, QueryError
 from taps.oracles import Delayed, Oracle
 from taps.session.loop import Session, follow
-from taps.session.running_score import RunningScore
-from taps.session.step import StreamStep
+from taps.session.score import RunningScore, StreamStep
 from taps.types import OUTSIDE, Answer, PixelArray, Prediction, Query
 
 CLASSES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu")
@@ -106,11 +105,20 @@ class FakeRecord:
     def event(self, kind: str, **values: Any) -> None:
         self.told.append((kind, values))
 
-    def row(self, t: int, path: str, prediction: Prediction, **values: Any) -> None:
-        self.told.append(("row", t, path, prediction.id, values))
+    def row(self, *given: Any, kind: str = "row") -> None:
+        t, path, prediction, score, classes, phase = given
+        values = {
+            "predicted": classes[score.final],
+            "label": "" if score.label in (None, OUTSIDE) else classes[score.label],
+            "correct": score.correct,
+            "top5": score.hit,
+            "truth": score.label,
+            "phase": phase,
+        }
+        self.told.append((kind, t, path, prediction.id, values))
 
-    def replace_row(self, t: int, path: str, prediction: Prediction, **values: Any) -> None:
-        self.told.append(("replace_row", t, path, prediction.id, values))
+    def replace_row(self, *given: Any) -> None:
+        self.row(*given, kind="replace_row")
 
     def checkpoint(self, learner: Any, running: RunningScore) -> None:
         self.clock.now += 7

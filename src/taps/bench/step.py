@@ -22,7 +22,7 @@ from taps.images.views import make_views, sample_generator
 from taps.learner import Learner
 from taps.methods.tuner import Tuner
 from taps.prompts import Prompts, maple
-from taps.session.memory_peak import peak_memory_mb, reset_peak
+from taps.session.process import peak_memory_mb, reset_peak
 from taps.types import PixelArray
 
 log = logging.getLogger("taps")

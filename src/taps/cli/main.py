@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 import taps
 from taps.cli.options import fill_bare, new_app
 from taps.errors import TapsError
-from taps.session.threads import keep_freed_memory, sleep_while_waiting
+from taps.session.process import keep_freed_memory, sleep_while_waiting
 
 GROUPS = {  # sections of `taps --help`: the name of a command and of its module below taps.cli, and one line
     "Everyday": {

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from taps.evaluate.jobs import Job
     from taps.evaluate.pool import Watch
     from taps.oracles import Oracle, Reply
-    from taps.session.running_score import RunningScore
-    from taps.session.step import StreamStep
+    from taps.session.score import RunningScore, StreamStep
     from taps.training.train import EpochProgress
     from taps.types import Query
 

@@ -59,8 +59,7 @@ def run(
 
     from taps.files import write_json
     from taps.report.run_page import write_page
-    from taps.session.resume import SUMMARY
-    from taps.session.run import open_run, summarise
+    from taps.session.run import SUMMARY, open_run, summarise
     from taps.session.sorting import check_sorting, sort_run
 
     console = Console(stderr=as_json)
@@ -94,7 +93,7 @@ def choose_run(
 ) -> tuple[RunOptions, Path, bool]:
     """What to run and where; and whether there is something to go on with."""
     from taps.session.record import SPEC
-    from taps.session.resume import last_run, resumed_options
+    from taps.session.run import last_run, resumed_options
 
     if not resume:
         images = Path(options.folder or "run").resolve().stem

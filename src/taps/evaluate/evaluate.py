@@ -16,8 +16,7 @@ from taps.evaluate.jobs import ONCE, Job
 from taps.evaluate.options import Execution
 from taps.evaluate.plan import open_streams
 from taps.evaluate.pool import Watch, run_jobs
-from taps.files import write_json
-from taps.session.lock import locked
+from taps.files import locked, write_json
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,12 @@ from taps.adapt.batch import batch_size
 from taps.clip import Clip
 from taps.data import Dataset
 from taps.errors import DamagedError, DataError, ImageError, StateError
-from taps.files import make_folder, read_json, write_json
+from taps.files import locked, make_folder, read_json, write_json
 from taps.images.prefetch import prefetch
 from taps.learner import Learner
 from taps.methods.base import BatchedMethod
 from taps.methods.known import DrawnImage, KnownImage
 from taps.methods.settings import Settings
-from taps.session.lock import locked
 
 log = logging.getLogger("taps")
 PLACE = "TAPS_FEATURES"  # the variable that says where stores lie

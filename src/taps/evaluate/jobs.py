@@ -24,19 +24,17 @@ from taps.evaluate.blocks import block_of
 from taps.evaluate.features import VIEW_SEED, find_store
 from taps.evaluate.outputs import Outputs
 from taps.evaluate.scores import read_run, score
-from taps.files import json_text, write_json
+from taps.files import json_text, locked, write_json
 from taps.learner import Learner
 from taps.methods.known import DrawnImage
 from taps.methods.registry import with_length
 from taps.oracles import Delayed, Noisy, Oracle
 from taps.session.final import repredict_all
-from taps.session.lock import locked
 from taps.session.loop import Session, follow
-from taps.session.memory_peak import begin_run
+from taps.session.process import begin_run
 from taps.session.record import ROWS, SPEC, Pace, Record
-from taps.session.resume import check_identity, identity
-from taps.session.running_score import RunningScore
-from taps.session.step import StreamStep
+from taps.session.run import check_identity, identity
+from taps.session.score import RunningScore, StreamStep
 from taps.session.stream import make_stream
 from taps.types import OUTSIDE
 

@@ -18,8 +18,8 @@ from typing import Any
 from taps.errors import TapsError
 from taps.evaluate.jobs import Job, quiet_logs, run_job
 from taps.evaluate.options import Execution
-from taps.session.running_score import RunningScore
-from taps.session.threads import for_children, threads_each
+from taps.session.process import for_children, threads_each
+from taps.session.score import RunningScore
 
 TELL = 0.25  # seconds between two words about progress
 NOT_BEGUN = "not begun: the time was up"

@@ -20,7 +20,7 @@ from taps.session.log import ANSWERED
 from taps.session.record import COLUMNS, PREDICTIONS, read_events
 
 if TYPE_CHECKING:
-    from taps.session.running_score import RunningScore
+    from taps.session.score import RunningScore
 
 Floats = NDArray[np.float64]
 NUMBERS = ("correct", "top5", "probability", "entropy", "threshold", "asked", "seconds")

@@ -25,8 +25,7 @@ from taps.report.svg_primitives import Line
 from taps.report.table import Table, html_table
 from taps.session.loop import Session, follow
 from taps.session.record import Pace, Record, read_predictions
-from taps.session.running_score import RunningScore
-from taps.session.step import StreamStep
+from taps.session.score import RunningScore, StreamStep
 from taps.session.stream import Stream
 
 WINDOW = 50  # last images that each point of the accuracy over time is taken over

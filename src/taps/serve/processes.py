@@ -24,7 +24,7 @@ from taps.clip import Clip
 from taps.clip.shared import SharedClip
 from taps.serve.errors import LostError
 from taps.serve.learners import Executor, Learners
-from taps.session.threads import for_children
+from taps.session.process import for_children
 
 log = logging.getLogger("taps.serve")
 

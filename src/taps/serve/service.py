@@ -17,6 +17,7 @@ from taps.aliases import current_settings
 from taps.clip import Clip
 from taps.default import ACQUISITION
 from taps.errors import SettingsError, StateError
+from taps.files import locked
 from taps.methods.registry import find_method
 from taps.prompts.base import KINDS
 from taps.serve.errors import ConflictError, NotFoundError, StoreDownError
@@ -29,7 +30,6 @@ from taps.serve.store import RECENT, Store
 from taps.serve.stream_session import USED, StreamSession
 from taps.serve.stream_worker import StreamWorker
 from taps.serve.watch import ImageWatch
-from taps.session.lock import locked
 
 if TYPE_CHECKING:
     from taps.serve.folder import Folder

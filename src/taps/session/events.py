@@ -1,4 +1,4 @@
-"""`taps.stream`: the loop in three lines. Nothing is written; `taps.session.loop` keeps a record."""
+"""`taps.stream`: the loop without files; `taps.session.loop` keeps a record."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from taps.errors import DataError, ImageError, SettingsError
 from taps.images.decode import load_image
 from taps.learner import Learner
 from taps.oracles import GroundTruth, Oracle, Reply, corrections, late_answers
-from taps.session.step import StreamStep, denies, query_about, score_image, truth
-from taps.types import OUTSIDE, Answer, PixelArray, Prediction, Query
+from taps.session.score import StreamStep, denies, query_about, score_image, truth
+from taps.types import OUTSIDE, Answer, Query
 
 Annotator = Oracle | Callable[[Query], Reply | None] | Dataset | None
 
@@ -49,66 +49,41 @@ def stream(
         raise SettingsError(
             f"taps.stream is given images, not {images!r}; give taps.data.load_dataset(...) or a list."
         )
-    return _events(learner, images, _annotator(learner, oracle))
+    return _steps(learner, images, _annotator(learner, oracle))
 
 
-def _events(learner: Learner, images: Dataset | Iterable[Any], oracle: Oracle | None) -> Iterator[StreamStep]:
-    for t, image in enumerate(_images(learner, images)):
+def _steps(learner: Learner, images: Dataset | Iterable[Any], oracle: Oracle | None) -> Iterator[StreamStep]:
+    for t, image in enumerate(images.samples if isinstance(images, Dataset) else images):
+        if isinstance(images, Dataset):
+            path = image.key
+        else:
+            path = fspath(image) if isinstance(image, str | PathLike) else f"image {t}"
         try:
-            pixels = image.decode()
+            pixels = images.image(t) if isinstance(images, Dataset) else load_image(image, name=path)
             prediction = learner.predict_one(pixels)
         except (ImageError, DataError) as error:  # not an image, or no file that can be read
-            yield StreamStep(t, image.path, error=str(error))
+            yield StreamStep(t, path, error=str(error))
             continue
-        reply = _ask(learner, oracle, query_about(prediction, image.path)) if prediction.ask else None
+        reply = None
+        if prediction.ask and oracle is not None:
+            reply = _ask(learner, oracle, query_about(prediction, path))
         for id, late in late_answers(oracle, learner.seen) if oracle else ():
             learner.learn_one(id, late)
-        yield _step(learner, t, image, pixels, prediction, reply)
+        answer = reply.label if isinstance(reply, Answer) else reply
+        index = None if answer is None else learner.class_index(answer)
+        label = _index(learner, images, image.label) if isinstance(images, Dataset) else None
+        score = score_image(learner, prediction, label, index, denied=denies(learner, prediction, reply))
+        yield StreamStep(t, path, pixels, prediction, score.label, index, score.correct)
 
 
-def _step(
-    learner: Learner, t: int, image: _Image, pixels: PixelArray, prediction: Prediction, reply: Reply | None
-) -> StreamStep:
-    said = reply.label if isinstance(reply, Answer) else reply
-    answer = None if said is None else learner.class_index(said)
-    denied = denies(learner, prediction, reply)
-    score = score_image(learner, prediction, image.label(), answer, denied=denied)
-    return StreamStep(t, image.path, pixels, prediction, score.label, answer, score.correct)
-
-
-def _ask(learner: Learner, oracle: Oracle | None, query: Query) -> Reply | None:
+def _ask(learner: Learner, oracle: Oracle, query: Query) -> Reply | None:
     """Put a question and learn the answer; corrections of earlier ones first."""
-    if oracle is None:
-        return None
     reply = oracle.answer(query)
     for earlier, instead in corrections(oracle):
         learner.learn_one(earlier.id, instead)
     if reply is not None:
         learner.learn_one(query.id, reply)
     return reply
-
-
-@dataclass(frozen=True)
-class _Image:
-    """An image that is yet to be read, and its label that is yet to be looked at."""
-
-    path: str
-    decode: Callable[[], PixelArray]
-    label: Callable[[], int | None]
-
-
-def _images(learner: Learner, images: Dataset | Iterable[Any]) -> Iterator[_Image]:
-    if not isinstance(images, Dataset):
-        for t, image in enumerate(images):
-            path = fspath(image) if isinstance(image, str | PathLike) else f"image {t}"
-            yield _Image(path, lambda image=image, path=path: load_image(image, name=path), lambda: None)  # type: ignore[misc]
-        return
-    for index, sample in enumerate(images.samples):
-        yield _Image(
-            sample.key,
-            lambda index=index: images.image(index),  # type: ignore[misc]
-            lambda sample=sample: _index(learner, images, sample.label),  # type: ignore[misc]
-        )
 
 
 def _annotator(learner: Learner, oracle: Annotator) -> Oracle | None:

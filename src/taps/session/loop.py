@@ -1,11 +1,14 @@
-"""The one loop: predict, commit the prediction, ask, learn; only then may anybody else read the label."""
+"""The loop: predict, commit the prediction, ask, learn. A label is read after its prediction is committed."""
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
+from types import FrameType
 from typing import Any
 
 from taps.errors import DataError, ImageError, QueryError
@@ -13,11 +16,10 @@ from taps.images.prefetch import prefetch
 from taps.learner import Learner
 from taps.methods.known import ViewedImage
 from taps.oracles import GroundTruth, Oracle, Reply, corrections, is_repeatable, late_answers
-from taps.session.interrupt import Interrupt
+from taps.session import score
 from taps.session.log import ANSWERED, PREDICTED, UNDO_FAILED, UNDONE, UNREADABLE, apply, kind_of
 from taps.session.record import Record, read_events
-from taps.session.running_score import ImageScore, RunningScore
-from taps.session.step import StreamStep, denies, query_about, row_of, score_image, truth
+from taps.session.score import ImageScore, RunningScore, StreamStep
 from taps.session.stream import Stream
 from taps.types import Answer, Prediction, Query
 
@@ -25,20 +27,49 @@ Seen = tuple[Any, ViewedImage | None]
 """What a stream gives of an image, and its views where they were made beforehand."""
 
 
+class Interrupt:
+    """While it is entered, the first Ctrl-C only sets `wanted`; a second one stops at once.
+
+    Attributes:
+        wanted: Whether somebody pressed Ctrl-C.
+        at_once: Whether the first one stops at once, too: a person is being asked.
+    """
+
+    def __init__(self) -> None:
+        self.wanted = self.at_once = False
+        self._before: Any = None
+
+    def __enter__(self) -> Interrupt:
+        # Where another handler is at work, as in worker processes, that one decides; so it does in threads.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            with suppress(ValueError):
+                self._before = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+            self._before = None
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.wanted or self.at_once:
+            raise KeyboardInterrupt
+        self.wanted = True
+
+
 @dataclass
 class Session:
     """One learner on one stream, and the annotator it asks.
 
-    `predict` and `learn` are the two halves of a step, for whoever gets images and answers one by one;
-    `follow` goes through a whole stream with them.
+    `predict` and `learn` are the two halves of a step; `follow` goes through a whole stream with them.
 
     Attributes:
         learner: Predicts and learns.
-        stream: What comes.
-        record: Where everything is written down.
-        running: Counts so far.
-        wrap: Makes the annotator from the one who knows the truth: noisy, late, a person instead, or nobody.
-        positions: Place in the stream of each image that is being asked about, by the learner's id.
+        stream: The images and their labels.
+        record: The files of the run.
+        running: The counts so far.
+        wrap: Makes the annotator from one who knows the labels: noisy, late, a person instead, or nobody.
+        positions: Place in the stream of each image with an open question, by the learner's id.
         last_asked: Place of the last question; −1 before the first.
         denied: Id of the last image where the answer was that it is not of the predicted class.
     """
@@ -58,15 +89,15 @@ class Session:
         self._ask_again()
 
     def _truth(self, id: int) -> Reply | None:
-        return truth(self.learner, self.stream.label(self.positions[id]))
+        return score.truth(self.learner, self.stream.label(self.positions[id]))
 
     def predict(self, t: int, path: str, image: Any) -> Prediction:
-        """Predict one image and put the prediction on record: from here on it cannot be changed."""
+        """Predict one image and commit the prediction to the record."""
         began = time.perf_counter()
         prediction = self.learner.predict_one(image)
         self.running.method_s += time.perf_counter() - began
         self.record.commit(t, path, prediction, self.learner.classes)
-        if (row := row_of(self.learner, prediction.id)) is not None:
+        if (row := score.row_of(self.learner, prediction.id)) is not None:
             self.record.keep(prediction.id, row)
         if prediction.ask:
             self.running.asked += 1
@@ -74,26 +105,26 @@ class Session:
         return prediction
 
     def learn(self, id: int, answer: Reply) -> int | None:
-        """Take an annotator's answer in, now or later; its index, where it names a class."""
-        said = Answer.of(answer)
-        kind, began = kind_of(said), time.perf_counter()
-        apply(self.learner, kind, id, said)
+        """Learn from an annotator's answer, now or later; its index, where it names a class."""
+        given = Answer.of(answer)
+        kind, began = kind_of(given), time.perf_counter()
+        apply(self.learner, kind, id, given)
         self.running.method_s += time.perf_counter() - began
         self.running.answered += kind == ANSWERED
-        told = {} if said.unknown else said.named(self.learner.classes).to_json()
-        self.record.event(kind, id=id, t=self.positions.pop(id, None), **told)
-        return None if said.label is None else self.learner.class_index(said.label)
+        values = {} if given.unknown else given.named(self.learner.classes).to_json()
+        self.record.event(kind, id=id, t=self.positions.pop(id, None), **values)
+        return None if given.label is None else self.learner.class_index(given.label)
 
     def ask(self, t: int, prediction: Prediction) -> int | None:
         """Put a question to the annotator and learn from the answer, if it comes at once."""
         if self.oracle is None:
             return None
-        query = query_about(prediction, self.stream.path(t))
-        if is_repeatable(self.oracle):
+        query = score.query_about(prediction, self.stream.path(t))
+        self.interrupt.at_once = not is_repeatable(self.oracle)
+        try:
             answer = self.oracle.answer(query)
-        else:
-            with self.interrupt.at_once():
-                answer = self.oracle.answer(query)
+        finally:
+            self.interrupt.at_once = False
         for earlier, instead in corrections(self.oracle):
             self.correct(earlier, instead)
         self.last_asked = t
@@ -104,16 +135,15 @@ class Session:
         return index
 
     def _note_denial(self, prediction: Prediction, answer: Reply) -> None:
-        """Remember a no to the prediction."""
-        self.denied = prediction.id if denies(self.learner, prediction, answer) else None
+        self.denied = prediction.id if score.denies(self.learner, prediction, answer) else None
 
     def correct(self, query: Query, answer: Reply) -> None:
-        """Put another answer in the place of that to the last question, in the counts and in the row too."""
+        """Replace the answer to the last question, also in the counts and in the row."""
         prediction, t = query.prediction, self.last_asked
         held = self.learner.answered
         try:
             before = apply(self.learner, UNDONE, query.id)
-        except QueryError as error:  # its image has left the memory meanwhile
+        except QueryError as error:  # its image has left the memory
             self.record.event(UNDO_FAILED, id=query.id, t=t, error=str(error))
             return
         self.positions[query.id] = t
@@ -125,29 +155,29 @@ class Session:
         self._note_denial(prediction, answer)
         counted = self.counted(t, prediction, new)
         counted.add_to(self.running)
-        cells = counted.cells(self.learner.classes)
-        self.record.replace_row(t, query.source, prediction, **cells, phase=self.stream.phase(t))
+        phase = self.stream.phase(t)
+        self.record.replace_row(t, query.source, prediction, counted, self.learner.classes, phase)
 
     def counted(self, t: int, prediction: Prediction, answer: int | None) -> ImageScore:
         """What an image counts as, with the answer that was given at once, if one was."""
         label, denied = self.stream.label(t), prediction.id == self.denied
-        return score_image(self.learner, prediction, label, answer, denied=denied)
+        return score.score_image(self.learner, prediction, label, answer, denied=denied)
 
     def take_late_answers(self) -> int:
-        """Learn from answers to earlier questions that have arrived meanwhile; how many."""
+        """Learn from answers to earlier questions that have arrived; how many."""
         late = [] if self.oracle is None else late_answers(self.oracle, self.learner.seen)
         for id, answer in late:
             self.learn(id, answer)
         return len(late)
 
     def _ask_again(self) -> None:
-        """After a stop: questions that waited for a late answer are put to the annotator again."""
+        """After a restart, ask again what was waiting for a late answer."""
         if not self.learner.pending or not hasattr(self.oracle, "due"):
             return
-        said = {e["id"]: e for e in read_events(self.record.folder) if e["event"] == PREDICTED}
+        events = {e["id"]: e for e in read_events(self.record.folder) if e["event"] == PREDICTED}
         for id in self.learner.pending:
-            t = self.positions[id] = said[id]["t"]
-            yes_no = said[id]["index"] if said[id].get("question") == "yes_no" else None
+            t = self.positions[id] = events[id]["t"]
+            yes_no = events[id]["index"] if events[id].get("question") == "yes_no" else None
             self.oracle.answer(Query(id, self.stream.path(t), None, yes_no))  # type: ignore[union-attr, arg-type]
 
 
@@ -158,20 +188,16 @@ def follow(
     progress: Callable[[StreamStep, RunningScore], None] = lambda step, running: None,
     prefetched: int = 0,
 ) -> bool:
-    """Go through the stream from where the running stands.
+    """Go through the stream from the position of `session.running`; whether its end was reached.
 
-    Ctrl-C saves after the image under way and is raised then; while a person is asked it is raised at once,
-    and the question will be put again.
+    Ctrl-C is raised after the current image, when all is saved; while a person is asked it is raised at once,
+    and the question is asked again after a restart.
 
     Args:
         session: What to run.
-        stop: Asked before every image; the run is saved and left when it says so.
-        progress: Told after every image.
-        prefetched: Images to decode beforehand, on a CPU with their views; 0 to do so in their turn, where
-            times are to be measured.
-
-    Returns:
-        Whether the end of the stream was reached.
+        stop: Called before every image; the run is saved and left when it returns True.
+        progress: Called after every image.
+        prefetched: Images to decode beforehand, on a CPU with their views; 0 where times are measured.
     """
     learner, record, running, stream = session.learner, session.record, session.running, session.stream
     with session.interrupt as interrupt:
@@ -183,7 +209,7 @@ def follow(
             step = _one_image(session, t, look)
             late = session.take_late_answers()
             running.position = t + 1
-            # What a person said is on the disk before the next question is put.
+            # A person's answer is on the disk before the next question.
             if (late or running.asked > asked_before) and not is_repeatable(session.oracle):
                 record.checkpoint(learner, running)
             else:
@@ -198,7 +224,7 @@ def follow(
 
 
 def _images(session: Session, prefetched: int) -> Iterator[tuple[int, Callable[[], Seen]]]:
-    """Each place with a function that gives its image."""
+    """Each place in the stream, and a function that gives its image."""
     stream, learner = session.stream, session.learner
     places = range(session.running.position, len(stream))
     if not prefetched:
@@ -217,7 +243,7 @@ def _images(session: Session, prefetched: int) -> Iterator[tuple[int, Callable[[
 
 
 def _one_image(session: Session, t: int, look: Callable[[], Seen]) -> StreamStep:
-    stream, running, record, learner = session.stream, session.running, session.record, session.learner
+    stream, running, record = session.stream, session.running, session.record
     path = stream.path(t)
     began = time.perf_counter()
     try:
@@ -231,5 +257,5 @@ def _one_image(session: Session, t: int, look: Callable[[], Seen]) -> StreamStep
     answer = session.ask(t, prediction) if prediction.ask else None
     counted = session.counted(t, prediction, answer)
     counted.add_to(running)
-    record.row(t, path, prediction, **counted.cells(learner.classes), phase=stream.phase(t))
+    record.row(t, path, prediction, counted, session.learner.classes, stream.phase(t))
     return StreamStep(t, path, pixels, prediction, counted.label, answer, counted.correct)

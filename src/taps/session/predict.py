@@ -21,7 +21,7 @@ from taps.images.prefetch import prefetch
 from taps.learner import Learner
 from taps.methods.typed import AnySettings
 from taps.session.record import SPEC, STATE
-from taps.session.resume import check_plugins
+from taps.session.run import check_plugins
 from taps.types import FloatArray, PixelArray
 
 ZIPPED = "learner"  # the folder in a ZIP

@@ -10,7 +10,7 @@ import os
 import shutil
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -26,9 +26,9 @@ from taps.errors import DamagedError, StateError
 from taps.files import AppendFile, check_mark, csv_line, json_text
 from taps.learner import Learner, restored
 from taps.session.log import ANSWERED, PREDICTED, SKIPPED, UNDONE
-from taps.session.memory_peak import first_image_done, run_memory_mb
+from taps.session.process import first_image_done, run_memory_mb
 from taps.session.row import Row
-from taps.session.running_score import RunningScore
+from taps.session.score import ImageScore, RunningScore
 from taps.types import OUTSIDE, Answer, FloatArray, Prediction
 
 PREDICTIONS, EVENTS, STATE, SPEC = "predictions.csv", "events.jsonl", "state", "run.json"
@@ -133,13 +133,13 @@ class Record:
         """Put a prediction on record. Whoever reads a label reads it after this."""
         self.event(PREDICTED, t=t, path=path, **prediction.to_json(classes))
 
-    def row(self, t: int, path: str, prediction: Prediction, **known: Any) -> None:
-        """Append a prediction to the CSV; the arguments are those of `Known`."""
-        self.predictions.write(_line(_cells(prediction, Known(t, path, **known))))
+    def row(self, *given: Any) -> None:
+        """Append a row to the CSV; the arguments are those of `cells_of`."""
+        self.predictions.write(_line(cells_of(*given)))
 
-    def replace_row(self, t: int, path: str, prediction: Prediction, **known: Any) -> None:
-        """Put another row in the place of one that is written; the file is changed at the next checkpoint."""
-        self.replaced[str(t)] = _cells(prediction, Known(t, path, **known))
+    def replace_row(self, t: int, *given: Any) -> None:
+        """Replace the row of image `t`; the file is changed at the next checkpoint."""
+        self.replaced[str(t)] = cells_of(t, *given)
 
     def keep(self, id: int, row: FloatArray) -> None:
         """Keep what `Method.predict_rows` needs of an image."""
@@ -241,31 +241,6 @@ class Record:
             file.close()
 
 
-@dataclass(frozen=True)
-class Known:
-    """What a run knows of an image beside its prediction. Cells of what nobody knows stay empty.
-
-    Attributes:
-        t: Place in the stream.
-        path: Of the image.
-        predicted: The class it counts as, by name.
-        label: The image's class by name.
-        correct: Whether that is the predicted one.
-        top5: Whether it is among the five likeliest.
-        truth: The image's class by index, or `OUTSIDE`.
-        phase: Changes of the stream so far.
-    """
-
-    t: int
-    path: str
-    predicted: str
-    label: str = ""
-    correct: bool | None = None
-    top5: bool | None = None
-    truth: int | None = None
-    phase: int = 0
-
-
 class Final(NamedTuple):
     """What is believed of an image when the stream is over. Cells stay empty where it is not predicted again.
 
@@ -280,49 +255,50 @@ class Final(NamedTuple):
     final_correct: int | str = ""
 
 
-def _of_label(probs: FloatArray, truth: int | None) -> str:
-    """What was predicted of the image's class: nothing, where that was added afterwards."""
-    if truth is None or truth == OUTSIDE:
-        return ""
-    return f"{probs[truth] if truth < len(probs) else 0.0:.6g}"
+COLUMNS = (
+    *("t", "path", "predicted", "label", "correct", "probability", "entropy", "score", "threshold"),
+    *("asked", "seconds", "top5", "of_label", "squares", "reject", "outside", "phase", "truth"),
+    *Final._fields,
+)
+
+
+def cells_of(
+    t: int, path: str, prediction: Prediction, score: ImageScore, classes: Sequence[str], phase: int = 0
+) -> list[Any]:
+    """The cells of `COLUMNS` for one image; those of what nobody knows stay empty."""
+    truth = None if score.label in (None, OUTSIDE) else score.label
+    probs = prediction.probs
+    of_label = "" if truth is None else f"{probs[truth] if truth < len(probs) else 0.0:.6g}"  # added later: 0
+    return [
+        t,
+        path,
+        classes[score.final],
+        "" if truth is None else classes[truth],
+        _flag(score.correct),
+        _number(prediction.probability),
+        _number(prediction.entropy),
+        _number(prediction.score),
+        _number(prediction.threshold),
+        int(prediction.ask),
+        f"{prediction.seconds:.6f}",
+        _flag(score.hit),
+        of_label,
+        f"{probs @ probs:.6g}",
+        _number(prediction.reject),
+        int(score.label == OUTSIDE),
+        phase,
+        "" if truth is None else truth,
+        *Final(),
+    ]
 
 
 def _number(value: float) -> str:
-    """A cell; empty where a number is not finite, as a threshold is that nothing can pass."""
+    """A cell; empty where a number is not finite, as the threshold is that nothing can pass."""
     return f"{value:.6g}" if math.isfinite(value) else ""
 
 
 def _flag(value: bool | None) -> int | str:
     return "" if value is None else int(value)
-
-
-CELLS: dict[str, Callable[[Prediction, Known], Any]] = {
-    "t": lambda said, known: known.t,
-    "path": lambda said, known: known.path,
-    "predicted": lambda said, known: known.predicted,
-    "label": lambda said, known: known.label,
-    "correct": lambda said, known: _flag(known.correct),
-    "probability": lambda said, known: _number(said.probability),
-    "entropy": lambda said, known: _number(said.entropy),
-    "score": lambda said, known: _number(said.score),
-    "threshold": lambda said, known: _number(said.threshold),
-    "asked": lambda said, known: int(said.ask),
-    "seconds": lambda said, known: f"{said.seconds:.6f}",
-    "top5": lambda said, known: _flag(known.top5),
-    "of_label": lambda said, known: _of_label(said.probs, known.truth),
-    "squares": lambda said, known: f"{said.probs @ said.probs:.6g}",
-    "reject": lambda said, known: _number(said.reject),
-    "outside": lambda said, known: int(known.truth == OUTSIDE),
-    "phase": lambda said, known: known.phase,
-    "truth": lambda said, known: "" if known.truth in (None, OUTSIDE) else known.truth,
-    **dict.fromkeys(Final._fields, lambda said, known: ""),
-}
-"""The columns of the CSV, and what each says of an image."""
-COLUMNS = tuple(CELLS)
-
-
-def _cells(prediction: Prediction, known: Known) -> list[Any]:
-    return [cell(prediction, known) for cell in CELLS.values()]
 
 
 def read_predictions(folder: Path) -> list[dict[str, str]]:

@@ -1,47 +1,50 @@
-"""`taps run`: one learner over one folder of images, begun or taken up again."""
+"""One run over a folder of images: begun, continued after a stop, summarised."""
 
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from taps.aliases import current
 from taps.clip import Clip, load_clip
 from taps.data import Dataset, load_dataset
 from taps.data.names import are_wnids, read_names
+from taps.data.sources import split_archive
 from taps.default import QUICK
-from taps.errors import DataError, SettingsError
-from taps.files import make_folder, write_json
+from taps.errors import DataError, SettingsError, StateError
+from taps.files import locked, make_folder, read_json, write_json
 from taps.learner import Learner
 from taps.methods.plugins import named_plugins
-from taps.methods.registry import find_method, method_settings, with_length
+from taps.methods.registry import all_methods, find_method, method_settings, with_length
 from taps.oracles import Console, Oracle
 from taps.prompts.classes import check_classes
 from taps.prompts.texts import read_texts
 from taps.session.final import final_accuracy
-from taps.session.lock import locked
 from taps.session.loop import Session
-from taps.session.memory_peak import begin_run, peak_rss_mb
 from taps.session.options import ImageOptions, RunOptions
-from taps.session.record import PREDICTIONS, SPEC, Record, read_predictions
-from taps.session.resume import SUMMARY, check_identity, identity
-from taps.session.running_score import RunningScore
-from taps.session.stream import make_stream
+from taps.session.process import begin_run, peak_rss_mb
+from taps.session.record import EVENTS, PREDICTIONS, SPEC, Record, read_predictions
+from taps.session.score import RunningScore
+from taps.session.stream import Stream, make_stream
+
+FREE = ("folder", "limit", "device", "annotator")  # options that may change when a run is continued
+SUMMARY = "summary.json"
 
 
 @contextmanager
 def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterator[Session]:
-    """Begin a run in an empty folder, or go on with the one that is there; nobody else may meanwhile.
+    """Begin a run in an empty folder, or continue the one that is there; the folder is locked meanwhile.
 
     Args:
-        options: What to run; those of a run that goes on come from `resumed_options`.
+        options: What to run; those of a continued run come from `resumed_options`.
         out: Folder of the run.
-        resume: Whether going on with what is there is wanted.
+        resume: Whether to continue.
     """
     dataset, names = images_of(options)
     _check_oracle(options, dataset)
@@ -65,20 +68,17 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
                     f"The run in {out} is at image {record.position} already; use a --limit of more."
                 )
             given = with_length(options.method, given, len(stream))
-            learner = record.learner(clip) or make_learner(options, clip, names, given)
+            learner = record.learner(clip) or Learner(
+                clip, names, options.method, seed=options.seed, allow_duplicates=True, **given
+            )
             write_json(out / SPEC, spec)
-            (out / SUMMARY).unlink(missing_ok=True)  # it tells of a finished run
+            (out / SUMMARY).unlink(missing_ok=True)  # only a finished run has one
             begin_run(clip.device)
             yield Session(learner, stream, record, record.running(), _annotator(options, learner, dataset))
 
 
-def make_learner(options: RunOptions, clip: Clip, names: Sequence[str], given: dict[str, Any]) -> Learner:
-    """A fresh learner with the settings given."""
-    return Learner(clip, names, options.method, seed=options.seed, allow_duplicates=True, **given)
-
-
 def settings_of(options: RunOptions, dataset: Dataset) -> dict[str, Any]:
-    """Of the learner. Options that its method has no setting for are left out; --set must be its own."""
+    """Settings of the learner. Options that its method has no setting for are left out; --set must fit."""
     known = find_method(options.method).known
     shared = {name: getattr(options, name) for name in ("rate", "budget", "buffer", "prompts", "source")}
     shared |= QUICK if options.quick else {}
@@ -87,14 +87,14 @@ def settings_of(options: RunOptions, dataset: Dataset) -> dict[str, Any]:
 
 
 def text_settings(options: ImageOptions, dataset: Dataset) -> dict[str, Any]:
-    """The class texts that the options name: templates and sentences, where they name any."""
+    """The class texts that the options name: templates and sentences."""
     template = dataset.template if options.template == "own" else options.template
     named = {"template": template, "texts": options.texts}
     return {name: value for name, value in named.items() if value is not None}
 
 
 def images_of(options: ImageOptions, classes: Sequence[str] | None = None) -> tuple[Dataset, tuple[str, ...]]:
-    """The images of a folder and the class names to sort them into: given here, or as the options say."""
+    """The images of a folder, and their classes: those given here, those of the options, or the folders'."""
     if options.folder is None:
         raise DataError("No images given; give a folder or a zip of images.")
     if classes is None and options.classes is not None:
@@ -132,7 +132,7 @@ def _check_oracle(options: RunOptions, dataset: Dataset) -> None:
 
 
 def _annotator(options: RunOptions, learner: Learner, dataset: Dataset) -> Callable[[Oracle], Oracle | None]:
-    """Who answers, made from the one who knows the labels of the folder."""
+    """Makes the annotator from the one who knows the labels of the folder."""
     annotators: dict[str, Callable[[Oracle], Oracle | None]] = {
         "folder": lambda truth: truth,
         "console": lambda truth: Console(
@@ -148,11 +148,111 @@ def _annotator(options: RunOptions, learner: Learner, dataset: Dataset) -> Calla
     return annotators[options.oracle]
 
 
+def identity(clip: Clip, stream: Stream) -> dict[str, str]:
+    """What must be the same to continue a run: the weights; the images, their labels and their order."""
+    return {"fingerprint": clip.fingerprint, "images": stream.digest()}
+
+
+def check_identity(folder: Path, now: dict[str, Any]) -> None:
+    """Refuse to continue a run that was started with other weights or other images."""
+    begun = read_json(folder / SPEC) if (folder / SPEC).is_file() else {}
+    for name, what in (("fingerprint", "other weights"), ("images", "other images, labels or another order")):
+        if name in begun and begun[name] != now[name]:
+            raise StateError(
+                f"The run in {folder} was started with {what} ({begun[name]}, now {now[name]}); "
+                "give the same ones to continue, or start another with another --out."
+            )
+
+
+def check_plugins(folder: Path) -> None:
+    """Refuse the run of a method that is not registered here.
+
+    The folder names the plugin that has it. A plugin is code, and a folder may come from anybody: no plugin
+    is imported unless its user names it.
+    """
+    spec = read_json(folder / SPEC)
+    named, method = spec.get("plugins"), spec.get("options", {}).get("method")
+    if named and str(method).removesuffix("+") not in all_methods():
+        again = " ".join(f"--plugin {name!r}" for name in named)
+        raise SettingsError(
+            f"The run in {folder} has the method {method!r} of a plugin, which is code and is not run "
+            f"unasked; where you trust it, add {again}."
+        )
+
+
+def stored_options(out: Path) -> RunOptions:
+    """The options of the run in a folder."""
+    if not (out / SPEC).is_file():
+        raise StateError(f"{out} holds no run to continue; give the folder of one with --out.")
+    spec = current(read_json(out / SPEC))
+    known = {item.name for item in fields(RunOptions)}
+    try:
+        return RunOptions(**{name: value for name, value in spec["options"].items() if name in known})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StateError(f"{out} holds no run of `taps run` ({error!r}); choose another --out.") from error
+
+
+def resumed_options(out: Path, options: RunOptions, given: Collection[str]) -> RunOptions:
+    """The options a run was started with; those given now must not contradict them.
+
+    Args:
+        out: Folder of the run.
+        options: As they are now.
+        given: Names of those that were typed; the others are defaults and contradict nothing.
+    """
+    stored = stored_options(out)
+    check_plugins(out)
+    before, now = stored.plain(), options.plain()
+    for name in given:
+        if name in before and name not in FREE and now[name] != before[name]:
+            raise SettingsError(
+                f"The run in {out} was started with {_typed(name, before[name])}, not "
+                f"{_typed(name, now[name])}; leave the option out to continue it, or choose another --out."
+            )
+    resumed = replace(stored, **{name: getattr(options, name) for name in FREE if name in given})
+    place = Path(resumed.folder or "")
+    if place.is_absolute() and not place.exists() and split_archive(place) is None:
+        raise StateError(
+            f"The images of the run in {out} were in {place}; say where they are now: "
+            f"taps run FOLDER --resume --out {out}"
+        )
+    return resumed
+
+
+def _typed(name: str, value: Any) -> str:
+    """An option as it is typed."""
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    flag = "--set" if name == "settings" else "" if name == "folder" else f"--{name}"
+    shown = " ".join(f"{key}={part}" for key, part in value.items()) if isinstance(value, dict) else value
+    return f"{flag} {shown}".strip() if value not in (None, {}) else f"no {flag}"
+
+
+def last_run(below: Path, folder: str | None = None) -> Path:
+    """The run below a folder that was worked on last; unfinished ones go before others.
+
+    Args:
+        below: Where runs without --out are put.
+        folder: Only runs over these images.
+    """
+    found = [spec.parent for spec in below.glob(f"*/{SPEC}")]
+    if folder is not None:
+        images = RunOptions(folder).plain()["folder"]
+        found = [out for out in found if stored_options(out).folder == images]
+    if not found:
+        over = "" if folder is None else f" over {folder}"
+        raise SettingsError(f"No run{over} in {below} can be continued; give its folder with --out.")
+
+    def touched(out: Path) -> float:
+        return max((out / name).stat().st_mtime for name in (EVENTS, SPEC) if (out / name).is_file())
+
+    return max(found, key=lambda out: (not (out / SUMMARY).is_file(), touched(out)))
+
+
 def summarise(learner: Learner, running: RunningScore, folder: Path) -> dict[str, Any]:
-    """What `summary.json` holds. Times are read back from the predictions, so a resumed run counts whole."""
+    """What `summary.json` holds. Times come from predictions.csv, which has those of before a stop, too."""
     rows = read_predictions(folder)
-    seconds = [float(row["seconds"]) for row in rows]
-    times = 1000 * np.array(seconds or [0.0])
+    times = 1000 * np.array([float(row["seconds"]) for row in rows] or [0.0])
     plain = {
         item.name: value
         if isinstance(value := getattr(learner.settings, item.name), (int, float, str, type(None)))

@@ -1,6 +1,6 @@
 """Counts of a stream."""
 
-from taps.session.running_score import RunningScore
+from taps.session.score import RunningScore
 
 
 def test_accuracy_on_answers_alone_is_called_that() -> None:

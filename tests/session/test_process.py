@@ -1,24 +1,41 @@
-"""Threads: cores are shared out among processes, nobody spins, and what the user has set stays."""
+"""Processes share the cores, no thread spins, the user's settings stay; the memory of a run is its own."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from taps.data import Dataset
 from taps.errors import DataError
 from taps.evaluate.jobs import Job, StreamSpec
 from taps.evaluate.options import Execution
 from taps.evaluate.pool import run_jobs
-from taps.session.threads import COUNTS, SLEEPING, for_children, threads_each
+from taps.session.process import (
+    CLEAR,
+    COUNTS,
+    SLEEPING,
+    first_image_done,
+    for_children,
+    peak_memory_mb,
+    peak_rss_mb,
+    reset_peak,
+    run_memory_mb,
+    tensors_mb,
+    threads_each,
+)
 
 
 @dataclass(frozen=True)
@@ -26,8 +43,6 @@ class Watched(StreamSpec):
     """Says what its process may use, instead of loading anything."""
 
     def load(self) -> Dataset:
-        import torch
-
         values = {name: os.environ.get(name) for name in (*COUNTS, *SLEEPING)}
         Path(self.dataset).write_text(json.dumps({"torch": torch.get_num_threads(), **values}))
         raise DataError("seen")
@@ -90,7 +105,7 @@ def test_the_command_sets_it_before_torch_is_loaded() -> None:
 
 FAULTS = """
 import resource, sys, threading
-from taps.session.threads import keep_freed_memory
+from taps.session.process import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
 import torch
@@ -118,3 +133,64 @@ def test_freed_memory_is_used_again_in_every_thread_unless_the_user_says_otherwi
     assert min(faults("leave")) > 40_000
     assert min(faults("keep", MALLOC_MMAP_THRESHOLD_="1000000")) > 40_000
     assert max(faults("keep")) < 10_000
+
+
+CPU = torch.device("cpu")
+needs_linux = pytest.mark.skipif(sys.platform != "linux" or not CLEAR.exists(), reason="needs Linux")
+
+
+def alone(check: Callable[[], None]) -> None:
+    """Check in a process of its own: in one that has run other tests, memory they left is used again."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        pool.submit(check).result()
+
+
+@needs_linux
+def test_what_was_let_go_of_before_does_not_count() -> None:
+    alone(let_go_of_before)
+
+
+def let_go_of_before() -> None:
+    reset_peak(CPU)
+    before = peak_rss_mb()
+    # Small tensors, the last of them kept: the allocator does not give such memory back by itself.
+    many = [torch.ones(5000) for _ in range(5000)]
+    last = many[-1]
+    del many
+    assert peak_rss_mb() > before + 80
+    reset_peak(CPU)
+    assert peak_rss_mb() < before + 40
+    assert last.sum() == 5000
+
+
+@needs_linux
+def test_which_run_came_first_does_not_matter() -> None:
+    alone(runs_in_either_order)
+
+
+def runs_in_either_order() -> None:
+    """A run with 20 MB of weights and 40 MB of work, before and after one that leaves 200 MB behind."""
+
+    def run() -> float:
+        first_image_done(CPU)
+        np.ones(40 << 17).sum()
+        return run_memory_mb(CPU) - others
+
+    weights, others = torch.ones(20 << 18), tensors_mb() - 20
+    first = run()
+    left = np.ones(200 << 17)
+    assert run() == pytest.approx(first, abs=8)
+    assert first == pytest.approx(60, abs=8)
+    assert peak_memory_mb(CPU) > left.nbytes / 2**20 + 60
+    assert weights.sum() == 20 << 18
+
+
+@needs_linux
+def test_a_storage_counts_once() -> None:
+    gc.collect()  # or garbage of other tests goes while this one counts
+    before = tensors_mb()
+    whole = torch.zeros(3 << 18)
+    parts = whole.view(3, -1)[1:], whole[7:]
+    assert tensors_mb() - before == pytest.approx(3, abs=0.5)
+    del whole, parts
+    assert tensors_mb() == pytest.approx(before, abs=0.5)
