@@ -34,17 +34,15 @@ MODULES = {
     "adapt/step": ["adapt/test_step.py"],
     "checkpoint": ["test_checkpoint_files.py"],
     "evaluate/statistics": ["evaluate/test_statistics.py"],
-    "head/annotators": ["head/test_other_answers.py"],
     "head/head": ["head/test_head.py", "head/test_history.py", "head/test_other_answers.py"],
     "head/history": ["head/test_history.py", "head/test_other_answers.py"],
-    "head/whitening": ["head/test_lens.py"],
-    "head/logistic": ["head/test_readings.py", "head/test_other_answers.py"],
-    "head/mixture": ["head/test_mixture.py"],
+    "head/whitening": ["head/test_whitening.py"],
+    "head/linear": ["head/test_experts.py", "head/test_other_answers.py"],
+    "head/mixture": ["head/test_mixture.py", "head/test_other_answers.py"],
     "head/neighbours": ["head/test_neighbours.py"],
     "head/notes": ["head/test_notes.py"],
     "head/out_of_class": ["head/test_other_answers.py"],
-    "head/experts": ["head/test_readings.py", "head/test_head.py", "head/test_other_answers.py"],
-    "head/ridge": ["head/test_readings.py"],
+    "head/experts": ["head/test_experts.py", "head/test_shares.py", "head/test_head.py"],
     "session/loop": ["session/test_session.py"],
     "session/record": ["session/test_record.py"],
 }
@@ -109,7 +107,7 @@ def changed_lines(mutant: str, source: str) -> tuple[str, str]:
 def function_of(mutant: str) -> str:
     """Function or Class.method, from the name that mutmut gives a mutant.
 
-    >>> function_of("taps.head.ridge.xǁRidgeǁadd__mutmut_3"), function_of("taps.files.x__part__mutmut_1")
+    >>> function_of("taps.head.linear.xǁRidgeǁadd__mutmut_3"), function_of("taps.files.x__part__mutmut_1")
     ('Ridge.add', '_part')
     """
     name = mutant.rpartition(".")[2].rpartition("__mutmut_")[0]

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from taps.errors import SettingsError
 from taps.head.arrays import softmax as probabilities
 from taps.head.experts import Experts, HeadSettings
-from taps.head.logistic import UNKNOWN, Logistic, with_constant
-from taps.head.ridge import Ridge
+from taps.head.linear import UNKNOWN, Logistic, Ridge, with_constant
 
 
 def pairs(count: int, dim: int, outputs: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taps.errors import StateError
-from taps.head.annotators import AnnotatorMixture
 from taps.head.experts import HeadSettings
 from taps.head.head import NONE, Head
 from taps.head.history import History
-from taps.head.logistic import Logistic
+from taps.head.linear import Logistic
+from taps.head.mixture import AnnotatorMixture
 from taps.head.out_of_class import OutOfClass
 from tests.head.test_history import same, stream
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from taps.head.experts import ClassShares
 from taps.head.head import Head
-from taps.head.shares import ClassShares
 
 
 def test_older_answers_count_less():

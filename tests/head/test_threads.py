@@ -12,7 +12,7 @@ import pytest
 from taps.head import threads
 from taps.head.experts import Experts
 from taps.head.head import Head
-from taps.head.logistic import Logistic
+from taps.head.linear import Logistic
 from taps.head.predictor import Predictor
 from taps.head.threads import one_thread, openblas
 from taps.head.whitening import FeatureWhitener

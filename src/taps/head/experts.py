@@ -1,4 +1,4 @@
-"""The experts: predictions alone, with a ridge on top, with a logistic fit on top."""
+"""The experts: base predictions alone, with a ridge on top, with a logistic fit on top; and class shares."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from taps.head.logistic import UNKNOWN, Logistic, possible, with_constant
+from taps.head.linear import UNKNOWN, Logistic, Ridge, possible, with_constant
 from taps.head.mixture import SMALLEST
 from taps.head.neighbours import LOWEST
-from taps.head.ridge import Ridge
 
 Array = NDArray[np.float64]
 LEAST, WORK = 32, 12_800  # of many classes fewer labels are refitted, so that a label's work stays the same
+UNSEEN = 0.5  # answers that are taken for given, spread evenly over all classes
 
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """The grid of experts. Nothing here is tuned to a stream: the mixture finds out what its labels favour.
+    """The grid of experts. Nothing here is tuned to a stream: the mixture weighs them by its labels.
 
     Attributes:
         sharpness: Factors on the logits of the bases; 1 leaves a base as it is.
@@ -31,7 +31,7 @@ class HeadSettings:
         wrong: Shares ε of answers that are a class drawn at random, whatever the image shows. Without them a
             confident base pays more for a wrong answer than a flat one, and flat bases, which are easily
             overruled, would be believed for no better reason.
-        alone: Prior trust in the bases alone.
+        alone: Prior of the bases alone.
         ridge: Of what is left, the part of the ridge; half as much for each strength as for the one below it.
         votes: τ, factors on the neighbours' log-odds; half of the prior is on taking no votes.
         shares: κ, factors on the logarithms of the classes' shares of the answers; with τ = ½.
@@ -58,10 +58,10 @@ class HeadSettings:
 
 
 class Experts:
-    """All experts, and what they learn from.
+    """All experts, and the models that they share.
 
-    The ridge and the logistic fits start at nothing: without labels every expert is a base. A class nobody
-    asked about only loses what it was wrongly given on labelled images like this one.
+    The ridge and the logistic fits start at 0: without labels every expert is a base. A class nobody asked
+    about only loses what it was wrongly given on labelled images like this one.
 
     Args:
         features: How many features an image has, and of what length [F, d].
@@ -105,12 +105,7 @@ class Experts:
         return np.array([[strength] for place, strength in places if place in which])
 
     def fits(self, features: Array, which: Sequence[int]) -> Iterator[Array]:
-        """What the logistic fits among some experts add to the log-odds of images, feature by feature.
-
-        Args:
-            features: Of the images [m, F, d].
-            which: Places of the experts.
-        """
+        """What the logistic fits among some experts add to the log-odds of images [m, F, d], by feature."""
         chosen = [self.fitted[place] for place in which if place in self.fitted]
         for feature, logistic in enumerate(self.logistic):
             if mine := tuple(fit[1:] for fit in chosen if fit[0] == feature):
@@ -123,7 +118,7 @@ class Experts:
             features: Of its image [F, d].
             logs: Log-probabilities of the bases when it was predicted [B, K], of fewer classes where some
                 were added later: these are no part of what is learned.
-            label: Its class; counts for nothing where `no` is given.
+            label: Its class; ignored where `no` is given.
             no: Classes it is not of.
         """
         new = (0, self.ridge.weights.shape[1] - logs.shape[1])
@@ -151,3 +146,45 @@ class Experts:
 
     def _parts(self) -> list[tuple[str, Ridge | Logistic]]:
         return [("ridge", self.ridge), *((f"logistic.{i}", fit) for i, fit in enumerate(self.logistic))]
+
+
+class ClassShares:
+    """Classes of the last answers, for streams that come class after class or are mostly of one class.
+
+    The share of a class is (n_c + a/K) / (Σ n + a), a being `UNSEEN` and n_c its answers, each worth
+    γ^(answers since). The mixture adds κ times the shares' logarithms to a prediction, and weighs by the
+    answers whether that helps.
+
+    Args:
+        classes: K.
+        fading: Factors γ on older answers.
+        strengths: Factors κ.
+
+    Example:
+        >>> shares = ClassShares(classes=2, fading=(0.5,), strengths=(1.0,))
+        >>> shares.learn(0)
+        >>> np.exp(shares.logits(2)).round(3).tolist()
+        [[0.833, 0.167]]
+    """
+
+    def __init__(self, classes: int, fading: tuple[float, ...], strengths: tuple[float, ...]) -> None:
+        self.fading: Array = np.array(fading)[:, None]
+        self.strengths: Array = np.array(strengths)[:, None, None]
+        self.answers: Array = np.zeros((len(fading), classes))
+
+    def learn(self, label: int) -> None:
+        """Take in an answer."""
+        self.answers = self.answers * self.fading + np.eye(self.answers.shape[1])[label]
+
+    def logits(self, classes: int, answers: Array | None = None) -> Array:
+        """What to add to the first so many classes' logits, for every κ with every γ [κ · γ, K].
+
+        Args:
+            classes: K; fewer than now for an image that was seen before some were added.
+            answers: Of each class, in place of those that fade [K or more].
+        """
+        held = self.answers if answers is None else np.broadcast_to(answers, self.answers.shape)
+        held = held[:, :classes]
+        logs = np.log((held + UNSEEN / classes) / (held.sum(axis=1, keepdims=True) + UNSEEN))
+        added: Array = (self.strengths * logs).reshape(-1, classes)
+        return added

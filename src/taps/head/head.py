@@ -1,4 +1,4 @@
-"""The label head: several predictors learned from the labels, and their mixture."""
+"""The label head: experts learned from the labels, and their mixture with the neighbours' votes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.errors import SettingsError, StateError
-from taps.head.annotators import AnnotatorMixture
-from taps.head.experts import Experts, HeadSettings
-from taps.head.mixture import SMALLEST, Mixture
+from taps.head.experts import ClassShares, Experts, HeadSettings
+from taps.head.mixture import SMALLEST, AnnotatorMixture, Mixture
 from taps.head.neighbours import Neighbourhood, RecentImages
 from taps.head.out_of_class import OutOfClass
 from taps.head.predictor import POWER, Predictor, fair_share, usual_of
-from taps.head.shares import ClassShares
 from taps.head.threads import one_thread
 from taps.head.whitening import FeatureWhitener
 
@@ -36,11 +34,11 @@ class LabelledExample:
 
     Attributes:
         look: What was known of the image when it was predicted.
-        label: Its class, or `NONE`; counts for nothing where `no` is given.
-        alike: How likely two images of the stream were of one class when it came (`Head.alike`).
-        usual: What zero-shot said of the stream until then [K].
+        label: Its class, or `NONE`; ignored where `no` is given.
+        alike: `Head.alike` when it came.
+        usual: `Head.usual` when it came [K].
         gain: By how many nats the mixture predicted it better than the bases did.
-        doubt: How likely the answer was wrong, by what was known before it came.
+        doubt: Probability that the answer is wrong, by what was known before it came.
         no: Classes it is not of, where that is what was answered.
         person: Who answered.
     """
@@ -65,11 +63,10 @@ class Head:
     """Learns from labelled features on top of given predictions, and from the images most like each other.
 
     An expert is a base with or without what was learned on top (`taps.head.experts`). Together with a share ε
-    of wrong answers for each annotator (`taps.head.annotators`) it gives to an answer (1 − ε)·p + ε/K; to the
-    answer that it is none of n classes, (1 − ε)·(1 − Σp) + ε·(1 − n/K). The experts' mixture predicts the
-    answers (`taps.head.mixture` has what that promises). The prediction is that mixture with wrong answers
-    left out, and a second mixture of it with what the image's neighbours are believed to show, weighted by τ,
-    and with the classes that the last answers were of (`taps.head.shares`).
+    of wrong answers for each annotator (`taps.head.mixture`) it gives to an answer (1 − ε)·p + ε/K; to the
+    answer that it is none of n classes, (1 − ε)·(1 − Σp) + ε·(1 − n/K). The experts' mixture without
+    wrong answers, the votes of the image's neighbours at several strengths τ, and the classes of the last
+    answers (`ClassShares`) form a second mixture: the prediction.
 
     Args:
         dim: Length of a feature.
@@ -101,11 +98,11 @@ class Head:
         features = (1 + several, dim)
         self.whitener = FeatureWhitener(dim, several)
         self.recent = RecentImages(features, (bases, classes))
-        self.stream: Array = np.zeros(classes)  # what the first base says of all images seen, summed
-        self.before: Array = np.zeros(classes)  # images seen before each class was there
+        self.stream: Array = np.zeros(classes)  # probabilities by the first base, summed over all images
+        self.before: Array = np.zeros(classes)  # images seen before each class was added
         self.experts = Experts(features, bases, classes, self.settings)
         self.counts: Array = np.zeros(classes)
-        self.told: Array = np.zeros((2, classes))  # what the first base says of labelled images, and squares
+        self.told: Array = np.zeros((2, classes))  # the same of labelled images, and of their squares
         self.gain = self.doubted = 0.0
         self._predictor: Predictor | None = None
         self.mixture = AnnotatorMixture(self.experts.prior, len(self.settings.wrong))
@@ -116,31 +113,31 @@ class Head:
 
     @property
     def labels(self) -> int:
-        """How many labels are held."""
+        """How many labels were learned."""
         return int(self.counts.sum())
 
     @property
     def trust(self) -> float:
-        """Share of the prediction that the labels have a say in."""
+        """Posterior weight of the experts that learn from the labels."""
         return float(self._weights().sum(axis=1)[self.experts.alone :].sum())
 
     @property
     def noise(self) -> float:
-        """Share of answers that is believed to be wrong."""
+        """Estimated share of wrong answers."""
         answers = self.mixture.answers
         shares = np.array([self.noise_of(person) for person in range(len(answers))])
         return float(shares @ answers / answers.sum()) if answers.any() else float(shares[0])
 
     def noise_of(self, person: int) -> float:
-        """Share of a person's answers that is believed to be wrong."""
+        """Estimated share of wrong answers of one annotator."""
         return float(self._weights(person).sum(axis=0) @ np.array(self.settings.wrong))
 
     def _weights(self, person: int = 0) -> Array:
-        """How much each expert is believed together with each share of a person [experts, shares]."""
+        """Posterior weight of each expert with each share of wrong answers [experts, shares]."""
         return self.mixture.weights(person).reshape(-1, len(self.settings.wrong))
 
     def see(self, views: Array, logs: Array) -> Neighbourhood:
-        """Take note of an image of the stream.
+        """Take note of an image of the stream, and find its neighbours.
 
         Args:
             views: Features of its views, of length 1, view 0 first [V, d].
@@ -152,36 +149,32 @@ class Head:
 
     @property
     def usual(self) -> Array:
-        """Mean of what the first base says of the stream [K]; even where none was seen.
-
-        Of a class that was added later, over the images since.
-        """
-        total = float(self.stream.sum())
-        if not total:
+        """Mean probabilities of the first base over the stream, of a class added later since then [K]."""
+        if not self.stream.any():
             return np.full(len(self.stream), 1 / len(self.stream))
         return np.asarray(usual_of(self.stream, self.before))
 
     @property
     def answered(self) -> Array:
-        """Share of the labels that each class added later has, of one more label than there are [K].
+        """For each class added later, its labels / (1 + all labels) [K].
 
-        The experts that leave the names out say so much of any image, also where zero-shot never names the
-        class: neighbours that say no more do not speak for it.
+        Experts without names give the class this probability for any image, even where zero-shot never names
+        it: neighbours that give no more do not vote for it.
         """
         shares: Array = np.where(self.before > 0, self.counts / (self.labels + 1), 0.0)
         return shares
 
     @property
     def alike(self) -> float:
-        """How likely two images of the stream are of one class, by the first base; 1 where none was seen."""
+        """Probability that two images of the stream are of one class, by the first base; 1 before any."""
         return float((self.usual**2).sum()) if self.stream.any() else 1.0
 
     def fairness(self, alike: float | None = None) -> float:
         """How far the labels are those of a fair sample of the stream: 1 where they are, 0 for one class.
 
-        Features of one model point much the same way, so what knows few classes pulls every image to them,
-        and the answers, all of these classes, speak for it. Two images of a fair sample differ as often as
-        two of the stream do; where they differ less often, what was learned shrinks.
+        Features of one model point much the same way, so a fit that knows few classes pulls every image to
+        them, and the answers, all of these classes, confirm it. Two images of a fair sample differ as often
+        as two of the stream do; where they differ less often, what was learned is scaled down.
         """
         return float(fair_share(self.alike if alike is None else alike, self.fair) ** POWER)
 
@@ -189,9 +182,8 @@ class Head:
     def pairs(self) -> tuple[float, float]:
         """How many pairs of labelled images differ, and how many pairs there are.
 
-        They differ by their labels or by the first base, whichever finds more; none do of one class alone.
-        A poor base finds many classes in a stream of few: of its images, then, and not of the labels, as many
-        differ as in the stream.
+        They differ by their labels or by the first base, whichever finds more: a poor base finds many classes
+        in a stream of few. None differ where all labels are of one class.
         """
         pairs = self.labels * (self.labels - 1) / 2
         if np.count_nonzero(self.counts) < 2:
@@ -202,13 +194,13 @@ class Head:
 
     @property
     def fair(self) -> Array:
-        """What of `fairness` the labels make: the part of pairs that differ, and of those beforehand [2]."""
+        """The labels' part of `fairness`: share of pairs that differ, and of the pairs beforehand [2]."""
         different, pairs = self.pairs
         return np.array([different, PAIRS]) / (pairs + PAIRS)
 
     @property
     def heard(self) -> Array:
-        """Each expert's share of a prediction; 0 for those that are hardly trusted."""
+        """Each expert's share of a prediction; 0 for those of little weight."""
         trust = self._weights().sum(axis=1)
         trust = np.where(trust >= min(HEARD, float(trust.max())), trust, 0.0)
         shares: Array = trust / trust.sum()
@@ -229,23 +221,18 @@ class Head:
         return blended
 
     def leaning(self, classes: int, answers: Array | None = None) -> Array:
-        """What each row of `taus` adds for the classes' shares: nothing without them [1 + votes + shares, K].
-
-        Args:
-            classes: K, as the image has it.
-            answers: Of each class, in place of the last ones.
-        """
+        """What each row of `taus` adds for the classes' shares: 0 in the rows without them [T, K]."""
         none = np.zeros((1 + len(self.settings.votes), classes))
         return np.concatenate([none, self.shares.logits(classes, answers)])
 
     def reject(self, look: Neighbourhood) -> float:
-        """How likely an image that was seen shows none of the classes."""
+        """Probability that an image shows none of the classes."""
         with one_thread():
             return self.outside.probability(look.features[0, -1].astype(np.float64))
 
     @property
     def predictor(self) -> Predictor:
-        """What a prediction needs, of the experts that are heard; made once for every answer."""
+        """The experts that are heard, as a prediction needs them; made once for every answer."""
         if self._predictor is None:
             shares = self.heard
             self._predictor = self._predictor_of(np.flatnonzero(shares).tolist(), shares)
@@ -273,7 +260,7 @@ class Head:
     def learn(
         self, look: Neighbourhood, label: int, no: tuple[int, ...] = (), person: int = 0
     ) -> LabelledExample:
-        """Judge the experts by an answer, then learn it.
+        """Weigh the experts by an answer, then learn it.
 
         Args:
             look: What `see` returned for its image.
@@ -305,7 +292,7 @@ class Head:
         return example
 
     def _judge(self, example: LabelledExample) -> LabelledExample:
-        """Weigh the experts and the votes by what they said of an answer; what it was worth and its doubt."""
+        """Weigh the experts and the votes by how well they predicted an answer; add its gain and doubt."""
         look, everyone = example.look.wide(), self.whole_predictor
         probs = everyone.probs(look.features[:1], look.logs[:1], self.fairness(example.alike))[0]
         said = example.likelihood(probs)
@@ -336,12 +323,11 @@ class Head:
     def summary(self) -> dict[str, Any]:
         """What the labels were worth, as plain values.
 
-        `head_gain` is by how many nats a label the mixture beat the bases alone *before* learning each label:
-        near 0 or below, the answers (wrong, or contradicting each other) taught nothing so far. `head_trust`
-        says how much they are believed, `head_votes` how much the neighbours are, `head_shares` how much the
-        classes of the last answers are, `head_noise` what share of the answers seems wrong, `head_fairness`
-        whether they are of images as diverse as the others, `head_doubted` how many were more likely wrong
-        than right when they came.
+        `head_gain`: nats a label by which the mixture beat the bases alone *before* learning each label; near
+        0 or below, the answers (wrong, or contradicting each other) taught nothing so far. `head_trust`,
+        `head_votes`, `head_shares`: weight of the labels, of the neighbours, of the classes of the last
+        answers. `head_noise`: estimated share of wrong answers. `head_fairness`: 1 where the labelled images
+        are as diverse as the others. `head_doubted`: answers more likely wrong than right when they came.
         """
         heard = float(self.mixture.answers.sum())
         _, *votes = self.votes.weights()
@@ -372,7 +358,7 @@ class Head:
         return own | self.experts.arrays() | self.outside.arrays()
 
     def go_to(self, state: State) -> None:
-        """Be as when `state` was taken, but for the images seen since; classes may have been added."""
+        """Return to a `state`, but for the images seen since; classes may have been added."""
         classes = len(self.counts)
         if len(state["counts"]) > classes:
             raise StateError(
@@ -395,7 +381,7 @@ class Head:
         self._predictor = None
 
     def _vote_losses(self, saved: Array) -> Array:
-        """Losses of a version without shares: they are taken to have said what was said without votes."""
+        """Losses of a version without shares: these rows get the loss of the row without votes."""
         new = len(self.taus) - len(saved)
         added = len(self.settings.shares) * len(self.settings.fading)
         return np.pad(saved, (0, new), constant_values=saved[0]) if new == added else saved

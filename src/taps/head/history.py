@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,12 +15,12 @@ SPACING = 25  # answers between two states that are kept, at most
 
 
 class History:
-    """What a head learned last, and from where it can be learned again.
+    """The last answers a head learned, and states of the head to learn them again from.
 
-    To take an answer back, the head goes to a state from before it, and the answers after that are judged
-    and learned again, all but this one: to the bit what would be if it had never been given. States are
-    kept at every 25th answer after the first, or oftener, as far back as needed; they share what did not
-    change. Of a saved history only the first state is there; the others are made again as they are needed.
+    To take an answer back, the head returns to a state from before it and learns the later answers again, all
+    but this one: to the bit what would be if it had never been given. States are kept at every 25th answer
+    after the first, or oftener, as far back as needed; they share what did not change. Only the first state
+    is saved; the others are made again as they are needed.
 
     Args:
         head: Learns.
@@ -31,8 +30,8 @@ class History:
     def __init__(self, head: Head, undo: int) -> None:
         self.head, self.undo = head, undo
         self.spacing = max(1, min(SPACING, undo))
-        self.examples: OrderedDict[int, LabelledExample] = OrderedDict()
-        self.marks: OrderedDict[int, State] = OrderedDict()  # states before these examples
+        self.examples: dict[int, LabelledExample] = {}
+        self.marks: dict[int, State] = {}  # states before these examples
 
     def remembers(self, id: int) -> bool:
         """Whether an answer is one of the last `undo`."""
@@ -52,13 +51,11 @@ class History:
         ids = list(self.examples)
         before = [mark for mark in self.marks if ids.index(mark) <= ids.index(id)]
         self.head.go_to(self.marks[before[-1]])
-        again = OrderedDict((other, self.examples.pop(other)) for other in ids[ids.index(before[-1]) :])
+        again = {other: self.examples.pop(other) for other in ids[ids.index(before[-1]) :]}
         for other in again:
             self.marks.pop(other, None)
-        for other, example in again.items():
-            if other != id:
-                self._mark(other)
-                self.examples[other] = self.head.learn_again(example)
+        del again[id]
+        self._learn_again(again)
 
     def learn_all_again(self) -> None:
         """After classes were added: with more of them sums are rounded in another order, and every way to
@@ -67,8 +64,11 @@ class History:
             return
         again, (first, *_) = self.examples, self.marks.values()
         self.head.go_to(first)
-        self.examples, self.marks = OrderedDict(), OrderedDict()
-        for id, example in again.items():
+        self.examples, self.marks = {}, {}
+        self._learn_again(again)
+
+    def _learn_again(self, examples: dict[int, LabelledExample]) -> None:
+        for id, example in examples.items():
             self._mark(id)
             self.examples[id] = self.head.learn_again(example)
 
@@ -85,9 +85,8 @@ class History:
         self.head.go_to(self.marks[first])
         for id in ids[: self.spacing]:
             self.head.learn_again(self.examples[id])
-        self.marks[ids[self.spacing]] = self.head.state()
-        for mark in later:
-            self.marks.move_to_end(mark)
+        second = {ids[self.spacing]: self.head.state()}
+        self.marks = {first: self.marks[first], **second, **{mark: self.marks[mark] for mark in later}}
         self.head.go_to(now)
 
     def _trim(self) -> None:
@@ -116,7 +115,7 @@ class History:
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """The inverse of `arrays`."""
-        self.examples, self.marks = OrderedDict(), OrderedDict()
+        self.examples, self.marks = {}, {}
         if "examples" not in arrays:
             return
         for place, row in enumerate(arrays["examples"].tolist()):

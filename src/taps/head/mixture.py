@@ -1,14 +1,12 @@
-"""Weights of several predictors, by how well each predicted the labels before learning them.
+"""Bayesian mixtures of experts: weights by how well each expert predicted the labels before learning them.
 
-A Bayesian mixture of experts: the weight of each is its prior weight times the probability it gave to the
-labels so far.
-
-What is promised, for every sequence of labels and every expert e of prior weight w_e:
+The weight of an expert is its prior weight times the probability it gave to the labels so far. For every
+sequence of labels and every expert e of prior weight w_e, with losses −ln p(label):
 
     Σ_t (loss of the mixture at t − loss of e at t)  ≤  −ln w_e
 
-where losses are −ln p(label). Why: with L_e the sum of the losses of e and Φ(L) = −ln Σ_e w_e·exp(−L_e), the
-mixture's loss at t is Φ(L_t) − Φ(L_{t−1}). The sum telescopes to Φ(L_T) ≤ L_e − ln w_e.
+Why: with L_e the sum of the losses of e and Φ(L) = −ln Σ_e w_e·exp(−L_e), the mixture's loss at t is
+Φ(L_t) − Φ(L_{t−1}). The sum telescopes to Φ(L_T) ≤ L_e − ln w_e.
 
 A mixture may be an expert of another one, as the experts' mixture is of the votes' (`taps.head.head`): where
 an expert of prior weight w in the second gives every label the probability that the first gives it, the loss
@@ -42,34 +40,99 @@ class Mixture:
     """
 
     def __init__(self, prior: Array) -> None:
-        if len(prior) == 0 or not (prior > 0).all():
-            raise SettingsError("Every expert needs a prior weight above 0.")
-        self.log_prior: Array = np.log(prior / prior.sum())
+        self.log_prior = log_of(prior)
         self.losses: Array = np.zeros(len(prior))
 
     def weights(self) -> Array:
-        """How much each expert is believed; they sum to 1."""
+        """Posterior weight of each expert; they sum to 1."""
         return np.asarray(softmax(self.log_prior - self.losses))
 
     def learn(self, given: Array) -> None:
-        """Take in what each expert said of a label.
-
-        Args:
-            given: The probability each gave to the label before learning it [N].
-        """
+        """Take in the probability that each expert gave to a label before learning it [N]."""
         self.losses = self.losses + losses_of(given)
 
     def restore(self, losses: Array) -> None:
         """Go on from `losses` as they were: after a stop, or before a label taken back."""
-        if losses.shape != self.losses.shape:
-            raise StateError(
-                f"The saved head has {len(losses)} experts, this one {len(self.losses)}; make it with the "
-                "saved settings."
-            )
+        check_experts(losses, self.losses)
         self.losses = losses.copy()
+
+
+class AnnotatorMixture:
+    """A mixture of experts, each together with one share of wrong answers for every annotator.
+
+    With π_r the prior of expert r, q_ε that of a share ε, and L_j(r, ε) the loss of r with ε on what
+    annotator j has answered so far, the weight of r together with ε for j is proportional to
+
+        π_r · q_ε · e^(−L_j(r, ε)) · Π_{i ≠ j} Σ_ε' q_ε' · e^(−L_i(r, ε'))
+
+    This is Bayes' rule over every expert with every choice of a share for each annotator, so the bound above
+    holds against each of these, with −ln(π_r · q^J) for J annotators. Memory is one row of losses for each.
+    Answers without a name are those of one annotator, the first.
+
+    Args:
+        experts: Prior of each expert [R].
+        shares: S, how many shares of wrong answers there are; all equally likely beforehand.
+
+    Example:
+        >>> annotators = AnnotatorMixture(np.ones(2), shares=2)
+        >>> annotators.learn(np.array([0.9, 0.5, 0.1, 0.5]), person=1)
+        >>> annotators.weights(1).round(2).tolist(), annotators.weights(0).round(2).tolist()
+        ([0.45, 0.25, 0.05, 0.25], [0.35, 0.35, 0.15, 0.15])
+    """
+
+    def __init__(self, experts: Array, shares: int) -> None:
+        self.log_prior = log_of(np.repeat(experts, shares))
+        self.shares = shares
+        self.losses: Array = np.zeros((1, len(self.log_prior)))
+        self.answers: Array = np.zeros(1)  # of each annotator
+
+    def weights(self, person: int = 0, among: int | None = None) -> Array:
+        """Posterior weight of each expert with each share of an annotator, expert by expert [R · S].
+
+        Args:
+            person: Whose shares.
+            among: Of so many of the first experts alone: these weights, too, sum to 1.
+        """
+        logs = self.log_prior - (self.losses[person] if person < len(self.losses) else 0.0)
+        for other in np.flatnonzero(self.answers):
+            if other != person:
+                said = -self.losses[other].reshape(-1, self.shares)
+                most = said.max(axis=1, keepdims=True)
+                logs = logs + np.repeat(most[:, 0] + np.log(np.exp(said - most).mean(axis=1)), self.shares)
+        return np.asarray(softmax(logs if among is None else logs[: among * self.shares]))
+
+    def learn(self, given: Array, person: int = 0) -> None:
+        """Take in the probability that each expert with each share gave to an annotator's answer [R · S]."""
+        new = max(0, person + 1 - len(self.losses))
+        losses, answers = np.pad(self.losses, ((0, new), (0, 0))), np.pad(self.answers, (0, new))
+        losses[person] += losses_of(given)
+        answers[person] += 1
+        self.losses, self.answers = losses, answers
+
+    def restore(self, losses: Array, answers: Array) -> None:
+        """Go on from losses and counts as they were."""
+        check_experts(losses[0], self.losses[0])
+        self.losses = losses.copy()
+        self.answers = answers.copy()
+
+
+def log_of(prior: Array) -> Array:
+    """Logarithms of prior weights, normalised."""
+    if len(prior) == 0 or not (prior > 0).all():
+        raise SettingsError("Every expert needs a prior weight above 0.")
+    logs: Array = np.log(prior / prior.sum())
+    return logs
 
 
 def losses_of(given: Array) -> Array:
     """−ln of the probabilities that were given to a label."""
     losses: Array = -np.log(np.clip(np.nan_to_num(given), SMALLEST, 1.0))
     return losses
+
+
+def check_experts(saved: Array, mine: Array) -> None:
+    """Refuse losses of another number of experts."""
+    if saved.shape != mine.shape:
+        raise StateError(
+            f"The saved head has {len(saved)} experts, this one {len(mine)}; make it with the saved settings."
+        )

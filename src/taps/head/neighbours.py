@@ -1,4 +1,4 @@
-"""What the nearest neighbours of an image are believed to show: the unlabelled stream has a vote."""
+"""The recent images, labelled or not, and the votes of those nearest to an image."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Neighbourhood:
 
     @property
     def unit(self) -> AnyArray:
-        """What the image is compared by: the direction of its last feature [d]."""
+        """Direction of the image's last feature, by which images are compared [d]."""
         last = self.features[0, -1]
         # A blank image may have a feature of length 0: its cosines are then 0, not NaN.
         return last / at_least(library(last).linalg.norm(last), 1e-12)
@@ -72,9 +72,9 @@ class Neighbourhood:
         return wide
 
     def widened(self, logs: Kept) -> Neighbourhood:
-        """The same with what the bases say of the image itself when classes were added [B, K].
+        """The same with new log-probabilities of the image itself, after classes were added [B, K].
 
-        Its neighbours were seen before anybody thought of these classes, and do not vote for them.
+        Its neighbours were seen before these classes were added, and do not vote for them.
         """
         new = logs.shape[1] - self.logs.shape[2]
         said = np.pad(self.logs, ((0, 0), (0, 0), (0, new)), constant_values=LOWEST)
@@ -84,12 +84,11 @@ class Neighbourhood:
 
 
 class RecentImages:
-    """A ring buffer of the last images, in single precision.
+    """A ring buffer of the last `size` images, in single precision.
 
     Args:
         features: How many features an image has, and of what length [F, d].
         logs: How many predictions come with it, of how many classes [B, K].
-        size: How many images are remembered.
     """
 
     def __init__(self, features: tuple[int, int], logs: tuple[int, int], size: int = SIZE) -> None:
@@ -115,13 +114,13 @@ class RecentImages:
         return found
 
     def remember(self, row: Kept) -> None:
-        """Take in an image, as `Neighbourhood` has it; the oldest one goes where there is no room."""
+        """Add an image, a row of `Neighbourhood`; a full ring drops the oldest."""
         at = self.seen % len(self.unit)
         self.rows[at], self.unit[at] = row, Neighbourhood(row[None], self.shape).unit
         self.seen += 1
 
     def around(self, row: Kept) -> Neighbourhood:
-        """An image and its neighbours among those that are remembered now; itself is none of them."""
+        """An image and its neighbours among those remembered now; it is not its own neighbour."""
         found = Neighbourhood(row[None], self.shape)
         if self.held < NEAR:
             return found
@@ -172,13 +171,13 @@ def with_neighbours(
 
 
 def vote(beliefs: AnyArray, cosines: AnyArray, usual: AnyArray, known: AnyArray = 1.0) -> AnyArray:
-    """Log-odds that an image's neighbours speak for [K]; 0 where there are none.
+    """Log-odds that an image's neighbours vote for [K]; 0 where there are none.
 
     Args:
         beliefs: Probabilities of each neighbour [m, K].
-        cosines: Their likeness to the image [m].
-        usual: Mean probabilities over the stream [K]: what any image would say.
-        known: Whether a class was there when a neighbour was seen [m, K]: of others it says what is usual.
+        cosines: Their cosine to the image [m].
+        usual: Mean probabilities over the stream [K], which a vote is measured against.
+        known: Whether a class was there when a neighbour was seen [m, K]; elsewhere `usual` is taken.
 
     >>> vote(np.array([[0.9, 0.1]]), np.array([0.8]), np.array([0.5, 0.5])).round(2).tolist()
     [0.58, -1.53]

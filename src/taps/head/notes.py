@@ -1,4 +1,4 @@
-"""What a person should be told about the answers, in sentences."""
+"""Sentences for the user about the answers so far."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from taps.head.head import Head
-from taps.head.logistic import INTERCEPT
+from taps.head.linear import INTERCEPT
 from taps.head.neighbours import NEAR, Neighbourhood, row_of, with_neighbours
 from taps.head.predictor import Predictor, usual_of
 from taps.head.whitening import LAST, apart_of, centred, is_time, metric

@@ -1,4 +1,4 @@
-"""How likely an image shows none of the classes, learned from the answers that say so."""
+"""Open-set recognition: the probability that an image shows none of the classes."""
 
 from __future__ import annotations
 
@@ -6,25 +6,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.head.arrays import softmax
-from taps.head.logistic import Logistic, with_constant
+from taps.head.linear import Logistic, with_constant
 from taps.head.mixture import Mixture
 
 Array = NDArray[np.float64]
-OFFSETS: Array = np.array(
-    [[0.0, -3.0]]
-)  # log-odds of "inside" and "outside" that the fits start from: 1 in 21
+OFFSETS: Array = np.array([[0.0, -3.0]])  # log-odds, inside and outside, that the fits start from: 1 in 21
 PENALTIES = (0.03, 0.3)
 FITS = ((0, 0), (1, 0))  # one for each of them
 REFITTED = 64  # answers whose coefficients are refitted, at most
 
 
 class OutOfClass:
-    """Inside or outside: one more row, beside those of the classes.
+    """Whether an image is outside all classes, learned from the answers "none of these".
 
-    Three predictors, mixed by how well each predicted whether an answer was "none of these": the share of
-    these answers so far, (n + ½)/(N + 1) for n of N; and two logistic fits on the image's feature, with
-    penalties 0.03 and 0.3. An answer that names a class says that its image is inside. Until the first image
-    from outside, the probability is 0.
+    Three predictors are mixed by how well each predicted these answers: their share so far, (n + ½)/(N + 1)
+    for n of N; and two logistic fits on the image's feature, with penalties 0.03 and 0.3. An answer that
+    names a class counts as inside. Until the first image from outside, the probability is 0.
 
     Args:
         dim: d, length of a feature.
@@ -48,17 +45,17 @@ class OutOfClass:
         self.counts: Array = np.zeros(2)  # answers inside, outside
 
     def probability(self, feature: Array) -> float:
-        """How likely an image is outside all classes; 0 before anybody said so of one."""
+        """Probability that an image is outside all classes; 0 before the first such answer."""
         return float(self.mixture.weights() @ self._chances(feature)) if self.counts[1] else 0.0
 
     def _chances(self, feature: Array) -> Array:
-        """What each predictor says."""
+        """Probability by each predictor."""
         scores = self.fits.scores(with_constant(feature[None]), FITS)
         share = (self.counts[1] + 0.5) / (self.counts.sum() + 1)
         return np.array([share, *softmax(OFFSETS + scores)[0, :, 1]])
 
     def learn(self, feature: Array, outside: bool) -> None:
-        """Judge the predictors by an answer, then learn it."""
+        """Weigh the predictors by an answer, then learn it."""
         chances = self._chances(feature)
         self.mixture.learn(chances if outside else 1 - chances)
         self.fits.add(feature, OFFSETS, int(outside))

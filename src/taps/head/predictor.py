@@ -1,4 +1,4 @@
-"""What a head says of an image and its neighbours: one code for the host (numpy) and for a device (torch)."""
+"""The head's prediction for an image and its neighbours: one code for numpy (host) and torch (device)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Predictor:
         ridge: Its weights [d, K].
         fits: What the logistic fits add to the log-odds of images [m, F, d], in parts [m, ·, K].
         taus: Factors on the neighbours' log-odds [T, 1].
-        leaning: What is added beside each of them for the classes' shares of the answers [T, K].
-        votes: How much each of these rows is believed [T].
+        leaning: What is added in each of these rows for the classes' shares of the answers [T, K].
+        votes: Weight of each row [T].
         answered: `Head.answered` [K].
         fair: `Head.fair` [2].
     """
@@ -50,8 +50,8 @@ class Predictor:
 
         Args:
             look: The image and its neighbours, in double precision.
-            alike: How likely two images of the stream are of one class.
-            usual: What zero-shot says of the stream [K].
+            alike: `Head.alike`.
+            usual: `Head.usual` [K].
         """
         own, fair = library(usual), fair_share(alike, self.fair)
         beliefs = self.shares @ self.probs(look.features, look.logs, fair**POWER)
@@ -62,7 +62,7 @@ class Predictor:
         return softmax(plus_product(voted, fair, self.leaning))
 
     def probs(self, features: AnyArray, logs: AnyArray, fairness: AnyArray) -> AnyArray:
-        """What each expert says of some images [m, n, K].
+        """Each expert's probabilities for some images [m, n, K].
 
         Args:
             features: Of the images [m, F, d].
@@ -82,12 +82,12 @@ class Predictor:
 
 
 def fair_share(alike: AnyArray, fair: AnyArray) -> AnyArray:
-    """How often two labels differ, of how often two images do, at most 1, of `Head.alike` and `Head.fair`."""
+    """How often two labels differ / how often two images do, at most 1, of `Head.alike` and `Head.fair`."""
     differ = at_least(1 - alike, 1e-9)
     share = fair[0] / differ + fair[1]
     return library(share).where((share < 1) & (differ > 1e-9), share, 1.0)
 
 
 def usual_of(stream: AnyArray, before: AnyArray) -> AnyArray:
-    """As `Head.usual`, of what zero-shot says of all images, and how many came before each class [K]."""
+    """`Head.usual`, of the stream's summed probabilities and the images before each class was added [K]."""
     return stream / at_least(stream.sum() - before, 1e-9)  # none may have come since a class was added

@@ -1,4 +1,4 @@
-"""How the head sees an image: features centred on the stream, whitened by how views of one image differ."""
+"""Features of an image, centred on the stream and whitened by how views of one image differ."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ VIEWS = 16  # of an image, whose spread is measured
 class FeatureWhitener:
     """Centred features of an image: [view 0], or [view 0, mean of its views in the views' metric].
 
-    Features of one model lie in a narrow cone, so they are seen from their mean over the stream. Views of one
-    image differ where it is cropped, not in what it shows: directions in which they spread say little about
-    classes. With C the covariance of views around their image's mean, over all images so far, scaled to a
-    mean variance of 1, the mean of the views is multiplied by (C + 0.3·I)^(−1/2), and by a factor that keeps
-    the features as long as they were.
-
-    An image keeps the features it was given; later ones are seen from a better centre.
+    Features of one model lie in a narrow cone, so their mean over the stream is subtracted. Views of one
+    image differ in the crop, not in what it shows: directions in which they spread say little about classes.
+    With C the covariance of views around their image's mean, over all images so far, scaled to a mean
+    variance of 1, the mean of the views is multiplied by (C + 0.3·I)^(−1/2), and by a factor that keeps the
+    mean length. An image keeps the features it was given; the centre of later ones is better.
 
     Args:
         dim: d, length of a feature.
@@ -45,14 +43,7 @@ class FeatureWhitener:
         self.take_in(np.zeros_like(self.transform), np.zeros_like(self.transform))
 
     def see(self, views: Array) -> Array:
-        """Take note of an image.
-
-        Args:
-            views: Features of its views, of length 1, view 0 first [V, d].
-
-        Returns:
-            Its centred features [1 or 2, d].
-        """
+        """Centred features of an image [1 or 2, d], of its views of length 1, view 0 first [V, d]."""
         self.seen += 1
         self.mean, features = centred(views, self.mean, self.seen)
         if self.several:
@@ -110,7 +101,7 @@ class FeatureWhitener:
 
 
 def centred(views: AnyArray, mean: AnyArray, number: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """The stream's mean with an image, and the image's features as seen from there, both [F, d].
+    """The stream's mean with an image, and the image's features minus it, both [F, d].
 
     Args:
         views: Features of its views [V, d].
@@ -123,7 +114,7 @@ def centred(views: AnyArray, mean: AnyArray, number: AnyArray) -> tuple[AnyArray
 
 
 def apart_of(views: AnyArray) -> AnyArray:
-    """Views around their mean [V, d], so long that their products sum to a covariance."""
+    """Views minus their mean [V, d], scaled so that their products sum to a covariance."""
     some = views[:VIEWS]
     return (some - some.mean(axis=0)) / len(some) ** 0.5
 

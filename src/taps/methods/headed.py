@@ -7,7 +7,6 @@ the labels alone, whom to believe (`taps.head`).
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -119,7 +118,7 @@ class Headed(BatchedMethod):
             self.device_head = DeviceHead(self.head, self.inputs.text.device, graphs, self._read)
 
     @property
-    def examples(self) -> OrderedDict[int, LabelledExample]:
+    def examples(self) -> dict[int, LabelledExample]:
         """The last answers by the id of their image."""
         return self.history.examples
 

@@ -1,10 +1,11 @@
-"""Logistic regression on top of given log-odds, refitted a little with every label, in constant memory."""
+"""Linear models that learn label by label in constant memory: ridge and logistic regression."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from taps.errors import SettingsError
 from taps.head.arrays import softmax
 
 Array = NDArray[np.float64]
@@ -14,8 +15,58 @@ STEPS = 2  # Newton steps for every label, each from where the last one ended
 UNKNOWN = -1e9  # log-odds of a class that was not there when a label came
 
 
+class Ridge:
+    """W = (λI + Σ x xᵀ)⁻¹ Σ x rᵀ, kept by rank-one steps: O(d² + dK) a pair, however many there were.
+
+    Args:
+        dim: d, length of an input x.
+        outputs: K, length of a target r.
+        penalty: λ. With inputs of length 1, about how many pairs it takes to be believed.
+
+    Example:
+        >>> ridge = Ridge(dim=2, outputs=1, penalty=1.0)
+        >>> ridge.add(np.array([1.0, 0.0]), np.array([1.0]))
+        >>> ridge.scores(np.array([1.0, 0.0])).tolist(), ridge.scores(np.array([0.0, 1.0])).tolist()
+        ([0.5], [0.0])
+    """
+
+    def __init__(self, dim: int, outputs: int, penalty: float) -> None:
+        if not 0 < penalty < np.inf:
+            raise SettingsError(f"A ridge penalty of {penalty} is not possible; use a finite number above 0.")
+        self.penalty = float(penalty)
+        self.inverse: Array = np.eye(dim) / self.penalty
+        self.weights: Array = np.zeros((dim, outputs))
+
+    def scores(self, x: Array) -> Array:
+        """xW: what the pairs say about x [..., d]; 0 where they say nothing."""
+        return x @ self.weights
+
+    def leverage(self, x: Array) -> float:
+        """xᵀ(λI + Σ x xᵀ)⁻¹x: how new the direction of x is; |x|²/λ before any pair, less after each."""
+        return float(x @ self.inverse @ x)
+
+    def add(self, x: Array, target: Array) -> None:
+        """Learn one pair: Sherman–Morrison for A + x xᵀ, and the weights that follow from it."""
+        direction = self.inverse @ x
+        gain = direction / (1.0 + float(x @ direction))
+        self.weights = self.weights + np.outer(gain, target - x @ self.weights)
+        self.inverse = self.inverse - np.outer(gain, direction)
+
+    def grow(self, outputs: int) -> None:
+        """Make room for outputs added later; what was learned says nothing about them."""
+        self.weights = np.pad(self.weights, ((0, 0), (0, outputs - self.weights.shape[1])))
+
+    def arrays(self) -> dict[str, Array]:
+        """Everything that changes while learning; neither array is ever changed in place."""
+        return {"inverse": self.inverse, "weights": self.weights}
+
+    def restore(self, arrays: dict[str, Array]) -> None:
+        """Go on from where `arrays` was taken."""
+        self.inverse, self.weights = arrays["inverse"], arrays["weights"]
+
+
 class Logistic:
-    """Fits of p = softmax(b + zW), one for every penalty λ and every offset b of the labels.
+    """Logistic fits of p = softmax(b + zW), one for every penalty λ and every offset b of the labels.
 
     Each minimises Σ −ln p_i(y_i) + λ/2·‖W‖² over the labels (z_i, b_i, y_i), z with a constant last entry.
     At the minimum W = Σ z_i a_iᵀ with a_i = (one-hot(y_i) − p_i)/λ, so the coefficients a [n, K] are what is
@@ -28,9 +79,9 @@ class Logistic:
     of the labels that are refitted is added to these labels' offsets. So memory and time stay the same
     however many labels come, and nothing learned is lost.
 
-    Of an image that is known not to be of some classes the likelihood is 1 − p(these). Its target, instead of
-    the one-hot row, is p without them, normalised, and made anew at each step: so every step still raises
-    the likelihood (an EM step, whose curvature has the same bound).
+    The likelihood of "not these classes" is 1 − p(these). Its target, instead of the one-hot row, is p
+    without them, normalised, and made anew at each step: so every step still raises the likelihood (an EM
+    step, whose curvature has the same bound).
 
     Args:
         dim: d, length of a feature.
@@ -61,12 +112,7 @@ class Logistic:
         self.last_gone: tuple[Array, Array, Array, Array] | None = None  # weights before and after; z and a
 
     def scores(self, inputs: Array, which: Which) -> Array:
-        """zW of some fits [m, c, K]: what the labels add to the log-odds.
-
-        Args:
-            inputs: z [m, d + 1].
-            which: Penalty and offset of each fit.
-        """
+        """zW of some fits [m, c, K]: what the labels add to the log-odds, for z [m, d + 1]."""
         if len(inputs) > 1:
             return (inputs @ self._whole(which)).swapaxes(0, 1)
         to_labels, older = inputs @ self.inputs.T, inputs[:, : self.weights.shape[2]]
@@ -90,14 +136,7 @@ class Logistic:
         return self._made[which]
 
     def add(self, feature: Array, offsets: Array, label: int, no: tuple[int, ...] = ()) -> None:
-        """Learn one label.
-
-        Args:
-            feature: Of its image [d].
-            offsets: Log-odds it is learned on top of [H, K].
-            label: Its class; counts for nothing where `no` is given.
-            no: Classes it is not of.
-        """
+        """Learn a label, or instead of it the classes an image is not of, on top of log-odds [H, K]."""
         if len(self.inputs) == self.capacity:
             self._evict()
         classes, new = self.targets.shape[1], with_constant(feature[None])
