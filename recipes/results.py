@@ -31,7 +31,7 @@ from rivals import forecast, names
 
 from taps.active.acquisition import SCORES
 from taps.clip import Clip
-from taps.data.protocols import PROTOCOLS
+from taps.data.streams import PROTOCOLS
 from taps.errors import DataError
 from taps.evaluate.metrics import calibration_error
 from taps.learner import Learner

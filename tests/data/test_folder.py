@@ -63,7 +63,7 @@ def test_a_name_that_is_not_unicode_is_left_out(tmp_path: Path) -> None:
 
 
 def test_pictures_of_phones_are_said_to_need_a_package(place, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("taps.data.sources._reads_heif", lambda: False)
+    monkeypatch.setattr("taps.data.sources.IMAGE_SUFFIXES", {".jpg"})
     with pytest.raises(DataError, match=r"no images, but 2 \.heic \(pip install pillow-heif to read them\)"):
         load_dataset(place(["1.HEIC", "2.heic"]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,5 +59,5 @@ def join(parts: Sequence[Dataset]) -> Dataset:
         samples=tuple(samples),
         source=JoinedSource(tuple(part.source for part in parts)),
         template=first.template,
-        skipped=sum(part.skipped for part in parts),
+        skipped_kinds=sum((Counter(part.skipped_kinds) for part in parts), Counter()),
     )

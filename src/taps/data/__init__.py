@@ -1,14 +1,12 @@
-"""Data sets: folders, zips, manifests and the named ones; streams over them; corruptions."""
+"""Data sets: folders, archives, manifests and named sets; streams over them; corruptions."""
 
 from taps.data.check import Check, check_dataset
-from taps.data.corrupt import KINDS, corrupt
-from taps.data.corrupted import corrupt_dataset
+from taps.data.corrupt import KINDS, corrupt, corrupt_dataset
 from taps.data.dataset import Dataset, Sample
-from taps.data.fewshot import few_shot
 from taps.data.load import load_dataset
 from taps.data.registry import NamedSet, find_set, named_sets
 from taps.data.sample import demo_dataset, sign_digits
-from taps.data.streams import domains_in_turn, ordered_by_class, stream_order, subset_classes
+from taps.data.streams import domains_in_turn, few_shot, ordered_by_class, stream_order, subset_classes
 from taps.data.survey import Finding
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""Images with small adversarial steps: each is moved against the zero-shot model before anything sees it.
+"""Adversarial images: each is attacked with its true class against the zero-shot model.
 
-As in the test of R-TPT: projected gradient descent (Madry et al., 2018) on the image as the frozen model
-takes it in, with its true class; the views of every method are then made from the attacked image.
+As in the test of R-TPT: projected gradient descent (Madry et al., 2018) on view 0 of the image; the views of
+every method are then made from the attacked image.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STEPS = 7
 
 
 def parse_attack(text: str) -> float:
-    """The radius of an attack in levels of 8 bits.
+    """The radius of an attack, in levels of 8 bits.
 
     >>> parse_attack("pgd:1/255"), parse_attack("pgd")
     (1.0, 1.0)
@@ -47,8 +47,8 @@ class AttackedPixels:
     Attributes:
         classifier: The zero-shot model.
         text: Features of its class texts [K, d].
-        labels: Of every sample; those without a class are left as they are.
-        radius: How far a pixel may move, in levels of 8 bits.
+        labels: Of every sample; images without a class are not attacked.
+        radius: Largest change of a pixel, in levels of 8 bits.
     """
 
     classifier: Classifier
@@ -73,7 +73,7 @@ def attack(
 ) -> Tensor:
     """Pixels (0..255) moved by at most `radius` so that the cross-entropy of their class grows.
 
-    Each of the steps is a quarter of the radius along the gradient's sign, from the image itself on.
+    The first step starts at the image itself; each is a quarter of the radius along the gradient's sign.
     """
     moved, target = view, torch.tensor([label], device=view.device)
     for _ in range(steps):
@@ -88,14 +88,7 @@ def attack(
 
 
 def attack_dataset(dataset: Dataset, clip: Clip, text: str, template: str) -> Dataset:
-    """The data set under attack.
-
-    Args:
-        dataset: What to attack; pixels are changed when they are read.
-        clip: Whose zero-shot prediction is attacked.
-        text: As `parse_attack` takes it.
-        template: The sentence a class name is put into.
-    """
+    """The data set under the attack `text`; pixels are changed when they are read."""
     classifier = text_classifier(clip, dataset.classes, template)
     with torch.no_grad():
         features = classifier.text(None)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from taps.data.load import load_dataset
-from taps.data.named import survey_set
 from taps.data.registry import NamedSet, find_set, named_sets
-from taps.data.survey import Finding, Survey
+from taps.data.survey import Finding, Survey, survey_set
 from taps.errors import DataError, ImageError
 
 
@@ -19,10 +18,10 @@ class Check:
 
     Attributes:
         name: Printed name of the set.
-        root: The folder its images were found in, or None.
-        classes: How many classes the labels are from.
-        images: How many images are there and rightly labelled.
-        expected: How many there should be.
+        root: The folder of its images; None if there is none.
+        classes: Number of classes.
+        images: Number of images that exist and are labelled rightly.
+        expected: Number of images there should be.
         findings: What was found, worst first.
     """
 
@@ -35,7 +34,7 @@ class Check:
 
     @property
     def ok(self) -> bool:
-        """Whether published numbers can be compared with on this copy."""
+        """Whether results on this copy can be compared with published ones."""
         return all(finding.level == "note" for finding in self.findings)
 
 
@@ -45,7 +44,8 @@ def check_dataset(name: str, root: str | Path) -> Check:
     if named is None:
         raise DataError(f"Unknown data set {name!r}: the names are {', '.join(named_sets())}.")
     survey = survey_set(named, Path(root).expanduser())
-    _check_images(named, survey)
+    if survey.root is not None:
+        _check_images(named, survey, survey.root)
     order = {"error": 0, "wrong": 1, "note": 2}
     findings = tuple(sorted(survey.findings, key=lambda finding: order[finding.level]))
     return Check(named.name, survey.root, len(survey.classes), len(survey.samples), named.images, findings)
@@ -61,28 +61,26 @@ def check_folder(path: str | Path) -> Check:
             dataset.image(index)
         except (ImageError, DataError) as error:
             broken.append(str(error).removesuffix("."))
-    survey.say_which("error", "Images that cannot be read", broken, most=3)
+    survey.add_list("error", "Images that cannot be read", broken, most=3)
     few = [name for label, name in enumerate(dataset.classes) if dataset.labels.count(label) < 2]
-    survey.say_which("note", "Classes with fewer than two images", few)
+    survey.add_list("note", "Classes with fewer than two images", few)
     if dataset.left_out:
-        survey.say("note", f"Files that are no images, left out: {dataset.left_out}.", dataset.skipped)
+        survey.add("note", f"Files that are no images, left out: {dataset.left_out}.", dataset.skipped)
     images = len(dataset) - len(broken)
     return Check(dataset.name, Path(path), len(dataset.classes), images, len(dataset), tuple(survey.findings))
 
 
-def _check_images(named: NamedSet, survey: Survey) -> None:
-    if survey.root is None:
-        return
+def _check_images(named: NamedSet, survey: Survey, root: Path) -> None:
     if len(survey.samples) != named.images:
-        survey.say(
+        survey.add(
             "wrong",
-            f"{named.name}: {len(survey.samples):,} images can be used, {named.images:,} are expected.",
+            f"{len(survey.samples):,} images can be used, {named.images:,} are expected.",
             abs(len(survey.samples) - named.images),
         )
     filled = {sample.label for sample in survey.samples}
-    if survey.samples:
+    if filled:
         bare = [name for label, name in enumerate(survey.classes) if label not in filled]
-        survey.say_which("wrong", f"{named.name}: classes without a test image", bare)
+        survey.add_list("wrong", "classes without a test image", bare)
     # What an interrupted copy leaves behind.
-    empty = [s.key for s in survey.samples if os.path.getsize(survey.root / s.key) == 0]
-    survey.say_which("wrong", f"{named.name}: files of no bytes", empty, most=3)
+    empty = [sample.key for sample in survey.samples if os.path.getsize(root / sample.key) == 0]
+    survey.add_list("wrong", "files of no bytes", empty, most=3)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from taps.data.sources import told
+from taps.data.sources import kinds_text
 from taps.types import PixelArray
 
 DEFAULT_TEMPLATE = "a photo of a {}."
@@ -22,7 +22,7 @@ class Source(Protocol):
     """Where the bytes of samples come from. It can be pickled, and read from in several processes."""
 
     def read(self, key: str) -> bytes:
-        """The bytes of the file that `key` names; a `DataError` where there is none."""
+        """The bytes of one file; a `DataError` where it cannot be read."""
         ...
 
 
@@ -31,10 +31,10 @@ class Sample:
     """One image of a data set.
 
     Attributes:
-        key: Its path inside the folder, the zip or the manifest's folder; always with forward slashes.
-        label: Index into the class list, or None where nobody has said.
-        domain: The domain or kind it comes from, where the layout has one level for that.
-        note: Anything a reader should know of it, such as the corruption applied to it.
+        key: Path inside the folder, the archive or the manifest's folder, with forward slashes.
+        label: Index into the class list; None where it is unknown.
+        domain: Where the layout has a level for domains.
+        note: Remarks, such as the corruption applied to it.
     """
 
     key: str
@@ -45,7 +45,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A list of images with labels; nothing is read before it is asked for.
+    """A list of images with labels. Files are read when they are used.
 
     Attributes:
         name: Short name, for tables.
@@ -53,9 +53,8 @@ class Dataset:
         samples: The images, in a fixed order.
         source: Gives the bytes of a key.
         template: The sentence a class name is put into for zero-shot classification.
-        skipped: Files that were left out because they are no images, or hidden.
-        skipped_kinds: The same by kind, where the layout was read from a folder or a zip.
-        transforms: Applied to the pixels of each sample after decoding, one after the other: corruptions.
+        skipped_kinds: Numbers of files that are no images, or hidden, by kind.
+        transforms: Applied to the pixels of each sample after decoding, in this order: corruptions.
     """
 
     name: str
@@ -63,7 +62,6 @@ class Dataset:
     samples: tuple[Sample, ...]
     source: Source
     template: str = DEFAULT_TEMPLATE
-    skipped: int = 0
     skipped_kinds: Mapping[str, int] = field(default_factory=dict)
     transforms: tuple[Transform, ...] = ()
 
@@ -72,16 +70,20 @@ class Dataset:
 
     @property
     def labels(self) -> list[int | None]:
-        """The label of every sample, in order."""
         return [sample.label for sample in self.samples]
 
     @property
+    def skipped(self) -> int:
+        """Number of files that are no images, or hidden."""
+        return sum(self.skipped_kinds.values())
+
+    @property
     def left_out(self) -> str:
-        """The files that were skipped, for a sentence: "3 .svg, 1 without extension"."""
-        return told(self.skipped_kinds)
+        """The skipped files for a sentence: "3 .svg, 1 without extension"."""
+        return kinds_text(self.skipped_kinds)
 
     def read(self, index: int) -> bytes:
-        """The file of one sample as it lies there, or a PNG of its pixels where these are changed."""
+        """The file of one sample, or a PNG of its pixels where these are transformed."""
         if not self.transforms:
             return self.source.read(self.samples[index].key)
         from PIL import Image
@@ -91,7 +93,7 @@ class Dataset:
         return buffer.getvalue()
 
     def image(self, index: int) -> PixelArray:
-        """The decoded pixels of one sample, transformed; an `ImageError` that names the file if broken."""
+        """The decoded and transformed pixels of one sample; an `ImageError` names a file that is broken."""
         from taps.images.decode import load_image
 
         key = self.samples[index].key

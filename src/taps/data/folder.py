@@ -4,31 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from taps.data import names
 from taps.data.dataset import Dataset, Sample
-from taps.data.shards import SPLITS, open_source
-from taps.data.sources import Listing, told
-from taps.data.tars import TarSource
-from taps.data.webdataset import is_webdataset, load_webdataset
+from taps.data.shards import is_webdataset, load_webdataset
+from taps.data.sources import SPLITS, Listing, TarSource, kinds_text, open_source
 from taps.errors import DataError
 
-OURS = ("runs", "taps-demo")  # what commands write into the folder they are called in
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How paths are read: the folder to start from, and which level below it names the class.
-
-    Attributes:
-        base: Path parts of the folder that holds the class folders (or the domains).
-        level: Which part below the base is the class; None for a flat folder without classes.
-    """
-
-    base: tuple[str, ...]
-    level: int | None
+OWN_OUTPUT = ("runs", "taps-demo")  # folders that commands write into the current one
 
 
 def load_folder(
@@ -36,64 +20,68 @@ def load_folder(
 ) -> Dataset:
     """Load a folder, an archive, or a folder inside one: `class/image`, `domain/class/image`, or flat."""
     source = open_source(path, split)
-    if isinstance(source, TarSource) and is_webdataset(source):
-        return load_webdataset(source, path, name, classes)
     listing = source.listing()
+    if isinstance(source, TarSource) and is_webdataset(source, listing):
+        return load_webdataset(source, listing, path, name, classes)
     if not listing.images:
-        found = f", but {told(listing.kinds)}" if listing.kinds else ""
+        others = f", but {kinds_text(listing.kinds)}" if listing.kinds else ""
         raise DataError(
-            f"{path} holds no images{found}: check the path, or see docs/data.md for the layouts."
+            f"{path} holds no images{others}: check the path, or see docs/data.md for the layouts."
         )
-    layout = find_layout(listing, split)
-    inside = [parts for parts in listing.images if parts[: len(layout.base)] == layout.base]
+    base, level = find_layout(listing, split)
+    inside = [parts for parts in listing.images if parts[: len(base)] == base]
     given = None if classes is None else names.read_names(classes)
-    if given and layout.level == 1 and _are_classes({parts[len(layout.base)] for parts in inside}, given):
-        layout = Layout(layout.base, 0)  # not domains: the list says that the upper folders are the classes
-    at = len(layout.base) + (layout.level or 0)
-    # Of pictures that lie beside the class folders nobody has said the class.
+    if given and level == 1:
+        tops = {names.normalised(parts[len(base)]) for parts in inside}
+        if tops <= {names.normalised(each) for each in given}:
+            level = 0  # the list says that the upper folders are the classes, not domains
+    at = len(base) + (level or 0)
+    # The class of pictures that lie beside the class folders is unknown.
     labelled = [parts for parts in inside if len(parts) > at + 1]
     counts = Counter(parts[at] for parts in labelled)
-    if layout.level is None or (given and not _labels(sorted(counts), given)):
+    if level is None or (given and not _labels(sorted(counts), given)):
         # There are no folders, or they have nothing to do with the classes: years, say, or cameras.
         samples = tuple(Sample("/".join(parts), None) for parts in inside)
-        return Dataset(
-            name, given or (), samples, source, skipped=listing.skipped, skipped_kinds=listing.kinds
-        )
-    refuse_empty_classes(listing, layout, set(counts), path)
-    class_list, label_of = number_folders(counts, given, path)
-    taken = inside if given else labelled
+        return Dataset(name, given or (), samples, source, skipped_kinds=listing.kinds)
+    _refuse_empty_classes(listing, base, at, set(counts), path)
+    class_list, label_of = _number_folders(counts, given, path)
+    used = inside if given else labelled
     samples = tuple(
-        Sample("/".join(parts), label_of[parts[at]], parts[at - 1] if layout.level == 1 else "")
+        Sample("/".join(parts), label_of[parts[at]], parts[at - 1] if level == 1 else "")
         if len(parts) > at + 1
         else Sample("/".join(parts), None)
-        for parts in taken
+        for parts in used
     )
-    kinds = listing.kinds + Counter({"beside the class folders": len(inside) - len(taken)})
-    return Dataset(name, class_list, samples, source, skipped=kinds.total(), skipped_kinds=kinds)
+    kinds = listing.kinds + Counter({"beside the class folders": len(inside) - len(used)})
+    return Dataset(name, class_list, samples, source, skipped_kinds=kinds)
 
 
-def find_layout(listing: Listing, split: str = "test") -> Layout:
-    """Tell `class/image`, `domain/class/image` and a flat folder apart by what lies where.
+def find_layout(listing: Listing, split: str = "test") -> tuple[tuple[str, ...], int | None]:
+    """Tell `class/image`, `domain/class/image` and a flat folder apart by the depth of the images.
 
     A folder that alone wraps everything is looked through, and of `train`, `val` and `test` beside each other
     the one of the split is taken.
+
+    Returns:
+        Path parts of the folder that holds the class folders (or the domains); and which part below it is the
+        class, None for a flat folder.
     """
     base: tuple[str, ...] = ()
     while True:
         below = [parts[len(base) :] for parts in listing.images if parts[: len(base)] == base]
         depths = {len(parts) - 1 for parts in below}
         if depths == {0}:
-            return Layout(base, None)
+            return base, None
         tops = sorted({parts[0] for parts in below if len(parts) > 1})
+        # In `class/images/x.jpg` the second level is the same for every class.
+        one_inner = depths == {2} and len({parts[1] for parts in below}) == 1
         part = _split_folder(tops, split)
         if part is not None:
             base = (*base, part)
-        elif len(tops) == 1 and 0 not in depths and min(depths) >= 2 and not _one_inner_folder(below):
+        elif len(tops) == 1 and min(depths) >= 2 and not one_inner:
             base = (*base, tops[0])
         else:
-            break
-    two_levels = depths == {2} and not names.are_wnids(tops) and not _one_inner_folder(below)
-    return Layout(base, 1 if two_levels else 0)
+            return base, 1 if depths == {2} and not names.are_wnids(tops) and not one_inner else 0
 
 
 def _split_folder(tops: Sequence[str], split: str) -> str | None:
@@ -102,30 +90,22 @@ def _split_folder(tops: Sequence[str], split: str) -> str | None:
     lower = {top.lower(): top for top in tops}
     if not tops or not set(lower) <= known:
         return None
-    wanted = [lower[name] for name in SPLITS.get(split, (split,)) if name in lower]
+    wanted = [lower[name] for name in SPLITS[split] if name in lower]
     if not wanted:
         raise DataError(f"No folder found for the split {split!r}, only {names.shown(list(tops))}.")
     return wanted[0]
 
 
-def _one_inner_folder(below: Sequence[tuple[str, ...]]) -> bool:
-    """Whether it is `class/images/x.jpg`: the second level says the same of every class."""
-    return {len(parts) for parts in below} == {3} and len({parts[1] for parts in below}) == 1
-
-
-def _are_classes(folders: set[str], given: tuple[str, ...]) -> bool:
-    return {names.normalised(folder) for folder in folders} <= {names.normalised(name) for name in given}
-
-
-def refuse_empty_classes(listing: Listing, layout: Layout, filled: set[str], path: Path) -> None:
+def _refuse_empty_classes(
+    listing: Listing, base: tuple[str, ...], at: int, filled: set[str], path: Path
+) -> None:
     """A class folder without images is a copy that stopped half-way, or not a class."""
-    depth = len(layout.base) + 1 + (layout.level or 0)
     found = {
         parts[-1]
         for parts in listing.folders
-        if len(parts) == depth
-        and parts[: len(layout.base)] == layout.base
-        and not any(part in OURS or part.endswith(".taps") for part in parts)
+        if len(parts) == at + 1
+        and parts[: len(base)] == base
+        and not any(part in OWN_OUTPUT or part.endswith(".taps") for part in parts)
     }
     empty = sorted(found - filled)
     if empty:
@@ -134,17 +114,25 @@ def refuse_empty_classes(listing: Listing, layout: Layout, filled: set[str], pat
         )
 
 
-def number_folders(
+def _number_folders(
     counts: Counter[str], given: tuple[str, ...] | None, path: Path
 ) -> tuple[tuple[str, ...], dict[str, int]]:
     """Class list and label of each folder: in sorted order, or in the order of the given names."""
     folders = sorted(counts)
     if given is not None:
-        return given, _match(folders, given, counts, path)
+        label_of = _labels(folders, given)
+        outside = [f"{folder} ({counts[folder]:,} images)" for folder in folders if folder not in label_of]
+        if outside:
+            raise DataError(
+                f"{path} has classes that are not in the list of {len(given):,} names: "
+                f"{names.shown(outside)}; add them to the list, or move these folders away."
+            )
+        names.refuse_duplicates(folders)
+        return given, label_of
     if len(folders) < 2:
         raise DataError(
             f"{path} has one class only ({folders[0]}): there is nothing to tell apart; "
-            "a folder of images without labels is addressed itself, not the one above it."
+            "for images without labels, give the folder that holds them, not the one above it."
         )
     if all(folder.isdigit() for folder in folders):
         raise DataError(
@@ -163,7 +151,7 @@ def _words(folders: Sequence[str]) -> list[str]:
 
 
 def _labels(folders: Sequence[str], given: tuple[str, ...]) -> dict[str, int]:
-    """Label of each folder that the list of names has."""
+    """Label of each folder that is in the list of names."""
     if all(folder.isdigit() for folder in folders) and not {*folders} & {*given}:
         # By value: in string order class 10 would come before class 2.
         return {folder: int(folder) for folder in folders if int(folder) < len(given)}
@@ -178,18 +166,4 @@ def _labels(folders: Sequence[str], given: tuple[str, ...]) -> dict[str, int]:
         left = places.get(names.normalised(word), [])
         if left:  # of two ImageNet classes with one name, the first folder is the first of the list
             label_of[folder] = left.pop() if len(left) > 1 else left[0]
-    return label_of
-
-
-def _match(
-    folders: Sequence[str], given: tuple[str, ...], counts: Counter[str], path: Path
-) -> dict[str, int]:
-    label_of = _labels(folders, given)
-    outside = [f"{folder} ({counts[folder]:,} images)" for folder in folders if folder not in label_of]
-    if outside:
-        raise DataError(
-            f"{path} has classes that are not in the list of {len(given):,} names: {names.shown(outside)}; "
-            "add them to the list, or move these folders away."
-        )
-    names.refuse_duplicates(folders)
     return label_of

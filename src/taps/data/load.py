@@ -10,12 +10,11 @@ from pathlib import Path
 from taps.data.dataset import Dataset
 from taps.data.folder import load_folder
 from taps.data.manifest import MANIFEST_SUFFIXES, load_manifest
-from taps.data.named import load_named
 from taps.data.names import normalised, read_names
-from taps.data.parquet import load_parquet
-from taps.data.registry import find_set
-from taps.data.shards import find_shards
-from taps.data.sources import split_archive
+from taps.data.registry import NamedSet, find_set
+from taps.data.shards import load_parquet
+from taps.data.sources import FolderSource, find_shards, split_archive
+from taps.data.survey import survey_set
 from taps.errors import DataError
 
 
@@ -39,38 +38,54 @@ def load_dataset(
         raise DataError(f"Unknown split {split!r}: use test, val or train.")
     named = find_set(str(name_or_path))
     path = Path(name_or_path).expanduser()
-    base = Path(root or os.environ.get("TAPS_DATA") or "").expanduser()
-    has_base = base != Path()
+    base = _data_folder(root)
     if named is not None and (root is not None or not path.exists()):
-        if not has_base:
+        if base == Path():
             raise DataError(
                 f"{named.name} was not found; give the folder of the data sets (--root, or TAPS_DATA)."
             )
-        dataset = load_named(named, base, split)
+        dataset = _load_named(named, base, split)
         return dataset if classes is None else _with_classes(dataset, read_names(classes))
     path = _find_path(path, base)
     if path.suffix.lower() in MANIFEST_SUFFIXES and path.is_file():
         return load_manifest(path, path.stem, classes)
     if files := find_shards(path, ".parquet", split):
         return load_parquet(files, path, path.resolve().stem, classes)
-    return load_folder(path, _short_name(path), classes, split)
+    archive = split_archive(path)
+    # `pacs` for pacs.zip, `pacs/photo` for a folder inside it, the last folder's name otherwise.
+    name = "/".join([archive[0].stem, *archive[1]]) if archive else path.resolve().name
+    return load_folder(path, name, classes, split)
 
 
 def check_there(name_or_path: str | None) -> None:
     """Refuse what is neither a path nor a set's name, before anything slow is imported for it."""
     if name_or_path is not None and find_set(name_or_path) is None:
-        _find_path(Path(name_or_path).expanduser(), Path(os.environ.get("TAPS_DATA") or "").expanduser())
+        _find_path(Path(name_or_path).expanduser(), _data_folder(None))
+
+
+def _data_folder(root: str | Path | None) -> Path:
+    return Path(root or os.environ.get("TAPS_DATA") or "").expanduser()
 
 
 def _find_path(path: Path, base: Path) -> Path:
-    """The path itself, or where it lies below the folder of data sets."""
+    """The path itself, or where it lies below the folder of data sets; it may lead into an archive."""
     for place in (path, base / path):
-        if _exists(place):
+        if place.exists() or split_archive(place) is not None:
             return place
     raise DataError(
         f"{str(path)!r} is neither a folder nor a file, and `taps data list` has no such name; "
         "check the spelling."
     )
+
+
+def _load_named(named: NamedSet, root: Path, split: str) -> Dataset:
+    survey = survey_set(named, root, split)
+    errors = [finding.text for finding in survey.findings if finding.level == "error"]
+    if errors or survey.root is None or not survey.samples:
+        more = f" ({len(errors) - 1} more problems: taps data check {named.id})" if len(errors) > 1 else ""
+        raise DataError((errors or [f"{named.name}: no images were found."])[0] + more)
+    samples, source = tuple(survey.samples), FolderSource(survey.root)
+    return Dataset(named.name, survey.classes, samples, source, named.template, survey.kinds)
 
 
 def _with_classes(dataset: Dataset, classes: tuple[str, ...]) -> Dataset:
@@ -84,15 +99,3 @@ def _with_classes(dataset: Dataset, classes: tuple[str, ...]) -> Dataset:
     if sorted(place) != list(range(len(classes))):
         return replace(dataset, classes=classes)
     return dataset.relabelled(classes, dict(enumerate(place)))
-
-
-def _exists(path: Path) -> bool:
-    """Whether the path leads to something, if only to an archive on its way."""
-    return path.exists() or split_archive(path) is not None
-
-
-def _short_name(path: Path) -> str:
-    """`pacs` for pacs.zip, `pacs/photo` for a folder inside it, the last folder's name otherwise."""
-    if found := split_archive(path):
-        return "/".join([found[0].stem, *found[1]])
-    return path.resolve().name

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,17 +18,17 @@ MANIFEST_SUFFIXES = (".csv", ".jsonl", ".ndjson")
 
 
 def load_manifest(path: Path, name: str, classes: Sequence[str] | str | Path | None = None) -> Dataset:
-    """Load a manifest with the columns `path` and, if wished, `label` and `domain`.
+    """Load a manifest with the column `path` and optionally `label` and `domain`.
 
-    Paths are relative to the manifest. A label is a class name, or with a class list also its index; an empty
-    one means that nobody knows.
+    Paths are relative to the manifest. A label is a class name, or with a class list also its index; it is
+    empty where the class is unknown.
     """
     rows = read_rows(path)
     if not rows:
         raise DataError(f"{path} has no rows: write one line for each image, with path and label.")
     given = None if classes is None else names.read_names(classes)
     texts = [_text(row.get("label")) for row in rows]
-    class_list, labels = number_labels(texts, given, path)
+    class_list, labels = names.number_labels(texts, given, path)
     samples = tuple(
         Sample(_text(row.get("path")).replace("\\", "/"), label, _text(row.get("domain")))
         for row, label in zip(rows, labels, strict=True)
@@ -54,11 +53,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
                 "path and, where labels are known, label."
             )
         return rows
-    rows = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            rows.append(_json_row(line, f"{path}, line {number}"))
-    return rows
+    lines = enumerate(text.split("\n"), start=1)
+    return [_json_row(line, f"{path}, line {number}") for number, line in lines if line.strip()]
 
 
 def _json_row(line: str, where: str) -> dict[str, Any]:
@@ -69,39 +65,6 @@ def _json_row(line: str, where: str) -> dict[str, Any]:
     if not isinstance(row, dict) or "path" not in row:
         raise DataError(f'{where} must be an object like {{"path": "a.jpg", "label": "cat"}}.')
     return row
-
-
-def number_labels(
-    texts: Sequence[str], given: tuple[str, ...] | None, path: Path
-) -> tuple[tuple[str, ...], list[int | None]]:
-    """Class list, and the label of each row by the text it has for its class; None where that is empty."""
-    counts = Counter(text for text in texts if text)
-    if given is None:
-        if not counts:
-            return (), [None] * len(texts)
-        if all(text.isdigit() for text in counts):
-            raise DataError(
-                f"{path} has numbers for labels: give the list of class names they count "
-                "(for shards a classnames.txt beside them)."
-            )
-        if names.are_wnids(counts):
-            place = {wnid: label for label, wnid in enumerate(sorted(counts))}
-            return tuple(names.wnid_names(list(place))), [place.get(text) for text in texts]
-        spellings = {names.normalised(text): names.readable(text) for text in sorted(counts, reverse=True)}
-        if len(spellings) < 2:
-            raise DataError(
-                f"{path} has one class only ({next(iter(counts))}): there is nothing to tell apart."
-            )
-        given = tuple(spellings[key] for key in sorted(spellings))
-    index = {names.normalised(name): i for i, name in enumerate(given)}
-    numbers = {str(i): i for i in range(len(given))} if not {*counts} <= {*index} else {}
-    label_of = {text: index.get(names.normalised(text), numbers.get(text, -1)) for text in counts}
-    outside = [f"{text} ({counts[text]:,} rows)" for text, label in label_of.items() if label < 0]
-    if outside:
-        raise DataError(
-            f"{path} has labels that are not in the list of {len(given):,} names: {names.shown(outside)}."
-        )
-    return given, [label_of.get(text) for text in texts]
 
 
 def refuse_bad_paths(samples: Sequence[Sample], manifest: Path) -> None:

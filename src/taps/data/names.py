@@ -1,4 +1,4 @@
-"""Class names: comparing them, making them readable, reading lists of them."""
+"""Class names: comparing them, making them readable, reading lists of them, numbering labels by them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ WNID = re.compile(r"n\d{8}")
 
 
 class ClassNames(tuple[str, ...]):
-    """Names that were read and checked. Two may be equal where WordNet ids tell the classes apart."""
+    """Class names that were checked. Two may be equal where WordNet ids tell the classes apart."""
 
     ids: tuple[str, ...] = ()
 
 
 def readable(name: str) -> str:
-    """A folder's name as words.
-
+    """
     >>> readable("ceiling_fan")
     'ceiling fan'
     """
@@ -29,7 +28,7 @@ def readable(name: str) -> str:
 
 
 def normalised(name: str) -> str:
-    """What two spellings of one class name have in common.
+    """The form in which two spellings of one class name are equal.
 
     >>> normalised("Ceiling_Fan") == normalised("ceiling  fan")
     True
@@ -38,7 +37,7 @@ def normalised(name: str) -> str:
 
 
 def are_wnids(names: Iterable[str]) -> bool:
-    """Whether all of them look like WordNet ids, the folder names of ImageNet's relatives."""
+    """Whether all names look like WordNet ids, the folder names of ImageNet and its relatives."""
     names = list(names)
     return bool(names) and all(WNID.fullmatch(name) for name in names)
 
@@ -60,7 +59,7 @@ def wnid_names(wnids: Sequence[str]) -> list[str]:
 
 
 def read_text(path: Path, what: str = "") -> str:
-    """The text of a file, whatever its byte order mark; `what` says what it is where it cannot be read."""
+    """The text of a UTF-8 file, with or without a byte order mark; `what` names it in an error."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -70,7 +69,7 @@ def read_text(path: Path, what: str = "") -> str:
 
 
 def read_names(classes: Sequence[str] | str | Path) -> ClassNames:
-    """A list of class names, from a sequence or a text file with one name a line (and # comments)."""
+    """Class names from a sequence, or from a text file with one name a line (and # comments)."""
     if isinstance(classes, ClassNames):
         return classes
     if isinstance(classes, (str, Path)):
@@ -81,9 +80,9 @@ def read_names(classes: Sequence[str] | str | Path) -> ClassNames:
     if are_wnids(names):
         # Two ImageNet classes are called missile and two sunglasses, so only the ids can be told apart.
         refuse_duplicates(names)
-        found = ClassNames(wnid_names(names))
-        found.ids = tuple(names)
-        return found
+        known = ClassNames(wnid_names(names))
+        known.ids = tuple(names)
+        return known
     names = [readable(name) for name in names]
     if any(not name for name in names):
         raise DataError(f"Class name {names.index('') + 1} of the list is empty: remove it.")
@@ -104,10 +103,49 @@ def refuse_duplicates(names: Iterable[str]) -> None:
 
 
 def shown(names: Sequence[str], most: int = 5) -> str:
-    """The first few of a list for a sentence, and how many more there are.
+    """The first names of a list for a sentence, and how many more there are.
 
     >>> shown(["a", "b", "c"], most=2)
     'a, b and 1 more'
     """
     text = ", ".join(list(names)[:most])
     return text if len(names) <= most else f"{text} and {len(names) - most:,} more"
+
+
+def number_labels(
+    texts: Sequence[str], given: tuple[str, ...] | None, path: Path
+) -> tuple[tuple[str, ...], list[int | None]]:
+    """Class list, and the label of each row of a table.
+
+    Args:
+        texts: The class of each row: a name, or with a class list also its index; empty for unknown.
+        given: The class list; None to make it of the texts.
+        path: The table, for errors.
+    """
+    counts = Counter(text for text in texts if text)
+    if given is None:
+        if not counts:
+            return (), [None] * len(texts)
+        if all(text.isdigit() for text in counts):
+            raise DataError(
+                f"{path} has numbers for labels: give the list of class names they count "
+                "(for shards a classnames.txt beside them)."
+            )
+        if are_wnids(counts):
+            place = {wnid: label for label, wnid in enumerate(sorted(counts))}
+            return tuple(wnid_names(list(place))), [place.get(text) for text in texts]
+        spellings = {normalised(text): readable(text) for text in sorted(counts, reverse=True)}
+        if len(spellings) < 2:
+            raise DataError(
+                f"{path} has one class only ({next(iter(counts))}): there is nothing to tell apart."
+            )
+        given = tuple(spellings[key] for key in sorted(spellings))
+    index = {normalised(name): i for i, name in enumerate(given)}
+    numbers = {str(i): i for i in range(len(given))} if not {*counts} <= {*index} else {}
+    label_of = {text: index.get(normalised(text), numbers.get(text, -1)) for text in counts}
+    outside = [f"{text} ({counts[text]:,} rows)" for text, label in label_of.items() if label < 0]
+    if outside:
+        raise DataError(
+            f"{path} has labels that are not in the list of {len(given):,} names: {shown(outside)}."
+        )
+    return given, [label_of.get(text) for text in texts]

@@ -1,4 +1,4 @@
-"""A stream with images of no class among its own: what a classifier should notice and must not learn from."""
+"""Open-set streams: images of another data set, which belong to none of the classes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ class Joined:
     outside: Source
 
     def read(self, key: str) -> bytes:
-        """The bytes of a key of either."""
         if key.startswith(PREFIX):
             return self.outside.read(key.removeprefix(PREFIX))
         return self.inside.read(key)
@@ -51,12 +50,12 @@ def parse_outside(text: str) -> tuple[str, float]:
 def with_outside(dataset: Dataset, text: str, root: str | None = None) -> Dataset:
     """The data set with images of another one, labelled `OUTSIDE`.
 
-    Classes that both have are left out of the other one. All images stay; so many of the other set are drawn
-    that they make up the share.
+    All images of the data set stay. Images of the other are drawn until they make up the share; its classes
+    that both have are left out.
 
     Args:
         dataset: Whose classes count.
-        text: Name or path of the other, and behind a colon the share of the stream, 0.2 unless given.
+        text: Name or path of the other, and behind a colon its share of the stream (0.2 by default).
         root: Folder of the named sets.
     """
     name, share = parse_outside(text)

@@ -1,4 +1,4 @@
-"""The named sets: what each holds, where it lies, and what its classes are called."""
+"""The named sets: counts, folders, templates and class names."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from taps.data.names import readable
 
 @dataclass(frozen=True)
 class NamedSet:
-    """One of the sets that papers of this field compare on.
+    """A benchmark known by name.
 
     Attributes:
-        id: What is typed.
-        name: What is printed.
-        classes: How many classes it has.
-        images: How many images its test split has.
+        id: The name to type.
+        name: The name to print.
+        classes: Number of classes.
+        images: Number of images of the test split.
         kind: How labels are found: `split` (CoOp's JSON), `variants` (FGVC's lists), `wnids` (folders named
             by WordNet id) or `numbers` (folders 0 to 999).
         roots: Where the images may lie below the data folder; the first is CoOp's.
         template: CoOp's hand-written sentence for zero-shot classification.
         split_file: CoOp's split file.
-        official: Which official list says the same as the split file, if one does.
-        differs: What a user with the official list only should know, where it says something else.
-        per_class: How many test images each class has, where all have the same.
+        official: The official list with the same test images as the split file, if there is one.
+        differs: A hint for users of an official list with other test images.
+        per_class: Test images of each class, where all have the same number.
         class_folders: Whether the folders in the root are classes.
-        ignored: Folders in the root that are rightly not used.
+        ignored: Folders in the root that do not belong to the set.
         buffer: The paper's buffer size on this set.
-        aliases: Other names it goes by.
+        aliases: Other names.
     """
 
     id: str
@@ -52,7 +52,7 @@ class NamedSet:
 
     @property
     def layout(self) -> str:
-        """The layout expected below the data folder, for people."""
+        """The expected layout below the data folder, for `taps data list`."""
         after = {
             "split": f" + {self.split_file}",
             "variants": " + variants.txt, images_variant_test.txt",
@@ -76,7 +76,7 @@ def named_sets() -> dict[str, NamedSet]:
 
 
 def find_set(name: str) -> NamedSet | None:
-    """The set a name means, or None; case, hyphens, underscores and common other names do not matter.
+    """The set of a name, or None; case, hyphens and underscores do not matter, aliases are known.
 
     >>> find_set("Caltech-101").id, find_set("Flowers102").id, find_set("my photos")
     ('caltech101', 'oxford_flowers', None)
@@ -124,7 +124,7 @@ RENAMED = {
 
 
 def spelling_key(name: str) -> str:
-    """What all spellings of a class name in split files have in common: its words, sorted.
+    """The form in which all spellings of a class name in split files are equal: its words, sorted.
 
     >>> spelling_key("2012 Tesla Model S") == spelling_key("Tesla Model S 2012")
     True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from taps.data.corrupted import corrupt_dataset
+from taps.data.corrupt import corrupt_dataset
 from taps.data.dataset import Dataset
 from taps.data.folder import load_folder
 from taps.embedded import embedded
@@ -13,12 +13,12 @@ CORRUPTIONS = ("gaussian_noise", "gaussian_blur", "contrast", "sketch")
 
 
 def bundled_sample() -> Path:
-    """Where the sample lies; ATTRIBUTION.md beside it says whose pictures they are."""
+    """The zip of the Caltech 101 sample; ATTRIBUTION.md beside it names the authors."""
     return embedded("images/caltech101-sample.zip")
 
 
 def sign_digits() -> Dataset:
-    """400 pictures of hands that show a digit, 40 of each: a set on which labels are worth much.
+    """400 pictures of hands that show a digit, 40 of each: a set on which labels help much.
 
     >>> len(sign_digits()), sign_digits().classes[:3]
     (400, ('eight', 'five', 'four'))
@@ -27,9 +27,7 @@ def sign_digits() -> Dataset:
 
 
 def demo_dataset() -> Dataset:
-    """The bundled sample as a stream in need of adaptation: about a third of the images is corrupted.
-
-    Which image is hit, by what, and every grain of noise is fixed; `Sample.note` says what was done.
+    """The bundled sample with a third of the images corrupted, always in the same way.
 
     >>> data = demo_dataset()
     >>> sum(sample.note != "" for sample in data.samples) * 3 == len(data)

@@ -1,45 +1,47 @@
-"""Folders and archives by one interface: list the files below a place, and read one of them."""
+"""Folders, zips and tars by one interface: list the files below a place, and read one of them."""
 
 from __future__ import annotations
 
 import os
+import tarfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 from taps.errors import DataError
 
+HEIF_SUFFIXES = {".heic", ".heif"}  # of phones
 IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jfif", ".avif"}
+    | (HEIF_SUFFIXES if find_spec("pillow_heif") else set())
 )
-HEIF_SUFFIXES = frozenset({".heic", ".heif"})
-"""What phones write; images where the extra `heif` is installed."""
 ARCHIVES = (".zip", ".tar")
+SPLITS = {
+    "train": ("train", "training"),
+    "val": ("val", "valid", "validation"),
+    "test": ("test", "testing", "val", "valid", "validation"),
+}
+"""Names of the parts of a data set. Many public sets call the labelled part to test on `val`."""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What lies below a place: image files and folders as tuples of path parts, sorted.
+    """The files below a place.
 
     Attributes:
-        images: Path of every image.
-        folders: Path of every folder, empty ones too.
-        kinds: How many other files there are of each kind: an ending such as ".svg", "hidden" (those of the
-            file manager too), "without extension" or "with a name that is not UTF-8".
+        images: Path of every image as a tuple of its parts, sorted.
+        folders: Path of every folder, empty ones too, sorted.
+        kinds: Number of other files by kind: an ending such as ".svg", "hidden", "without extension" or "with
+            a name that is not UTF-8".
     """
 
     images: tuple[tuple[str, ...], ...]
     folders: tuple[tuple[str, ...], ...]
     kinds: Counter[str]
-
-    @property
-    def skipped(self) -> int:
-        """How many other files there are."""
-        return self.kinds.total()
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,6 @@ class FolderSource:
     base: Path
 
     def read(self, key: str) -> bytes:
-        """The bytes of one file below the folder."""
         try:
             return (self.base / key).read_bytes()
         except OSError as error:
@@ -61,7 +62,7 @@ class FolderSource:
         return list_members(self._names())
 
     def _names(self) -> Iterator[str]:
-        """As an archive would have them: folders with a slash at the end, hidden ones left out."""
+        """Names as an archive has them: folders end with a slash; hidden folders are left out."""
         seen: set[str] = set()
         for where, below, files in os.walk(self.base, followlinks=True):
             real = os.path.realpath(where)
@@ -101,7 +102,6 @@ class ZipSource:
         return self._open[process]
 
     def read(self, key: str) -> bytes:
-        """The bytes of one member below the prefix."""
         try:
             return self.archive().read(self.prefix + key)
         except KeyError as error:
@@ -110,16 +110,116 @@ class ZipSource:
             raise DataError(f"{self.path}, member {self.prefix + key} cannot be read: {error}.") from error
 
     def names(self) -> list[str]:
-        """Of all members, those of folders with a slash at the end."""
+        """Names of all members; those of folders end with a slash."""
         return self.archive().namelist()
 
     def listing(self) -> Listing:
-        """Everything below the prefix."""
         return list_members(self.names(), self.prefix)
 
 
+@dataclass(frozen=True)
+class TarSource:
+    """Files in one or several tars.
+
+    The place of each file's bytes is known, so files are read in any order, in several threads and processes,
+    and a pickled source need not scan the tars again.
+
+    Attributes:
+        paths: The tars.
+        members: For each key the number of its tar, the offset of its bytes, and how many there are. Keys of
+            folders end with a slash.
+        prefix: Keys are below this folder.
+    """
+
+    paths: tuple[Path, ...]
+    members: dict[str, tuple[int, int, int]]
+    prefix: str = ""
+
+    def read(self, key: str) -> bytes:
+        if self.prefix + key not in self.members:
+            raise DataError(f"{self.paths[0]} has no member {self.prefix + key}: check the data set.")
+        number, start, size = self.members[self.prefix + key]
+        try:
+            with self.paths[number].open("rb", buffering=0) as file:
+                content = os.pread(file.fileno(), size, start)
+        except OSError as error:
+            raise DataError(f"{self.paths[number]} cannot be read ({error.strerror or error}).") from error
+        if len(content) < size:
+            raise DataError(f"{self.paths[number]} is cut short at {key}: fetch it again.")
+        return content
+
+    def names(self) -> list[str]:
+        return list(self.members)
+
+    def listing(self) -> Listing:
+        return list_members(self.members, self.prefix)
+
+
+def open_tars(paths: Sequence[Path], prefix: str = "") -> TarSource:
+    """One tar; or several as one, where the name of each is the uppermost folder of its files."""
+    members: dict[str, tuple[int, int, int]] = {}
+    for number, path in enumerate(paths):
+        above = f"{path.stem}/" if len(paths) > 1 else ""
+        try:
+            with tarfile.open(path, "r:") as archive:  # compressed ones can only be read from the beginning
+                headers = archive.getmembers()
+        except (OSError, tarfile.TarError) as error:
+            raise DataError(
+                f"{path} cannot be opened as a tar ({error}): unpack it first if it is compressed, fetch it "
+                "again if it is cut short."
+            ) from error
+        for member in headers:
+            if member.isfile() or member.isdir():
+                name = above + member.name.removeprefix("./") + ("/" if member.isdir() else "")
+                members[name] = number, member.offset_data, member.size
+    return TarSource(tuple(paths), members, prefix)
+
+
+def open_source(path: Path, split: str = "test") -> FolderSource | ZipSource | TarSource:
+    """The source at a path: a folder, a folder of tars, an archive, or a folder inside one."""
+    if path.is_dir():
+        tars = find_shards(path, ".tar", split)
+        return open_tars(tars) if tars else FolderSource(path)
+    found = split_archive(path)
+    if found is None:
+        raise DataError(f"{path} is neither a folder nor a zip or a tar: check the path.")
+    archive, inside = found
+    prefix = "".join(f"{part}/" for part in inside)
+    zipped = archive.suffix.lower() == ".zip"
+    source = ZipSource(archive, prefix) if zipped else open_tars([archive], prefix)
+    if inside and not any(name.startswith(prefix) for name in source.names()):
+        tops = sorted({name.split("/")[0] for name in source.names() if "/" in name})
+        raise DataError(
+            f"{archive} has no folder {'/'.join(inside)}: it has {', '.join(tops[:8]) or 'no folders'}."
+        )
+    return source
+
+
+def find_shards(path: Path, ending: str, split: str) -> list[Path]:
+    """The file itself, or a folder's files of one kind; only those of the split where their names say it.
+
+    They may lie in the folder, or in `data` or the folder of the split below it.
+    """
+    if path.is_file():
+        return [path] if path.suffix.lower() == ending else []
+    for folder in (path, path / "data", *(path / name for name in SPLITS[split])):
+        if found := _shards_in(folder, ending):
+            prefixes = [file.stem.lower().partition("-")[0] for file in found]  # of train-00000-of-00042
+            wanted = next((name for name in SPLITS[split] if name in prefixes), None)
+            return [file for file, name in zip(found, prefixes, strict=True) if wanted in (None, name)]
+    return []
+
+
+def _shards_in(folder: Path, ending: str) -> list[Path]:
+    """Files of one kind, unless folders or images lie beside them: then those are the data set."""
+    children = sorted(folder.iterdir()) if folder.is_dir() else []
+    others = (is_image(child.name) or (child.is_dir() and not is_hidden(child.name)) for child in children)
+    found = [child for child in children if child.suffix.lower() == ending and not is_hidden(child.name)]
+    return [] if not found or any(others) else found
+
+
 def list_members(names: Iterable[str], prefix: str = "") -> Listing:
-    """What an archive holds below a prefix, from the names of its members."""
+    """The files below a prefix, from the names of an archive's members."""
     images: set[tuple[str, ...]] = set()
     folders: set[tuple[str, ...]] = set()
     kinds: Counter[str] = Counter()
@@ -131,7 +231,7 @@ def list_members(names: Iterable[str], prefix: str = "") -> Listing:
         if any(is_hidden(part) for part in parts):
             kinds["hidden"] += not is_folder
             continue
-        if not _is_unicode(member):  # no file of results could name it
+        if member.encode(errors="ignore").decode() != member:  # no file of results could name it
             kinds["with a name that is not UTF-8"] += not is_folder
             continue
         above = parts if is_folder else parts[:-1]
@@ -139,50 +239,31 @@ def list_members(names: Iterable[str], prefix: str = "") -> Listing:
         if not is_folder and is_image(parts[-1]):
             images.add(parts)
         elif not is_folder:
-            kinds[kind_of(parts[-1])] += 1
+            kinds[os.path.splitext(parts[-1])[1].lower() or "without extension"] += 1
     return Listing(tuple(sorted(images)), tuple(sorted(folders)), +kinds)
 
 
 def is_image(name: str) -> bool:
-    """Whether a file name is that of an image a data set would hold.
-
+    """
     >>> is_image("dog.JPEG"), is_image("._dog.jpg"), is_image("labels.txt")
     (True, False, False)
     """
-    ending = os.path.splitext(name)[1].lower()
-    return not is_hidden(name) and (ending in IMAGE_SUFFIXES or (ending in HEIF_SUFFIXES and _reads_heif()))
+    return not is_hidden(name) and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
 
 
-def _reads_heif() -> bool:
-    return find_spec("pillow_heif") is not None
+def is_hidden(name: str) -> bool:
+    return name.startswith(".") or name in {"__MACOSX", "Thumbs.db", "desktop.ini", "@eaDir"}
 
 
-def _is_unicode(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def kinds_text(kinds: Mapping[str, int]) -> str:
+    """Numbers of files by kind, for a sentence.
 
-
-def told(kinds: Mapping[str, int]) -> str:
-    """The files of each kind for a sentence.
-
-    >>> told({".svg": 3, ".heic": 1200})
+    >>> kinds_text({".svg": 3, ".heic": 1200})
     '1,200 .heic (pip install pillow-heif to read them), 3 .svg'
     """
     hints = dict.fromkeys(HEIF_SUFFIXES, " (pip install pillow-heif to read them)")
     counted = sorted((kind, count) for kind, count in kinds.items() if count)
     return ", ".join(f"{count:,} {kind}{hints.get(kind, '')}" for kind, count in counted)
-
-
-def kind_of(name: str) -> str:
-    """What a file that is no image is counted as.
-
-    >>> kind_of("logo.SVG"), kind_of("README"), kind_of(".DS_Store")
-    ('.svg', 'without extension', 'hidden')
-    """
-    return "hidden" if is_hidden(name) else os.path.splitext(name)[1].lower() or "without extension"
 
 
 def split_archive(path: Path) -> tuple[Path, tuple[str, ...]] | None:
@@ -191,7 +272,3 @@ def split_archive(path: Path) -> tuple[Path, tuple[str, ...]] | None:
         if place.suffix.lower() in ARCHIVES and place.is_file():
             return place, path.parts[len(path.parts) - depth :]
     return None
-
-
-def is_hidden(name: str) -> bool:
-    return name.startswith(".") or name in {"__MACOSX", "Thumbs.db", "desktop.ini", "@eaDir"}

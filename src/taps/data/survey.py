@@ -1,24 +1,31 @@
-"""What was found while a copy of a data set was looked at."""
+"""Survey of a copy of a named set: its images and labels, held against what was published."""
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from taps.data.dataset import Sample
-from taps.data.names import shown
+from taps.data.facts import imagenet_names
+from taps.data.names import WNID, shown
+from taps.data.registry import NamedSet, official_classes, spelling_key
+from taps.data.sources import FolderSource, Listing
+from taps.data.splits import Entry, find_roots, read_entries
+from taps.errors import DataError
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about a copy of a data set.
+    """A remark about a copy of a data set.
 
     Attributes:
-        level: `error` where it cannot be loaded rightly, `wrong` where it loads but is not the set that
-            published numbers are from, `note` for what does no harm.
+        level: `error` if the copy cannot be loaded rightly, `wrong` if it loads but is not the published set,
+            `note` if it does no harm.
         text: One sentence.
-        count: How many files, rows or folders it is about.
+        count: Number of files, rows or folders it is about.
     """
 
     level: str
@@ -28,27 +35,205 @@ class Finding:
 
 @dataclass
 class Survey:
-    """What was found while a set was looked at.
+    """What a copy of a set holds.
 
     Attributes:
-        findings: All there is to say.
-        root: The folder the images are in.
+        prefix: Begins the text of every finding.
+        root: The folder the images are in; None if there is none.
         classes: Readable class names.
-        samples: The images that are there and rightly labelled.
-        skipped: Files that are no images.
+        samples: The images that exist and are labelled rightly.
+        kinds: Numbers of other files by kind.
     """
 
+    prefix: str = ""
     findings: list[Finding] = field(default_factory=list)
     root: Path | None = None
     classes: tuple[str, ...] = ()
     samples: list[Sample] = field(default_factory=list)
-    skipped: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
 
-    def say(self, level: str, text: str, count: int = 1) -> None:
-        """Add a finding."""
-        self.findings.append(Finding(level, text, count))
+    def add(self, level: str, text: str, count: int = 1) -> None:
+        self.findings.append(Finding(level, self.prefix + text, count))
 
-    def say_which(self, level: str, text: str, which: Sequence[str], most: int = 5) -> None:
-        """Add a finding about some files, rows or folders, and name the first of them; none, no finding."""
-        if which:
-            self.say(level, f"{text}: {shown(which, most)}.", len(which))
+    def add_list(self, level: str, text: str, items: Sequence[str], most: int = 5) -> None:
+        """Add a finding about some files, rows or folders that names the first of them, if there are any."""
+        if items:
+            self.add(level, f"{text}: {shown(items, most)}.", len(items))
+
+
+def survey_set(named: NamedSet, root: Path, split: str = "test") -> Survey:
+    """Survey a copy of a set without decoding an image."""
+    survey = Survey(f"{named.name}: ")
+    if not root.is_dir():
+        survey.findings.append(
+            Finding("error", f"No folder {root} found: give the folder that holds the data sets.")
+        )
+        return survey
+    roots, entries = find_roots(named, root, split), []
+    if named.kind in ("split", "variants"):
+        try:
+            entries = read_entries(named, roots, root, split)
+        except DataError as error:
+            survey.findings.append(Finding("error", str(error)))
+    elif named.id != "imagenet" and split != "test":
+        survey.add("error", f"it has a test split only, not {split!r}.")
+        return survey
+    if not roots:
+        others = f" (or {', '.join(named.roots[1:])})" if len(named.roots) > 1 else ""
+        survey.add("error", f"there is no folder {named.roots[0]}{others} below {root}.")
+    elif entries:
+        _survey_entries(named, entries, roots, survey)
+    elif named.kind in ("wnids", "numbers"):
+        _survey_folders(named, roots, survey)
+    return survey
+
+
+def _survey_entries(named: NamedSet, entries: list[Entry], roots: list[Path], survey: Survey) -> None:
+    """Sets with a list of images: check each row against the class list and the disk."""
+    survey.classes = official_classes(named) or ()
+    probe = entries[:: max(1, len(entries) // 20)]
+    survey.root = max(roots, key=lambda place: sum((place / entry.path).is_file() for entry in probe))
+    inside = _rightly_labelled(named, entries, survey)
+    twice = [path for path, count in Counter(entry.path for entry in entries).items() if count > 1]
+    survey.add_list("wrong", "images listed more than once", twice)
+    missing = [entry.path for entry in entries if not (survey.root / entry.path).is_file()]
+    share = f"{len(missing):,} of {len(entries):,}"
+    survey.add_list("error", f"{share} images are not in {survey.root}", missing, most=3)
+    absent = set(missing)
+    survey.samples = [Sample(entry.path, entry.label) for entry in inside if entry.path not in absent]
+    if named.class_folders:
+        used = {entry.path.split("/")[0] for entry in entries} | set(named.ignored)
+        with os.scandir(survey.root) as items:
+            extra = {item.name for item in items if item.is_dir() and not item.name.startswith(".")} - used
+        survey.add_list("note", "folders that no row of the split uses", sorted(extra))
+
+
+def _rightly_labelled(named: NamedSet, entries: list[Entry], survey: Survey) -> list[Entry]:
+    """The rows whose label is one of the set's; rows with another label or class name are reported."""
+    classes = survey.classes
+    unused = [entry for entry in entries if entry.path.split("/")[0] in named.ignored]
+    if unused:
+        survey.add(
+            "error",
+            f"{len(unused):,} rows are from {shown(named.ignored)}, which the set of {named.classes} classes "
+            "leaves out.",
+            len(unused),
+        )
+    outside = [entry for entry in entries if not 0 <= entry.label < len(classes)]
+    if outside:
+        strange = Counter(f"{entry.name} (label {entry.label})" for entry in outside)
+        survey.add(
+            "error",
+            f"{len(outside):,} rows have labels outside its {len(classes)} classes: {shown(list(strange))}.",
+            len(outside),
+        )
+    inside = [entry for entry in entries if 0 <= entry.label < len(classes)]
+    keys = [spelling_key(name) for name in classes]
+    renamed = [entry for entry in inside if spelling_key(entry.name) != keys[entry.label]]
+    if renamed:
+        first = renamed[0]
+        survey.add(
+            "error",
+            f"{len(renamed):,} rows are mislabelled: {first.path} is called {first.name!r} but has label "
+            f"{first.label}, which is {classes[first.label]!r}; fetch the original split file.",
+            len(renamed),
+        )
+    return inside
+
+
+def _survey_folders(named: NamedSet, roots: list[Path], survey: Survey) -> None:
+    """Sets whose folders are the labels: WordNet ids, or the numbers 0 to 999."""
+    good = (
+        place
+        for place in roots
+        if any(_is_label(named, child.name) for child in place.iterdir() if child.is_dir())
+    )
+    survey.root = next(good, roots[0])
+    listing = FolderSource(survey.root).listing()
+    survey.kinds = listing.kinds
+    labels = _label_folders(named, listing, survey)
+    counts = Counter(parts[0] for parts in listing.images if len(parts) > 1)
+    survey.add_list("wrong", "class folders without images", [name for name in labels if not counts[name]])
+    number = _number_wnids if named.kind == "wnids" else _number_folders
+    label_of = number(named, labels, survey)
+    survey.samples = [
+        Sample("/".join(parts), label_of[parts[0]])
+        for parts in listing.images
+        if len(parts) > 1 and parts[0] in label_of
+    ]
+    if named.kind == "numbers":
+        survey.samples.sort(key=lambda sample: (sample.label, sample.key))
+    each = named.per_class
+    uneven = [f"{name} ({counts[name]})" for name in labels if each and counts[name] not in (0, each)]
+    survey.add_list("wrong", f"classes that have not {each} images", uneven)
+
+
+def _label_folders(named: NamedSet, listing: Listing, survey: Survey) -> list[str]:
+    """The folders that are classes; whatever else lies beside them is reported."""
+    folders = sorted({parts[0] for parts in listing.folders if len(parts) == 1})
+    labels = [name for name in folders if _is_label(named, name)]
+    loose_images = sum(len(parts) == 1 for parts in listing.images)
+    if loose_images:
+        survey.add(
+            "error" if not labels else "wrong",
+            f"{loose_images:,} images lie in {survey.root} outside any class folder; sort them into folders, "
+            "one a class.",
+            loose_images,
+        )
+    strange = sorted(set(folders) - set(labels))
+    if strange:
+        # A WordNet id that is not ImageNet's means another set; anything else can be passed over.
+        fatal = not labels or any(WNID.fullmatch(name) for name in strange)
+        expected = "the numbers 0 to 999" if named.kind == "numbers" else "ImageNet's WordNet ids"
+        survey.add(
+            "error" if fatal else "wrong",
+            f"{len(strange):,} folders are no classes of it: {shown(strange)}; expected are {expected}.",
+            len(strange),
+        )
+    return labels
+
+
+def _is_label(named: NamedSet, name: str) -> bool:
+    if named.kind == "numbers":
+        return name.isascii() and name.isdigit()
+    return bool(WNID.fullmatch(name)) and name in imagenet_names()
+
+
+def _number_wnids(named: NamedSet, wnids: list[str], survey: Survey) -> dict[str, int]:
+    table = imagenet_names()
+    if len(wnids) != named.classes:
+        # Labels of the subsets count the folders, so one folder less moves every label after it.
+        survey.add(
+            "error" if named.classes < 1000 else "wrong",
+            f"{len(wnids):,} class folders where {named.classes:,} are expected.",
+            abs(len(wnids) - named.classes),
+        )
+    every = list(table) if named.classes == 1000 else sorted(wnids)
+    survey.classes = tuple(table[wnid] for wnid in every)
+    place = {wnid: label for label, wnid in enumerate(every)}
+    return {wnid: place[wnid] for wnid in wnids}
+
+
+def _number_folders(named: NamedSet, folders: list[str], survey: Survey) -> dict[str, int]:
+    """The folder is the label, by value. In string order 10 comes before 2: the known mistake with V2."""
+    survey.classes = tuple(imagenet_names().values())
+    label_of = {name: int(name) for name in folders}
+    values = Counter(label_of.values())
+    twice = [str(value) for value, count in values.items() if count > 1]
+    survey.add_list("error", "folders that are the same number", twice)
+    if 0 not in values and 1000 in values:
+        survey.add("error", "folders count from 1 to 1000, so every label is one too high; rename them.")
+    else:
+        high = [str(value) for value in sorted(values) if value > 999]
+        survey.add_list("error", "folders above 999", high)
+    absent = [str(value) for value in range(1000) if value not in values]
+    survey.add_list("wrong", "folders that are missing", absent)
+    padded = [name for name in folders if name != str(int(name))]
+    if padded:
+        survey.add(
+            "note",
+            f"folder names with leading zeros ({shown(padded, 3)}) are read as numbers; code that sorts them "
+            "as text labels such a copy otherwise than the original one.",
+            len(padded),
+        )
+    return {name: label for name, label in label_of.items() if label <= 999}

@@ -1,4 +1,4 @@
-"""What is known of the data sets and not computed: counts, layouts, class names."""
+"""Facts about the named sets, as JSON: counts, layouts, class names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 
 def fact(name: str) -> Any:
-    """The parsed content of one of the JSON files beside this one."""
     return json.loads(files(__name__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
 
 
