@@ -1,4 +1,4 @@
-"""Names of weights: each layout found in the wild is turned into OpenAI's, which are this package's own.
+"""Weights of every published layout → this package's own: OpenAI's names, batch norms and branches folded.
 
 Layouts: OpenAI's and open_clip's; open_clip's with a text tower of its own (`text.`) or an image tower of
 timm's (`visual.trunk.`); Hugging Face's CLIP and SigLIP.
@@ -12,9 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.clip.convolution import fold_norm, norm_names
-from taps.clip.fastvit import fold_branches
-from taps.clip.resnet import fold_norms
 from taps.errors import WeightsError
 
 State = dict[str, Tensor]
@@ -71,63 +68,56 @@ OPEN_CLIP: Renames = [
     (r"\.mlp\.fc1(_x)?\.", ".mlp.c_fc."),
     (r"\.mlp\.fc2\.", ".mlp.c_proj."),
 ]
+RESNET: Renames = [
+    (r"^visual\.attnpool\.c_proj\.", "visual.proj."),
+    (r"^visual\.attnpool\.", "visual."),
+    (r"\.(conv[123])\.", r".\1.conv."),
+    (r"\.bn([123])\.", r".conv\1.bn."),
+    (r"\.downsample\.0\.", ".downsample.conv."),
+    (r"\.downsample\.1\.", ".downsample.bn."),
+]
 PARTS = (("q", "k", "v"), ("q", "kv"))
+BN_EPS = 1e-5
 
 
 def to_openai_keys(state: State) -> State:
     """Any known layout → OpenAI's key names and shapes."""
     state = dequantise(state)
-    hugging_face = any(key.startswith("vision_model.") for key in state)
+    if any(key.startswith("vision_model.") for key in state):
+        renames = HUGGING_FACE
+    else:
+        renames = OPEN_CLIP + (RESNET if "visual.attnpool.c_proj.weight" in state else [])
     # Some files keep an index 0..n, or what can be computed.
     extra = re.compile(r".*\.position_ids|.*attn_mask|visual\.trunk\.rope\..*")
-    kept = {
-        key: value for key, value in state.items() if key not in OPENAI_NUMBERS and not extra.fullmatch(key)
-    }
-    renamed = {_rename(key, HUGGING_FACE if hugging_face else OPEN_CLIP): kept[key] for key in kept}
+    renamed = {}
+    for key, value in state.items():
+        if key not in OPENAI_NUMBERS and not extra.fullmatch(key):
+            for pattern, new in renames:
+                key = re.sub(pattern, new, key)
+            renamed[key] = value
     try:
         return _join_projections(_flatten(_fold(renamed)))
     except KeyError as error:
         raise WeightsError(f"The weights lack {error.args[0]}.") from None
 
 
-def _fold(state: State) -> State:
-    """Convolutions that are summed up, with the norms around them, into one each."""
-    if "visual.attnpool.c_proj.weight" in state:
-        return fold_norms(state)
-    folded = dict(state)
-    for norm in norm_names(state):
-        if (name := norm.removesuffix(".bn")) != norm:
-            fold_norm(folded, norm, f"{name}.conv", name)
-    branches = any(key.startswith("visual.final_conv.") for key in folded)
-    return fold_branches(folded) if branches else folded
-
-
-def _rename(key: str, renames: Renames) -> str:
-    for pattern, new in renames:
-        key = re.sub(pattern, new, key)
-    return key
-
-
 def _flatten(state: State) -> State:
-    """Linear layers that are plain matrices here, turned; leading ones of learned tokens dropped."""
+    """Projections as plain matrices, transposed; learned tokens without leading dimensions of 1."""
     flat = dict(state)
     for name in ("visual.proj", "text_projection"):
         if f"{name}.weight" in flat:
             flat[name] = flat.pop(f"{name}.weight").T
         if f"{name}.bias" in flat:
             flat[f"{name}_bias"] = flat.pop(f"{name}.bias")
-    places = flat.get("visual.positional_embedding")
-    if "visual.stem.0.weight" in flat and places is not None and places.ndim == 3:
-        # MobileCLIP's class token has no place of its own.
-        flat["visual.positional_embedding"] = F.pad(places[0], (0, 0, 1, 0))
+    positions = flat.get("visual.positional_embedding")
+    if "visual.stem.0.weight" in flat and positions is not None and positions.ndim == 3:
+        # MobileCLIP's class token has no position embedding.
+        flat["visual.positional_embedding"] = F.pad(positions[0], (0, 0, 1, 0))
     for name, dimensions in (("class_embedding", 1), ("positional_embedding", 2)):
         if (token := flat.get(f"visual.{name}")) is not None and token.ndim == 3:
             flat[f"visual.{name}"] = token.flatten(0, 3 - dimensions)
-    if (
-        (weight := flat.get("visual.conv1.weight")) is not None
-        and weight.ndim == 2
-        and weight.shape[1] % 3 == 0
-    ):
+    weight = flat.get("visual.conv1.weight")
+    if weight is not None and weight.ndim == 2 and weight.shape[1] % 3 == 0:
         side = round((weight.shape[1] / 3) ** 0.5)  # SigLIP 2's: pixels of a patch row by row, colours last
         flat["visual.conv1.weight"] = weight.view(-1, side, side, 3).permute(0, 3, 1, 2)
     for name in ("logit_scale", "logit_bias"):
@@ -138,9 +128,9 @@ def _flatten(state: State) -> State:
 
 def _join_projections(state: State) -> State:
     """Separate query, key and value weights → one matrix. EVA's keys have no bias: it is zero."""
-    joined = {key: value for key, value in state.items() if not re.search(r"\.attn\.(q|k|v|kv)_proj\.", key)}
+    joined = {key: value for key, value in state.items() if not re.search(r"\.(q|k|v|kv)_proj\.", key)}
     for key in state:
-        if not key.endswith(".attn.q_proj.weight"):
+        if not key.endswith(".q_proj.weight"):
             continue
         prefix = key.removesuffix("q_proj.weight")
         letters = next((parts for parts in PARTS if f"{prefix}{parts[1]}_proj.weight" in state), PARTS[0])
@@ -163,3 +153,99 @@ def dequantise(state: State) -> State:
         rows = state[key].float().reshape(-1, *[1] * (plain[name].ndim - 1))
         plain[name] = plain[name].float() * rows
     return plain
+
+
+def _fold(state: State) -> State:
+    """Batch norms and parallel branches, folded into one convolution each."""
+    folded = dict(state)
+    for key in state:
+        if key.endswith(".bn.running_var"):
+            name = key.removesuffix(".bn.running_var")
+            scale, shift = _take_norm(folded, f"{name}.bn")
+            kernel = folded.pop(f"{name}.conv.weight").double() * scale[:, None, None, None]
+            folded[f"{name}.weight"], folded[f"{name}.bias"] = kernel.float(), shift.float()
+    is_fastvit = any(key.startswith("visual.final_conv.") for key in folded)
+    return _fold_branches(folded) if is_fastvit else folded
+
+
+def _take_norm(state: State, name: str) -> tuple[Tensor, Tensor]:
+    """A frozen batch norm as x · scale + shift per channel; its tensors are removed from the state."""
+    weight, bias, mean, variance = (
+        state.pop(f"{name}.{part}").double() for part in ("weight", "bias", "running_mean", "running_var")
+    )
+    state.pop(f"{name}.num_batches_tracked", None)
+    scale = weight / (variance + BN_EPS).sqrt()
+    return scale, bias - mean * scale
+
+
+def _fold_branches(state: State) -> State:
+    """FastViT's parallel convolutions and norms summed up, and layer scales multiplied in.
+
+    Weights that are summed up already stay as they are.
+    """
+    made = {re.sub(r"\.reparam_conv\.|(?<=\.downsample)\.proj\.", ".", key): state[key] for key in state}
+    for key in list(made):
+        prefix = re.sub(r"\.(conv_kxk\.0|large_conv|pos_enc|token_mixer\.qkv)\.weight$", "", key)
+        if key.endswith((".conv_kxk.0.weight", ".large_conv.weight")):
+            _sum_branches(made, prefix, key.removesuffix(".weight"))
+        elif key.endswith(".pos_enc.weight"):
+            made[f"{prefix}.weight"] = _with_identity(made.pop(key), torch.ones(len(state[key])))
+            made[f"{prefix}.bias"] = made.pop(f"{prefix}.pos_enc.bias")
+        elif key.endswith(".token_mixer.qkv.weight"):
+            _fold_attention(made, prefix)
+    for key in [key for key in made if key.endswith(".token_mixer.mixer.weight")]:
+        _fold_mixer(made, key.removesuffix(".mixer.weight"))
+    for key in [key for key in made if key.endswith(".gamma")]:
+        _scale(made, key)
+    return {key: value.float() if value.dtype == torch.float64 else value for key, value in made.items()}
+
+
+def _with_identity(kernel: Tensor, scale: Tensor) -> Tensor:
+    """A kernel plus the identity kernel, scaled by channel."""
+    rows, middle = torch.arange(len(kernel)), kernel.shape[-1] // 2
+    kernel = kernel.double().clone()
+    kernel[rows, rows % kernel.shape[1], middle, middle] += scale
+    return kernel
+
+
+def _sum_branches(made: State, prefix: str, main: str) -> None:
+    kernel, bias = made.pop(f"{main}.weight").double(), made.pop(f"{main}.bias").double()
+    for name in (f"{prefix}.conv_scale", f"{prefix}.small_conv"):
+        if f"{name}.weight" in made:
+            small = made.pop(f"{name}.weight")
+            kernel = kernel + F.pad(small, [(kernel.shape[-1] - small.shape[-1]) // 2] * 4)
+            bias = bias + made.pop(f"{name}.bias")
+    if f"{prefix}.identity.running_var" in made:
+        scale, shift = _take_norm(made, f"{prefix}.identity")
+        kernel, bias = _with_identity(kernel, scale), bias + shift
+    made[f"{prefix}.weight"], made[f"{prefix}.bias"] = kernel, bias
+
+
+def _fold_mixer(made: State, prefix: str) -> None:
+    """x + gamma · (mixer(x) − norm(x)), as one convolution."""
+    scale, shift = _take_norm(made, f"{prefix}.norm.identity")
+    gamma = made.pop(f"{prefix}.layer_scale.gamma").double().flatten()
+    mixer = made.pop(f"{prefix}.mixer.weight") * gamma[:, None, None, None]
+    made[f"{prefix}.weight"] = _with_identity(mixer, 1 - gamma * scale)
+    made[f"{prefix}.bias"] = gamma * (made.pop(f"{prefix}.mixer.bias") - shift)
+
+
+def _fold_attention(made: State, prefix: str) -> None:
+    """A batch norm before the projections is folded into them; a layer norm stays."""
+    weight = made.pop(f"{prefix}.token_mixer.qkv.weight").double()
+    bias = weight.new_zeros(len(weight))
+    if f"{prefix}.norm.running_var" in made:
+        scale, shift = _take_norm(made, f"{prefix}.norm")
+        weight, bias = weight * scale, weight @ shift
+    made[f"{prefix}.attn.in_proj_weight"], made[f"{prefix}.attn.in_proj_bias"] = weight, bias
+    for end in ("weight", "bias"):
+        made[f"{prefix}.attn.out_proj.{end}"] = made.pop(f"{prefix}.token_mixer.proj.{end}")
+
+
+def _scale(made: State, key: str) -> None:
+    """A layer scale, multiplied into the layer before it."""
+    prefix, scale = key.rsplit(".", 2)[0], made.pop(key).double().flatten()
+    layer = f"{prefix}.attn.out_proj" if ".layer_scale_1." in key else f"{prefix}.mlp.c_proj"
+    weight = made[f"{layer}.weight"]
+    made[f"{layer}.weight"] = weight * scale.view(-1, *[1] * (weight.ndim - 1))
+    made[f"{layer}.bias"] = made[f"{layer}.bias"] * scale

@@ -17,15 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from taps.clip.config import ClipConfig
-from taps.clip.convnext import ConvNextTower
-from taps.clip.convolution import ConvolutionTower
-from taps.clip.fastvit import FastVitTower
-from taps.clip.layers import Embedding
+from taps.clip.convolution import ConvNextTower, ConvolutionTower, FastVitTower, ResNetTower
 from taps.clip.layout import TextLayout, WholeTexts, make_layout, token_rows, whole_texts
 from taps.clip.ops import add_norm, look_up_levels, replace_tokens
-from taps.clip.resnet import ResNetTower
 from taps.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer
-from taps.clip.transformer import Block, Transformer, at_depth
+from taps.clip.transformer import Block, Embedding, Transformer, at_depth
 from taps.clip.vision import VisionTower
 from taps.errors import PromptsError
 from taps.stages import stage

@@ -9,9 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from taps.clip.config import ClipConfig
-from taps.clip.layers import Attention, Conv, Mlp
 from taps.clip.ops import add_norm, embed_kernel, replace_tokens
-from taps.clip.transformer import Block, Rotary, Transformer, at_depth
+from taps.clip.transformer import Attention, Block, Conv, Mlp, Rotary, Transformer, at_depth
 
 
 class MapPool(nn.Module):
