@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from taps import load_clip
 from taps.cli import models
 from taps.clip import hub
+from taps.clip.config import pretrained
 from taps.errors import SettingsError, WeightsError
 
 LAION = "laion/CLIP-ViT-g-14-laion2B-s12B-b42K"
@@ -23,7 +24,7 @@ def call(*arguments):
 
 def test_every_published_model_is_listed_with_its_size():
     rows = {row["name"]: row for row in json.loads(call("--json"))}
-    assert rows.keys() == hub.pretrained().keys()
+    assert rows.keys() == pretrained().keys()
     assert rows["ViT-B-32"]["parameters"] == "151 M"
     assert rows["ViT-bigG-14"]["parameters"] == "2,540 M"
     assert "dfn5b" in rows["ViT-H-14"]["pretrained"]

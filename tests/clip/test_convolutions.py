@@ -14,7 +14,7 @@ from torch import Tensor
 from taps import Learner, load_clip
 from taps.clip import Clip, ClipConfig
 from taps.clip.config import architectures, builtin_config
-from taps.clip.find import Found, write_directory
+from taps.clip.find import ModelFiles, write_directory
 from taps.clip.formats import open_clip_config
 from taps.clip.keys import to_openai_keys
 from taps.clip.model import initialise
@@ -177,7 +177,7 @@ def test_fastvit_is_the_tower_it_was_trained_as(config: ClipConfig, tmp_path: Pa
     clip = build(config, to_openai_keys(state), source="here")
     agree(clip.encode_image(pictures(config)), expected)
     write_tensors(tmp_path / "s.safetensors", state)
-    write_directory(Found(config, tmp_path / "s.safetensors"), tmp_path / "imported")
+    write_directory(ModelFiles(config, tmp_path / "s.safetensors"), tmp_path / "imported")
     again = load_clip(tmp_path / "imported", device="cpu")
     assert again.fingerprint == clip.fingerprint
     assert torch.equal(again.encode_image(pictures(config)), clip.encode_image(pictures(config)))

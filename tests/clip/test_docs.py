@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from taps.clip.hub import pretrained
+from taps.clip.config import pretrained
 
 PAGE = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
 

@@ -24,11 +24,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from taps import load_clip
 from taps.clip import Clip, ClipConfig, config, hub
 from taps.clip.config import builtin_config
-from taps.clip.find import openai_sizes
+from taps.clip.formats import openai_config
 from taps.clip.keys import dequantise
+from taps.clip.load import find_device, find_dtype
 from taps.clip.model import count_parameters, initialise
 from taps.clip.weights import build, fingerprint
-from taps.errors import TapsError, WeightsError
+from taps.errors import SettingsError, TapsError, WeightsError
 
 CONFIG = ClipConfig(
     name="small",
@@ -271,8 +272,8 @@ def test_a_bare_file_that_fits_nothing_is_asked_about(weights: dict[str, Tensor]
 def test_a_bare_resnet_is_known_by_its_shapes() -> None:
     with torch.device("meta"):
         made = Clip(builtin_config("RN50x4"))
-    sizes = openai_sizes(dict(made.named_parameters()))
-    assert sizes.items() <= builtin_config("RN50x4").to_dict().items()
+    read = openai_config(dict(made.named_parameters()), name="RN50x4")
+    assert read == replace(builtin_config("RN50x4"), activation="quick_gelu")
 
 
 def small_architectures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +281,7 @@ def small_architectures(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {key: value for key, value in CONFIG.to_dict().items() if key not in ("name", "activation")}
     monkeypatch.setitem(config.architectures(), "small", sizes)
     tags = {"laion": {"repo": "a/b"}, "openai": {"repo": "a/c", "activation": "quick_gelu"}}
-    monkeypatch.setitem(hub.pretrained(), "small", tags)
+    monkeypatch.setitem(config.pretrained(), "small", tags)
 
 
 @pytest.mark.parametrize("write", [torch.save, save_file, "numbers"])
@@ -372,18 +373,18 @@ def test_files_of_timm_beside_those_of_open_clip_are_left_alone(
 
 
 def test_every_named_architecture_is_as_large_as_it_says() -> None:
-    for name in config.builtin_names():
+    for name in config.architectures():
         sizes = builtin_config(name)
         assert config.architectures()[name]["parameters"] == count_parameters(sizes), name
         assert sizes.vision_projection or sizes.embed_dim == sizes.vision_width, name
 
 
 def test_every_published_name_is_of_a_known_architecture() -> None:
-    for name, tags in hub.pretrained().items():
+    for name, tags in config.pretrained().items():
         for tag in tags:
             found = hub.published(name, tag)
             assert found.repository.count("/") == 1
-            assert (found.words is None) == (found.config.tokenizer == "clip")
+            assert (found.tokenizer is None) == (found.config.tokenizer == "clip")
     assert hub.published("ViT-B-16", None).config.activation == "quick_gelu"
     assert hub.published("ViT-B-16", "datacomp_xl_s13b_b90k").config.activation == "gelu"
     assert hub.published("ViT-H-14", "dfn5b").config.resize == "squash"
@@ -433,7 +434,7 @@ def test_halves_are_made_without_the_whole_in_single_precision(
 ) -> None:
     sizes = {key: value for key, value in CONFIG.to_dict().items() if key not in ("name", "activation")}
     monkeypatch.setitem(config.architectures(), "small", {**sizes, "vocab_size": 500})
-    monkeypatch.setitem(hub.pretrained(), "small", {"here": {"repo": "a/b"}})
+    monkeypatch.setitem(config.pretrained(), "small", {"here": {"repo": "a/b"}})
     with SinglePrecision() as counted:
         whole = load_clip("small", pretrained="random", device="cpu")
     state = {name: value.clone() for name, value in whole.named_parameters()}
@@ -676,3 +677,18 @@ def test_configurations_that_cannot_be_are_refused(field: dict[str, object]) -> 
     del values["mean"]
     with pytest.raises(WeightsError, match="lacks"):
         ClipConfig.from_dict(values)
+
+
+def test_precisions_have_the_names_people_use() -> None:
+    assert load_clip("tiny", dtype="fp64").dtype == torch.float64
+    assert find_dtype("bfloat16") == find_dtype("bf16") == find_dtype(torch.bfloat16) == torch.bfloat16
+    for unknown in ("fp8", torch.int64):
+        with pytest.raises(SettingsError, match="use fp32, bf16"):
+            find_dtype(unknown)
+
+
+def test_a_device_that_is_not_there_is_a_sentence() -> None:
+    assert find_device("cpu").type == "cpu"
+    for absent in ("abacus", "cuda:99"):
+        with pytest.raises(SettingsError, match=f"'{absent}' cannot be used here"):
+            find_device(absent)

@@ -54,7 +54,7 @@ class Target:
         """The device to measure on and the dtype of our frozen weights; the number of threads is set."""
         import torch
 
-        from taps.clip.place import find_device, find_dtype
+        from taps.clip.load import find_device, find_dtype
 
         if self.threads:
             torch.set_num_threads(self.threads)

@@ -22,8 +22,7 @@ def models(
     """List the models that are known by name: size, image side, and the weights there are."""
     if context.invoked_subcommand is not None:
         return
-    from taps.clip.config import architectures
-    from taps.clip.hub import pretrained
+    from taps.clip.config import architectures, pretrained
 
     rows = [
         (name, f"{facts['parameters'] / 1e6:,.0f} M", facts["image_size"], ", ".join(tags))
@@ -90,10 +89,10 @@ def pull(
     from taps.clip.find import find
     from taps.clip.hub import check_sum
 
-    found = find(name, pretrained)
-    if found.weights is None:
+    files = find(name, pretrained)
+    if files.weights is None:
         print(f"{name} has random weights: nothing is to be fetched.")
-    for path in (found.weights, found.words):
+    for path in (files.weights, files.tokenizer):
         if path is not None:
             print(f"{path}: {path.stat().st_size / 2**20:,.1f} MiB, {check_sum(path)}")
 

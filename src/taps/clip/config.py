@@ -1,4 +1,4 @@
-"""The sizes of a CLIP, read from JSON or from weights."""
+"""Configuration of a CLIP: sizes and parts of both towers, its pixels and its texts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHOICES = {
 
 @dataclass(frozen=True)
 class TowerConfig:
-    """One transformer: sizes, and what its blocks are made of."""
+    """Sizes of one transformer and what its blocks are made of."""
 
     width: int
     layers: int
@@ -42,95 +42,51 @@ class TowerConfig:
 
 @dataclass(frozen=True)
 class ClipConfig:
-    """Both towers, and the pixels and texts the model was trained with. Defaults are OpenAI's.
-
-    Attributes:
-        name: Of the model.
-        embed_dim: Length of a feature.
-        image_size: Side of the images it takes, in pixels.
-        patch_size: Side of a patch.
-        vision_width: Width of the image tower; `vision_layers` blocks of `vision_heads` heads.
-        text_width: Width of the text tower, likewise.
-        context_length: Tokens a text may have.
-        vocab_size: Tokens there are.
-        activation: "gelu", "gelu_tanh" or "quick_gelu".
-        mean: Of the pixels of each channel, in 0..1.
-        std: Their standard deviation.
-        vision_mlp: Hidden width of the image tower's blocks; 0 for four times the tower's.
-        text_mlp: The same of the text tower.
-        vision_eps: Added to the variance in layer norms of the image tower.
-        text_eps: The same of the text tower.
-        patch_bias: Whether patches are embedded with a bias.
-        class_token: Whether a learned token stands before the patches.
-        ln_pre: Whether tokens are normalised before the first block.
-        rotary: Whether, and how, queries and keys are turned by their place: "none", "eva" or "pe".
-        vision_tower: What the image tower is: "transformer", or convolutions, which take no prompts:
-            "resnet", "convnext" or "fastvit". Their `vision_width` is that of the first stage; it doubles.
-        stages: Blocks of each stage of convolutions; none for a transformer.
-        patch_stem: Whether two small convolutions stand before the one that embeds patches (MobileCLIP B).
-        gated: Whether blocks are EVA-02's: a gated hidden layer, and norms inside attention and that layer.
-        vision_pool: What becomes the feature: "class" (the class token), "mean" (of the patches), or "map"
-            (attention by a learned query, then a hidden layer).
-        pool_heads: Heads of that attention; 0 for as many as a block's.
-        pool_mlp: Its hidden width; 0 for as much as a block's.
-        vision_projection: Whether the pooled token is projected to `embed_dim`.
-        vision_projection_bias: Whether that projection has a bias.
-        vision_projection_hidden: Whether a hidden layer of twice `embed_dim` stands before it.
-        text_projection: Whether the text tower's pooled token is projected.
-        text_projection_bias: Whether that projection has a bias.
-        causal: Whether a text token sees only what stands before it.
-        text_pool: What becomes a text's feature: "end" (its end marker) or "last" (the last position).
-        logit_bias: Whether the model has a bias for its logits; softmax does not see it.
-        resize: How an image becomes a square: "shortest" (side to size, centre crop) or "squash".
-        interpolation: By which filter: "bicubic" or "bilinear".
-        tokenizer: "clip" (comes with the package) or "file" (a tokenizer.json beside the weights).
-        clean: How texts are cleaned: "lower", "canonical" (lower case without punctuation) or "whitespace".
-        end_marker: Whether texts end in the tokenizer's end marker.
-    """
+    """Both towers, and the pixels and texts the model was trained with. Defaults are OpenAI's."""
 
     name: str
-    embed_dim: int
-    image_size: int
+    embed_dim: int  # length of a feature
+    image_size: int  # side of the images, in pixels
     patch_size: int
-    vision_width: int
+    vision_width: int  # of convolutions: that of the first stage; it doubles from stage to stage
     vision_layers: int
     vision_heads: int
     text_width: int
     text_layers: int
     text_heads: int
-    context_length: int = 77
+    context_length: int = 77  # tokens of the longest text
     vocab_size: int = 49408
     activation: str = "gelu"
-    mean: tuple[float, float, float] = CLIP_MEAN
+    mean: tuple[float, float, float] = CLIP_MEAN  # of the pixels of each channel, in 0..1
     std: tuple[float, float, float] = CLIP_STD
-    vision_mlp: int = 0
+    vision_mlp: int = 0  # hidden width of the blocks; 0: four times the tower's width
     text_mlp: int = 0
-    vision_eps: float = 1e-5
+    vision_eps: float = 1e-5  # of the layer norms
     text_eps: float = 1e-5
     patch_bias: bool = False
     class_token: bool = True
-    ln_pre: bool = True
-    rotary: str = "none"
-    vision_tower: str = "transformer"
-    stages: tuple[int, ...] = ()
-    patch_stem: bool = False
-    gated: bool = False
-    vision_pool: str = "class"
-    pool_heads: int = 0
-    pool_mlp: int = 0
+    ln_pre: bool = True  # a layer norm before the first block
+    rotary: str = "none"  # rotary position embeddings, as EVA-02 or PE has them
+    vision_tower: str = "transformer"  # towers of convolutions take no prompts
+    stages: tuple[int, ...] = ()  # blocks of each stage of convolutions; a transformer has none
+    patch_stem: bool = False  # two small convolutions before the one that embeds patches (MobileCLIP B)
+    gated: bool = False  # EVA-02's blocks: SwiGLU, and layer norms inside attention and the hidden layer
+    vision_pool: str = "class"  # class token, mean of the patches, or attention by a learned query (map)
+    pool_heads: int = 0  # of "map"; 0: as many as a block's
+    pool_mlp: int = 0  # hidden width of "map"; 0: a block's
     vision_projection: bool = True
     vision_projection_bias: bool = False
-    vision_projection_hidden: bool = False
+    vision_projection_hidden: bool = False  # a hidden layer of 2 · embed_dim before the projection
     text_projection: bool = True
     text_projection_bias: bool = False
-    causal: bool = True
-    text_pool: str = "end"
-    logit_bias: bool = False
-    resize: str = "shortest"
+    causal: bool = True  # whether a text token sees only those before it
+    text_pool: str = "end"  # the end marker, or the last position
+    logit_bias: bool = False  # softmax does not see it
+    resize: str = "shortest"  # shortest side to image_size and centre crop, or squash to a square
     interpolation: str = "bicubic"
-    tokenizer: str = "clip"
-    clean: str = "lower"
-    end_marker: bool = True
+    tokenizer: str = "clip"  # CLIP's own, or the tokenizer.json beside the weights (file)
+    clean: str = "lower"  # texts in lower case, without punctuation too (canonical), or only single spaces
+    end_marker: bool = True  # whether texts end in the tokenizer's end marker
 
     def __post_init__(self) -> None:
         for tower in ("vision", "text"):
@@ -161,12 +117,12 @@ class ClipConfig:
 
     @property
     def patches(self) -> int:
-        """Number of patches of one image; pixels that are left over on the right and below are not read."""
+        """Patches of one image; pixels left over on the right and below are not read."""
         return (self.image_size // self.patch_size) ** 2
 
     @property
     def image_tokens(self) -> int:
-        """Tokens of one image, prompts not counted: the patches, and the class token if there is one."""
+        """Tokens of one image without prompts: the patches, and the class token if there is one."""
         return self.patches + self.class_token
 
     @property
@@ -203,49 +159,49 @@ class ClipConfig:
 
 
 def as_tuples(values: dict[str, Any]) -> dict[str, Any]:
-    """Values from JSON, which has lists alone."""
+    """Values from JSON, with tuples in place of lists."""
     return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+
+
+def _facts(file: str) -> Any:
+    return json.loads((resources.files("taps.clip") / "facts" / file).read_text())
 
 
 @functools.cache
 def architectures() -> dict[str, dict[str, Any]]:
-    """What sets each architecture that is known by name apart from the defaults."""
-    text = (resources.files("taps.clip") / "facts" / "architectures.json").read_text()
-    return json.loads(text)  # type: ignore[no-any-return]
+    """Architecture → the fields that differ from the defaults.
 
-
-def builtin_names() -> list[str]:
-    """Architectures that are known by name.
-
-    >>> "ViT-B-16" in builtin_names()
-    True
+    >>> architectures()["ViT-B-16"]["vision_width"]
+    768
     """
-    return list(architectures())
+    return _facts("architectures.json")  # type: ignore[no-any-return]
+
+
+@functools.cache
+def pretrained() -> dict[str, dict[str, dict[str, Any]]]:
+    """Architecture → open_clip's name of weights → their repository, and fields that differ."""
+    return _facts("pretrained.json")  # type: ignore[no-any-return]
 
 
 def builtin_config(name: str) -> ClipConfig:
     """The configuration of an architecture that is known by name."""
     if name not in architectures():
-        raise no_model(name)
+        raise WeightsError(
+            f"Unknown model {name!r}; use 'pocket', a name that `taps models` lists (such as "
+            "ViT-B-16), the path of a CLIP checkpoint, or a Hugging Face repository such as "
+            "openai/clip-vit-base-patch16."
+        )
     return named_config(name, architectures()[name])
 
 
-def no_model(name: str) -> WeightsError:
-    return WeightsError(
-        f"Unknown model {name!r}; use 'pocket', a name that `taps models` lists (such as "
-        "ViT-B-16), the path of a CLIP checkpoint, or a Hugging Face repository such as "
-        "openai/clip-vit-base-patch16."
-    )
-
-
 def named_config(name: str, values: dict[str, Any]) -> ClipConfig:
-    """A configuration from what it does not have in common with the defaults."""
+    """A configuration from the fields that differ from the defaults."""
     own = {key: value for key, value in values.items() if key not in ("timm", "words", "parameters")}
     return ClipConfig(name=name, **as_tuples(own))
 
 
 def read_config(path: Path) -> ClipConfig:
-    """A configuration in this package's own JSON form."""
+    """A configuration that `taps models import` wrote."""
     try:
         values = read_json(path)
     except (OSError, StateError) as error:
@@ -255,7 +211,7 @@ def read_config(path: Path) -> ClipConfig:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object of somebody else's."""
+    """A JSON object of another program."""
     try:
         values = json.loads(path.read_text())
     except (OSError, ValueError) as error:

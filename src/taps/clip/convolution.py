@@ -1,4 +1,4 @@
-"""Image towers of convolutions, which take no prompts: OpenAI's ResNet, LAION's ConvNeXt, MobileCLIP's FastViT.
+"""Image towers of convolutions, which take no prompts: ResNet, ConvNeXt (LAION) and FastViT (MobileCLIP).
 
 Batch norms and branches are folded into the convolutions when weights are read (`taps.clip.keys`).
 """

@@ -1,4 +1,7 @@
-"""Configurations as others write them: open_clip's and Hugging Face's, read to the last word or refused."""
+"""Configurations of other programs: open_clip's, Hugging Face's and the shapes of OpenAI's archives.
+
+A setting that changes the model and is not known here is refused.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from taps.clip.config import ClipConfig, architectures, as_tuples
+from taps.clip.keys import State
 from taps.errors import WeightsError
 
 Values = dict[str, Any]
 HALF = (0.5, 0.5, 0.5)
+OPENAI_HEAD = 64  # width of every head of OpenAI's own models
 
-# Of no effect on a finished model: how it was trained or fetched, what it would also return.
+# Settings without effect on a trained model.
 TRAINING = {
     "patch_dropout", "output_tokens", "timm_drop", "timm_drop_path", "timm_model_pretrained", "pad_id",
     "eos_id", "hf_model_pretrained", "init_logit_scale",
@@ -55,14 +60,10 @@ def open_clip_config(values: Values, *, name: str) -> ClipConfig:
 
 
 def _refuse_unknown(given: Mapping[str, Any], known: set[str], name: str) -> None:
-    """Refuse what would change the model and is not known here; what is switched off changes nothing."""
-    odd = [
-        key
-        for key, value in given.items()
-        if key not in known | TRAINING and value not in (None, False, 0, "")
-    ]
+    """Refuse unknown settings that are switched on."""
+    odd = sorted(key for key in given.keys() - known - TRAINING if given[key] not in (None, False, 0, ""))
     if odd:
-        settings = ", ".join(f"{key}={given[key]!r}" for key in sorted(odd))
+        settings = ", ".join(f"{key}={given[key]!r}" for key in odd)
         raise WeightsError(f"{name} is a model with {settings}, which cannot be loaded.")
 
 
@@ -100,7 +101,7 @@ def resnet_sizes(width: int, stages: list[int], image_size: int) -> Values:
 
 
 def _timm_tower(vision: Values, name: str) -> Values:
-    """An image tower of timm's is known by its name alone."""
+    """The fields of an image tower of timm's, which is known by its name."""
     timm = vision["timm_model_name"]
     found = next((each for each in architectures().values() if each.get("timm") == timm), None)
     if found is None:
@@ -141,8 +142,10 @@ def _open_clip_text(text: Values, name: str) -> Values:
 
 def _open_clip_pixels(pixels: Values) -> Values:
     made: Values = {key: tuple(pixels[key]) for key in ("mean", "std") if key in pixels}
-    ours = {"resize_mode": "resize", "interpolation": "interpolation"}
-    return {**made, **{name: pixels[key] for key, name in ours.items() if pixels.get(key)}}
+    for key, ours in (("resize_mode", "resize"), ("interpolation", "interpolation")):
+        if pixels.get(key):
+            made[ours] = pixels[key]
+    return made
 
 
 def hf_config(values: Values, pixels: Values, *, name: str) -> ClipConfig:
@@ -154,16 +157,19 @@ def hf_config(values: Values, pixels: Values, *, name: str) -> ClipConfig:
         )
     vision, text = values.get("vision_config", {}), values.get("text_config", {})
     siglip = kind.startswith("siglip")
-    # Files leave out what is the library's default.
-    wide = 768 if siglip else 512
-    width, text_width = vision.get("hidden_size", 768), text.get("hidden_size", wide)
-    acts = {_activation(tower.get("hidden_act"), siglip) for tower in (vision, text)}
-    if len(acts) > 1:
-        raise WeightsError(f"The towers of {name} have different activations, {', '.join(sorted(acts))}.")
+    # Files leave out the library's defaults.
+    text_width = text.get("hidden_size", 768 if siglip else 512)
+    default = "gelu_pytorch_tanh" if siglip else "quick_gelu"
+    activations = {tower.get("hidden_act") or default for tower in (vision, text)}
+    if len(activations) > 1:
+        raise WeightsError(
+            f"The towers of {name} have different activations, {', '.join(sorted(activations))}."
+        )
+    activation = activations.pop()
     made = {
         "image_size": _hf_image_size(vision, kind),
         "patch_size": vision.get("patch_size", 16 if siglip else 32),
-        "vision_width": width,
+        "vision_width": vision.get("hidden_size", 768),
         "vision_layers": vision.get("num_hidden_layers", 12),
         "vision_heads": vision.get("num_attention_heads", 12),
         "vision_mlp": vision.get("intermediate_size", 3072),
@@ -175,7 +181,7 @@ def hf_config(values: Values, pixels: Values, *, name: str) -> ClipConfig:
         "text_eps": text.get("layer_norm_eps", 1e-6 if siglip else 1e-5),
         "context_length": text.get("max_position_embeddings", 64 if siglip else 77),
         "vocab_size": text.get("vocab_size", 32000 if siglip else 49408),
-        "activation": acts.pop(),
+        "activation": "gelu_tanh" if activation == "gelu_pytorch_tanh" else activation,
         "embed_dim": text.get("projection_size", text_width) if siglip else values.get("projection_dim", 512),
         **_hf_pixels(pixels, siglip),
     }
@@ -195,14 +201,8 @@ def _hf_image_size(vision: Values, kind: str) -> int:
     return int(vision.get("image_size", 224))
 
 
-def _activation(said: str | None, siglip: bool) -> str:
-    names = {"gelu_pytorch_tanh": "gelu_tanh"}
-    said = said or ("gelu_pytorch_tanh" if siglip else "quick_gelu")
-    return names.get(said, said)
-
-
 def _hf_pixels(pixels: Values, siglip: bool) -> Values:
-    """What a preprocessor_config.json says, on top of its class's defaults."""
+    """The fields that a preprocessor_config.json sets, on top of its class's defaults."""
     made: Values = {"mean": HALF, "std": HALF, "resize": "squash"} if siglip else {}
     made |= {key: tuple(pixels[f"image_{key}"]) for key in ("mean", "std") if f"image_{key}" in pixels}
     if isinstance(size := pixels.get("size"), dict):
@@ -212,3 +212,46 @@ def _hf_pixels(pixels: Values, siglip: bool) -> Values:
         filters = {2: "bilinear", 3: "bicubic"}
         made["interpolation"] = filters.get(pixels["resample"], str(pixels["resample"]))
     return made
+
+
+def openai_config(state: State, *, name: str) -> ClipConfig:
+    """The configuration of one of OpenAI's archives, read off the shapes of its weights."""
+    try:
+        text = state["text_projection"]
+        sizes = {
+            "embed_dim": text.shape[1],
+            "text_width": text.shape[0],
+            "text_heads": text.shape[0] // OPENAI_HEAD,
+            "text_layers": _depth(state, "transformer.resblocks."),
+            "context_length": state["positional_embedding"].shape[0],
+            "vocab_size": state["token_embedding.weight"].shape[0],
+            "activation": "quick_gelu",
+            **_openai_vision(state),
+        }
+    except KeyError as error:
+        raise WeightsError(
+            f"{name} does not hold a CLIP with a vision transformer: {error} is missing."
+        ) from None
+    except IndexError:
+        raise WeightsError(f"{name} does not hold a CLIP: a tensor has too few dimensions.") from None
+    return ClipConfig(name=name, **sizes)
+
+
+def _openai_vision(state: State) -> Values:
+    side = round((state["visual.positional_embedding"].shape[0] - 1) ** 0.5)
+    if "visual.layer1.0.conv1.weight" in state:
+        stages = [_depth(state, f"visual.layer{stage}.") for stage in range(1, 5)]
+        return resnet_sizes(state["visual.layer1.0.conv1.weight"].shape[0], stages, 32 * side)
+    conv = state["visual.conv1.weight"]
+    return {
+        "image_size": side * conv.shape[2],
+        "patch_size": conv.shape[2],
+        "vision_width": conv.shape[0],
+        "vision_heads": conv.shape[0] // OPENAI_HEAD,
+        "vision_layers": _depth(state, "visual.transformer.resblocks."),
+    }
+
+
+def _depth(state: State, prefix: str) -> int:
+    numbers = [key.removeprefix(prefix).split(".")[0] for key in state if key.startswith(prefix)]
+    return 1 + max((int(number) for number in numbers if number.isdecimal()), default=-1)

@@ -1,36 +1,24 @@
-"""Published weights by name: where they are, and how they come here."""
+"""Published weights by name, downloaded from the Hugging Face hub."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import json
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from taps.clip.config import ClipConfig, architectures, builtin_config, named_config
+from taps.clip.config import ClipConfig, architectures, builtin_config, named_config, pretrained
 from taps.errors import WeightsError
 from taps.files import sha256_of
 
 OPEN_CLIP_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 HF_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-CONNECT = 5  # seconds within which the hub's machine must answer
-OPEN_CLIP_CACHE = Path("~/.cache/clip")
-"""Where open_clip and OpenAI's own code keep what they fetch from elsewhere than the hub."""
-
-
-@functools.cache
-def pretrained() -> dict[str, dict[str, dict[str, Any]]]:
-    """Architecture → name of weights, as open_clip has them → where they are and what sets them apart."""
-    text = (resources.files("taps.clip") / "facts" / "pretrained.json").read_text()
-    return json.loads(text)  # type: ignore[no-any-return]
+CONNECT = 5  # seconds within which the hub must answer
+OPEN_CLIP_CACHE = Path("~/.cache/clip")  # of open_clip's and OpenAI's downloads from elsewhere
 
 
 def activations_differ(name: str) -> bool:
@@ -40,43 +28,35 @@ def activations_differ(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Published:
-    """Weights that somebody has published for an architecture.
-
-    Attributes:
-        config: What model they are of.
-        repository: On the hub.
-        files: Names the weights may have there, the best first.
-        cached: Their name in open_clip's own cache, where they were once published elsewhere.
-        words: Repository of the tokenizer, where the model has one of its own.
-    """
+    """Published weights of an architecture."""
 
     config: ClipConfig
     repository: str
-    files: tuple[str, ...]
-    cached: str | None
-    words: str | None
+    files: tuple[str, ...]  # names of the weights there, the best first
+    cached: str | None  # their name in open_clip's own cache, where they were published elsewhere first
+    tokenizer: str | None  # repository of the model's own tokenizer
 
     @property
     def needed(self) -> list[str]:
         """Every file that is needed, by repository and name."""
         weights = f"{self.repository}: {' or '.join(self.files)}"
-        return [weights] + ([f"{self.words}: {' and '.join(TOKENIZER_FILES)}"] if self.words else [])
+        return [weights] + ([f"{self.tokenizer}: {' and '.join(TOKENIZER_FILES)}"] if self.tokenizer else [])
 
     def steps(self) -> list[str]:
-        """What to type where there is a network, and then here."""
+        """Commands for a machine with a network, and then for this one."""
         end = "-gelu" if activations_differ(self.config.name) else ""
         end = "-quickgelu" if self.config.activation == "quick_gelu" else end
         fetch = [f"hf download {self.repository} {self.files[0]} --local-dir DIR"]
         fetch[0] += "".join(f"  (or {file}, where the repository has that alone)" for file in self.files[1:])
-        if self.words:
-            fetch.append(f"hf download {self.words} {' '.join(TOKENIZER_FILES)} --local-dir DIR")
+        if self.tokenizer:
+            fetch.append(f"hf download {self.tokenizer} {' '.join(TOKENIZER_FILES)} --local-dir DIR")
         load = f"--model {self.config.name}{end} --pretrained DIR/{self.files[0]}"
         return [*fetch, f"copy DIR here, then: {load}"]
 
 
 def published(name: str, tag: str | None) -> Published:
-    """Weights by open_clip's names for architecture and weights; the first there are if no tag is given."""
-    builtin_config(name)  # says which names there are
+    """Weights by open_clip's names for architecture and weights; without a tag, the first of them."""
+    builtin_config(name)  # raises for an unknown name
     tags = pretrained().get(name, {})
     if not tags:
         raise WeightsError(f"No weights are published for {name}; use random or the path of a file.")
@@ -86,9 +66,9 @@ def published(name: str, tag: str | None) -> Published:
             f"Unknown weights {tag!r} for {name}; use {', '.join([*tags, 'random'])} or the path of a file."
         )
     entry, values = tags[tag], architectures()[name]
-    told = {key: value for key, value in entry.items() if key not in ("repo", "file", "cached")}
+    changes = {key: value for key, value in entry.items() if key not in ("repo", "file", "cached")}
     files = (entry["file"],) if "file" in entry else OPEN_CLIP_FILES
-    config = named_config(name, {**values, **told})
+    config = named_config(name, {**values, **changes})
     return Published(config, entry["repo"], files, entry.get("cached"), values.get("words"))
 
 
@@ -102,13 +82,12 @@ def fetch_weights(wanted: Published) -> Path:
 
 def fetch_tokenizer(repository: str) -> Path:
     """The path of a repository's tokenizer.json, its configuration beside it."""
-    for file in reversed(TOKENIZER_FILES):
-        path = fetch(repository, file)
-    return path
+    fetch(repository, "tokenizer_config.json")
+    return fetch(repository, "tokenizer.json")
 
 
 def fetch_first(repository: str, files: Sequence[str]) -> Path:
-    """The first of several files that a repository has; where it cannot be asked, that the cache has."""
+    """The first of several files that a repository has, or offline that the cache has."""
     for file in files[:-1]:
         try:
             return fetch(repository, file)
@@ -124,9 +103,9 @@ def fetch_first(repository: str, files: Sequence[str]) -> Path:
 
 
 def check_sum(path: Path) -> str:
-    """Compare a file of the Hugging Face cache with the checksum it is stored under there.
+    """Compare a file of the Hugging Face cache with the SHA-256 that large files there have as their name.
 
-    Large files lie in the cache under their SHA-256; of others, and of files elsewhere, it is told.
+    Of other files the SHA-256 is returned.
     """
     stored, digest = path.resolve().name, sha256_of(path)
     if len(stored) != len(digest):
@@ -137,12 +116,12 @@ def check_sum(path: Path) -> str:
 
 
 def _reachable() -> bool:
-    """Whether the hub's machine answers. Its client would try again for half a minute before it says so."""
+    """Whether the hub answers. Its client would retry for half a minute before it fails."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
         return False
-    if getproxies().keys() & {"http", "https", "all"}:  # another machine knows the way
+    if getproxies().keys() & {"http", "https", "all"}:  # the proxy resolves the address
         return True
     address = urlsplit(constants.ENDPOINT)
     try:
@@ -154,15 +133,11 @@ def _reachable() -> bool:
 
 
 class AbsentError(WeightsError):
-    """A repository can be reached and has no such file."""
+    """The repository answers and has no such file."""
 
 
 def fetch(repository: str, file: str, *, from_cache: bool = False) -> Path:
-    """One file through huggingface_hub: its cache, HF_ENDPOINT, offline mode and resuming all hold.
-
-    The hub's client compares the size, and with it the checksum it stores files under, before a download
-    counts as whole.
-    """
+    """One file through huggingface_hub, with its cache, HF_ENDPOINT, offline mode, resuming and checksums."""
     try:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from functools import partial
 from pathlib import Path
 
 import torch
+from torch import nn
 
-from taps.clip.config import ClipConfig, builtin_names
-from taps.clip.find import Found, find, plain_name
+from taps.clip.config import ClipConfig, architectures
+from taps.clip.find import ModelFiles, find, plain_name
 from taps.clip.keys import to_openai_keys
 from taps.clip.model import Clip, count_parameters, initialise, unfilled
 from taps.clip.ops import levels_kernel
-from taps.clip.place import find_device, find_dtype
 from taps.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer, read_tokenizer
 from taps.clip.weights import build, read_file
-from taps.errors import WeightsError
+from taps.errors import SettingsError, WeightsError
 from taps.kernels.verify import try_ahead
 
-CONTAINER_LIMITS = (  # as Linux's control groups have them, version 2 and 1
+DTYPES = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+CONTAINER_LIMITS = (  # memory limits of Linux's control groups, version 2 and 1
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
@@ -47,46 +58,41 @@ def load_clip(
     >>> load_clip("tiny").config.embed_dim
     32
     """
-    found = find(str(name_or_path), None if pretrained is None else str(pretrained))
+    files = find(str(name_or_path), None if pretrained is None else str(pretrained))
     device, dtype = find_device(device), find_dtype(dtype or torch.float32)
-    check_room(found.config, device, dtype)
+    check_memory(files.config, device, dtype)
     if device.type == "cuda":  # starts Triton while the weights are read
         try_ahead([partial(levels_kernel, dtype)], device)
-    clip = read(found, device, dtype)
-    clip.source, clip.pretrained = _lasting(name_or_path), _lasting(pretrained)
+    clip = _read(files, device, dtype)
+    clip.source, clip.pretrained = _absolute(name_or_path), _absolute(pretrained)
     return clip
 
 
-def _lasting(given: str | Path | None) -> str | None:
-    """A name as it is, a path in full: a learner saved here may be loaded from elsewhere."""
-    path = None if given is None else Path(given).expanduser()
-    if path is None or plain_name(str(given)) in ("pocket", *builtin_names()):
-        return None if given is None else str(given)
-    return str(path.resolve()) if path.exists() else str(given)
+def _absolute(given: str | Path | None) -> str | None:
+    """A name as it is, a path in full: a saved learner may be loaded from another directory."""
+    if given is None:
+        return None
+    path = Path(given).expanduser()
+    is_path = path.exists() and plain_name(str(given)) not in ("pocket", *architectures())
+    return str(path.resolve()) if is_path else str(given)
 
 
-def read(found: Found, device: torch.device, dtype: torch.dtype) -> Clip:
-    """Fill the model that was found; no copy of the whole in another precision is made on the way."""
-    config = found.config
-    if found.weights is None:
-        generator = torch.Generator().manual_seed(0)
-        clip = unfilled(
-            config,
-            fingerprint=f"random-{config.name}",
-            tokenizer=random_words(config),
-            device=device,
-            dtype=dtype,
-        )
-        return initialise(clip, generator)
-    words = CLIP_TOKENIZER
-    if found.words is not None:
-        words = read_tokenizer(found.words, cleaning=config.clean, end_marker=config.end_marker)
-    state = to_openai_keys(read_file(found.weights))
-    return build(config, state, source=str(found.weights), tokenizer=words, device=device, dtype=dtype)
+def _read(files: ModelFiles, device: torch.device, dtype: torch.dtype) -> Clip:
+    """The model with its weights, which are never held as a whole in another precision."""
+    config = files.config
+    if files.weights is None:
+        name, tokenizer = f"random-{config.name}", random_words(config)
+        clip = unfilled(config, fingerprint=name, tokenizer=tokenizer, device=device, dtype=dtype)
+        return initialise(clip, torch.Generator().manual_seed(0))
+    tokenizer = CLIP_TOKENIZER
+    if files.tokenizer is not None:
+        tokenizer = read_tokenizer(files.tokenizer, cleaning=config.clean, end_marker=config.end_marker)
+    state = to_openai_keys(read_file(files.weights))
+    return build(config, state, source=str(files.weights), tokenizer=tokenizer, device=device, dtype=dtype)
 
 
 def random_words(config: ClipConfig) -> TextTokenizer:
-    """Random weights know no words: CLIP's ids serve, folded into the vocabulary there is."""
+    """A tokenizer for random weights: CLIP's ids, modulo the size of the vocabulary."""
     if config.tokenizer == "clip":
         return CLIP_TOKENIZER
 
@@ -97,23 +103,77 @@ def random_words(config: ClipConfig) -> TextTokenizer:
 
 
 def host_memory() -> int:
-    """Bytes of memory this machine has, or this container may use."""
+    """Bytes of memory that this machine or container may use."""
     installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limits = [path.read_text().strip() for path in CONTAINER_LIMITS if path.is_file()]
     return min([installed, *(int(limit) for limit in limits if limit.isdecimal())])
 
 
-def check_room(config: ClipConfig, device: torch.device, dtype: torch.dtype) -> None:
-    """Refuse a model whose weights alone do not fit the device, before anything of it is read."""
+def check_memory(config: ClipConfig, device: torch.device, dtype: torch.dtype) -> None:
+    """Refuse a model whose weights alone do not fit the device, before they are read."""
     needed = count_parameters(config) * dtype.itemsize
     if device.type == "cuda":
-        room = torch.cuda.mem_get_info(device)[0]
+        free = torch.cuda.mem_get_info(device)[0]
     elif device.type == "cpu" and hasattr(os, "sysconf"):
-        room = host_memory()
+        free = host_memory()
     else:
         return
-    if needed > room:
+    if needed > free:
         raise WeightsError(
             f"{config.name} takes {needed / 2**30:.1f} GB in {str(dtype).removeprefix('torch.')}, and "
-            f"{device} has {room / 2**30:.1f} GB; use bfloat16, another device or a smaller model."
+            f"{device} has {free / 2**30:.1f} GB; use bfloat16, another device or a smaller model."
         )
+
+
+def find_device(name: str | torch.device | None) -> torch.device:
+    """A device that works; CUDA where there is one, unless another is named."""
+    try:
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise SettingsError(
+            f"The device {str(name)!r} cannot be used here ({reason}); use cpu, or leave it out."
+        ) from None
+    return device
+
+
+def find_dtype(name: str | torch.dtype) -> torch.dtype:
+    """A precision by its name.
+
+    >>> find_dtype("bf16")
+    torch.bfloat16
+    """
+    if isinstance(name, torch.dtype) and name.is_floating_point:
+        return name
+    if name not in DTYPES:
+        raise SettingsError(f"The dtype {name!r} is unknown; use fp32, bf16, fp16 or fp64.")
+    return DTYPES[str(name)]
+
+
+class SharedClip:
+    """A model to send to other processes of this machine, with its weights in memory once for all of them.
+
+    The weights are a file in memory (Linux) that each process maps. It exists while this process lives.
+
+    Args:
+        clip: On the CPU; it goes on with the same numbers, in the shared memory.
+    """
+
+    def __init__(self, clip: Clip) -> None:
+        weights = clip.state_dict(keep_vars=True)
+        shapes = {id(each): nn.Parameter(each.to("meta"), requires_grad=False) for each in weights.values()}
+        self._shell: Clip = copy.deepcopy(clip, dict(shapes))
+        file = os.memfd_create("weights")
+        self._file = f"/proc/{os.getpid()}/fd/{file}"
+        torch.save(dict(weights), self._file)
+        self._fill(clip)
+
+    def clip(self) -> Clip:
+        """The model, in the process that received this; torch computes on one core there."""
+        torch.set_num_threads(1)
+        return self._fill(self._shell)
+
+    def _fill(self, clip: Clip) -> Clip:
+        clip.load_state_dict(torch.load(self._file, mmap=True, weights_only=True), assign=True)
+        return clip

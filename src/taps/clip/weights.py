@@ -1,31 +1,102 @@
-"""Expert files of weights, and filling a CLIP with them: every key must find its place and be found."""
+"""Files of weights: read without running pickled code, checked, and copied into a CLIP."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import math
+import pickle
+import re
 import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.optim import lr_scheduler
+from torch.serialization import safe_globals
 
 from taps.clip.config import ClipConfig, read_object
 from taps.clip.keys import State
 from taps.clip.model import Clip, unfilled
-from taps.clip.pickled import read_pickled
 from taps.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer
 from taps.errors import WeightsError
 
+SCHEDULERS = [
+    name for name, value in vars(lr_scheduler).items() if inspect.isclass(value) and name.endswith("LR")
+]
+# Trainers save their optimiser and scheduler beside the weights: torch's own, and those of Dassl, on which
+# the codes of CoOp, CoCoOp and MaPLe are built. A best score may be a number of numpy's.
+INERT = {
+    "torch.optim.lr_scheduler": SCHEDULERS,
+    "torch.optim.sgd": ["SGD"],
+    "torch.optim.adam": ["Adam"],
+    "torch.optim.adamw": ["AdamW"],
+    "torch.optim.rmsprop": ["RMSprop"],
+    "dassl.optim.radam": ["RAdam", "PlainRAdam"],
+    "dassl.optim.lr_scheduler": ["ConstantWarmupScheduler", "LinearWarmupScheduler"],
+    "numpy": ["dtype"],
+    "numpy.core.multiarray": ["scalar"],
+    "numpy._core.multiarray": ["scalar"],
+    "builtins": ["dict"],
+}
+
+
+class Inert:
+    """Replaces a class that a pickle names and nobody reads: takes any arguments, does nothing."""
+
+    def __new__(cls, *given: object) -> Inert:
+        return super().__new__(cls)
+
+    def __init__(self, *given: object) -> None:
+        pass
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
+class PlainDict:
+    """Replaces `defaultdict`: its entries are read, its factory is not."""
+
+    def __new__(cls, *given: object) -> dict[Any, Any]:  # type: ignore[misc]
+        return {}
+
+
+def read_pickled(path: Path, *, mapped: bool = False) -> Any:
+    """The content of a file by `torch.save`; optimisers and schedulers in it come back empty.
+
+    Torch's restricted reader builds tensors and plain containers only and refuses any other name in the
+    file, except those that are replaced here. No class or function that the file names is ever called.
+    Tensors of a `mapped` file are read when they are used, and the file must not change until then.
+    """
+
+    def named(kind: type, module: str, name: str) -> Any:
+        return type(name, (kind,), {"__module__": module})  # the reader goes by module and name
+
+    replacements = [named(PlainDict, "collections", "defaultdict")]
+    replacements += [named(Inert, module, name) for module, names in INERT.items() for name in names]
+    try:
+        with safe_globals(replacements):
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except pickle.UnpicklingError as error:
+        # Torch's own message advises to load the file without weights_only.
+        code = re.search(r"GLOBAL (\S+)", str(error))
+        raise ValueError(f"it holds {code[1]}" if code else "it is no file of tensors") from None
+
+
+def shard_names(index: Path) -> list[str]:
+    """The files that an index of shards (model.safetensors.index.json) lists."""
+    return sorted(set(read_object(index).get("weight_map", {}).values()))
+
 
 def read_file(path: Path) -> State:
-    """The tensors of a safetensors file, of its shards, a state dict, or one of OpenAI's archives."""
+    """The tensors of a safetensors file, its shards, a state dict, or one of OpenAI's archives."""
     if path.name.endswith(".index.json"):
-        shards = sorted(set(read_object(path).get("weight_map", {}).values()))
-        return {key: value for shard in shards for key, value in read_file(path.with_name(shard)).items()}
+        shards = [read_file(path.with_name(shard)) for shard in shard_names(path)]
+        return {key: value for shard in shards for key, value in shard.items()}
     if path.suffix == ".safetensors":
         try:
             return load_file(path)
@@ -39,7 +110,7 @@ def read_file(path: Path) -> State:
         loaded = read_pickled(path, mapped=zipfile.is_zipfile(path))
     except Exception as error:
         raise WeightsError(
-            f"{path} cannot be read as plain weights ({first_line(error)}); only files of tensors "
+            f"{path} cannot be read as plain weights ({_first_line(error)}); only files of tensors "
             "are loaded, never pickled code."
         ) from error
     if isinstance(loaded, Mapping) and isinstance(loaded.get("state_dict"), Mapping):
@@ -51,10 +122,10 @@ def read_file(path: Path) -> State:
     return {key.removeprefix("module."): value for key, value in loaded.items()}
 
 
-def first_line(error: Exception) -> str:
-    """What an error says, in short: torch explains itself over many lines, or not at all."""
-    said = (str(error).splitlines() or [""])[0]
-    return said if any(letter.isalpha() for letter in said) else type(error).__name__
+def _first_line(error: Exception) -> str:
+    """The first line of torch's message, or the error's type where that has no words."""
+    line = str(error).partition("\n")[0]
+    return line if any(letter.isalpha() for letter in line) else type(error).__name__
 
 
 def _read_torchscript(path: Path) -> State:
@@ -83,7 +154,7 @@ def build(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Clip:
-    """A CLIP filled with weights, each of them put where it belongs in the precision that is wanted."""
+    """A CLIP with these weights in the given precision."""
     check_fit(config, state, source=source)
     clip = unfilled(config, fingerprint=fingerprint(state), tokenizer=tokenizer, device=device, dtype=dtype)
     for key, parameter in clip.named_parameters():
@@ -92,13 +163,13 @@ def build(
 
 
 def check_fit(config: ClipConfig, state: State, *, source: str) -> None:
-    """Refuse weights unless every key has a place, every place a key, every shape is equal, all is finite."""
+    """Refuse weights unless keys and shapes are the model's and all values are finite."""
     if wrong := misfits(config, state):
         raise WeightsError(f"{source} does not fit {config.name}: {'; '.join(wrong)}.")
     odd = sorted(f"{key} is {value.dtype}" for key, value in state.items() if not value.is_floating_point())
     if odd:
         raise WeightsError(f"{source} holds numbers that are no weights: {_some(odd)}.")
-    # One sum is the quickest way to meet a NaN or an infinity among a hundred million numbers.
+    # A sum is the quickest test: it is not finite if any value is not.
     damaged = [key for key, value in state.items() if not math.isfinite(value.sum(dtype=torch.float32))]
     if damaged:
         raise WeightsError(
@@ -115,12 +186,12 @@ def misfits(config: ClipConfig, state: State) -> list[str]:
         for key in sorted(wanted.keys() & state.keys())
         if state[key].shape != wanted[key].shape
     ]
-    found = {
+    differences = {
         "missing keys": sorted(wanted.keys() - state.keys()),
         "unknown keys": sorted(state.keys() - wanted.keys()),
         "wrong shapes": shapes,
     }
-    return [f"{what}: {_some(keys)}" for what, keys in found.items() if keys]
+    return [f"{what}: {_some(keys)}" for what, keys in differences.items() if keys]
 
 
 def _some(keys: list[str]) -> str:
@@ -128,9 +199,9 @@ def _some(keys: list[str]) -> str:
 
 
 def fingerprint(state: State) -> str:
-    """A name for weights, the same whether a file keeps them in single or in half precision.
+    """A name for weights that is the same in single and in half precision.
 
-    Hashes some values of every tensor, rounded to half precision: rounding what is rounded changes nothing.
+    Hashes about 1,024 values of every tensor, rounded to half precision.
     """
     digest = hashlib.sha256()
     for key in sorted(state):

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from taps.clip import Clip
-from taps.clip.pickled import read_pickled
 from taps.clip.tokenizer import decode
+from taps.clip.weights import read_pickled
 from taps.errors import PromptsError
 from taps.prompts.base import WORDS, Parameters, Prompts, check_shapes, prompts_for
 

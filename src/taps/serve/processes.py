@@ -21,7 +21,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from taps.clip import Clip
-from taps.clip.shared import SharedClip
+from taps.clip.load import SharedClip
 from taps.serve.errors import LostError
 from taps.serve.learners import Executor, Learners
 from taps.session.process import for_children
