@@ -14,7 +14,7 @@ from taps.bench.step import Case, Load, measure_step
 from taps.clip import Clip
 from taps.clip.model import initialise, unfilled
 from taps.learner import Learner
-from taps.report.palette import BLUE, ORANGE
+from taps.report.svg import BLUE, ORANGE
 from taps.session.process import peak_memory_mb, reset_peak
 
 BASE = Case(classes=100, buffer=150, reset="sample", views=64)

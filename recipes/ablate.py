@@ -26,11 +26,10 @@ from taps.evaluate.jobs import ModelSpec
 from taps.evaluate.options import Execution, Setup
 from taps.evaluate.results import Result, Results, mean_of, read_results
 from taps.files import write_text
-from taps.report.rows import dotplot
-from taps.report.scores import interval, score_table
+from taps.report.charts import dotplot
 from taps.report.svg import standalone
 from taps.report.table import Table, markdown
-from taps.report.tables import detail_table, difference_table
+from taps.report.tables import detail_table, difference_table, interval, score_table
 
 app = new_app()
 METHOD = "taps"

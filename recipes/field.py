@@ -30,8 +30,7 @@ from run_all_pocket import pack
 from table_tools import main, possible, printed
 
 from taps.data import load_dataset, stream_order
-from taps.evaluate.evaluate import evaluate
-from taps.evaluate.folder import read_spec, run_folders
+from taps.evaluate.evaluate import evaluate, read_spec, run_folders
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
 from taps.evaluate.measures import MEASURES
 from taps.evaluate.options import Execution

@@ -23,8 +23,7 @@ from taps import load_clip
 from taps.cli.demo import FRACTION, IMAGES, RATE, VIEWS
 from taps.data import sign_digits
 from taps.report.demo import WINDOW, windowed_accuracy
-from taps.report.palette import BLUE, FAINT
-from taps.report.svg import Line, chart
+from taps.report.svg import BLUE, FAINT, Line, chart
 from taps.serve.records import StreamConfig
 from taps.serve.run import serving
 from taps.serve.service import Service

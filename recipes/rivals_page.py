@@ -8,9 +8,7 @@ from typing import Any
 
 from rivals_measures import OURS, Row, figures
 
-from taps.report.palette import BLUE, GREY, ORANGE, RED
-from taps.report.svg import chart, span, standalone
-from taps.report.svg_primitives import Line
+from taps.report.svg import BLUE, GREY, ORANGE, RED, Line, chart, span, standalone
 
 SHOWN = {  # curves of the picture: by questions, and by seconds
     ("view_ensemble+", "margin"): ("ours", BLUE, False),

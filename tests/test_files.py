@@ -236,7 +236,7 @@ def test_every_file_and_line_is_written_by_the_one_writer() -> None:
     }
     inside_alone = {
         "session/options.py",  # read back at once
-        "evaluate/folder.py",
+        "evaluate/evaluate.py",
         "checks/states.py",
         "checks/contract.py",
         "prompts/encoded.py",  # a digest

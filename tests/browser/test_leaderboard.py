@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from taps.report.compare import write_leaderboard
-from taps.report.leaderboard import leaderboard
+from taps.report.compare import leaderboard, write_leaderboard
 from tests.browser.site import violations, visiting
 from tests.made_up import made_up_folder
 

@@ -12,9 +12,9 @@ import pytest
 
 from taps.data.imagenet_c import IMAGENET_C
 from taps.errors import SettingsError
-from taps.evaluate.folder import collect
+from taps.evaluate.evaluate import collect
 from taps.evaluate.jobs import Job, run_job
-from taps.evaluate.measures import MEASURES, SHORT, find_measures, pooled
+from taps.evaluate.measures import MEASURES, SHORT, find_measures
 from taps.evaluate.pooled import POOLED, pool
 
 
@@ -45,12 +45,12 @@ def test_numbers_as_tables_show_them() -> None:
 
 def test_runs_are_pooled_as_the_measure_says() -> None:
     rows = [row(seed, top1=seed / 20, ms_p50=float(seed)) for seed in range(1, 21)]
-    assert pooled(MEASURES["top1"], rows) == pytest.approx(0.525)
-    assert pooled(MEASURES["worst_tenth"], rows) == pytest.approx((0.05 + 0.10) / 2)
-    assert pooled(MEASURES["worst_tenth"], rows[:5]) == pytest.approx(0.05)
-    assert pooled(MEASURES["ms_p50"], [*rows[:4], row(9, ms_p50=1000.0)]) == 3.0
-    assert pooled(MEASURES["ece"], rows) is None
-    assert pooled(MEASURES["top1"], [{"top1": 0.5, "seed": 1}]) == 0.5  # a row without `measures`
+    assert MEASURES["top1"].pooled(rows) == pytest.approx(0.525)
+    assert MEASURES["worst_tenth"].pooled(rows) == pytest.approx((0.05 + 0.10) / 2)
+    assert MEASURES["worst_tenth"].pooled(rows[:5]) == pytest.approx(0.05)
+    assert MEASURES["ms_p50"].pooled([*rows[:4], row(9, ms_p50=1000.0)]) == 3.0
+    assert MEASURES["ece"].pooled(rows) is None
+    assert MEASURES["top1"].pooled([{"top1": 0.5, "seed": 1}]) == 0.5  # a row without `measures`
 
 
 def test_a_gain_is_over_the_orders_that_zero_shot_has_too() -> None:

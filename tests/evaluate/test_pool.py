@@ -14,8 +14,7 @@ import pytest
 
 from taps.data import Dataset
 from taps.errors import StateError
-from taps.evaluate.evaluate import evaluate
-from taps.evaluate.folder import RESULTS, UNFINISHED
+from taps.evaluate.evaluate import RESULTS, UNFINISHED, evaluate
 from taps.evaluate.jobs import Job, StreamSpec
 from taps.evaluate.options import Execution
 from taps.evaluate.pool import run_jobs

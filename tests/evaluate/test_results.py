@@ -64,7 +64,7 @@ def test_unfinished_runs_are_named_once(tmp_path: Path, caplog: pytest.LogCaptur
     assert read_results(tmp_path).missing() == ["Unfinished: tpt on pets, seed 1, 2: time."]
     file.write_text(file.read_text().replace('"tpt"', '"tda"'))
     assert read_results(tmp_path).missing() == []
-    assert f"{file} is damaged (its checksum does not match); which runs are unfinished" in caplog.text
+    assert f"{file} is damaged (its checksum does not match); unfinished runs are not listed" in caplog.text
 
 
 def test_only_some_methods_and_sets(tmp_path: Path) -> None:

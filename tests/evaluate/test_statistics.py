@@ -1,4 +1,4 @@
-"""Intervals and tests against tables, plain sums and brute force."""
+"""Intervals and tests against tables, plain sums and brute force; Krippendorff's α against his example."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taps.evaluate.statistics import bootstrap_interval, compare, mcnemar, t_coverage, t_interval, t_quantile
+from taps.evaluate.statistics import (
+    alpha_interval,
+    bootstrap_interval,
+    compare,
+    krippendorff_alpha,
+    mcnemar,
+    t_coverage,
+    t_interval,
+    t_quantile,
+)
 
 
 @pytest.mark.parametrize(
@@ -152,3 +161,39 @@ def test_repeating_a_seed_does_not_make_the_images_interval_narrower() -> None:
     once = compare([(keys, mine, theirs)], np.random.default_rng(0))
     often = compare([(keys, mine, theirs)] * 5, np.random.default_rng(0))
     assert (once.low, once.high) == (often.low, often.high)
+
+
+# Krippendorff (2011), "Computing Krippendorff's Alpha-Reliability", example C: four observers, nominal data.
+OBSERVERS = (
+    "1 2 3 3 2 1 4 1 2 . . .",
+    "1 2 3 3 2 2 4 1 2 5 . 3",
+    ". 3 3 3 2 3 4 2 2 5 1 .",
+    "1 2 3 3 2 4 4 1 2 5 1 .",
+)
+
+
+def test_alpha_is_that_of_the_published_example() -> None:
+    columns = zip(*(line.split() for line in OBSERVERS), strict=True)
+    units = [[value for value in column if value != "."] for column in columns]
+    assert krippendorff_alpha(units) == pytest.approx(0.743, abs=5e-4)
+
+
+def test_answers_by_chance_have_an_alpha_of_0() -> None:
+    rng = np.random.default_rng(0)
+    assert krippendorff_alpha(rng.integers(3, size=(4000, 2)).tolist()) == pytest.approx(0.0, abs=0.04)
+
+
+def test_the_interval_covers_the_alpha_of_many_images() -> None:
+    rng, share, covered = np.random.default_rng(1), 0.8, []
+    truth = 1 - (1 - share) * 1.0  # of two answers, one is drawn at random in 1 − share of the cases
+    for _ in range(60):
+        first = rng.integers(4, size=60)
+        second = np.where(rng.random(60) < share, first, rng.integers(4, size=60))
+        low, high = alpha_interval(np.stack([first, second], axis=1).tolist())
+        covered.append(low <= truth <= high)
+    assert np.mean(covered) >= 0.85
+
+
+def test_one_answer_says_nothing() -> None:
+    assert krippendorff_alpha([["cat"], ["dog"]]) is None
+    assert alpha_interval([["cat"], ["cat", "cat"]]) is None

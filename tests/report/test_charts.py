@@ -13,13 +13,9 @@ from hypothesis import strategies as st
 
 from taps.evaluate.measures import MEASURES
 from taps.evaluate.results import read_results
-from taps.report.charts import MOST, frontier, over_stream, questions_of, running, trade_off
-from taps.report.labels import spread
+from taps.report.charts import MOST, dotplot, frontier, over_stream, questions_of, running, trade_off
 from taps.report.pages import draw
-from taps.report.palette import FIXED, colours
-from taps.report.rows import dotplot
-from taps.report.svg import chart, standalone
-from taps.report.svg_primitives import Dots, Line
+from taps.report.svg import FIXED, Dots, Line, chart, colours, spread, standalone
 from tests.made_up import made_up_folder
 
 MANY = ("zero_shot", "view_ensemble", "source", "tpt", "taps", "zero", "mta")

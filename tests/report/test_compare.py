@@ -13,8 +13,7 @@ import pytest
 
 from taps.errors import DataError, SettingsError
 from taps.evaluate.results import read_results
-from taps.report.compare import write_leaderboard
-from taps.report.leaderboard import blind, leaderboard, summary
+from taps.report.compare import blind, leaderboard, summary, write_leaderboard
 from tests.made_up import made_up_folder
 
 SETS = ("pets", "dtd", "food", "cars", "sun", "birds", "signs", "flowers")
@@ -106,7 +105,7 @@ def test_folders_are_put_together_where_they_can_be(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="same seed"):
         leaderboard([one, made_up_folder(tmp_path / "again", methods=("taps",), n=40)])
     other = made_up_folder(tmp_path / "other", methods=("tpt",), n=40, model="ViT-B-16")
-    with pytest.raises(DataError, match="other models"):
+    with pytest.raises(DataError, match="different models"):
         leaderboard([one, other])
 
 

@@ -17,9 +17,8 @@ from taps.evaluate.results import read_results
 from taps.files import write_json
 from taps.report.pages import write_report
 from taps.report.published import is_papers_model, published, published_accuracy
-from taps.report.scores import score_table
 from taps.report.table import BEST, SECOND, Cell, Table, csv_table, html_table, latex, markdown
-from taps.report.tables import corruption_table, detail_table, difference_table, settings_table
+from taps.report.tables import corruption_table, detail_table, difference_table, score_table, settings_table
 from tests.made_up import made_up_folder
 
 

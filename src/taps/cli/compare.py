@@ -56,8 +56,7 @@ def compare_command(
 
     from taps.evaluate.copies import working_folder
     from taps.evaluate.plan import plan_evaluation
-    from taps.report.compare import write_leaderboard
-    from taps.report.leaderboard import leaderboard, summary
+    from taps.report.compare import leaderboard, summary, write_leaderboard
     from taps.report.published import published_means
     from taps.report.table import markdown
 

@@ -114,7 +114,7 @@ GO_ON = "Run the same command with --resume to go on."
 
 def tell_learned(console: Console, jobs: Sequence[Job], setup: Setup) -> None:
     """A sentence about methods whose learned context takes no richer texts, where these were given."""
-    from taps.evaluate.blocks import RICHER, block_of, learned_beside_texts
+    from taps.evaluate.pooled import RICHER, block_of, learned_beside_texts
 
     richer = any(block_of(job.method, job.settings) == RICHER for job in jobs)
     said = learned_beside_texts(job.method for job in jobs)
@@ -134,7 +134,7 @@ def tell_unfinished(console: Console, outcome: Outcome) -> None:
 
 def show(console: Console, rows: list[dict[str, Any]], out: str, measures: list[Measure]) -> None:
     """One line a method and data set, pooled over seeds; a table for each kind of class texts."""
-    from taps.evaluate.blocks import RICHER, split_rows
+    from taps.evaluate.pooled import RICHER, split_rows
 
     blocks = split_rows(rows)
     for block, those in blocks.items():

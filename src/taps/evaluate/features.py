@@ -1,9 +1,8 @@
-"""The feature store: features of the views of every image, made once for a model and a data set.
+"""What is computed once and used by many runs: features of every image's views, and stateless predictions.
 
-A store is a folder with `features.npy` [images, views, d], mapped into memory when it is read, and
-`store.json`, which has the SHA-256 of each part of it. Numbers are stored in the precision that the encoder
-gives, not in a shorter one: a method then computes with the very bits that it has after decoding, and an
-evaluation says the same with a store and without.
+A feature store is a folder with `features.npy` [images, views, d], mapped into memory when it is read, and
+`store.json`, which has the SHA-256 of each part of it. Features are stored in the precision of the encoder:
+an evaluation has the same results to the bit with a store and without.
 """
 
 from __future__ import annotations
@@ -29,9 +28,10 @@ from taps.errors import DamagedError, DataError, ImageError, StateError
 from taps.files import locked, make_folder, read_json, write_json
 from taps.images.prefetch import prefetch
 from taps.learner import Learner
-from taps.methods.base import BatchedMethod
+from taps.methods.base import BatchedMethod, MethodOutput
 from taps.methods.known import DrawnImage, KnownImage
 from taps.methods.settings import Settings
+from taps.types import Prediction
 
 log = logging.getLogger("taps")
 PLACE = "TAPS_FEATURES"  # the variable that says where stores lie
@@ -292,3 +292,39 @@ def _plain(features: Tensor) -> np.ndarray[Any, Any]:
 
 def _sha256(rows: np.ndarray[Any, Any]) -> str:
     return hashlib.sha256(np.ascontiguousarray(rows).tobytes()).hexdigest()
+
+
+class Outputs:
+    """A file of the predictions of a method without state, by image: they hold for every order of the stream.
+
+    Two processes may write the same row: they write the same numbers.
+
+    Args:
+        file: Made where it is missing. Its name stands for the method, the model and the images.
+        images: Number of images.
+        classes: Number of classes.
+    """
+
+    def __init__(self, file: Path, images: int, classes: int) -> None:
+        kinds = [("probs", "f4", (classes,)), ("entropy", "f8"), ("seconds", "f8")]
+        if not file.is_file():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            empty = np.zeros(images, kinds)
+            empty["seconds"] = np.nan  # not predicted yet
+            part = file.with_name(f".{os.getpid()}-{file.name}")
+            np.save(part, empty)  # whole, so that no disk can be full when a row is written
+            os.replace(part, file)
+        self.rows = np.load(file, mmap_mode="r+")
+
+    def image(self, index: int) -> KnownImage | None:
+        """An image with its prediction; None where it has none yet."""
+        row = self.rows[index]
+        if np.isnan(row["seconds"]):
+            return None
+        output = MethodOutput(torch.from_numpy(np.array(row["probs"])), float(row["entropy"]))
+        return KnownImage(float(row["seconds"]), output=output)
+
+    def keep(self, index: int, prediction: Prediction) -> None:
+        row = self.rows[index : index + 1]
+        row["probs"], row["entropy"] = prediction.probs, prediction.entropy
+        row["seconds"] = prediction.seconds  # last: it says that the row is whole

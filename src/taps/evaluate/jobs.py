@@ -20,9 +20,8 @@ from taps.data.attack import attack_dataset
 from taps.data.dataset import DEFAULT_TEMPLATE
 from taps.data.outside import parse_outside, with_outside
 from taps.errors import DataError, ImageError, SettingsError
-from taps.evaluate.blocks import block_of
-from taps.evaluate.features import VIEW_SEED, find_store
-from taps.evaluate.outputs import Outputs
+from taps.evaluate.features import VIEW_SEED, Outputs, find_store
+from taps.evaluate.pooled import block_of
 from taps.evaluate.scores import read_run, score
 from taps.files import json_text, locked, write_json
 from taps.learner import Learner

@@ -1,7 +1,7 @@
 """Every measure of a run by its name: its title, its unit, which way is better, how runs are pooled.
 
-A row of `results.json` has them under `measures`, name → number. A measure that says nothing of a run is left
-out: there is no AUROC where every image is of some class.
+A row of `results.json` has them under `measures`, name → number. A measure that does not apply is absent:
+there is no AUROC where every image is of some class.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Measure:
         better: "higher" or "lower".
         said: What it is, in one sentence.
         pool: From the numbers of a method's orders to the one in a table.
-        of: The measure whose numbers are pooled, where that is not the one of this name.
+        of: The measure whose numbers are pooled; by default this one.
         digits: After the point, in tables.
     """
 
@@ -81,90 +81,67 @@ class Measure:
         """A number as tables show it, without the unit."""
         return f"{self.scale * value:z,.{self.digits}f}"
 
+    def values(self, rows: Sequence[Mapping[str, Any]]) -> list[float]:
+        """The numbers of rows of `results.json`, one a run; none where a run does not have the measure."""
+        # Rows of older versions have no `measures`; some of them are in the row itself.
+        found = [row.get("measures", row).get(self.of or self.name) for row in rows]
+        return [] if None in found else found
 
-MEASURES: dict[str, Measure] = {
-    measure.name: measure
-    for measure in (
-        Measure("top1", "top-1", "%", "higher", "Images whose predicted class is right."),
+    def pooled(self, rows: Sequence[Mapping[str, Any]]) -> float | None:
+        """One number for several runs of a method on a data set; None where one does not have it."""
+        values = self.values(rows)
+        return self.pool(values) if values else None
+
+
+_ALL = (
+    Measure("top1", "top-1", "%", "higher", "Images whose predicted class is right."),
+    Measure("final", "in the end", "%", "higher", "Images right when all are predicted again, or answered."),
+    Measure("top5", "top-5", "%", "higher", "Images whose class is among the five likeliest."),
+    Measure("per_class", "per class", "%", "higher", "Mean of the accuracies of the classes that came."),
+    Measure(
+        *("worst_tenth", "worst tenth", "%", "higher"),
+        "Top-1 in the tenth of the orders where it is lowest, one at least.",
+        mean_of_lowest_tenth,
+        of="top1",
+    ),
+    Measure("ece", "ECE", "%", "lower", "Expected calibration error, 15 bins of equal width."),
+    Measure("adaptive_ece", "adaptive ECE", "%", "lower", "The same over 15 bins of equally many images."),
+    Measure("brier", "Brier", "", "lower", "Squared distance from the probabilities to the class.", digits=3),
+    Measure("log_loss", "log-loss", "", "lower", "−log of the probability of the class, nats.", digits=3),
+    Measure("auroc_max", "AUROC max p", "%", "higher", "Images of no class told by low top probability."),
+    Measure("auroc_entropy", "AUROC entropy", "%", "higher", "Images of no class told by high entropy."),
+    Measure("auroc_reject", "AUROC reject", "%", "higher", "… told by what the method learned of such."),
+    Measure("fpr95_max", "FPR95 max p", "%", "lower", "Images of no class let in with 95 % of the others."),
+    Measure("fpr95_entropy", "FPR95 entropy", "%", "lower", "The same, told by entropy."),
+    Measure("fpr95_reject", "FPR95 reject", "%", "lower", "The same, told by what the method learned."),
+    Measure("acc_known", "known", "%", "higher", "Images of a class that are let in and right (ROSITA)."),
+    Measure("acc_unknown", "unknown", "%", "higher", "Images of no class that are rejected (ROSITA)."),
+    Measure("acc_hm", "harmonic mean", "%", "higher", "Harmonic mean of both (ROSITA's Acc_HM)."),
+    Measure("after_change", "after change", "%", "higher", "Top-1 of the 20 images after each change."),
+    Measure("drift_drop", "drop", "%", "lower", "How much lower that is than later in the same phase."),
+    Measure("recovery", "recovery", "images", "lower", "Images until accuracy has recovered.", digits=0),
+    Measure("mce", "mCE", "%", "lower", "Error under 15 corruptions relative to zero_shot's, mean."),
+    Measure("rate", "asked", "%", "lower", "Images asked about."),
+    Measure("ms_p50", "time", "ms", "lower", "From pixels to prediction, median image.", median, digits=1),
+    Measure("ms_p95", "time p95", "ms", "lower", "95 % of images take less.", median, digits=1),
+    *(
         Measure(
-            "final", "in the end", "%", "higher", "Images right when all are predicted again, or answered."
-        ),
-        Measure("top5", "top-5", "%", "higher", "Images whose class is among the five likeliest."),
-        Measure("per_class", "per class", "%", "higher", "Mean of the accuracies of the classes that came."),
-        Measure(
-            "worst_tenth",
-            "worst tenth",
-            "%",
-            "higher",
-            "Top-1 in the tenth of the orders where it is lowest, one at least.",
-            mean_of_lowest_tenth,
-            of="top1",
-        ),
-        Measure("ece", "ECE", "%", "lower", "Expected calibration error, 15 bins of equal width."),
-        Measure(
-            "adaptive_ece", "adaptive ECE", "%", "lower", "The same over 15 bins of equally many images."
-        ),
-        Measure(
-            "brier", "Brier", "", "lower", "Squared distance from the probabilities to the class.", digits=3
-        ),
-        Measure("log_loss", "log-loss", "", "lower", "−log of the probability of the class, nats.", digits=3),
-        Measure("auroc_max", "AUROC max p", "%", "higher", "Images of no class told by low top probability."),
-        Measure("auroc_entropy", "AUROC entropy", "%", "higher", "Images of no class told by high entropy."),
-        Measure("auroc_reject", "AUROC reject", "%", "higher", "… told by what the method learned of such."),
-        Measure(
-            "fpr95_max", "FPR95 max p", "%", "lower", "Images of no class let in with 95 % of the others."
-        ),
-        Measure("fpr95_entropy", "FPR95 entropy", "%", "lower", "The same, told by entropy."),
-        Measure("fpr95_reject", "FPR95 reject", "%", "lower", "The same, told by what the method learned."),
-        Measure("acc_known", "known", "%", "higher", "Images of a class that are let in and right (ROSITA)."),
-        Measure("acc_unknown", "unknown", "%", "higher", "Images of no class that are rejected (ROSITA)."),
-        Measure("acc_hm", "harmonic mean", "%", "higher", "Harmonic mean of both (ROSITA's Acc_HM)."),
-        Measure("after_change", "after change", "%", "higher", "Top-1 of the 20 images after each change."),
-        Measure("drift_drop", "drop", "%", "lower", "How much lower that is than later in the same phase."),
-        Measure(
-            "recovery", "recovery", "images", "lower", "Images after a change until it is made up.", digits=0
-        ),
-        Measure("mce", "mCE", "%", "lower", "Error under 15 corruptions relative to zero_shot's, mean."),
-        Measure("rate", "asked", "%", "lower", "Images asked about."),
-        Measure(
-            "ms_p50", "time", "ms", "lower", "From pixels to prediction, median image.", median, digits=1
-        ),
-        Measure(
-            "ms_p95", "time p95", "ms", "lower", "The time that 95 % of images stay below.", median, digits=1
-        ),
-        *(
-            Measure(
-                f"utility_{ms}",
-                f"utility {ms} ms",
-                "%",
-                "higher",
-                f"Images served in time and right when one comes every {ms} ms (Tempora).",
-            )
-            for ms in INTERVALS
-        ),
-        Measure("adapt_ms", "adaptation", "ms", "lower", "Time beyond a zero-shot pass.", median, digits=1),
-        Measure("peak_mem_mb", "memory", "MB", "lower", "Highest memory of the run.", digits=0),
-    )
-}
+            *(f"utility_{ms}", f"utility {ms} ms", "%", "higher"),
+            f"Images served in time and right when one comes every {ms} ms (Tempora).",
+        )
+        for ms in INTERVALS
+    ),
+    Measure("adapt_ms", "adaptation", "ms", "lower", "Time beyond a zero-shot pass.", median, digits=1),
+    Measure("peak_mem_mb", "memory", "MB", "lower", "Highest memory of the run.", digits=0),
+)
+MEASURES = {measure.name: measure for measure in _ALL}
 SHORT = ("top1", "final", "ece", "rate", "ms_p50")
 """What tables show unless others are asked for."""
 
 
 def find_measures(names: Sequence[str]) -> list[Measure]:
-    """Measures by name; `all` for every one."""
+    """Measures by name; `all` means every one."""
     unknown = [name for name in names if name not in MEASURES and name != "all"]
     if unknown:
         raise SettingsError(f"Unknown measure {unknown[0]!r}: use some of {', '.join(MEASURES)}, or all.")
     return [MEASURES[name] for name in (MEASURES if "all" in names else names)]
-
-
-def pooled(measure: Measure, rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """One number for several runs of a method on a data set; None where not all of them have it.
-
-    Args:
-        measure: Which.
-        rows: Of `results.json`. Those made before there were `measures` have some of them by themselves.
-    """
-    name = measure.of or measure.name
-    values = [row.get("measures", row).get(name) for row in rows]
-    return None if not values or None in values else measure.pool(values)

@@ -1,24 +1,65 @@
-"""The measures of each method on each data set: of all its runs, and over 15 corruptions."""
+"""Rows of results in groups: by kind of class texts, and pooled over the runs of a method on a data set."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from taps.evaluate.measures import MEASURES, pooled
+from taps.errors import SettingsError
+from taps.evaluate.measures import MEASURES
 from taps.files import write_json
+from taps.methods.registry import find_method
+from taps.prompts.texts import list_templates
 
 POOLED = "pooled.json"
 BASELINE = "zero_shot"
+ONE, RICHER = "one template", "richer texts"
+BLOCKS = (ONE, RICHER)
+"""Tables have two blocks that are never mixed: one template a class, and richer texts."""
 CORRUPTIONS = 15
 CORRUPTED = re.compile(r"(.*\+imagenet-c(?:-like)?)/(\w+)-([1-5])(.*)")  # older results say imagenet-c
 
 Row = Mapping[str, Any]
+
+
+def block_of(method: str, settings: Mapping[str, Any]) -> str:
+    """The block of a run. A learned context takes the place of hand-written texts, whatever these are.
+
+    >>> block_of("zero_shot", {"template": "imagenet80"}), block_of("tpt", {"template": "imagenet80"})
+    ('richer texts', 'one template')
+    """
+    if _is_learned(method) or settings.get("prompts") is not None:
+        return ONE
+    several = settings.get("texts") is not None or len(list_templates(settings.get("template"))) > 1
+    return RICHER if several else ONE
+
+
+def _is_learned(method: str) -> bool:
+    """Whether a method has a learned context; False for a method that is not installed here."""
+    try:
+        return find_method(method).learned
+    except SettingsError:
+        return False
+
+
+def split_rows(rows: Iterable[Row]) -> dict[str, list[dict[str, Any]]]:
+    """Rows of results by block, without empty blocks. Rows of version 0.2 do not name theirs."""
+    found: dict[str, list[dict[str, Any]]] = {block: [] for block in BLOCKS}
+    for row in rows:
+        found[row.get("texts", ONE)].append(dict(row))
+    return {block: those for block, those in found.items() if those}
+
+
+def learned_beside_texts(methods: Iterable[str]) -> str:
+    """A sentence about the methods that take no richer texts; "" where all do."""
+    learned = [name for name in dict.fromkeys(methods) if _is_learned(name)]
+    why = f"A learned context takes their place: such methods stand in the table of {ONE}."
+    return f"Without the texts given: {', '.join(learned)}. {why}" if learned else ""
 
 
 @dataclass(frozen=True)
@@ -26,13 +67,11 @@ class Pooled:
     """One method on one data set.
 
     Attributes:
-        dataset: Its name.
-        method: As tables call it.
         seeds: How many orders were pooled.
-        measures: Name → number, as `taps.evaluate.measures` says how.
+        measures: Name → number, pooled as `taps.evaluate.measures` says.
         images: Predicted images of one order, at most.
-        gain: Difference of its top-1 to zero-shot's over the orders both have; None where there is none with
-            the same kind of class texts.
+        gain: Difference of its top-1 to zero-shot's over the orders both have; None where zero-shot has no
+            run with the same kind of class texts.
     """
 
     dataset: str
@@ -50,7 +89,7 @@ def pool(rows: Sequence[Row]) -> list[Pooled]:
         groups.setdefault((row["dataset"], row["method"]), []).append(row)
     found = []
     for (dataset, method), runs in groups.items():
-        values = {name: pooled(measure, runs) for name, measure in MEASURES.items()}
+        values = {name: measure.pooled(runs) for name, measure in MEASURES.items()}
         known = {name: value for name, value in values.items() if value is not None}
         base = {
             row["seed"]: row["top1"]
@@ -65,7 +104,7 @@ def pool(rows: Sequence[Row]) -> list[Pooled]:
 
 
 def _corrupted(rows: Sequence[Row]) -> list[Pooled]:
-    """Mean corruption error where all fifteen are there; zero-shot is what errors are relative to."""
+    """Mean corruption error, relative to zero-shot's, where all fifteen corruptions are there."""
     errors: dict[tuple[str, str], dict[str, dict[tuple[str, int], float]]] = {}
     for row in rows:
         if match := CORRUPTED.fullmatch(row["dataset"]):
@@ -86,16 +125,17 @@ def mean_corruption_error(
 ) -> float | None:
     """Mean over the corruptions of Σ error / Σ error of the baseline, the sums over severities and orders.
 
+    ImageNet-C's own baseline is AlexNet; here it is zero-shot.
+
     Args:
         mine: Errors by corruption, and there by severity and order.
-        baseline: The same of the baseline. ImageNet-C's own is AlexNet; here it is zero-shot.
+        baseline: The same of the baseline.
 
     Returns:
         None where a corruption is missing, or the two were not measured on the same.
     """
-    if len(mine) != CORRUPTIONS or {k: set(v) for k, v in mine.items()} != {
-        k: set(v) for k, v in baseline.items()
-    }:
+    measured, wanted = ({kind: set(runs) for kind, runs in each.items()} for each in (mine, baseline))
+    if len(mine) != CORRUPTIONS or measured != wanted:
         return None
     ratios = [sum(runs.values()) / max(sum(baseline[kind].values()), 1e-12) for kind, runs in mine.items()]
     return float(np.mean(ratios))

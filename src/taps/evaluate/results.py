@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from taps.errors import DamagedError, DataError, SettingsError
-from taps.evaluate.blocks import BLOCKS, RICHER, block_of
-from taps.evaluate.folder import UNFINISHED, check_files, read_row, read_spec, run_folders
+from taps.evaluate.evaluate import UNFINISHED, check_files, read_row, read_spec, run_folders
 from taps.evaluate.jobs import slug
-from taps.evaluate.pooled import BASELINE
+from taps.evaluate.pooled import BASELINE, BLOCKS, RICHER, block_of
 from taps.evaluate.scores import Run, answers_at, measured, read_run
 from taps.evaluate.statistics import Paired, compare
 from taps.files import read_json
@@ -35,13 +34,13 @@ def method_rank(method: str) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class Result:
-    """One finished run.
+    """One finished run, cut to the images that all runs on its data set have.
 
     Attributes:
         folder: Where its files lie.
         spec: What was run.
-        row: The numbers of its row; its `measures` are of as many images as all runs on this data set have.
-        seen: Its predictions of these.
+        row: Its row; `measures` are those of the images kept.
+        seen: Its predictions of these images.
         whole: How many predictions it has in all.
     """
 
@@ -83,14 +82,12 @@ class Results:
     """Everything that was finished in a folder.
 
     Attributes:
-        out: The folder.
-        results: By data set, method and seed.
+        results: The runs by data set and method, in the order of seeds.
         unfinished: Runs that were wanted and are not finished, with the reason.
         dropped: Finished runs that are left out because other methods lack their seed.
-        block: What kind of class texts its runs have, where only those of one were read.
+        block: The kind of class texts, where only runs with one kind were read.
     """
 
-    out: Path
     results: Found
     unfinished: list[dict[str, Any]]
     dropped: int = 0
@@ -105,13 +102,22 @@ class Results:
         return sorted({method for _, method in self.results}, key=method_rank)
 
     @property
+    def cells(self) -> list[tuple[str, str]]:
+        """Data sets and methods that have runs, as tables list them."""
+        return [(dataset, method) for dataset in self.datasets for method in self.methods_of(dataset)]
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted({result.seed for runs in self.results.values() for result in runs})
+
+    @property
     def model(self) -> dict[str, Any]:
         found: dict[str, Any] = next(iter(self.results.values()))[0].spec["model"]
         return found
 
     @cached_property
     def pages(self) -> dict[tuple[str, str], str]:
-        """Where the page about a method on a data set lies, below the page that links to it."""
+        """Path of the page about each method on each data set, relative to the page that links to it."""
         found: dict[tuple[str, str], str] = {}
         for dataset, method in self.results:
             folder = f"runs/{slug(dataset)}/{slug(method)}{'~texts' if self.block == RICHER else ''}"
@@ -121,13 +127,13 @@ class Results:
         return found
 
     def only(self, methods: Container[str], datasets: Container[str]) -> Results:
-        """The same without other methods and data sets."""
+        """The results of these methods on these data sets."""
         kept = {key: runs for key, runs in self.results.items() if key[0] in datasets and key[1] in methods}
         missing = [run for run in self.unfinished if run["dataset"] in datasets and run["method"] in methods]
         return replace(self, results=kept, unfinished=missing)
 
     def by_texts(self) -> dict[str, Results]:
-        """The same in parts, by the kind of class texts; there is a run of each."""
+        """The results by the kind of class texts, without empty kinds."""
         found: dict[str, Found] = {block: {} for block in BLOCKS}
         for key, runs in self.results.items():
             found[block_of(runs[0].spec["method"], runs[0].spec["settings"])][key] = runs
@@ -180,19 +186,17 @@ def read_results(
     Args:
         out: Folder of an evaluation; or several of one model, none of which repeats a run of another.
         baseline: The method others are compared with; None for zero-shot, or else the first there is.
-        block: Only runs of one of `taps.evaluate.blocks.BLOCKS`.
+        block: Only runs of one of `taps.evaluate.pooled.BLOCKS`.
     """
     outs = [out] if isinstance(out, Path) else list(out)
     for each in outs:
         if not run_folders(each):
             raise DataError(f"{each} holds no results of `taps eval`; give the folder that was its --out.")
     found: Found = {}
-    for folder in (folder for each in outs for folder in run_folders(each)):
-        spec, row = read_spec(folder), read_row(folder)
-        wanted = block is None or block == block_of(spec["method"], spec["settings"])
-        if row is not None and wanted:
+    for folder, spec, row in _finished(outs):
+        if block in (None, block_of(spec["method"], spec["settings"])):
             check_files(folder, row)
-            run = read_run(folder).first(row["n"])  # a run that is made longer has more of them
+            run = read_run(folder).first(row["n"])  # a run that is being continued has more of them
             result = Result(folder, spec, row, run, len(run))
             found.setdefault((row["dataset"], row["method"]), []).append(result)
     if not found:
@@ -204,24 +208,32 @@ def read_results(
         raise SettingsError(f"{baseline!r} has no results to compare with; choose from {methods}.")
     have = {(*key, result.seed) for key, runs in found.items() for result in runs}
     alike = _of_common_seeds(found, baseline)
-    least = _common_lengths(alike)
+    least: dict[str, int] = {}  # predictions that every run on a data set has
+    for (dataset, _), runs in alike.items():
+        least[dataset] = min([result.whole for result in runs] + [least.get(dataset, runs[0].whole)])
     results = {
         key: sorted((_cut(result, least[key[0]]) for result in runs), key=lambda result: result.seed)
         for key, runs in alike.items()
     }
     dropped = len(have) - sum(map(len, alike.values()))
     unfinished = [run for each in outs for run in _unfinished(each, have)]
-    return Results(outs[0], results, unfinished, dropped, block)
+    return Results(results, unfinished, dropped, block)
 
 
 def blocks_in(folders: Sequence[Path]) -> dict[str, set[str]]:
     """The blocks that folders of evaluations have finished runs of, and the methods in each."""
     found: dict[str, set[str]] = {block: set() for block in BLOCKS}
-    for folder in (folder for each in folders for folder in run_folders(each)):
+    for _, spec, row in _finished(folders):
+        found[block_of(spec["method"], spec["settings"])].add(row["method"])
+    return {block: methods for block, methods in found.items() if methods}
+
+
+def _finished(outs: Sequence[Path]) -> Iterator[tuple[Path, dict[str, Any], dict[str, Any]]]:
+    """Folder, spec and row of every finished run."""
+    for folder in (folder for out in outs for folder in run_folders(out)):
         spec, row = read_spec(folder), read_row(folder)
         if row is not None:
-            found[block_of(spec["method"], spec["settings"])].add(row["method"])
-    return {block: methods for block, methods in found.items() if methods}
+            yield folder, spec, row
 
 
 def _check_together(found: Found) -> None:
@@ -229,7 +241,7 @@ def _check_together(found: Found) -> None:
     models = {tuple(one.spec["model"].values()): one.folder for runs in found.values() for one in runs}
     if len(models) > 1:
         one, other = list(models.values())[:2]
-        raise DataError(f"{one} and {other} were made with other models; compare folders of one model.")
+        raise DataError(f"{one} and {other} were made with different models; compare folders of one model.")
     for (dataset, method), runs in found.items():
         seeds = [result.seed for result in runs]
         if len({*seeds}) < len(seeds):
@@ -259,23 +271,15 @@ def _of_common_seeds(found: Found, baseline: str) -> Found:
 
 
 def _unfinished(out: Path, have: set[tuple[str, str, int]]) -> list[dict[str, Any]]:
-    """Runs without any result. One that was to be made longer has a result, of fewer images."""
+    """Runs without any result. A run that is being continued has a result, of fewer images."""
     try:
         noted: list[dict[str, Any]] = read_json(out / UNFINISHED)["runs"]
     except FileNotFoundError:
         return []
     except (DamagedError, KeyError) as error:
-        log.warning("%s; which runs are unfinished is not told.", error)
+        log.warning("%s; unfinished runs are not listed.", error)
         return []
     return [run for run in noted if (run["dataset"], run["method"], run["seed"]) not in have]
-
-
-def _common_lengths(found: Found) -> dict[str, int]:
-    """For each data set the number of predictions that every run on it has."""
-    least: dict[str, int] = {}
-    for (dataset, _), runs in found.items():
-        least[dataset] = min(least.get(dataset, runs[0].whole), *(result.whole for result in runs))
-    return least
 
 
 def mean_of(results: Sequence[Result], name: str) -> float:

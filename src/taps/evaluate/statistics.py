@@ -1,9 +1,10 @@
-"""Confidence intervals over seeds and paired comparisons over images. Numpy only."""
+"""Intervals over seeds, paired comparisons over images, agreement of annotators. Numpy only."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 RESAMPLES = 10_000
+ALPHA_DRAWS = 500  # of the images, with replacement, for the interval of α
 
 
 def t_quantile(df: int, level: float = 0.95) -> float:
@@ -62,8 +64,8 @@ def bootstrap_interval(
     Differences of right and wrong take few distinct values, so it is enough to draw how often each appears.
 
     Args:
-        sums: Of each image's results.
-        counts: How many it has.
+        sums: Sum of each image's results.
+        counts: How many results each image has.
         rng: For the draws.
         level: Of the interval.
         resamples: How often all images are drawn.
@@ -136,3 +138,36 @@ def compare(pairs: Sequence[tuple[Sequence[str], Floats, Floats]], rng: np.rando
     low, high = bootstrap_interval(sums, counts, rng)
     p = max(map(mcnemar, gained, lost))
     return Paired(len(pairs), mean, half, low, high, sum(gained), sum(lost), p)
+
+
+def krippendorff_alpha(units: Sequence[Sequence[Hashable]]) -> float | None:
+    """Krippendorff's α for classes: 1 − observed / expected disagreement; None where nothing is expected.
+
+    Args:
+        units: The answers that each image was given. Images with one answer do not count.
+
+    >>> krippendorff_alpha([["cat", "cat"], ["dog", "dog"]]), krippendorff_alpha([["cat", "cat"]])
+    (1.0, None)
+    """
+    paired = [Counter(unit) for unit in units if len(unit) > 1]
+    totals = sum(paired, Counter())
+    answers = totals.total()
+    expected = answers**2 - sum(count**2 for count in totals.values())
+    if not expected:
+        return None
+    observed = sum(
+        (unit.total() ** 2 - sum(count**2 for count in unit.values())) / (unit.total() - 1) for unit in paired
+    )
+    return float(1 - (answers - 1) * observed / expected)
+
+
+def alpha_interval(units: Sequence[Sequence[Hashable]], seed: int = 0) -> tuple[float, float] | None:
+    """The middle 95 % of α over images drawn with replacement; None where α is not known."""
+    paired = [unit for unit in units if len(unit) > 1]
+    if krippendorff_alpha(paired) is None:
+        return None
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(len(paired), size=(ALPHA_DRAWS, len(paired))).tolist()
+    alphas = (krippendorff_alpha([paired[place] for place in places]) for places in drawn)
+    low, high = np.quantile([1.0 if alpha is None else alpha for alpha in alphas], [0.025, 0.975])
+    return float(low), float(high)

@@ -1,21 +1,37 @@
-"""The pictures of a report. Each says in its title what is shown, on which data."""
+"""The pictures of reports: curves over the stream, reliability, accuracy against cost, rows and bars."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import html
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from taps.active.acquisition import ANYWAY
 from taps.evaluate.measures import MEASURES, Measure
 from taps.evaluate.metrics import reliability
 from taps.evaluate.results import Result, Results
+from taps.report import svg
 from taps.report.document import charts
-from taps.report.palette import BLACK, BLUE, FAINT, GREY, RED, colours
-from taps.report.scores import mean_over_sets
-from taps.report.svg import SIZE, SMALL, chart, on_chart, span
-from taps.report.svg_primitives import Dots, Line
+from taps.report.svg import (
+    BLACK,
+    BLUE,
+    FAINT,
+    GREY,
+    RED,
+    SIZE,
+    SMALL,
+    Dots,
+    Frame,
+    Line,
+    Mark,
+    chart,
+    colours,
+)
+from taps.report.tables import mean_over_sets
 
 Floats = NDArray[np.float64]
 MOST = 5  # curves in one picture; of more, each has a picture of its own
@@ -30,7 +46,7 @@ def running(values: Floats) -> Floats:
 
 
 def asking(results: Results, dataset: str) -> list[str]:
-    """The methods that put questions."""
+    """The methods that ask."""
     return [m for m in results.methods_of(dataset) if any(result.rate for result in results.of(dataset, m))]
 
 
@@ -48,19 +64,13 @@ def _of_methods(
 ) -> list[str]:
     """All curves in one picture; many in one each, with the same axes. Level lines are in every picture."""
     drawn = [*lines.values(), *level]
-    y = span(value for line in drawn for value in (*line.ys, *line.low, *line.high))
+    y = svg.span(value for line in drawn for value in (*line.ys, *line.low, *line.high))
+    draw = partial(chart, x_title=x_title, y_title=y_title, y=y)
     if len(drawn) <= MOST:
-        return [chart(drawn, x_title=x_title, y_title=y_title, title=title, y=y)]
+        return [draw(drawn, title=title)]
     grey = [replace(line, name="", colour=GREY, dashed=True) for line in level]
     return [
-        chart(
-            [*grey, replace(line, name="", colour=BLUE)],
-            x_title=x_title,
-            y_title=y_title,
-            title=method,
-            y=y,
-            size=SMALL,
-        )
+        draw([*grey, replace(line, name="", colour=BLUE)], title=method, size=SMALL)
         for method, line in lines.items()
     ]
 
@@ -71,10 +81,9 @@ def over_stream(results: Results, dataset: str, baseline: str) -> list[str]:
     lines = {
         m: _mean_line(_running(r.run.correct for r in results.of(dataset, m)), m, colour[m]) for m in methods
     }
-    base = [replace(line, low=(), high=()) for m, line in lines.items() if m == baseline]
-    if len(lines) > MOST:
-        lines.pop(baseline, None)
-    level = base if len(methods) > MOST else []
+    level = []
+    if len(methods) > MOST and baseline in lines:
+        level = [replace(lines.pop(baseline), low=(), high=())]
     return _of_methods(lines, level, "images seen", "right so far, %", "Accuracy over the stream")
 
 
@@ -91,11 +100,8 @@ def _running(columns: Iterable[Floats]) -> list[tuple[Floats, Floats]]:
 def over_stream_of(runs: Sequence[Result]) -> str:
     """Running accuracy of each order."""
     shades = colours([f"seed {result.seed}" for result in runs])
-    curves = _running(result.run.correct for result in runs)
-    lines = {
-        name: _mean_line([curve], name, colour)
-        for curve, (name, colour) in zip(curves, shades.items(), strict=True)
-    }
+    curves = zip(shades, _running(result.run.correct for result in runs), strict=True)
+    lines = {name: _mean_line([curve], name, shades[name]) for name, curve in curves}
     return charts(_of_methods(lines, [], "images seen", "right so far, %", "Accuracy over the stream"))
 
 
@@ -142,12 +148,10 @@ def asked_share(results: Results, dataset: str) -> list[str]:
 def questions_of(rows: Sequence[Mapping[str, str]], title: str = "") -> str:
     """The score of every image of `predictions.csv`, which of them were asked about, and the threshold."""
     # Older files have no score: the entropy decided.
-    ys = on_chart([float(row.get("score", row["entropy"]) or "nan") for row in rows])
-    xs, thresholds = (
-        [float(i + 1) for i in range(len(rows))],
-        [float(row["threshold"] or "inf") for row in rows],
-    )
-    marks: list[Line | Dots] = []
+    ys = _on_chart([float(row.get("score", row["entropy"]) or "nan") for row in rows])
+    xs = [float(i + 1) for i in range(len(rows))]
+    thresholds = [float(row["threshold"] or "inf") for row in rows]
+    marks: list[Mark] = []
     for name, asked, colour, radius in (("not asked", "0", FAINT, 2.2), ("asked", "1", RED, 3.4)):
         kept = [i for i, row in enumerate(rows) if row["asked"] == asked]
         marks.append(Dots(name, [xs[i] for i in kept], [ys[i] for i in kept], colour, radius))
@@ -155,30 +159,34 @@ def questions_of(rows: Sequence[Mapping[str, str]], title: str = "") -> str:
     return chart(marks, x_title="images seen", y_title="score", title=title)
 
 
+def _on_chart(scores: Sequence[float]) -> list[float]:
+    """Scores for a chart: those of questions asked at random, far above all others, are drawn at its top.
+
+    >>> _on_chart([0.5, 1e6, 2.0])
+    [0.5, 2.2, 2.0]
+    """
+    top = 1.1 * max((score for score in scores if -ANYWAY < score < ANYWAY), default=1.0)
+    return [top if score >= ANYWAY else score for score in scores]
+
+
 def reliability_of(runs: Sequence[Result], title: str, *, small: bool = False) -> str:
     """Accuracy of predictions by their confidence; honest confidence lies on the diagonal."""
     probability = np.concatenate([result.run.probability for result in runs])
     correct = np.concatenate([result.run.correct for result in runs])
     share, confidence, accuracy = reliability(probability, correct)
-    there = share * len(probability) >= FEWEST
+    kept = share * len(probability) >= FEWEST
     error = float(np.abs(confidence - accuracy) @ share)
-    xs, ys = (100 * confidence[there]).tolist(), (100 * accuracy[there]).tolist()
-    marks: list[Line | Dots] = [
+    xs, ys = (100 * confidence[kept]).tolist(), (100 * accuracy[kept]).tolist()
+    marks: list[Mark] = [
         Line("", [0.0, 100.0], [0.0, 100.0], GREY, dashed=True),
         Line("", xs, ys, BLUE),
         *(
             Dots("", [x], [y], BLUE, 1.5 + 9 * float(s) ** 0.5)
-            for x, y, s in zip(xs, ys, share[there], strict=True)
+            for x, y, s in zip(xs, ys, share[kept], strict=True)
         ),
     ]
-    return chart(
-        marks,
-        x_title="confidence, %",
-        y_title=f"right, % (ECE {100 * error:.1f})",
-        title=title,
-        y=(0.0, 100.0),
-        size=SMALL if small else SIZE,
-    )
+    y_title, size = f"right, % (ECE {100 * error:.1f})", SMALL if small else SIZE
+    return chart(marks, x_title="confidence, %", y_title=y_title, title=title, y=(0.0, 100.0), size=size)
 
 
 def reliability_of_all(results: Results, datasets: Sequence[str]) -> list[str]:
@@ -203,12 +211,12 @@ def trade_off(results: Results, against: Measure, measure: Measure = MEASURES["t
     front = frontier([(points[m][0], measure.sign * points[m][1]) for m in names])
     best, rest = [names[i] for i in front], [m for i, m in enumerate(names) if i not in front]
     xs, ys = [points[m][0] for m in best], [points[m][1] for m in best]
-    marks: list[Line | Dots] = [
+    marks: list[Mark] = [
         Line("", xs, ys, FAINT),
         Dots("not beaten by a cheaper one", xs, ys, RED, 5.0, best),
         Dots("beaten", [points[m][0] for m in rest], [points[m][1] for m in rest], BLUE, 4.0, rest),
     ]
-    y = span((value for _, value in points.values()), 0.14)  # room for names above and below
+    y = svg.span((value for _, value in points.values()), 0.14)  # room for names above and below
     log = against.unit == "ms"
     x_title = f"{against.title}, {against.unit}{' (log scale)' if log else ''}".strip(", ")
     return chart(marks, x_title=x_title, y_title=measure.heading, title=title, y=y, log_x=log)
@@ -226,3 +234,82 @@ def frontier(points: list[tuple[float, float]]) -> list[int]:
             best = points[index][1]
             kept.append(index)
     return kept
+
+
+ROW = 20  # height of a row of `dotplot` and `bars`
+
+
+def dotplot(
+    rows: Sequence[tuple[str, float, float | None]],
+    *,
+    x_title: str,
+    title: str = "",
+    groups: Sequence[tuple[int, int]] = (),
+    level: float | None = None,
+) -> str:
+    """One row a name: a point, and its interval where there is one.
+
+    Args:
+        rows: Name, value, half-width of its interval.
+        x_title: Below the axis.
+        title: Above the picture.
+        groups: First and last row of those that a bar on the right joins.
+        level: Position of a dashed line.
+    """
+    left = min(16 + svg.LETTER * max(len(name) for name, *_ in rows), SIZE[0] / 2)
+    top = svg.TOP - 12 + (18 if title else 0)
+    size = SIZE[0], int(top + ROW * len(rows) + svg.BOTTOM)
+    values = [value + side * (half or 0.0) for _, value, half in rows for side in (-1, 1)]
+    values += [] if level is None else [level]
+    spare = 0.04 * (max(values) - min(values)) or 0.5
+    x = min(values) - spare, max(values) + spare
+    frame = Frame(size, 16 + 8 * len(groups), x, (0.0, 1.0), left=left, top=top)
+    parts = [*_scale(frame, level), svg.x_axis_title(frame, x_title)]
+    for index, row in enumerate(rows):
+        parts += _point(frame, index, *row)
+    for place, (first, last) in enumerate(groups):
+        at = frame.ends[0] + 10 + 8 * place
+        ends = f'y1="{top + ROW * first + 4}" y2="{top + ROW * (last + 1) - 4}"'
+        parts.append(f'<line stroke="currentColor" stroke-width="4" x1="{at}" x2="{at}" {ends}/>')
+    return svg.framed(size, title, x_title, parts)
+
+
+def _scale(frame: Frame, level: float | None) -> Iterator[str]:
+    """The grid with its numbers, and the dashed line."""
+    bottom = frame.ends[1]
+    down = f'y1="{frame.top}" y2="{bottom}"'
+    for tick in svg.nice_ticks(*frame.x):
+        at, _ = frame.place(tick, 0)
+        yield f'<line class="grid" x1="{at}" x2="{at}" {down}/>'
+        yield f'<text x="{at}" y="{bottom + 16}" text-anchor="middle">{tick:g}</text>'
+    if level is not None:
+        at, _ = frame.place(level, 0)
+        yield f'<line stroke="currentColor" stroke-dasharray="5 4" x1="{at}" x2="{at}" {down}/>'
+
+
+def _point(frame: Frame, index: int, name: str, value: float, half: float | None) -> Iterator[str]:
+    """A row: its name, its interval, and the point on it."""
+    y = frame.top + ROW * (index + 0.5)
+    yield f'<text class="name" x="{frame.left - 8}" y="{y + 4}" text-anchor="end">{html.escape(name)}</text>'
+    if half is not None:
+        low, high = frame.place(value - half, 0)[0], frame.place(value + half, 0)[0]
+        yield f'<line stroke="{BLUE}" stroke-width="2" x1="{low}" x2="{high}" y1="{y}" y2="{y}"/>'
+    at, _ = frame.place(value, 0)
+    yield f'<circle cx="{at}" cy="{y}" r="4.5" fill="{BLUE}"><title>{value:.4g}</title></circle>'
+
+
+def bars(counts: Sequence[tuple[str, int]], *, title: str = "") -> str:
+    """Horizontal bars, one a name."""
+    if not counts:
+        return "<p>No label has been stored yet.</p>"
+    label, top = 170, 24 if title else 0
+    longest = max(count for _, count in counts)
+    parts = []
+    for index, (name, count) in enumerate(counts):
+        y = index * ROW + 3 + top
+        width = round((SIZE[0] - label - 60) * count / longest, 1)
+        short = name if len(name) <= 24 else name[:23] + "…"
+        parts.append(f'<text x="{label - 8}" y="{y + 13}" text-anchor="end">{html.escape(short)}</text>')
+        parts.append(f'<rect x="{label}" y="{y}" width="{width}" height="{ROW - 5}" rx="2" fill="{BLUE}"/>')
+        parts.append(f'<text x="{label + width + 6}" y="{y + 13}">{count}</text>')
+    return svg.framed((SIZE[0], ROW * len(counts) + 6 + top), title, "counts by class", parts)

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from taps.evaluate.blocks import RICHER
+from taps.errors import DataError, SettingsError
 from taps.evaluate.evaluate import evaluate
-from taps.evaluate.measures import MEASURES, Measure
+from taps.evaluate.measures import MEASURES, Measure, mean
 from taps.evaluate.options import Execution, Setup
 from taps.evaluate.plan import Entry, plan_evaluation
+from taps.evaluate.pooled import RICHER
+from taps.evaluate.results import Results, blocks_in, read_results
 from taps.files import write_json, write_text
-from taps.report.charts import reliability_of_all, trade_off
-from taps.report.details import write_looks
+from taps.report.charts import dotplot, reliability_of_all, trade_off
 from taps.report.document import charts, document
-from taps.report.leaderboard import Leaderboard, as_dict, blind, leaderboard, rank_table, summary
+from taps.report.pages import write_details
 from taps.report.published import published_means
-from taps.report.ranks import LEVEL
-from taps.report.rows import dotplot
-from taps.report.scores import known_measures, overview_table, score_table
-from taps.report.table import Table, csv_table, html_table, latex
-from taps.report.tables import corruption_table, settings_table
+from taps.report.ranks import LEVEL, Ranking, rank_methods
+from taps.report.table import Cell, Table, csv_table, html_table, latex, markdown
+from taps.report.tables import (
+    corruption_table,
+    interval,
+    known_measures,
+    overview_table,
+    score,
+    score_table,
+    settings_table,
+    values_of,
+    with_ranks,
+)
 
 NAME = "leaderboard"
 PUBLISHED = "Published, of other models"
@@ -32,6 +42,36 @@ TEST = (
     "each pair (orders of a set are averaged, for they share its images), all pairs corrected by Holm's "
     "procedure, as recommended in place of the Nemenyi test by Benavoli, Corani and Mangili (JMLR 17, 2016)."
 )
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """What was compared, and how it came out.
+
+    Attributes:
+        results: All runs.
+        measure: What methods are ordered by.
+        baseline: The method that differences are to.
+        ranking: Ranks and tests; None where fewer than two methods have every data set.
+        table: The measure by method and data set, the best first.
+        richer: The leaderboard of runs with richer class texts, where there are others too.
+    """
+
+    results: Results
+    measure: Measure
+    baseline: str
+    ranking: Ranking | None
+    table: Table
+    richer: Leaderboard | None = None
+
+    @property
+    def blocks(self) -> list[Leaderboard]:
+        """This leaderboard, and that of richer texts where there are both."""
+        return [self] if self.richer is None else [self, self.richer]
+
+    def markdown(self) -> str:
+        """The tables as text."""
+        return "\n".join(markdown(board.table) for board in self.blocks)
 
 
 def compare(
@@ -61,35 +101,188 @@ def compare(
     return board
 
 
+def leaderboard(folders: Sequence[Path], measure: str = "top1", baseline: str | None = None) -> Leaderboard:
+    """The leaderboard of what is finished in folders of evaluations.
+
+    Args:
+        folders: Made by `taps eval` or `taps compare`, with one model.
+        measure: What methods are ordered by.
+        baseline: The method that differences are to; zero-shot, or else the first, unless given.
+    """
+    if measure not in MEASURES:
+        raise SettingsError(f"Unknown measure {measure!r}: use one of {', '.join(MEASURES)}.")
+    blocks, chosen = blocks_in(folders), MEASURES[measure]
+    if len(blocks) < 2:
+        return _of_block(folders, chosen, baseline, next(iter(blocks), None))
+    if baseline is not None and not any(baseline in methods for methods in blocks.values()):
+        raise SettingsError(f"{baseline!r} has no results to compare with.")
+    one, richer = (
+        _of_block(folders, chosen, baseline if baseline in methods else None, block, named=True)
+        for block, methods in blocks.items()
+    )
+    return replace(one, richer=richer)
+
+
+def _of_block(
+    folders: Sequence[Path], chosen: Measure, baseline: str | None, block: str | None, *, named: bool = False
+) -> Leaderboard:
+    """The leaderboard of the runs with one kind of class texts; `named`: its title says which."""
+    results = read_results(folders, baseline=baseline, block=block)
+    if chosen not in known_measures(results):
+        known = ", ".join(each.name for each in known_measures(results))
+        raise DataError(f"No run has the measure {chosen.name!r}; choose from {known}.")
+    _check_alike(results)
+    against = baseline or results.methods[0]
+    ranking = _ranking(results, chosen, against)
+    table = with_ranks(score_table(results, chosen, against, linked=True, beside=False), ranking, chosen)
+    if named or block == RICHER:
+        table = replace(table, title=f"{table.title}; {block}")
+    return Leaderboard(results, chosen, against, ranking, table)
+
+
+def _check_alike(results: Results) -> None:
+    """Refuse runs that did not see the same images in the same order."""
+    seen: dict[tuple[str, int], list[str]] = {}
+    for dataset, method in results.cells:
+        for result in results.of(dataset, method):
+            if seen.setdefault((dataset, result.seed), result.run.keys) != result.run.keys:
+                raise DataError(
+                    f"{method} did not see the same images of {dataset} in the same order as the others "
+                    f"(seed {result.seed}); run it again into one folder with them."
+                )
+
+
+def _ranking(results: Results, measure: Measure, control: str) -> Ranking | None:
+    """Over the methods that have the measure on every data set."""
+    whole = [
+        method
+        for method in results.methods
+        if all(values_of(results.of(dataset, method), measure) for dataset in results.datasets)
+    ]
+    if len(whole) < 2:
+        return None
+    blocks = []
+    for dataset in results.datasets:
+        columns = [values_of(results.of(dataset, method), measure) for method in whole]
+        blocks += [(dataset, [measure.sign * value for value in row]) for row in zip(*columns, strict=True)]
+    return rank_methods(whole, blocks, control)
+
+
+def blind(ranking: Ranking) -> str:
+    """A sentence where the tests cannot find a difference whatever the numbers are."""
+    if ranking.least < LEVEL:
+        return ""
+    return (
+        f"With {_count(range(ranking.sets), 'data set')} and {len(ranking.methods)} methods "
+        f"no difference can reach the {100 * LEVEL:.0f} % level (the smallest p there can be is "
+        f"{ranking.least:.2g}): the bars say nothing. Take more data sets or fewer methods; "
+        "`taps report` compares images on each set."
+    )
+
+
+def rank_table(results: Results, ranking: Ranking, measure: Measure, baseline: str) -> Table:
+    """Mean ranks, data sets on which a method is better or worse than the baseline, and its p."""
+    rows = []
+    for name, rank in zip(ranking.methods, ranking.mean_ranks, strict=True):
+        p = ranking.against.get(name)
+        versus = ["", ""]  # of the baseline itself
+        if p is not None:
+            p_text = "< 0.001" if p < 1e-3 else f"{p:.3f}"
+            versus = [_won_and_lost(results, measure, name, baseline), Cell(p_text, value=p)]
+        rows.append((name, Cell(f"{rank:.2f}", value=rank), *versus))
+    columns = ("method", "mean rank", "better / worse", "p")
+    note = (
+        f"better / worse: data sets on which it is, than {baseline}; p: Wilcoxon's, corrected by Holm's "
+        f"procedure for the comparisons with {baseline} alone."
+    )
+    return Table(f"Ranks by {measure.title}", columns, tuple(rows), (note,))
+
+
+def _won_and_lost(results: Results, measure: Measure, method: str, baseline: str) -> str:
+    won = lost = 0
+    for dataset in results.datasets:
+        mine, theirs = (score(results.of(dataset, name), measure) for name in (method, baseline))
+        if mine is not None and theirs is not None:
+            won += measure.sign * (mine - theirs) > 0
+            lost += measure.sign * (mine - theirs) < 0
+    return f"{won} / {lost}"
+
+
+def summary(board: Leaderboard) -> str:
+    """What was compared, and who is first, in two or three sentences."""
+    results = board.results
+    text = (
+        f"{_count(results.methods, 'method')} on {_count(results.datasets, 'data set')}, "
+        f"{_count(results.seeds, 'order')} each; "
+        f"{board.measure.title}: {board.measure.said} {board.measure.better.capitalize()} is better."
+    )
+    ranking = board.ranking
+    if ranking is None:
+        return text
+    alike = next((last for first, last in ranking.groups if first == 0), 0)
+    shown = f" {ranking.methods[0]} has the best mean rank ({ranking.mean_ranks[0]:.2f})"
+    if blind(ranking):
+        return f"{text}{shown}."
+    if alike:
+        return f"{text}{shown}; {', '.join(ranking.methods[1 : alike + 1])} cannot be told from it."
+    return f"{text}{shown}, and differs from every other."
+
+
+def _count(things: Sequence[Any], name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
+
+
+def as_dict(board: Leaderboard) -> dict[str, Any]:
+    """Everything on the page as plain values."""
+    results = board.results
+    scores: dict[str, Any] = {}
+    for measure in known_measures(results):
+        by_set = scores.setdefault(measure.name, {})
+        for (dataset, method), runs in results.results.items():
+            values = values_of(runs, measure)
+            if values:
+                half = interval(values)[1] if measure.pool is mean else None
+                by_set.setdefault(dataset, {})[method] = {
+                    **{"score": measure.pool(values), "half": half, "values": values},
+                    "seeds": [result.seed for result in runs],
+                }
+    ranking = None if board.ranking is None else asdict(board.ranking)
+    if ranking is not None:
+        ranking["p"] = [{"methods": pair, "p": p} for pair, p in ranking["p"].items()]
+    return {
+        **{"measure": board.measure.name, "model": results.model, "baseline": board.baseline},
+        **{"datasets": results.datasets, "methods": results.methods, "scores": scores, "ranking": ranking},
+        **({} if board.richer is None else {"richer_texts": as_dict(board.richer)}),
+    }
+
+
 def write_leaderboard(board: Leaderboard, out: Path, *, published: bool = False) -> list[Path]:
     """Write leaderboard.html, .tex, .csv and .json, and the pages its cells link to.
 
     Args:
         board: The leaderboard.
-        out: Where to.
-        published: Whether means of the field, of other models, stand below on the page and in LaTeX.
+        out: Folder for them.
+        published: Whether means of the field, of other models, are added to the page and to LaTeX.
 
     Returns:
         The files written, without those pages.
     """
     for each in board.blocks:
-        write_looks(each.results, out)
+        write_details(each.results, out)
     paths = {kind: out / f"{NAME}.{kind}" for kind in ("html", "tex", "csv", "json")}
     means = published_means() if published else []
     pages = [line for each in board.blocks for line in _page(each)]
     pages += [f"<h2>{PUBLISHED}</h2>", *map(html_table, means)] if means else []
     write_text(paths["html"], document(_title(board), pages))
     needs = f"% {_title(board)}; needs \\usepackage{{booktabs}}, and graphicx for wide tables"
-    tables = [table for each in board.blocks for table in (each.table, _overview(each)) if table.rows]
+    tables = []
+    for each in board.blocks:
+        measures = [measure for measure in known_measures(each.results) if not measure.of]
+        tables += [each.table, overview_table(each.results, measures)]
     write_text(paths["tex"], "\n".join([needs, *map(latex, [*tables, *means])]))
     write_text(paths["csv"], "\n".join(csv_table(each.table) for each in board.blocks))
     write_json(paths["json"], as_dict(board))
     return list(paths.values())
-
-
-def _overview(board: Leaderboard) -> Table:
-    measures = [each for each in known_measures(board.results) if not each.of]
-    return overview_table(board.results, measures)
 
 
 def _title(board: Leaderboard) -> str:
@@ -101,10 +294,10 @@ def _title(board: Leaderboard) -> str:
 def _page(board: Leaderboard) -> list[str]:
     results, measure = board.results, board.measure
     measures = known_measures(results)
-    costs = [
-        trade_off(results, MEASURES["ms_p50"], measure, title=f"{measure.title} against time"),
-        trade_off(results, MEASURES["rate"], measure, title=f"{measure.title} against labels asked"),
-        trade_off(results, MEASURES["ece"], measure, title=f"{measure.title} against calibration error"),
+    costs = {"ms_p50": "time", "rate": "labels asked", "ece": "calibration error"}
+    trade_offs = [
+        trade_off(results, MEASURES[name], measure, title=f"{measure.title} against {cost}")
+        for name, cost in costs.items()
     ]
     return [
         f"<h1>{html.escape(_title(board))}</h1>",
@@ -114,7 +307,7 @@ def _page(board: Leaderboard) -> list[str]:
         *_ranks(board),
         "<h2>What it costs</h2>",
         "<p>Means over data sets. The line joins methods that no cheaper one beats (the Pareto front).</p>",
-        charts(picture for picture in costs if picture),
+        charts(trade_offs),
         "<h2>Calibration</h2>",
         "<p>How often predictions of a confidence are right, over all data sets; larger points are more "
         "images. Below the dashed line a method is surer of itself than it should be. The ECE here is that "
@@ -142,13 +335,12 @@ def _ranks(board: Leaderboard) -> list[str]:
     rows = [(name, rank, None) for name, rank in zip(ranking.methods, ranking.mean_ranks, strict=True)]
     picture = dotplot(rows, x_title="mean rank", title="Mean ranks, and who differs", groups=ranking.groups)
     table = html_table(rank_table(board.results, ranking, board.measure, board.baseline))
-    left = sorted({*board.results.methods} - {*ranking.methods})
+    unranked = ", ".join(sorted({*board.results.methods} - {*ranking.methods}))
+    missing = f"<p class=note>Not ranked, because a data set is missing: {html.escape(unranked)}.</p>"
     return [
         "<h2>Ranks</h2>",
         f"<p>{html.escape(TEST)}</p>",
         f"<p class=warning>{html.escape(blind(ranking))}</p>" if blind(ranking) else "",
-        f"<p class=note>Not ranked, because a data set is missing: {html.escape(', '.join(left))}.</p>"
-        if left
-        else "",
+        missing if unranked else "",
         charts([picture, f"<div>{table}</div>"]),
     ]

@@ -15,13 +15,9 @@ import numpy as np
 
 from taps.learner import Learner
 from taps.methods.registry import find_method
-from taps.report.charts import questions_of
-from taps.report.document import document
-from taps.report.gallery import Card, gallery, thumbnail
-from taps.report.palette import COLOURS
-from taps.report.rows import bars
-from taps.report.svg import chart
-from taps.report.svg_primitives import Line
+from taps.report.charts import bars, questions_of
+from taps.report.document import Card, document, gallery, thumbnail
+from taps.report.svg import COLOURS, Line, chart
 from taps.report.table import Table, html_table
 from taps.session.loop import Session, follow
 from taps.session.record import Pace, Record, read_predictions
@@ -33,12 +29,10 @@ WINDOW = 50  # last images that each point of the accuracy over time is taken ov
 
 @dataclass(frozen=True)
 class Trace:
-    """What one method did on the stream.
+    """What one method did on the stream: its predictions, as `predictions.csv` has them.
 
     Attributes:
-        name: Of the method.
-        line: What it does.
-        rows: Its predictions, as `predictions.csv` has them.
+        line: What the method does, in a sentence.
         changed: What its last answers changed, in a sentence.
     """
 
@@ -112,7 +106,7 @@ def what_labels_bought(without: Trace, asking: Trace) -> str:
 
 
 def windowed_accuracy(correct: Sequence[bool], window: int = WINDOW) -> list[float]:
-    """Share of right predictions among the last so many, from the first full window on.
+    """Share of right predictions among the last `window`, from the first full window on.
 
     >>> windowed_accuracy([True, False, False, True], window=2)
     [0.5, 0.0, 0.5]
@@ -150,20 +144,14 @@ def page(traces: Sequence[Trace], stream: Stream, *, model: str, views: int, war
 
 
 def results_table(traces: Sequence[Trace]) -> str:
-    rows = tuple(
-        (
-            trace.name,
-            f"{trace.accuracy:.1%}",
-            f"{len(trace.asked)}",
-            f"{len(trace.asked) / max(len(trace.rows), 1):.1%}",
-            f"{trace.ms:.0f}",
-        )
-        for trace in traces
-    )
+    rows = []
+    for trace in traces:
+        asked = len(trace.asked)
+        rate = asked / max(len(trace.rows), 1)
+        rows.append((trace.name, f"{trace.accuracy:.1%}", str(asked), f"{rate:.1%}", f"{trace.ms:.0f}"))
     columns = ("method", "accuracy", "questions", "rate", "ms/image")
-    return html_table(
-        Table("What each method got right", columns, rows, tuple(f"{t.name}: {t.line}" for t in traces))
-    )
+    notes = tuple(f"{trace.name}: {trace.line}" for trace in traces)
+    return html_table(Table("What each method got right", columns, tuple(rows), notes))
 
 
 def accuracy_chart(traces: Sequence[Trace]) -> str:

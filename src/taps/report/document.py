@@ -1,11 +1,20 @@
-"""One HTML file that needs no other, for light and dark, for desks and phones: its style, its one script."""
+"""HTML pages that need no other file, for light and dark, desks and phones; pictures side by side."""
 
 from __future__ import annotations
 
+import base64
 import html
-from collections.abc import Iterable
+import io
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import resources
+
+from PIL import Image
+
+from taps.types import PixelArray
+
+Card = tuple[str, str]
+"""Address of a picture, "" for none, and the HTML below it."""
 
 
 @cache
@@ -25,6 +34,27 @@ def document(title: str, body: Iterable[str]) -> str:
 
 
 def charts(pictures: Iterable[str], *, small: bool = False) -> str:
-    """Pictures side by side, as many as there is room for."""
-    inside = "\n".join(pictures)
+    """Pictures side by side, as many as there is room for; empty ones are left out."""
+    inside = "\n".join(picture for picture in pictures if picture)
     return f'<div class="charts{" small" if small else ""}">\n{inside}\n</div>' if inside else ""
+
+
+def thumbnail(pixels: PixelArray, side: int = 96) -> str:
+    """A small JPEG as a data address."""
+    picture = Image.fromarray(pixels)
+    picture.thumbnail((side, side))
+    buffer = io.BytesIO()
+    picture.save(buffer, format="JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def gallery(title: str, cards: Sequence[Card]) -> str:
+    """Cards below a heading; "" where there are none."""
+    if not cards:
+        return ""
+    figures = []
+    for picture, caption in cards:
+        image = f'<img src="{picture}" alt="">' if picture else ""
+        figures.append(f"<figure>{image}<figcaption>{caption}</figcaption></figure>")
+    heading = f"<h2>{html.escape(title)}</h2>" if title else ""
+    return f"{heading}<div class=gallery>{''.join(figures)}</div>"

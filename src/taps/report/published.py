@@ -25,26 +25,26 @@ def published() -> dict[str, Any]:
 
 def published_means() -> list[Table]:
     """Means of the field as their authors print them: by kind of class texts, and on streams that drift."""
-    return [*_means("means"), *_means("streams")]
-
-
-def _means(name: str) -> list[Table]:
-    facts = _facts(name)
-    last, digits = [*facts["rows"]][-1], facts["digits"]
     return [
-        Table(
-            f"Published top-1 means with {facts['model']}, per cent: not ours; {block}",
-            ("method", "given", "source", *facts["columns"]),
-            tuple(
-                (name, given, source, *("–" if value is None else f"{value:.{digits}f}" for value in values))
-                for name, values, given, source in rows
-            ),
-            (facts["note"],) if block == last else (),
-            left=3,
-            published=frozenset(range(len(rows))),
-        )
-        for block, rows in facts["rows"].items()
+        _means(_facts(name), block, last=block == [*_facts(name)["rows"]][-1])
+        for name in ("means", "streams")
+        for block in _facts(name)["rows"]
     ]
+
+
+def _means(facts: dict[str, Any], block: str, *, last: bool) -> Table:
+    rows = []
+    for name, values, given, source in facts["rows"][block]:
+        cells = ("–" if value is None else f"{value:.{facts['digits']}f}" for value in values)
+        rows.append((name, given, source, *cells))
+    return Table(
+        f"Published top-1 means with {facts['model']}, per cent: not ours; {block}",
+        ("method", "given", "source", *facts["columns"]),
+        tuple(rows),
+        (facts["note"],) if last else (),
+        left=3,
+        published=frozenset(range(len(rows))),
+    )
 
 
 def published_accuracy(method: str, dataset: str) -> float | None:

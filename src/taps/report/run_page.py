@@ -1,4 +1,4 @@
-"""One page about a run over a folder: counts, a table by class, questions, images to look at again."""
+"""The page of `taps run`: counts, a table by class, questions, images to look at again."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 from taps.errors import DataError, ImageError
 from taps.files import write_text
 from taps.report.charts import questions_of
-from taps.report.document import charts, document
-from taps.report.gallery import Card, gallery, thumbnail
+from taps.report.document import Card, charts, document, gallery, thumbnail
 from taps.report.table import Table, html_table
 from taps.session.record import read_predictions
 from taps.session.stream import Stream
@@ -22,13 +21,7 @@ Row = dict[str, str]
 
 
 def write_page(folder: Path, stream: Stream, summary: dict[str, Any]) -> Path:
-    """Write `report.html` into the folder of a run.
-
-    Args:
-        folder: Of the run.
-        stream: Its images, for the pictures.
-        summary: What `summarise` made of it.
-    """
+    """Write `report.html` into the folder of a run; `summary` comes from `summarise`."""
     rows = read_predictions(folder)
     unsure = sorted(rows, key=lambda row: float(row["probability"]))[:SHOWN]
     asked = [row for row in rows if row["asked"] == "1"]

@@ -14,12 +14,15 @@ WIDE = 8  # columns that fit into a page of a paper
 LONG = 60  # letters: a cell of more is broken into lines
 
 
+Row = tuple[str, ...]
+
+
 class Cell(str):
     """Text in a table that stands for a number. Plain strings are cells too, without one.
 
     Attributes:
-        value: The number, in the unit of the text: what columns are sorted by, and what a CSV holds.
-        half: Half-width of its interval, or None.
+        value: The number, in the unit of the text: columns are sorted by it, and a CSV holds it.
+        half: Half-width of its interval.
         place: `BEST` or `SECOND` of its column, or 0.
         link: Address of what it was made from.
     """
@@ -30,13 +33,7 @@ class Cell(str):
     link: str
 
     def __new__(
-        cls,
-        text: str,
-        *,
-        value: float | None = None,
-        half: float | None = None,
-        place: int = 0,
-        link: str = "",
+        cls, text: str, *, value: float | None, half: float | None = None, place: int = 0, link: str = ""
     ) -> Cell:
         made = super().__new__(cls, text)
         made.value, made.half, made.place, made.link = value, half, place, link
@@ -44,9 +41,8 @@ class Cell(str):
 
     def placed(self, place: int) -> Cell:
         """The same, marked as the best or the second of its column."""
-        return Cell(
-            self, value=self.value, half=self.half, place=place if place <= SECOND else 0, link=self.link
-        )
+        place = place if place <= SECOND else 0
+        return Cell(self, value=self.value, half=self.half, place=place, link=self.link)
 
 
 def _set(cell: str, plain: Callable[[str], str], marks: Sequence[str]) -> str:
@@ -64,15 +60,15 @@ class Table:
     Attributes:
         title: Says what the numbers are and their unit.
         columns: Headings.
-        rows: Cells; as many as headings. Those that stand for numbers are `Cell`.
+        rows: As many cells as headings; those that stand for numbers are `Cell`.
         notes: Sentences below it.
         left: How many columns hold names rather than numbers.
         published: Rows that are other people's numbers, set in italics.
     """
 
     title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    columns: Row
+    rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     left: int = 1
     published: frozenset[int] = frozenset()
@@ -100,7 +96,7 @@ def markdown(table: Table) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _bar(cells: tuple[str, ...] | list[str]) -> str:
+def _bar(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
@@ -160,7 +156,7 @@ def latex(table: Table) -> str:
 def html_table(table: Table, *, sortable: bool = False) -> str:
     """A table element with its caption, notes after it; `sortable` by a click on a heading."""
 
-    def cells(row: tuple[str, ...], tag: str) -> str:
+    def cells(row: Row, tag: str) -> str:
         return "".join(_html_cell(cell, tag, number=i >= table.left) for i, cell in enumerate(row))
 
     body = "\n".join(
@@ -188,23 +184,15 @@ def _html_cell(cell: str, tag: str, *, number: bool) -> str:
 
 def csv_table(table: Table) -> str:
     """The numbers behind the cells, and half-widths of intervals in columns of their own."""
-    spread = [
-        any(isinstance(row[i], Cell) and row[i].half is not None for row in table.rows)  # type: ignore[attr-defined]
-        for i in range(len(table.columns))
-    ]
-    heads = [name for i, head in enumerate(table.columns) for name in _twice(head, f"{head} ±", spread[i])]
-    rows = [
-        [part for i, cell in enumerate(row) for part in _twice(*_numbers(cell), spread[i])]
-        for row in table.rows
-    ]
-    return "".join(map(csv_line, [heads, *rows]))
+    columns = []
+    for head, *cells in zip(table.columns, *table.rows, strict=True):
+        columns.append([head, *(_number(cell, "value") or str(cell) for cell in cells)])
+        halves = [_number(cell, "half") for cell in cells]
+        if any(halves):
+            columns.append([f"{head} ±", *halves])
+    return "".join(map(csv_line, zip(*columns, strict=True)))
 
 
-def _twice(one: str, other: str, both: bool) -> list[str]:
-    return [one, other] if both else [one]
-
-
-def _numbers(cell: str) -> tuple[str, str]:
-    if not isinstance(cell, Cell) or cell.value is None:
-        return str(cell), ""
-    return f"{cell.value:.9g}", "" if cell.half is None else f"{cell.half:.9g}"
+def _number(cell: str, name: str) -> str:
+    number = getattr(cell, name, None)
+    return "" if number is None else f"{number:.9g}"

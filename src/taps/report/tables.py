@@ -1,45 +1,246 @@
-"""The other tables of a report: differences to a baseline, what it took, settings."""
+"""The tables of reports: a measure by method and data set, differences, costs, corruptions, settings."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
 from taps.errors import SettingsError
-from taps.evaluate.measures import MEASURES, Measure, find_measures
+from taps.evaluate.measures import MEASURES, Measure, find_measures, mean
 from taps.evaluate.pooled import BASELINE, pool
 from taps.evaluate.results import Result, Results, mean_of
+from taps.evaluate.statistics import t_interval
 from taps.methods.registry import settings as default_settings
-from taps.report.scores import ENOUGH, known_measures, number, score
-from taps.report.table import Table
+from taps.report.published import is_papers_model, published, published_accuracy
+from taps.report.ranks import Ranking
+from taps.report.table import Cell, Row, Table
 
+ENOUGH = 3  # seeds for an interval: that of two has the factor 12.7 and says nothing
+FEW = (
+    "No interval is shown for fewer than three seeds: that of two is wider than anything it could tell "
+    "apart. Give --seeds 1,2,3 or more."
+)
+TOP1 = MEASURES["top1"]
 TOOK = ("top5", "ece", "rate", "ms_p50", "ms_p95", "peak_mem_mb")
+
+
+def interval(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and half-width of the 95 % t-interval; no half-width for fewer than three values."""
+    middle, half = t_interval(values)
+    return middle, half if len(values) >= ENOUGH else None
+
+
+def values_of(runs: Sequence[Result], measure: Measure) -> list[float]:
+    """The measure of every run; none where one of them does not have it."""
+    return measure.values([run.row for run in runs])
+
+
+def score(runs: Sequence[Result], measure: Measure) -> float | None:
+    """One number for the runs of a method on a data set."""
+    return measure.pooled([run.row for run in runs])
+
+
+def mean_over_sets(results: Results, method: str, measure: Measure = TOP1) -> float | None:
+    """Mean over data sets; None where one is missing, for such means cannot be compared."""
+    scores = [score(results.of(dataset, method), measure) for dataset in results.datasets]
+    known = [value for value in scores if value is not None]
+    return float(np.mean(known)) if len(known) == len(scores) else None
+
+
+def known_measures(results: Results) -> list[Measure]:
+    """The measures that some method has on some data set."""
+    every = results.results.values()
+    return [measure for measure in MEASURES.values() if any(values_of(runs, measure) for runs in every)]
+
+
+def number(measure: Measure, value: float | None, half: float | None = None, link: str = "") -> str:
+    """A cell of a measure, with its interval."""
+    if value is None:
+        return "–"
+    scale = measure.scale
+    text = measure.text(value) if half is None else f"{measure.text(value)} ± {measure.text(half)}"
+    return Cell(text, value=scale * value, half=None if half is None else scale * half, link=link)
+
+
+def score_table(
+    results: Results,
+    measure: Measure = TOP1,
+    baseline: str = BASELINE,
+    *,
+    linked: bool = False,
+    beside: bool = True,
+) -> Table:
+    """A measure by method and data set, the mean over data sets and its difference to the baseline.
+
+    Args:
+        results: Of an evaluation.
+        measure: Which.
+        baseline: The method that the last column but one is a difference to.
+        linked: Whether cells link to the pages about their runs.
+        beside: Whether the paper's numbers stand beside ours where model and images are the paper's.
+    """
+    datasets, several = results.datasets, len(results.datasets) > 1
+    rows: list[Row] = []
+    printed: set[int] = set()
+    notes = [_length_note(results)]
+    for method in results.methods:
+        cells = [_score_cell(results, dataset, method, measure, linked) for dataset in datasets]
+        over_sets = [number(measure, mean_over_sets(results, method, measure))] if several else []
+        gain = _gain(results, method, baseline, measure)
+        rows.append((method, *cells, *over_sets, gain, _rate(results, method)))
+        theirs = _published_row(results, method, several) if beside and measure is TOP1 else None
+        if theirs is not None:
+            printed.add(len(rows))
+            rows.append(theirs)
+            notes += [published()["notes"][method]] if method in published()["notes"] else []
+    orders = [len(runs) for runs in results.results.values()]
+    notes += [FEW] if min(orders) < ENOUGH else []
+    return Table(
+        _title(measure, max(orders)),
+        ("method", *datasets, *(["mean"] if several else []), f"to {baseline}", "asked %"),
+        _with_places(rows, dict.fromkeys(range(1, len(datasets) + 1 + several), measure), printed),
+        tuple(notes),
+        published=frozenset(printed),
+    )
+
+
+def _title(measure: Measure, orders: int) -> str:
+    name = f"{measure.title[0].upper()}{measure.title[1:]}{' accuracy' if measure is TOP1 else ''}"
+    unit = {"%": ", per cent", "": ""}.get(measure.unit, f", {measure.unit}")
+    if measure.pool is mean and orders >= ENOUGH:
+        return f"{name}{unit}: mean ± half-width of the 95 % t-interval over seeds"
+    return f"{name}{unit}: {measure.pool.__name__.replace('_', ' ')} over seeds"
+
+
+def _score_cell(results: Results, dataset: str, method: str, measure: Measure, linked: bool) -> str:
+    values = values_of(results.of(dataset, method), measure)
+    if not values:
+        return "–"
+    half = interval(values)[1] if measure.pool is mean else None
+    link = quote(results.pages[dataset, method]) if linked else ""
+    return number(measure, measure.pool(values), half, link)
+
+
+def _gain(results: Results, method: str, baseline: str, measure: Measure) -> str:
+    """Difference of the means; methods on a data set have the same seeds, so it is that of pairs."""
+    mine, theirs = (mean_over_sets(results, name, measure) for name in (method, baseline))
+    if method == baseline or mine is None or theirs is None:
+        return ""
+    gain = (mine - theirs) * measure.scale
+    return Cell(f"{gain:+z,.{measure.digits}f}", value=gain)
+
+
+def _rate(results: Results, method: str) -> str:
+    rates = [result.rate for dataset in results.datasets for result in results.of(dataset, method)]
+    share = 100 * float(np.mean(rates))
+    return Cell(f"{share:.1f}" if share else "0", value=share)
+
+
+def _published_row(results: Results, method: str, several: bool) -> Row | None:
+    """The paper's numbers, where the model and the images are the paper's."""
+    if not is_papers_model(results.model["name"], results.model["pretrained"]):
+        return None
+    streams = [results.stream(dataset) for dataset in results.datasets]
+    values = [None if s["corrupt"] else published_accuracy(method, s["dataset"]) for s in streams]
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    over_sets = [f"{np.mean(known):.2f}" if len(known) == len(values) else ""] if several else []
+    return (f"{method} (paper)", *("" if v is None else f"{v:.2f}" for v in values), *over_sets, "", "")
+
+
+def _length_note(results: Results) -> str:
+    """How many images stand behind a number, and which."""
+    by_text: dict[str, list[str]] = {}
+    for dataset in results.datasets:
+        runs = [result for method in results.methods for result in results.of(dataset, method)]
+        n, longest = len(runs[0].seen), max(result.whole for result in runs)
+        outside = [n - len(result.run) for result in runs]
+        text = f"{n:,}"
+        if any(result.spec["limit"] is not None for result in runs):
+            text += ", the first of each order"
+        if longest > n:
+            text += f" (some runs have {longest:,}; all are compared on what every run has)"
+        if any(outside):
+            ends = dict.fromkeys((min(outside), max(outside)))
+            text += f", of which {' to '.join(map(str, ends))} are of no class"
+        by_text.setdefault(text, []).append(dataset)
+    parts = [text if len(by_text) == 1 else f"{', '.join(names)}: {text}" for text, names in by_text.items()]
+    seeds = ", ".join(map(str, results.seeds))
+    dropped = f" {results.dropped} runs of seeds that not every method has are left out."
+    return f"Images a run: {'; '.join(parts)}. Seeds: {seeds}.{dropped if results.dropped else ''}"
+
+
+def _with_places(
+    rows: Sequence[Row], columns: Mapping[int, Measure], other: Container[int] = ()
+) -> tuple[Row, ...]:
+    """The best and the second of each column marked, equal ones alike; other rows stay as they are."""
+    marked = [list(row) for row in rows]
+    for column, measure in columns.items():
+        cells = {i: row[column] for i, row in enumerate(rows) if i not in other}
+        numbers = {i: cell for i, cell in cells.items() if isinstance(cell, Cell) and cell.value is not None}
+        shown = {i: measure.sign * round(cell.value or 0.0, measure.digits) for i, cell in numbers.items()}
+        best = sorted(set(shown.values()), reverse=True)
+        first = list(shown.values()).count(best[0]) if best else 0
+        if 2 * first < len(shown) or (first, len(shown)) == (1, 2):  # else being best is nothing
+            for i, cell in numbers.items():
+                marked[i][column] = cell.placed(1 + best.index(shown[i]))
+    return tuple(tuple(row) for row in marked)
+
+
+def overview_table(results: Results, measures: Sequence[Measure]) -> Table:
+    """Every measure of every method, mean over data sets."""
+    rows = [
+        (method, *(number(measure, mean_over_sets(results, method, measure)) for measure in measures))
+        for method in results.methods
+    ]
+    notes = (" ".join(f"{measure.title}: {measure.said}" for measure in measures),)
+    marked = _with_places(rows, dict(enumerate(measures, 1)))
+    return Table("Means over data sets", ("method", *(each.heading for each in measures)), marked, notes)
+
+
+def with_ranks(table: Table, ranking: Ranking | None, measure: Measure) -> Table:
+    """A `score_table` with the best first, and with mean ranks and means before the data sets."""
+    ranks = {} if ranking is None else dict(zip(ranking.methods, ranking.mean_ranks, strict=True))
+    last = len(table.columns) - 3  # of the data sets, or their mean
+
+    def place(row: Row) -> tuple[bool, float]:
+        cell = row[last]
+        value = cell.value if isinstance(cell, Cell) else None
+        return value is None, -measure.sign * (value or 0.0)
+
+    def moved(row: Row, rank: str) -> Row:
+        mean_too = (row[last],) if "mean" in table.columns else ()
+        return (row[0], rank, *mean_too, *row[1 : last + 1 - len(mean_too)], *row[last + 1 :])
+
+    rows = []
+    for row in sorted(table.rows, key=place):
+        rank = Cell(f"{ranks[row[0]]:.2f}", value=ranks[row[0]]) if row[0] in ranks else "–"
+        rows.append(moved(row, rank))
+    return replace(table, columns=moved(table.columns, "rank"), rows=tuple(rows))
 
 
 def difference_table(results: Results, baseline: str = BASELINE) -> Table:
     """Every method against the baseline, on the same images in the same order."""
     rows = []
-    for dataset in results.datasets:
-        for method in results.methods_of(dataset):
-            pair = None if method == baseline else results.paired(dataset, method, baseline)
-            if pair is None:
-                continue
-            wide = pair.half is None or pair.seeds < ENOUGH
-            over_seeds = "" if wide else f"± {100 * (pair.half or 0.0):.2f}"
-            rows.append(
-                (
-                    dataset,
-                    method,
-                    f"{100 * pair.difference:+z.2f}",
-                    over_seeds,
-                    f"{100 * pair.low:+z.2f} to {100 * pair.high:+z.2f}",
-                    f"{pair.gained:,} / {pair.lost:,}",
-                    "< 0.0001" if pair.p < 1e-4 else f"{pair.p:.4f}",
-                    str(pair.seeds),
-                )
-            )
+    for dataset, method in results.cells:
+        pair = None if method == baseline else results.paired(dataset, method, baseline)
+        if pair is None:
+            continue
+        over_seeds = f"± {100 * pair.half:.2f}" if pair.half is not None and pair.seeds >= ENOUGH else ""
+        row = (
+            f"{100 * pair.difference:+z.2f}",
+            over_seeds,
+            f"{100 * pair.low:+z.2f} to {100 * pair.high:+z.2f}",
+            f"{pair.gained:,} / {pair.lost:,}",
+            "< 0.0001" if pair.p < 1e-4 else f"{pair.p:.4f}",
+            str(pair.seeds),
+        )
+        rows.append((dataset, method, *row))
     notes = (
         "seeds ±: 95 % t-interval of the difference over seeds. images: 95 % bootstrap interval over images.",
         "gained / lost: images that only the method, only the baseline got right, over all seeds. "
@@ -50,36 +251,31 @@ def difference_table(results: Results, baseline: str = BASELINE) -> Table:
 
 
 def detail_table(results: Results, measures: Sequence[Measure] = ()) -> Table:
-    """What it took: labels, memory, time, and any other measure.
-
-    Args:
-        results: Of an evaluation.
-        measures: Columns; those that no run has are left out.
-    """
+    """What each run took: labels, memory, time, and those of the measures that some run has."""
     known = known_measures(results)
     wanted = [measure for measure in measures or find_measures(TOOK) if measure in known]
     rows = []
-    for dataset in results.datasets:
-        for method in results.methods_of(dataset):
-            found = results.of(dataset, method)
-            rows.append(
-                (
-                    dataset,
-                    method,
-                    str(len(found)),
-                    *(number(measure, score(found, measure)) for measure in wanted),
-                    f"{np.mean([result.seen.asked.sum() for result in found]):.0f}",
-                    _buffer(found),
-                    f"{sum(result.row['broken'] for result in found)}",
-                )
-            )
+    for dataset, method in results.cells:
+        runs = results.of(dataset, method)
+        numbers = [number(measure, score(runs, measure)) for measure in wanted]
+        asked = f"{np.mean([result.seen.asked.sum() for result in runs]):.0f}"
+        broken = str(sum(result.row["broken"] for result in runs))
+        rows.append((dataset, method, str(len(runs)), *numbers, asked, _buffer(runs), broken))
     columns = ("data set", "method", "seeds", *(m.heading for m in wanted), "asked", "buffer", "broken")
     notes = [
         " ".join(f"{measure.title}: {measure.said}" for measure in wanted),
         "Means over seeds, of times medians; runs side by side slow each other down. "
         "buffer: labelled images kept at the end. broken: images that could not be read.",
-        *never_filled(results),
     ]
+    slack = sorted(
+        {
+            dataset
+            for (dataset, _), runs in results.results.items()
+            if any(result.rate for result in runs) and not any(result.row["buffer_full"] for result in runs)
+        }
+    )
+    if slack:
+        notes.append(f"The buffer never filled on {', '.join(slack)}: how it evicts cannot matter there.")
     return Table("What each run took", columns, tuple(rows), tuple(notes), left=2)
 
 
@@ -91,33 +287,17 @@ def _buffer(runs: Sequence[Result]) -> str:
     return f"{fill} of {capacity}" if capacity else fill
 
 
-def never_filled(results: Results) -> list[str]:
-    """Sentences about memories that never had to choose what to throw away."""
-    slack = sorted(
-        {
-            dataset
-            for (dataset, _), runs in results.results.items()
-            if any(result.rate for result in runs) and not any(result.row["buffer_full"] for result in runs)
-        }
-    )
-    if not slack:
-        return []
-    return [f"The buffer never filled on {', '.join(slack)}: how it evicts cannot matter there."]
-
-
 def corruption_table(results: Results) -> Table:
     """Mean corruption error of each method on each set that was seen through all 15 after ImageNet-C."""
-    finished = [run.row for runs in results.results.values() for run in runs]
-    found = {(each.dataset, each.method): each.measures for each in pool(finished)}
-    mce = {key: measures["mce"] for key, measures in found.items() if "mce" in measures}
+    pooled = pool([run.row for runs in results.results.values() for run in runs])
+    mce = {(each.dataset, each.method): each.measures["mce"] for each in pooled if "mce" in each.measures}
     sets = list(dict.fromkeys(dataset for dataset, _ in mce))
     measure = MEASURES["mce"]
     rows = [
         (m, *(number(measure, mce.get((dataset, m))) for dataset in sets)) for m in results.methods if sets
     ]
-    return Table(
-        f"{measure.heading} (mean corruption error)", ("method", *sets), tuple(rows), (measure.said,)
-    )
+    title = f"{measure.heading} (mean corruption error)"
+    return Table(title, ("method", *sets), tuple(rows), (measure.said,))
 
 
 def settings_table(results: Results) -> Table:
@@ -125,20 +305,19 @@ def settings_table(results: Results) -> Table:
     rows = []
     for method in results.methods:
         specs = [run.spec for dataset in results.datasets for run in results.of(dataset, method)]
-        values = [_settings(spec) for spec in specs]
+        values = [{**(_defaults(spec["method"]) or {}), **spec["settings"]} for spec in specs]
         names = dict.fromkeys(name for value in values for name in value)
-        told = {name: _several([value.get(name) for value in values]) for name in names}
+        # What runs have in common, or every value of it.
+        told = {name: " or ".join(dict.fromkeys(str(v.get(name)) for v in values)) for name in names}
         views = told.pop("views", "")
         given = {name for spec in specs for name in spec["settings"]}
         ours = ", ".join(f"{name}={told[name]}" for name in told if name in given)
         rest = ", ".join(f"{name}={told[name]}" for name in told if name not in given)
         rows.append((method, views, ours, rest))
-    first = next(iter(results.results.values()))[0].spec
-    notes = [f"Model {results.model['name']}."]
-    notes += [
-        f"{name.capitalize()} of the annotator: {first[name]}." for name in ("noise", "delay") if first[name]
-    ]
     specs = [run.spec for runs in results.results.values() for run in runs]
+    notes = [f"Model {results.model['name']}."]
+    for name in ("noise", "delay"):
+        notes += [f"{name.capitalize()} of the annotator: {specs[0][name]}."] if specs[0][name] else []
     unknown = sorted({spec["method"] for spec in specs if _defaults(spec["method"]) is None})
     if unknown:
         notes.append(f"The defaults of {', '.join(unknown)} are those of a plugin; name it with --plugin.")
@@ -146,18 +325,8 @@ def settings_table(results: Results) -> Table:
     return Table("Settings", columns, tuple(rows), tuple(notes), left=4)
 
 
-def _settings(spec: dict[str, Any]) -> dict[str, Any]:
-    """All settings of a run; of a method that is not known here only those that were given."""
-    return {**(_defaults(spec["method"]) or {}), **spec["settings"]}
-
-
 def _defaults(method: str) -> dict[str, Any] | None:
     try:
         return default_settings(method)
     except SettingsError:
         return None
-
-
-def _several(values: Sequence[Any]) -> str:
-    """What runs have in common, or all of it."""
-    return " or ".join(dict.fromkeys(map(str, values)))

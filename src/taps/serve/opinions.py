@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from taps.evaluate.agreement import alpha_interval, krippendorff_alpha
+from taps.evaluate.statistics import alpha_interval, krippendorff_alpha
 from taps.serve.records import Event
 from taps.serve.store import Store
 from taps.serve.stream_session import AnswerResult, StreamSession

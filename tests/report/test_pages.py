@@ -11,13 +11,13 @@ import pytest
 from taps.evaluate.evaluate import evaluate
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
 from taps.evaluate.results import read_results
-from taps.report import details
-from taps.report.details import (
+from taps.report import pages
+from taps.report.pages import (
     class_table,
     confusion_matrix,
     confusion_table,
     read_rows,
-    write_looks,
+    write_details,
 )
 
 
@@ -70,7 +70,7 @@ def looked(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Any:
 
 def test_the_most_confident_mistakes_come_with_their_images(looked: Any) -> None:
     root, results = looked
-    write_looks(results, root / "out")
+    write_details(results, root / "out")
     page = (root / "out/runs/pictures/zero_shot/index.html").read_text()
     rows = [each for result in results.of("pictures", "zero_shot") for each in read_rows(result)]
     assert len(rows) == 48
@@ -88,9 +88,9 @@ def test_the_most_confident_mistakes_come_with_their_images(looked: Any) -> None
 def test_a_data_set_that_is_gone_leaves_the_words(looked: Any) -> None:
     root, results = looked
     (root / "data").rename(root / "elsewhere")
-    for cached in (details.picture_of, details._images):
+    for cached in (pages.picture_of, pages._images):
         cached.cache_clear()
-    write_looks(results, root / "out")
+    write_details(results, root / "out")
     page = (root / "out/runs/pictures/zero_shot/index.html").read_text()
     assert "<img" not in page
     assert "Most confident mistakes" in page

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from taps.errors import DataError
-from taps.evaluate.evaluate import evaluate
-from taps.evaluate.folder import RESULTS, collect, to_do
+from taps.evaluate.evaluate import RESULTS, collect, evaluate, to_do
 from taps.evaluate.jobs import ROW, Job, ModelSpec
 from taps.evaluate.options import Execution
 

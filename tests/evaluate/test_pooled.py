@@ -13,9 +13,8 @@ from taps.data import Dataset, Sample
 from taps.data.sources import FolderSource
 from taps.data.streams import ordered
 from taps.errors import SettingsError
-from taps.evaluate.blocks import ONE, RICHER, block_of, learned_beside_texts, split_rows
-from taps.evaluate.pooled import pool
-from taps.report.leaderboard import leaderboard
+from taps.evaluate.pooled import ONE, RICHER, block_of, learned_beside_texts, pool, split_rows
+from taps.report.compare import leaderboard
 from taps.report.pages import write_report
 from taps.report.published import published_means
 from tests.made_up import made_up_folder
