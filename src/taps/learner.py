@@ -1,4 +1,4 @@
-"""One image in, one prediction out; an answer in and it learns: river's `predict_one` and `learn_one`."""
+"""The learner: `predict_one` takes an image, `learn_one` an answer, as in river."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from taps.prompts.texts import SENTENCE, class_texts, list_templates, read_texts
 from taps.stages import stage
 from taps.types import Answer, FloatArray, PixelArray, Prediction
 
-ENOUGH = 100  # images before it is said that the rate is missed
+ENOUGH = 100  # images before a note says that the rate is missed
 PARTS = ("queries", "method", "policy")  # not offered by tab completion
-COUNTS = ("seen", "answered", "unasked", "undone", "corrected")  # a state has under their own names
+COUNTS = ("seen", "answered", "unasked", "undone", "corrected")  # saved under their own names
 POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget", "pace", "expected")
 
 
@@ -54,17 +54,17 @@ def check_seed(seed: int) -> int:
 
 
 class Learner:
-    """A classifier that keeps learning on the job.
+    """A classifier of a stream of images that asks for labels and learns from them.
 
     Args:
         clip: The frozen model.
         classes: Class names; their order gives the indices. Or an `id2label` mapping.
-        method: Which system (`taps methods` lists them); or a settings object of one, such as
+        method: Which method (`taps methods` lists them); or a settings object of one, such as
             `TapsSettings(lr=1e-3)` of `taps.methods.taps`, whose fields type checkers know.
         seed: Seed of every random choice.
         allow_duplicates: Let two classes have one name, as two pairs of ImageNet's do; answer those by index.
-        **settings: Of the method, by name. A misspelt one is refused, by type checkers too; they let those
-            of a method of one's own pass as a `dict[str, Any]`.
+        **settings: Of the method, by name. A misspelt one is refused, by type checkers too; settings of your
+            own method pass as a `dict[str, Any]`.
 
     >>> import numpy as np, taps
     >>> learner = Learner(taps.load_clip("tiny"), ["cat", "dog"], rate=1.0)
@@ -99,7 +99,7 @@ class Learner:
         self.reset()
 
     def reset(self) -> None:
-        """Go back to the beginning: nothing seen, nothing learned. Classes added later stay.
+        """Forget all images and answers. Classes added later stay.
 
         >>> import numpy as np, taps
         >>> learner = Learner(taps.load_clip("tiny"), ["cat", "dog"], views=1)
@@ -125,14 +125,7 @@ class Learner:
         >>> Learner(taps.load_clip("tiny"), ["cat", "dog"], "zero_shot+", rate=0.2).clone().settings.rate
         0.2
         """
-        return type(self)(
-            self.clip,
-            self.classes,
-            self.method_name,
-            seed=self.seed,
-            allow_duplicates=True,  # they were checked when the stream began
-            **self._given(),
-        )
+        return self._made(self.clip, self.classes, self.method_name, self.seed, self._given())
 
     def __repr__(self) -> str:
         counts = f"{self.seen:,} seen, {self.asked:,} asked, {self.answered:,} answered"
@@ -141,7 +134,7 @@ class Learner:
         )
 
     def __dir__(self) -> list[str]:
-        """What a person calls or reads, for tab completion; its parts are left out."""
+        """Names for tab completion: the public ones without `PARTS`."""
         return [name for name in super().__dir__() if not name.startswith("_") and name not in PARTS]
 
     @property
@@ -151,7 +144,7 @@ class Learner:
 
     @property
     def asked(self) -> int:
-        """Questions put to the annotator; the budget counts those that were not given back."""
+        """Questions put to the annotator, including those given back to the budget."""
         return sum(self.questions.counts.values())
 
     @property
@@ -161,7 +154,7 @@ class Learner:
 
     @property
     def recent(self) -> tuple[int, ...]:
-        """Ids of the images that nobody asked about and `learn_one` takes a label for, the oldest first."""
+        """Ids of the unqueried images that `learn_one` still takes a label for, the oldest first."""
         return tuple(sorted(self.queries.recent))
 
     @property
@@ -173,10 +166,9 @@ class Learner:
         """Predict one image and decide at once whether to ask for its label.
 
         Args:
-            image: A path, bytes, a PIL image, or an array; or what `taps.methods.known` has. One that cannot
-                be decoded raises `ImageError` and leaves everything as it was.
-            update: Whether the image becomes the next one of the stream. Where not, nothing is changed: no
-                count, no budget, nothing learned.
+            image: A path, bytes, a PIL image, or an array; or one of `taps.methods.known`. One that cannot be
+                decoded raises `ImageError` and changes nothing.
+            update: Whether the image becomes the next one of the stream; if not, nothing is changed.
 
         >>> import numpy as np, taps
         >>> learner = Learner(taps.load_clip("tiny"), ["cat", "dog"], views=1)
@@ -186,26 +178,27 @@ class Learner:
         if not update:
             with self._unchanged():
                 return self.predict_one(image)
-        if isinstance(image, KnownImage):
-            began = time.perf_counter() - image.seconds
-            return self._conclude(image.predicted_by(self.method), began)
-        if not isinstance(image, DrawnImage | ViewedImage):
+        if not isinstance(image, KnownImage | ViewedImage | DrawnImage):
             image = DrawnImage(load_image(image, copy=False), self.seed, self.seen)
-        began = time.perf_counter() - (image.seconds if isinstance(image, ViewedImage) else 0)
-        views = image.views if isinstance(image, ViewedImage) else self._views(image)
-        return self._conclude(self.method.predict(views), began)
+        began = time.perf_counter()
+        if isinstance(image, DrawnImage):
+            return self._conclude(self.method.predict(self._views(image)), began)
+        began -= image.seconds
+        if isinstance(image, KnownImage):
+            return self._conclude(image.predicted_by(self.method), began)
+        return self._conclude(self.method.predict(image.views), began)
 
     def predict_many(self, images: Sequence[Any], *, update: bool = True) -> list[Prediction]:
-        """What `predict_one` says of each image in turn, computed together: for a backlog.
+        """Predict a backlog: `predict_one` of each image in turn, computed together.
 
         No answer can come in between: where a question should be answered before the next image, call
         `predict_one`. Predictions, questions and the learner's state are those of that loop but for rounding,
         since sums are made in another order; `seconds` is each image's share of the time, decoding included.
 
         Args:
-            images: As `predict_one` takes them. Where one cannot be decoded, `ImageError` is raised and
-                everything is as it was.
-            update: As `predict_one` has it. Where not, no image changes what is said of another.
+            images: As for `predict_one`. Where one cannot be decoded, `ImageError` is raised and nothing is
+                changed.
+            update: As for `predict_one`. If not, each is predicted as the learner's next image.
         """
         pairs = [(self, image) for image in images]
         if update:
@@ -214,14 +207,10 @@ class Learner:
             return predict_together(pairs, put_back)
 
     def view_one(self, image: Any, number: int) -> ViewedImage:
-        """Make the views of an image before its turn: `predict_one` takes the result and says the same.
+        """Make the views of an image before its turn; `predict_one` takes the result.
 
         Views depend on no answer, so any thread may call this while another predicts and learns; on a CPU,
-        since the thread that predicts has the GPU to itself.
-
-        Args:
-            image: A path, bytes, a PIL image, or an array.
-            number: How many images come before it.
+        since the thread that predicts has the GPU to itself. `number` images come before this one.
         """
         pixels = load_image(image, copy=False)
         began = time.perf_counter()
@@ -229,10 +218,9 @@ class Learner:
         return ViewedImage(time.perf_counter() - began, views, number)
 
     def encode_one(self, image: ViewedImage) -> KnownImage | ViewedImage:
-        """Encode an image before its turn, in any thread: `predict_one` takes the result and says the same.
+        """Encode an image of `view_one` before its turn, in any thread; `predict_one` takes the result.
 
-        Args:
-            image: By `view_one`; it is given back where the method needs more than features.
+        Where the method needs more than features, the image is given back.
         """
         method = self.method
         if not (isinstance(method, BatchedMethod) and method.needs_features_only):
@@ -242,7 +230,7 @@ class Learner:
         return KnownImage(time.perf_counter() - began, features, number=image.number)
 
     def _views(self, image: DrawnImage) -> Tensor:
-        """The views of an image that its settings ask for, pixels 0..255; view 0 is the image itself."""
+        """The views of an image, pixels 0..255; view 0 is the image itself."""
         with stage("views"):
             generator = sample_generator(image.seed, image.number)
             return make_views(image.pixels, generator=generator, **self._view_settings)
@@ -286,54 +274,37 @@ class Learner:
         )
 
     def _decide(self, probs: FloatArray, score: float) -> tuple[Decision, str]:
-        """Whether to ask about an image, and which kind of question; it is counted as put.
-
-        Args:
-            probs: Its prediction.
-            score: How much an answer is wanted.
-        """
+        """Whether to ask about an image, and which kind of question; a question is counted as put."""
         if self.policy is None:
             return Decision(False, float("inf")), "class"
         kind = self.questions.choose(probs)
         decision = self.policy.decide(score, allowed=kind is not None)
         if kind is not None and decision.ask:
-            self.policy.refund(1 - self.questions.put(kind))  # it has counted a whole one
+            self.policy.refund(1 - self.questions.put(kind))  # `decide` has counted a whole one
         return decision, kind or "class"
 
     def repredict(self, id: int, image: Any) -> Prediction:
-        """What it would say now of an image it has seen, with the views it had then; nothing is changed.
-
-        Args:
-            id: Of the prediction made then.
-            image: The same image.
-        """
+        """Predict an image again, with the views it had at prediction `id`; nothing is changed."""
         id = self._known_id(id)
         with self._unchanged():
             self.seen = id
             return self.predict_one(image)
 
     def repredict_kept(self, ids: Iterable[int]) -> dict[int, FloatArray]:
-        """Probabilities it would give now to images it keeps, from what is kept of them; nothing is changed.
+        """Predict `pending` and `recent` images again, from what is kept of them; nothing is changed.
 
-        Quick: a method with a head has all but the head's share by then. Images without an answer that are
-        among the `pending` or the `recent` ones are kept. Others are left out, and so are those of methods
-        that have to look at an image again (`repredict`).
-
-        Args:
-            ids: Of the predictions made then.
+        Quick, as only a head's share is computed. Other images are left out, and so are all images of methods
+        that have to encode an image again (`repredict`).
         """
         kept = {id: item for id in ids if (item := self.queries.kept(id)) is not None}
-        said = {id: self.method.predict_kept(item) for id, item in kept.items()}
-        return {id: probs for id, probs in said.items() if probs is not None}
+        probs = {id: self.method.predict_kept(item) for id, item in kept.items()}
+        return {id: found for id, found in probs.items() if found is not None}
 
     def wanted_kept(self, ids: Iterable[int]) -> dict[int, float]:
-        """How much an answer is wanted for each of some `recent` images; nothing is changed.
+        """Acquisition scores of some `recent` images: the highest is the one to `ask` about next.
 
-        A method with a head compares them with each other and with those that are answered or asked about, so
-        that the highest is the one to `ask` about next. Others leave all out.
-
-        Args:
-            ids: Of the predictions made then.
+        A method with a head compares them with each other and with those that are answered or asked about.
+        Other methods give none. Nothing is changed.
         """
         kept = {id: item for id in ids if (item := self.queries.recent.get(id)) is not None}
         scores = self.method.wanted_kept(list(kept.values()), list(self.queries.pending.values()))
@@ -341,9 +312,9 @@ class Learner:
 
     @contextmanager
     def _unchanged(self) -> Iterator[Callable[[], None]]:
-        """What is predicted inside leaves no trace; yields what takes it back before that.
+        """Predictions inside change nothing; yields a function that restores the state at once.
 
-        What the queries holds is set aside, and kept images are not copied: no prediction writes to them.
+        `queries` is set aside, and kept images are not copied: no prediction writes to them.
         """
         method, policy = _copied(self.method.snapshot()), self.policy.state_dict() if self.policy else None
         seen, queries, questions = self.seen, self.queries, self.questions.values()
@@ -372,18 +343,18 @@ class Learner:
         none: bool = False,
         annotator: str = "",
     ) -> None:
-        """Take in an annotator's answer: to a question, or about one of the last images nobody asked about.
+        """Learn from an annotator's answer: to a question, or about one of the `recent` images.
 
-        A second answer for the same image takes the place of the first, which is undone, unless it follows
-        from the first: then it changes nothing. Classes it is said not to be of add up. A label nobody asked
-        for takes nothing from the budget.
+        A second answer for the same image replaces the first, unless it follows from the first: then it
+        changes nothing. Excluded classes (`no`) add up. An answer without a question takes nothing from the
+        budget.
 
         Args:
             id: Of the prediction.
             label: The class, by name or index; or an `Answer`.
             no: Instead of a label, a class it is not of, or several.
             none: Instead of a label, that it is of none of the classes.
-            annotator: Who says so. A method with a head learns how often each one is wrong.
+            annotator: Who answers. A method with a head learns how often each annotator is wrong.
         """
         if isinstance(label, Answer) and label.unknown:
             return self.skip(id)
@@ -412,31 +383,27 @@ class Learner:
         self.queries.shorten([old for old in self.queries.given if not self.method.remembers(old)])
 
     def ask(self, id: int, drawn: bool = False) -> None:
-        """Ask about one of the `recent` images that nobody was asked about yet; it counts as a question.
+        """Ask about one of the `recent` images; it counts as a question.
 
         Args:
             id: Of the prediction.
-            drawn: Whether it was drawn at random among all of them. Such answers tell how good the
-                predictions are (`summary`); others tell nothing of that.
+            drawn: Whether it was drawn at random among all of them. Only such answers count for the estimate
+                of the accuracy (`summary`).
         """
         id = self._known_id(id)
         if self.policy is None or id not in self.queries.recent or id in self.queries.skipped:
             raise QueryError(f"Sample {id} is not among the images that may still be asked about.")
-        if drawn and (said := self.method.predict_kept(self.queries.item(id))) is not None:
-            self.accuracy.sample(id, int(said.argmax()), len(self.queries.recent))
+        if drawn and (probs := self.method.predict_kept(self.queries.item(id))) is not None:
+            self.accuracy.sample(id, int(probs.argmax()), len(self.queries.recent))
         self.queries.ask(id)
         self.policy.charge(self.questions.put("class"))
 
     def skip(self, id: int) -> None:
-        """The annotator does not know: the question is over, and goes back to the budget.
+        """The annotator does not know: the question is closed and given back to the budget.
 
-        One question is given back for each image, while fewer than half of all have been: so at most twice
-        as many are put as the budget says, however often nobody knows. Of a budget in seconds nothing is
-        given back: the time is spent. The image may still be given a label while it is among the `recent`
-        ones.
-
-        Args:
-            id: Of the prediction that asked.
+        At most half of all questions are given back, so at most twice as many are put as the budget allows.
+        Of a budget in seconds nothing is given back: the time is spent. The image takes a label while it is
+        among the `recent` ones.
         """
         id = self._known_id(id)
         if id not in self.queries.pending:
@@ -450,20 +417,19 @@ class Learner:
     def undo(self, id: int) -> str | None:
         """Take an answer back, as if it had never been given; its question, if there was one, is open again.
 
-        A skipped question is open again too, and counts against the budget.
-
-        A label head forgets exactly: later answers are learned anew without this one. So does the labelled
-        buffer, but for a sample that was evicted for it and prompts that carried over meanwhile: those stay.
-
-        Args:
-            id: Of the prediction.
+        A skipped question is open again too, and counts against the budget. A label head forgets exactly:
+        later answers are learned anew without this one. So does the labelled buffer, but for a sample that
+        was evicted for it and prompts that carried over meanwhile: those stay.
 
         Returns:
             The class that had been answered; None where no class was named, or the question was skipped.
         """
         id = self._known_id(id)
         if id in self.queries.skipped:
-            self._unskip(id)
+            assert self.policy is not None
+            back = self.queries.reopen(id)
+            self.policy.charge(back * self.questions.share(self.queries.kind(id)))
+            self.skipped, self.given_back = self.skipped - 1, self.given_back - back
             return None
         given = self.queries.answered(id)
         label = given.answer.label if isinstance(given.answer.label, int) else -1
@@ -474,20 +440,11 @@ class Learner:
         self.unasked -= not given.asked
         return None if label < 0 else self.classes[label]
 
-    def _unskip(self, id: int) -> None:
-        assert self.policy is not None
-        back = self.queries.reopen(id)
-        self.policy.charge(back * self.questions.share(self.queries.kind(id)))
-        self.skipped, self.given_back = self.skipped - 1, self.given_back - back
-
     def add_class(self, names: str | Sequence[str]) -> None:
-        """Make room for classes that were not known when the stream began; what was learned stays.
+        """Add a class, or several, by name; what was learned and the indices of the other classes stay.
 
-        Indices of the other classes stay as they are. Buffered images and a label head's older answers were
-        learned without the new classes and say nothing about them; open questions may be answered with them.
-
-        Args:
-            names: One name, or several.
+        Buffered images and a label head's older answers were learned without the new classes and say nothing
+        about them; open questions may be answered with them.
         """
         classes = add_classes(self.classes, names)
         settings = with_texts(self.settings, classes, added=len(self.classes))
@@ -532,7 +489,7 @@ class Learner:
         return found | {"notes": self._notes() + found.get("notes", [])}
 
     def _notes(self) -> list[str]:
-        """What a person should be told, in sentences."""
+        """Sentences for the user."""
         notes = []
         if self.corrected:
             notes.append(f"Answers that contradicted an earlier one for the same image: {self.corrected}.")
@@ -577,9 +534,9 @@ class Learner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state: the same bits follow as if the stream had never stopped.
+        """Go on from a saved state, to the same bits as if the stream had never stopped.
 
-        A state that does not fit is refused, and the learner stays as it was.
+        A state that does not fit is refused with `StateError`, and the learner stays as it was.
         """
         values, tensors = state["values"], state["tensors"]
         for name, mine in (
@@ -613,35 +570,40 @@ class Learner:
     def save(self, directory: str | Path, extra: dict[str, Any] | None = None) -> None:
         """Write the state, the settings and the name of the model; the model itself is not copied.
 
-        The state saved there before is kept, and taken by `load` where the newer one is damaged.
-
-        Args:
-            directory: Where to.
-            extra: Plain values to be saved in the same step; `checkpoint.read` gives them back.
+        The state saved there before is kept, and taken by `load` where the newer one is damaged. `extra` are
+        plain values to save in the same step; `checkpoint.read` gives them back.
         """
         checkpoint.save(Path(directory), self.state_dict(), self._given(), self.clip, extra)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Learner:
-        """A learner in the same state that goes its own way; both share the frozen model."""
+        """A learner in the same state; both share the frozen model."""
         state = self.state_dict()
-        settings = checkpoint.with_prompts(self._given(), state, self.clip)
-        return _in_state(type(self), self.clip, settings, state)
+        return self._in_state(state, checkpoint.with_prompts(self._given(), state, self.clip), self.clip)
 
     def _given(self) -> dict[str, Any]:
         return {field.name: getattr(self.settings, field.name) for field in fields(self.settings)}
 
     @classmethod
     def load(cls, directory: str | Path, clip: Clip | None = None) -> Learner:
-        """Read what `save` wrote.
-
-        Args:
-            directory: Where it was saved.
-            clip: The model; loaded again from where it came from when not given.
-        """
+        """Read what `save` wrote; the model is loaded from where it came from unless given."""
         try:
             return restored(checkpoint.read(Path(directory)), clip, cls)
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"The learner saved in {directory} is damaged ({error!r}).") from error
+
+    @classmethod
+    def _in_state(cls, state: dict[str, Any], settings: dict[str, Any], clip: Clip) -> Learner:
+        values = state["values"]
+        learner = cls._made(clip, values["classes"], values["method"], values["seed"], settings)
+        learner.load_state_dict(state)
+        return learner
+
+    @classmethod
+    def _made(
+        cls, clip: Clip, classes: Sequence[str], method: str, seed: int, settings: dict[str, Any]
+    ) -> Learner:
+        # Duplicate class names were allowed or refused when the stream began.
+        return cls(clip, classes, method, seed=seed, allow_duplicates=True, **settings)
 
     save_pretrained = save
     from_pretrained = load
@@ -675,10 +637,7 @@ class Learner:
 def with_texts(settings: Settings, classes: tuple[str, ...], added: int | None = None) -> Settings:
     """Settings that hold the sentences of the classes themselves: a saved learner needs no file of them.
 
-    Args:
-        settings: Of the method.
-        classes: Class names.
-        added: From which class on they were added later: these are put into the template.
+    Classes from index `added` on were added later: their names are put into the template.
     """
     if not isinstance(settings, TextSettings) or settings.texts is None:
         return settings
@@ -690,23 +649,9 @@ def with_texts(settings: Settings, classes: tuple[str, ...], added: int | None =
 
 
 def restored(saved: checkpoint.Saved, clip: Clip | None = None, kind: type[Learner] = Learner) -> Learner:
-    """The learner that `checkpoint.read` found."""
+    """The learner of a saved state; its model is loaded from where it came from unless given."""
     clip = clip or saved.load_clip()
-    return _in_state(kind, clip, saved.settings(clip), saved.state)
-
-
-def _in_state(kind: type[Learner], clip: Clip, settings: dict[str, Any], state: dict[str, Any]) -> Learner:
-    values = state["values"]
-    learner = kind(
-        clip,
-        values["classes"],
-        values["method"],
-        seed=values["seed"],
-        allow_duplicates=True,  # they were checked when the stream began
-        **settings,
-    )
-    learner.load_state_dict(state)
-    return learner
+    return kind._in_state(saved.state, saved.settings(clip), clip)
 
 
 def _copied(method: Snapshot) -> Snapshot:
@@ -725,14 +670,11 @@ VIEWED = 4  # images whose views are made at once; meanwhile the host draws the 
 def predict_together(
     images: Sequence[tuple[Learner, Any]], put_back: Callable[[], None] | None = None
 ) -> list[Prediction]:
-    """The predictions of images of several learners, each image with its learner; what can is done at once.
+    """Predict images of several learners in one batch, each image given with its learner.
 
     A learner may have several: it predicts them in the order given. Where an image cannot be decoded,
-    `ImageError` is raised and every learner is as it was.
-
-    Args:
-        images: Each with its learner.
-        put_back: Called after each image; where it is given, each is predicted as the learner's next one.
+    `ImageError` is raised and no learner is changed. `put_back` is called after each image; where it is
+    given, each is predicted as the learner's next one.
     """
     began = time.perf_counter()
     found: list[Prediction] = []
