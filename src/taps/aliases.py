@@ -1,4 +1,4 @@
-"""Names that older versions used in settings, saved learners, runs and stores. They are still read."""
+"""Names of older versions in settings, saved learners, runs and stores, which are still read."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NAMES = {
     "which_seconds": "class_seconds",
     "tally": "running",
 }
-"""Settings and fields: old name, name of today."""
+"""Settings and fields: old name, current name."""
 
 OF_METHODS = {"onzeta": {"rate": "lr"}}
-"""Settings that had another name in one method alone."""
+"""Settings that were renamed in one method only."""
 
 VALUES = {
     "question": {"which": "class", "is_it": "yes_no"},
@@ -29,7 +29,7 @@ VALUES = {
     "state": {"silent": "unqueried"},
     "by": {"expert": "annotator"},
 }
-"""Words that fields hold: by field, old word, word of today."""
+"""Values of fields: by field, old value, current value."""
 
 EVENTS = {
     "predict": "predicted",
@@ -43,11 +43,11 @@ EVENTS = {
     "broken": "unreadable",
     "not_corrected": "undo_failed",
 }
-"""Kinds of events. A log keeps the words it was written with, and its checksums; readers translate them."""
+"""Kinds of events. A log keeps its old kinds, and so its checksums; readers translate them."""
 
 
 def spellings(kind: str) -> list[str]:
-    """The words under which events of a kind may be on record.
+    """The names under which events of a kind may be recorded.
 
     >>> spellings("undone")
     ['undone', 'undo', 'reopen']
@@ -56,7 +56,7 @@ def spellings(kind: str) -> list[str]:
 
 
 def current_event(event: Mapping[str, Any]) -> dict[str, Any]:
-    """A line of a run's log in the words of today. A prediction of 0.2 names the likeliest classes by index.
+    """A line of a run's log under current names. A prediction of 0.2 names the likeliest classes by index.
 
     >>> current_event({"event": "predicted", "id": 3, "predicted": "cat", "top5": [1, 0]})
     {'event': 'predicted', 'id': 3, 'label': 'cat', 'index': 1}
@@ -70,7 +70,7 @@ def current_event(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def current_value(name: str, value: Any) -> Any:
-    """The word of today for a field's value.
+    """The current form of a field's value.
 
     >>> current_value("questions", "is_it"), current_value("label", "is_it")
     ('yes_no', 'is_it')
@@ -79,7 +79,7 @@ def current_value(name: str, value: Any) -> Any:
 
 
 def current_settings(settings: Mapping[str, Any], method: str = "") -> dict[str, Any]:
-    """Settings under the names of today.
+    """Settings under current names.
 
     >>> current_settings({"ask_by": "margin", "rate": 0.1})
     {'acquisition': 'margin', 'rate': 0.1}
@@ -95,7 +95,7 @@ def current_settings(settings: Mapping[str, Any], method: str = "") -> dict[str,
 
 
 def current(value: Any) -> Any:
-    """What was read from a file of an older version, under the names of today, however deep they are.
+    """What was read from a file of an older version, under current names at every depth.
 
     >>> current({"id": 3, "question": "is_it", "answer": {"label": 1, "expert": "Ann"}})
     {'id': 3, 'question': 'yes_no', 'answer': {'label': 1, 'annotator': 'Ann'}}

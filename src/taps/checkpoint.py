@@ -1,4 +1,4 @@
-"""A learner on disk: one JSON, one safetensors, no pickle. The state saved before is kept beside it."""
+"""A learner on disk: one JSON index, one safetensors file, no pickle. The state before it is kept, too."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from taps.prompts.base import prompts_for
 from taps.prompts.source import SourceStats
 
 log = logging.getLogger("taps")
-STREAM = ("method", "model", "seed")  # values that two states of one stream share
+STREAM = ("method", "model", "seed")  # values that all states of one stream share
 INDEX, PREVIOUS = "learner.json", "learner.previous.json"
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What a directory holds, as `read` found it: all of it is whole."""
+    """A saved learner, read and found undamaged."""
 
     directory: Path
     index: dict[str, Any]
@@ -37,17 +37,17 @@ class Saved:
 
     @property
     def state(self) -> dict[str, Any]:
-        """Of the learner."""
+        """For `Learner.load_state_dict`."""
         return {"tensors": self.tensors, "values": self.index["values"]}
 
     @property
     def extra(self) -> dict[str, Any]:
-        """What was given to `save` to be kept with the state."""
+        """The plain values that were given to `save`."""
         extra: dict[str, Any] = self.index["extra"]
         return extra
 
     def load_clip(self) -> Clip:
-        """The model, from where it came from."""
+        """Load the model from where it came from."""
         place = self.index["clip"]
         if place["source"] is None:
             name = place["name"]
@@ -61,7 +61,7 @@ class Saved:
         )
 
     def settings(self, clip: Clip) -> dict[str, Any]:
-        """Of the method."""
+        """Settings of the method."""
         settings = with_prompts(self.index["settings"], self.state, clip)
         return settings if self.source is None else {**settings, "source": self.source}
 
@@ -73,12 +73,12 @@ def save(
     clip: Clip,
     extra: dict[str, Any] | None = None,
 ) -> None:
-    """Tensors first, under a name never used before; then the index that points to them, in one rename.
+    """Write tensors under a new name, then rename into place the index that points to them.
 
-    The index so far is kept, with its tensors: should the new files be damaged one day, `load` takes them.
+    The index so far is kept, with its tensors: `read` takes it where the new files are damaged.
 
     Args:
-        directory: Where to; made where it is not there.
+        directory: Created where missing.
         state: Of the learner.
         settings: Of the method.
         clip: The model, which is named and not copied.
@@ -86,9 +86,10 @@ def save(
     """
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        older = _whole_index(directory, state["values"])
-        tensors_file = _save_tensors(directory, state)
-        source_file = _save_source(directory, settings.get("source"))
+        values = state["values"]
+        older = _whole_index(directory, values)
+        tensors_file = f"state-{values['seen']}-{values['answered']}-{uuid.uuid4().hex[:8]}.safetensors"
+        write_tensors(directory / tensors_file, state["tensors"] or {"empty": torch.zeros(1)})
         index = {
             "clip": {
                 "source": clip.source,
@@ -99,19 +100,22 @@ def save(
             },
             "settings": {name: _plain(name, value) for name, value in settings.items()},
             "tensors": tensors_file,
-            "source": source_file,
-            "values": state["values"],
+            "source": _save_source(directory, settings.get("source")),
+            "values": values,
             "extra": extra or {},
         }
         if older is not None:
             write_json(directory / PREVIOUS, older, indent=None)
         write_json(directory / INDEX, index, indent=None)
-        kept = [index] if older is None else [index, older]
-        _remove_others(directory, {each[name] for each in kept for name in ("tensors", "source")})
+        kept = {each[name] for each in (index, older or index) for name in ("tensors", "source")}
+        for pattern in ("state-*.safetensors*", "source-*.safetensors*"):
+            for old in directory.glob(pattern):
+                if old.name not in kept:
+                    old.unlink(missing_ok=True)
 
 
 def _whole_index(directory: Path, values: dict[str, Any]) -> dict[str, Any] | None:
-    """The newest state of the same stream in a directory that is not damaged; None where there is none."""
+    """Index of the newest undamaged state of the same stream in a directory; None where there is none."""
     for name in (INDEX, PREVIOUS):
         try:
             index = read_json(directory / name)
@@ -123,28 +127,14 @@ def _whole_index(directory: Path, values: dict[str, Any]) -> dict[str, Any] | No
     return None
 
 
-def _save_tensors(directory: Path, state: dict[str, Any]) -> str:
-    values = state["values"]
-    name = f"state-{values['seen']}-{values['answered']}-{uuid.uuid4().hex[:8]}.safetensors"
-    write_tensors(directory / name, state["tensors"] or {"empty": torch.zeros(1)})
-    return name
-
-
 def _save_source(directory: Path, source: object) -> str | None:
-    """Statistics given as such are kept beside the state: once, for they are large and never change."""
+    """Save statistics given as an object beside the state, once: they are large and never change."""
     if not isinstance(source, SourceStats):
         return None
     name = f"source-{source.fingerprint}.safetensors"
     if not (directory / name).is_file():
         source.save(directory / name, dtype=None)
     return name
-
-
-def _remove_others(directory: Path, kept: set[str | None]) -> None:
-    for pattern in ("state-*.safetensors*", "source-*.safetensors*"):
-        for old in directory.glob(pattern):
-            if old.name not in kept:
-                old.unlink(missing_ok=True)
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -159,17 +149,15 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def exists(directory: Path) -> bool:
-    """Whether a state was ever saved in a directory; half of one does not count."""
+    """Whether a directory holds a saved state; a half-written one does not count."""
     return (directory / INDEX).is_file() or (directory / PREVIOUS).is_file()
 
 
 def read(directory: Path, check: Callable[[dict[str, Any]], None] = lambda extra: None) -> Saved:
     """Read what `save` wrote: the newest state, or where its files are damaged the one before it.
 
-    Args:
-        directory: Where it was saved.
-        check: Given what was saved as `extra`, raises `DamagedError` where files that belong to it are
-            damaged; the state is then not taken either.
+    `check` is given `extra` and raises `DamagedError` where files that belong to it are damaged; the state is
+    then not taken either.
     """
     try:
         return _read(directory, INDEX, check)
@@ -197,7 +185,7 @@ def _read(directory: Path, name: str, check: Callable[[dict[str, Any]], None]) -
 
 
 def with_prompts(settings: dict[str, Any], state: dict[str, Any], clip: Clip) -> dict[str, Any]:
-    """Settings with the prompts that a state began with: it goes on even where their directory is gone."""
+    """Settings with the prompts that a state began with: their directory is no longer needed."""
     settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     if isinstance(texts := settings.get("texts"), tuple):
         settings["texts"] = dict(texts)

@@ -1,7 +1,6 @@
-"""The one default: what `Learner`, `taps run`, `taps label`, `taps serve` and the adapters take unless told.
+"""Defaults of `Learner`, `taps run`, `taps label`, `taps serve` and the adapters.
 
-The choice is measured in docs/results/results.md ("By asking rule"). Research commands name their methods
-themselves.
+The choice is measured in docs/results/results.md ("By asking rule"). Research commands name their methods.
 """
 
 from __future__ import annotations
@@ -9,12 +8,12 @@ from __future__ import annotations
 METHOD = "view_ensemble+"
 ACQUISITION = "margin"
 VIEWS = 16
-"""Of each image. The head gains little beyond them, and time grows with them."""
+"""Views of each image. The head gains little from more, and time grows with them."""
 FRACTION = 0.25
-"""Share of the views that is kept: of so few, more than a tenth."""
+"""Share of the views that is kept: more than the paper's tenth, as there are few."""
 
 QUICK: dict[str, float] = {"views": 4, "fraction": 0.5}
-"""What --quick takes: a quarter of the work on each image, for a little accuracy."""
+"""Settings of --quick: a quarter of the work on each image, at slightly lower accuracy."""
 
 BEFORE = {"acquisition": "density"}
-"""Defaults of version 0.2. Streams that it began without a word on them go on with these."""
+"""Defaults of version 0.2. Streams begun by it without these settings keep them."""

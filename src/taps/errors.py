@@ -1,4 +1,4 @@
-"""Errors a user can meet. Each message is one sentence that says what is wrong and what to do."""
+"""Errors for users. Each message says in one sentence what is wrong and what to do."""
 
 
 class TapsError(Exception):
@@ -6,11 +6,11 @@ class TapsError(Exception):
 
 
 class ImageError(TapsError):
-    """An image that cannot be decoded rightly. The stream goes on without it."""
+    """An image that cannot be decoded. The stream goes on without it."""
 
 
 class WeightsError(TapsError):
-    """Weights that are absent, or do not fit the architecture they are asked to fill."""
+    """Weights that are missing, or do not fit the architecture."""
 
 
 class SettingsError(TapsError):
@@ -18,11 +18,11 @@ class SettingsError(TapsError):
 
 
 class ClassNameError(TapsError):
-    """A list of class names that cannot be classified into."""
+    """A list of class names that cannot be used."""
 
 
 class UnknownClassError(ClassNameError):
-    """A name that is none of the classes: what is wrong, and the name; the service says what to do itself."""
+    """A name that is none of the classes. Its arguments are what is wrong, and the name."""
 
     def __str__(self) -> str:
         what, name = self.args
@@ -46,4 +46,4 @@ class StateError(TapsError):
 
 
 class DamagedError(StateError):
-    """A saved file that does not hold what was written into it; whoever catches it says what to do."""
+    """A saved file that does not hold what was written into it."""

@@ -1,8 +1,8 @@
-"""Files that are there as a whole or not at all, and that are known again when they are damaged.
+"""Atomic writes, and checksums that reveal damaged files.
 
-Every JSON object and every safetensors file holds the SHA-256 of its own bytes, taken with zeros in its
-place. A file that was changed by a single bit is refused with `DamagedError`. Files of format 1 are older and
-have no checksum; they are taken as they are.
+Every JSON object and every safetensors file holds the SHA-256 of its own bytes, computed with zeros in its
+place. A file with a single changed bit is refused with `DamagedError`. Files of format 1 are older and have
+no checksum; they are read as they are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 
 from taps.errors import DamagedError, DataError, StateError
 
-if TYPE_CHECKING:  # who writes JSON alone does not wait for torch
+if TYPE_CHECKING:  # imported when used: writing JSON does not wait for torch
     from torch import Tensor
 
 PART = ".part"  # a file that is being written
@@ -44,14 +44,14 @@ DTYPES = {
     "uint8": "U8",
     "bool": "BOOL",
 }
-"""What safetensors calls each of torch's kinds of numbers."""
+"""torch's dtypes under their names in safetensors."""
 _BLANK = "0" * 64
 _FIELD = re.compile(rb'"checksum": ?"([0-9a-f]{64})"')
 _CHUNK = 1 << 20
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and see that files can be written into it before any work is done for them."""
+    """Make a folder, and check that it is writable before any work is done."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / ".writable"
@@ -62,7 +62,7 @@ def make_folder(path: Path) -> None:
 
 
 def make_durable_folder(folder: Path) -> None:
-    """A folder and those above it, each on the disk."""
+    """Make a folder and its parents, each synced to the disk."""
     if not folder.is_dir():
         make_durable_folder(folder.parent)
         folder.mkdir(mode=0o750, exist_ok=True)
@@ -75,7 +75,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """A file that is there as a whole or not at all, whoever else writes it; its name is on the disk, too.
+    """Write a file atomically, safe against others that write it too, and sync its name to the disk.
 
     Raises:
         OSError: It cannot be written.
@@ -89,7 +89,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """Of all that a file holds."""
+    """SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -101,7 +101,7 @@ def csv_line(values: Sequence[Any]) -> str:
     '"a,b",1\n'
     """
     text = io.StringIO()
-    # Python's writer does not see that a lone carriage return in a file's name must be quoted.
+    # Python's writer does not quote a lone carriage return, which a file's name may hold.
     odd = any("\r" in str(value) for value in values)
     quoting: Literal[0, 1] = csv.QUOTE_ALL if odd else csv.QUOTE_MINIMAL
     csv.writer(text, lineterminator="\n", quoting=quoting).writerow(values)
@@ -109,7 +109,7 @@ def csv_line(values: Sequence[Any]) -> str:
 
 
 def json_text(value: Any, **how: Any) -> str:
-    """JSON that every reader takes: null stands where a number is not finite, for JSON has no word for it.
+    """Standard JSON: null stands for a number that is not finite.
 
     >>> json_text({"threshold": float("inf"), "n": 3})
     '{"threshold": null, "n": 3}'
@@ -121,7 +121,6 @@ def json_text(value: Any, **how: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """The same with None for every number that is not finite."""
     if isinstance(value, Mapping):
         return {name: _finite(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -130,7 +129,7 @@ def _finite(value: Any) -> Any:
 
 
 def write_json(path: Path, value: Any, *, indent: int | None = 1) -> None:
-    """An object with its checksum as first member. A list has no room for one and is written as it is."""
+    """Write an object with its checksum as first member; a list has no room for one."""
     if not isinstance(value, dict):
         return write_text(path, json_text(value, indent=indent) + "\n")
     text = json_text({CHECKSUM: _BLANK, "format": FORMAT, **value}, indent=indent) + "\n"
@@ -138,7 +137,7 @@ def write_json(path: Path, value: Any, *, indent: int | None = 1) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object that `write_json` wrote, and its `format`.
+    """Read the object that `write_json` wrote, with its `format`.
 
     Raises:
         DamagedError: It is not what was written.
@@ -160,9 +159,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], meta: dict[str, Any] | None = None) -> None:
-    """A safetensors file; `meta` goes into its header, as JSON under "taps", beside the checksum.
+    """Write a safetensors file; `meta` goes into its header, as JSON under "taps", beside the checksum.
 
-    `save_file` of safetensors writes under a name nobody knows, and a kill would leave that file behind.
+    `save_file` of safetensors writes under a random name, and a kill would leave that file behind.
     """
     # Wide numbers first, so that all of them are aligned.
     order = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
@@ -178,17 +177,17 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], meta: dict[str, Any
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
-    """A tensor's numbers as they are written, without a copy where it is on the CPU and contiguous."""
+    """A tensor's bytes, without a copy where it is on the CPU and contiguous."""
     import torch
 
-    there = tensor.detach().cpu().contiguous()
-    flat = there.as_strided((there.numel(),), (1,))  # one number is contiguous whatever its stride
+    host = tensor.detach().cpu().contiguous()
+    flat = host.as_strided((host.numel(),), (1,))  # one number is contiguous whatever its stride
     data: memoryview = flat.view(torch.uint8).numpy().data
     return data
 
 
 def _tensor_header(tensors: Sequence[tuple[str, Tensor]], meta: dict[str, Any]) -> bytes:
-    """What a safetensors file begins with: its own length, and where each tensor lies behind it."""
+    """The header of a safetensors file: its own length, and the place of each tensor behind it."""
     index: dict[str, Any] = {"__metadata__": {CHECKSUM: _BLANK, "taps": json_text(meta)}}
     end = 0
     for name, value in tensors:
@@ -201,7 +200,7 @@ def _tensor_header(tensors: Sequence[tuple[str, Tensor]], meta: dict[str, Any]) 
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and `meta` of what `write_tensors` wrote, on the CPU.
+    """Read tensors, on the CPU, and `meta` of what `write_tensors` wrote.
 
     Raises:
         DamagedError: It is not what was written.
@@ -230,8 +229,8 @@ class AppendFile:
     """A file that only grows, and a checksum of all that is in it.
 
     Args:
-        path: Made where it is not there.
-        mark: What `mark` said once: whatever follows is cut off. Nothing is kept unless given.
+        path: Created where missing.
+        mark: An earlier `AppendFile.mark`: what follows it is cut off. Without one the file is emptied.
 
     Raises:
         DamagedError: The file does not hold what it held at the mark.
@@ -299,7 +298,7 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """A full disk, a missing permission: whatever keeps `path` from being written is told in a sentence."""
+    """Turn an `OSError` (a full disk, a missing permission) into a `StateError` that names `path`."""
     try:
         yield
     except OSError as error:
@@ -309,31 +308,29 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _new_file(path: Path, mark: str = "") -> Iterator[Path]:
-    """A name to write under; what was written gets its own name once it is really on the disk.
+    """A temporary name to write under; renamed to `path` once its bytes are on the disk.
 
-    Args:
-        path: Its own name.
-        mark: Tells the names apart of several who write the same file at one time.
+    `mark` tells apart the names of several processes that write the same file at one time.
     """
     part = path.with_name(path.name + mark + PART)
-    part.unlink(missing_ok=True)  # left by somebody who was stopped
+    part.unlink(missing_ok=True)  # left by a process that was killed
     try:
         yield part
         sync_file(part)
         os.replace(part, path)
     except OSError:
-        part.unlink(missing_ok=True)  # half of a file helps nobody, least of all on a full disk
+        part.unlink(missing_ok=True)  # frees the space on a full disk
         raise
 
 
 def sync_file(path: Path) -> None:
-    """What a file holds is on the disk."""
+    """Sync a file's bytes to the disk."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Names made or removed in a folder are on the disk, too."""
+    """Sync the names made or removed in a folder to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -342,11 +339,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def _compare(path: Path, head: bytes, rest: Iterable[bytes] = (), *, old: bool) -> None:
-    """Compare the checksum in `head` with that of all bytes; a file without one must be an `old` one."""
+    """Compare the checksum in `head` with that of all bytes; only an `old` file may lack one."""
     found = _FIELD.search(head)
-    if found is None and old:
-        return
     if found is None:
+        if old:
+            return
         raise DamagedError(f"{path} is damaged (its checksum is missing)")
     sha = hashlib.sha256(head[: found.start(1)] + _BLANK.encode() + head[found.end(1) :])
     for chunk in rest:

@@ -1,4 +1,4 @@
-"""The few values that travel between packages: frozen dataclasses, each with its one form in JSON."""
+"""Predictions, answers and questions: frozen dataclasses, each with one form in JSON."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ FloatArray = NDArray[np.float32]
 PixelArray = NDArray[np.uint8]
 """A decoded image: height × width × 3, RGB, 8 bits."""
 OUTSIDE = -1
-"""The label of an image that is known to be of none of the classes."""
+"""The label of an image of none of the classes."""
 TOP = 9
-"""Classes that are written down with a prediction: one for each number key."""
+"""Classes that are recorded with a prediction: one for each number key."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the learner says about one image, before any label of it can be seen.
+    """The learner's prediction for one image, made before any label of it can be seen.
 
     Attributes:
-        id: Names this sample for `learn_one`.
+        id: Names this image for `learn_one`.
         index: Predicted class, as an index into the class list.
         label: Predicted class, by name.
         probs: Probability of each class, in the order of the class list.
         entropy: H_t in nats, the uncertainty of the prediction.
         threshold: τ_t, the threshold the score was compared with.
-        ask: Whether the annotator is asked for this sample's label.
+        ask: Whether the annotator is asked about this image.
         seconds: Time taken from decoded image to prediction.
-        score: What the query decision was made on: the entropy, or what the method asks by instead.
-        reject: How likely the image shows none of the classes; 0 where nobody ever said so of one.
+        score: What the query decision was made on: the entropy, or the acquisition score.
+        reject: Probability that the image shows none of the classes; 0 before the first such answer.
         question: What is asked, where something is: "class": which one it is, or "yes_no": whether it is the
             predicted one. A yes is learned as that label, a no with `no=`.
     """
@@ -61,11 +61,7 @@ class Prediction:
         return best
 
     def to_json(self, classes: Sequence[str]) -> dict[str, Any]:
-        """As it is written down: by a run, in the service's database, over HTTP. Null for what is not finite.
-
-        Args:
-            classes: Names of the classes; the likeliest are written with their probabilities.
-        """
+        """As a run, the service's database and HTTP have it. None for what is not finite."""
         numbers = {name: getattr(self, name) for name in ("entropy", "threshold", "score", "reject")}
         return {
             "id": self.id,
@@ -81,14 +77,14 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Answer:
-    """What an annotator says about an image, where that is not simply a class. One of the first four.
+    """An annotator's answer about an image: one of the first four.
 
     Attributes:
         label: Its class, by name or index.
         no: Classes it is not of.
         none: It is of none of the classes.
-        unknown: The annotator does not know; the question is over.
-        annotator: Who says so; nobody in particular where empty.
+        unknown: The annotator does not know; the question is skipped.
+        annotator: Name of the annotator; may be empty.
     """
 
     label: int | str | None = None
@@ -98,9 +94,9 @@ class Answer:
     annotator: str = ""
 
     @classmethod
-    def of(cls, said: Answer | int | str) -> Answer:
-        """A class alone is an answer, too."""
-        return said if isinstance(said, Answer) else cls(said)
+    def of(cls, answer: Answer | int | str) -> Answer:
+        """An answer as it is; a class alone as an answer."""
+        return answer if isinstance(answer, Answer) else cls(answer)
 
     def named(self, classes: Sequence[str]) -> Answer:
         """The same with classes by name."""
@@ -112,25 +108,25 @@ class Answer:
         return replace(self, label=label, no=tuple(map(name, self.no)))
 
     def to_json(self) -> dict[str, Any]:
-        """What is said, and by whom, without what is not.
+        """The fields that differ from their defaults.
 
         >>> Answer(no=("cat",), annotator="Ann").to_json()
         {'no': ['cat'], 'annotator': 'Ann'}
         """
-        said = {item.name: getattr(self, item.name) for item in fields(self)}
-        held = {item.name: said[item.name] for item in fields(self) if said[item.name] != item.default}
+        given = {each.name: vars(self)[each.name] for each in fields(self)}
+        held = {each.name: given[each.name] for each in fields(self) if given[each.name] != each.default}
         return {name: list(value) if name == "no" else value for name, value in held.items()}
 
     @classmethod
     def from_json(cls, value: Any) -> Answer:
-        """What `to_json` gave; other values beside it do not matter. A text alone is a class."""
+        """The inverse of `to_json`, which ignores other members; a text alone is a class."""
         if not isinstance(value, Mapping):
             return cls(value)
-        said = {item.name: value[item.name] for item in fields(cls) if item.name in value}
-        return cls(**{**said, "no": tuple(said.get("no", ()))})
+        given = {each.name: value[each.name] for each in fields(cls) if each.name in value}
+        return cls(**{**given, "no": tuple(given.get("no", ()))})
 
     def describe(self) -> str:
-        """In words; empty where nothing is said.
+        """In words.
 
         >>> Answer("cat").describe(), Answer(no=("cat", "dog")).describe(), Answer(none=True).describe()
         ('cat', 'not cat, not dog', 'none of the classes')
@@ -140,7 +136,7 @@ class Answer:
         return ", ".join(f"not {each}" for each in self.no) if self.label is None else str(self.label)
 
     def follows_from(self, before: Answer) -> bool:
-        """Whether it says nothing beyond what was said of the same image, classes by index in both.
+        """Whether an earlier answer about the same image implies this one, classes by index in both.
 
         >>> Answer(no=(1,)).follows_from(Answer(0)), Answer(no=(0,)).follows_from(Answer(0))
         (True, False)
@@ -152,12 +148,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Query:
-    """A question put to an annotator: which class is the image named `id`?
+    """A question put to an annotator about image `id`, of the path `source`.
 
     Attributes:
-        id: Of the image.
-        source: Its path.
-        prediction: What was said of it.
         yes_no: Where only yes or no is asked: the class that it may be, by index.
     """
 
