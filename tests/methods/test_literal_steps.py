@@ -218,5 +218,5 @@ def test_one_training_step(clip, weights, views, kind):
     assert correct == int((probs.argmax(1) == torch.tensor(labels)).sum())
     for name, before in prompts.parameters.items():
         velocity = gradient[name] + 5e-4 * before
-        assert agree(trainer.state.velocity[name], velocity), name
-        assert agree(trainer.state.parameters[name], before - 0.1 * velocity), name
+        assert agree(trainer.velocity[name], velocity), name
+        assert agree(trainer.parameters[name], before - 0.1 * velocity), name

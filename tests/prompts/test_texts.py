@@ -15,7 +15,7 @@ from taps.clip import Clip
 from taps.clip.tokenizer import EOT_ID, SOT_ID, encode
 from taps.errors import ClassNameError, SettingsError, TapsError
 from taps.methods.registry import all_methods
-from taps.prompts import Prompts, coop, encoded
+from taps.prompts import Prompts, classify, coop
 from taps.prompts.classes import check_classes, class_index
 from taps.prompts.classify import class_features, placed, prompt_classifier, text_classifier
 from taps.prompts.templates import IMAGENET7, IMAGENET80
@@ -193,7 +193,7 @@ def test_features_of_many_texts_are_kept_by_content(
     first = text_classifier(tiny, CLASSES, "imagenet7").text(None)
     (file,) = (tmp_path / "texts").iterdir()
     with monkeypatch.context() as patched:
-        patched.setattr(encoded, "_encode", lambda *given: pytest.fail("encoded twice"))
+        patched.setattr(classify, "_encode", lambda *given: pytest.fail("encoded twice"))
         assert torch.equal(text_classifier(tiny, CLASSES, "imagenet7").text(None), first)
     text_classifier(tiny, CLASSES[:2], "imagenet7")
     assert len(list((tmp_path / "texts").iterdir())) == 2

@@ -18,7 +18,7 @@ from taps.cli.sources import join, labelled_images
 from taps.errors import DataError, ImageError, PromptsError, SettingsError, StateError
 from taps.prompts import Prompts
 from taps.training import train as training
-from taps.training.crops import crop_batches, in_batches, random_crop
+from taps.training.passes import crop_batches, in_batches, random_crop
 from taps.training.recipe import Recipe, learning_rate, recipe_for
 from taps.training.train import train_prompts
 

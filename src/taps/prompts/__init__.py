@@ -1,4 +1,4 @@
-"""What is learned: prompt families, saving and loading."""
+"""Prompts: families, saving and loading."""
 
 from taps.prompts.base import Parameters, Prompts, PromptTokens, check_base, prompt_tokens
 

@@ -1,4 +1,4 @@
-"""What is learned: a few tensors, the tokens they become, and the model they belong to."""
+"""Prompts: a few learned tensors, the tokens made of them, and the model they belong to."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from taps.files import read_json, read_tensors, write_json, write_tensors, writi
 Parameters = dict[str, Tensor]
 KINDS = ("coop", "cocoop", "maple", "proda")
 CONFIG_FILE, TENSORS_FILE = "config.json", "prompts.safetensors"
+TEXTS = ("kind", "suffix", "base", "base_fingerprint")  # in the config
 WORDS = "a photo of a"  # what a learned context starts from
 
 
 @dataclass(frozen=True)
 class PromptTokens:
-    """Prompts as the encoders take them: [depth, tokens, width] of each tower, None where it has none."""
+    """Prompt tokens of each tower [depth, tokens, width]; None where it has none."""
 
     text: Tensor | None
     vision: Tensor | None
@@ -38,11 +39,11 @@ class Prompts:
     Prompts('coop', context (4, 256), suffix='{}.', base='pocket')
 
     Attributes:
-        kind: Which family they are of: coop, cocoop, maple or proda.
+        kind: Family: coop, cocoop, maple or proda.
         parameters: The learned tensors.
-        suffix: What follows the learned tokens, with `{}` for the class name.
+        suffix: Text behind the learned tokens, with `{}` for the class name.
         base: Name of the model they were made for.
-        base_fingerprint: Names that model's weights.
+        base_fingerprint: Identifies that model's weights.
         record: How they were made: data, shots, epochs, seed.
     """
 
@@ -54,13 +55,12 @@ class Prompts:
     record: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Shapes instead of numbers."""
         shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in self.parameters.items())
         return f"Prompts({self.kind!r}, {shapes}, suffix={self.suffix!r}, base={self.base!r})"
 
     @property
     def fingerprint(self) -> str:
-        """Names these values; source statistics record it."""
+        """Identifies the values; source statistics record it."""
         digest = hashlib.sha256(f"{self.kind}|{self.suffix}|{self.base_fingerprint}".encode())
         for name in sorted(self.parameters):
             digest.update(name.encode())
@@ -72,15 +72,9 @@ class Prompts:
         path = Path(directory)
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
-        config = {
-            "kind": self.kind,
-            "suffix": self.suffix,
-            "base": self.base,
-            "base_fingerprint": self.base_fingerprint,
-            "record": dict(self.record),
-        }
+        config = {name: getattr(self, name) for name in TEXTS}
         write_tensors(path / TENSORS_FILE, {name: value.float() for name, value in self.parameters.items()})
-        write_json(path / CONFIG_FILE, config)
+        write_json(path / CONFIG_FILE, {**config, "record": dict(self.record)})
 
     @classmethod
     def from_pretrained(cls, directory: str | Path) -> Prompts:
@@ -95,15 +89,12 @@ class Prompts:
             ) from error
         if config.get("kind") not in KINDS:
             raise PromptsError(f"{path} holds prompts of an unknown kind; make them again with `taps train`.")
-        refuse_not_finite(parameters, f"{path} holds")
-        texts = {name: config.get(name) for name in ("kind", "suffix", "base", "base_fingerprint")}
-        absent = [name for name, value in texts.items() if not isinstance(value, str)]
+        _refuse_not_finite(parameters, f"{path} holds")
+        absent = [name for name in TEXTS if not isinstance(config.get(name), str)]
         if absent:
-            raise PromptsError(
-                f"{path / CONFIG_FILE} does not say {', '.join(absent)}; make the prompts again."
-            )
-        named = {name: str(value) for name, value in texts.items()}
-        return cls(parameters=parameters, record=config.get("record", {}), **named)
+            raise PromptsError(f"{path / CONFIG_FILE} lacks {', '.join(absent)}; make the prompts again.")
+        texts = {name: config[name] for name in TEXTS}
+        return cls(parameters=parameters, record=config.get("record", {}), **texts)
 
 
 def prompts_for(clip: Clip, kind: str, parameters: Parameters, suffix: str, **record: Any) -> Prompts:
@@ -134,15 +125,13 @@ def check_shapes(prompts: Prompts, clip: Clip) -> None:
             f"{prompts.kind} prompts for {clip.config.name} have {name} of shape "
             f"{wanted.get(name, 'none')}, but these have {given.get(name, 'none')}; they are another model's."
         )
-    refuse_not_finite(prompts.parameters, "The prompts hold")
+    _refuse_not_finite(prompts.parameters, "The prompts hold")
 
 
-def refuse_not_finite(parameters: Parameters, which_hold: str) -> None:
+def _refuse_not_finite(parameters: Parameters, subject: str) -> None:
     broken = [name for name, value in parameters.items() if not torch.isfinite(value).all()]
     if broken:
-        raise PromptsError(
-            f"{which_hold} values that are not finite in {', '.join(broken)}; make them again."
-        )
+        raise PromptsError(f"{subject} values that are not finite in {', '.join(broken)}; make them again.")
 
 
 def family_module(kind: str) -> Any:
@@ -151,13 +140,7 @@ def family_module(kind: str) -> Any:
 
 
 def prompt_tokens(kind: str, parameters: Parameters, feature: Tensor | None = None) -> PromptTokens:
-    """Learned tensors → the tokens both towers take.
-
-    Args:
-        kind: Family of the prompts.
-        parameters: Their tensors.
-        feature: The image's normalised feature, for prompts that depend on the image (cocoop).
-    """
+    """Learned tensors → the tokens of both towers; cocoop needs the image's normalised `feature`."""
     return family_module(kind).tokens(parameters, feature)  # type: ignore[no-any-return]
 
 

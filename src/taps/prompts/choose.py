@@ -1,4 +1,4 @@
-"""Which prompts a method starts from."""
+"""The prompts a method starts from: given, shipped with the package, or untrained."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOURCE_FILE = "source.safetensors"
 
 
 def shipped(clip: Clip, kind: str) -> Prompts | None:
-    """Trained prompts that come with the package for exactly this model, if there are any."""
+    """Trained prompts that come with the package for exactly this model."""
     folder = embedded_prompts(clip.config.name, kind)
     if folder is None:
         return None
@@ -53,7 +53,13 @@ def choose_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, default: 
             )
         return found or coop.initial(clip)
     if wanted in KINDS:
-        return shipped(clip, str(wanted)) or _untrained(clip, str(wanted))
+        kind = str(wanted)
+        found = shipped(clip, kind)
+        if found is None and kind in ("maple", "proda"):
+            log.warning(
+                "These %s prompts are untrained noise to %s: fine for tests only.", kind, clip.config.name
+            )
+        return found or untrained(clip, kind, torch.Generator().manual_seed(0))
     path = Path(wanted)
     if not path.is_dir():
         raise PromptsError(
@@ -66,7 +72,7 @@ def choose_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, default: 
 
 
 def trained_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, family: str) -> Prompts:
-    """Prompts of one family for a method that is nothing without them; none, or others, is an error."""
+    """Trained prompts of one family, for a method that needs them."""
     if family == "maple":
         maple.require_tokens(clip)
     if wanted is None:
@@ -84,14 +90,14 @@ def trained_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, family: 
 
 
 def starting_prompts(clip: Clip, wanted: str | Path | Prompts | None, start: str) -> Prompts:
-    """Prompts as a method says it starts from them (`taps.methods.method`): "hand", "any" or a family."""
+    """Prompts for a method's `start` (`taps.methods.method`): "hand", "any" or a family."""
     if start in KINDS:
         return trained_prompts(clip, wanted, family=start)
     return choose_prompts(clip, wanted, default="maple" if start == "any" else "hand")
 
 
 def shipped_source(clip: Clip, prompts: Prompts) -> SourceStats | None:
-    """Source statistics that come with the package for exactly this model and these prompts, if any."""
+    """Source statistics that come with the package for exactly this model and these prompts."""
     folder = embedded_prompts(clip.config.name, prompts.kind)
     if folder is None or not (folder / SOURCE_FILE).is_file():
         return None
@@ -100,13 +106,5 @@ def shipped_source(clip: Clip, prompts: Prompts) -> SourceStats | None:
 
 
 def untrained(clip: Clip, kind: str, generator: torch.Generator) -> Prompts:
-    """Where the training of a family starts."""
+    """The prompts that the training of a family starts from."""
     return family_module(kind).initial(clip, generator)  # type: ignore[no-any-return]
-
-
-def _untrained(clip: Clip, kind: str) -> Prompts:
-    if kind in ("maple", "proda"):
-        log.warning(
-            "These %s prompts are untrained noise to %s: fine for tests only.", kind, clip.config.name
-        )
-    return untrained(clip, kind, torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""Class names: which can be classified into, and which one is meant."""
+"""Class names: checks, synonyms, and the index of a name."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ from taps.errors import ClassNameError, UnknownClassError
 def check_classes(
     classes: Sequence[str] | Mapping[int, str], *, allow_duplicates: bool = False
 ) -> tuple[str, ...]:
-    """Class names that can be classified into, or a sentence that says why not.
+    """The class names, stripped, if they can be classified into.
 
     Args:
         classes: The names; or names by index, as an `id2label` of transformers has them.
-        allow_duplicates: As ImageNet needs it: two of its classes are named "missile", two "sunglasses". Two
+        allow_duplicates: For ImageNet, two of whose classes are named "missile", two "sunglasses". Two
             spellings of a name are refused all the same.
     """
     if isinstance(classes, str):  # it would be taken for a list of letters
         raise ClassNameError(f"The classes are one text, {classes!r}; give a list of names.")
     if isinstance(classes, Mapping):
-        classes = _by_index(classes)
+        by_index = {int(key): name for key, name in classes.items() if str(key).isdecimal()}
+        if sorted(by_index) != list(range(len(classes))):
+            raise ClassNameError(
+                f"The classes are a mapping whose keys are not 0 to {len(classes) - 1}; give a list of names."
+            )
+        classes = [by_index[index] for index in range(len(classes))]
     for place, name in enumerate(classes):
         if not isinstance(name, str):
             raise ClassNameError(f"Class {place} is {name!r}; class names are texts, such as 'cat'.")
@@ -41,19 +46,8 @@ def check_classes(
     return names
 
 
-def _by_index(names: Mapping[int, str]) -> list[str]:
-    """The names of an id2label mapping, in the order of their indices."""
-    by_index = {int(key): name for key, name in names.items() if str(key).isdecimal()}
-    if sorted(by_index) != list(range(len(names))):
-        raise ClassNameError(
-            f"The classes are a mapping whose keys are not 0 to {len(names) - 1}; give a list of names."
-        )
-    return [by_index[index] for index in range(len(names))]
-
-
 def readable(name: str) -> str:
-    """A class name as it is put into a sentence.
-
+    """
     >>> readable("fire_truck")
     'fire truck'
     """
@@ -61,12 +55,12 @@ def readable(name: str) -> str:
 
 
 def folded_name(name: str) -> str:
-    """What two spellings of one class have in common."""
+    """The form in which two spellings of one class are equal."""
     return readable(name).casefold()
 
 
 def synonyms(name: str) -> tuple[str, ...]:
-    """The names a class goes by: "|" stands between them.
+    """The names of a class, separated by "|".
 
     >>> synonyms("mug | cup"), synonyms("fire truck")
     (('mug', 'cup'), ('fire truck',))
@@ -75,7 +69,7 @@ def synonyms(name: str) -> tuple[str, ...]:
 
 
 def whole_number(value: object) -> int | None:
-    """A plain int of any kind of whole number (numpy's too); None for everything else."""
+    """A plain int of a whole number of any type (numpy's too); None for everything else."""
     try:
         return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -88,32 +82,28 @@ def class_index(classes: Sequence[str], label: object) -> int:
     >>> class_index(["cat", "fire truck"], "Fire_Truck")
     1
     """
-    if isinstance(label, str):
-        return _index_of_name(classes, label)
-    index = whole_number(label)
-    if index is None or not 0 <= index < len(classes):
-        raise ClassNameError(
-            f"The label {label!r} is neither a class name nor a number from 0 to {len(classes) - 1}."
-        )
-    return index
-
-
-def _index_of_name(classes: Sequence[str], name: str) -> int:
-    if classes.count(name) > 1:
-        raise ClassNameError(f"Two classes are named {name!r}; answer by index.")
-    if name in classes:
-        return classes.index(name)
-    wanted = folded_name(name)
-    for index, each in enumerate(classes):
-        if wanted in (folded_name(each), *map(folded_name, synonyms(each))):
+    if not isinstance(label, str):
+        index = whole_number(label)
+        if index is None or not 0 <= index < len(classes):
+            raise ClassNameError(
+                f"The label {label!r} is neither a class name nor a number from 0 to {len(classes) - 1}."
+            )
+        return index
+    if classes.count(label) > 1:
+        raise ClassNameError(f"Two classes are named {label!r}; answer by index.")
+    if label in classes:
+        return classes.index(label)
+    wanted = folded_name(label)
+    for index, name in enumerate(classes):
+        if wanted in (folded_name(name), *map(folded_name, synonyms(name))):
             return index
     raise UnknownClassError(
-        f"{name!r} is not one of the {len(classes)} classes, such as {classes[0]!r}", name
+        f"{label!r} is not one of the {len(classes)} classes, such as {classes[0]!r}", label
     )
 
 
 def add_classes(classes: tuple[str, ...], names: str | Sequence[str]) -> tuple[str, ...]:
-    """The classes, and behind them one or several more that have other names."""
+    """The classes, and behind them one or several new ones."""
     new = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Sequence) else ()
     if not new or not all(isinstance(name, str) for name in new):
         raise ClassNameError(f"{names!r} names no class to add; give a text, or a list of them.")

@@ -15,13 +15,13 @@ from taps.prompts.base import Parameters, PromptTokens, prompt_tokens
 
 @dataclass(frozen=True)
 class Classifier:
-    """What stays the same for a whole stream.
+    """The part of a method that is constant over a stream.
 
     Attributes:
         clip: The frozen model.
-        layout: Where the tokens of the class texts go; None for hand-written ones, which are encoded once.
-        kind: Family of the prompts, or None for hand-written text alone.
-        counts: How many texts each class has, where one has several.
+        layout: Where the tokens of the class texts go; None for hand-written texts, which are encoded once.
+        kind: Family of the prompts; None for hand-written texts.
+        counts: Number of texts of each class, where one has several.
         features: Of hand-written texts [K, d].
     """
 
@@ -64,11 +64,6 @@ class Classifier:
 
 
 def class_means(features: Tensor, counts: Sequence[int]) -> Tensor:
-    """Normalised means of the texts of each class: [..., texts, d] → [..., K, d].
-
-    Args:
-        features: Normalised, the texts of one class after those of another.
-        counts: How many each class has.
-    """
+    """Normalised means of normalised features, `counts` texts a class: [..., texts, d] → [..., K, d]."""
     parts = torch.split(features, list(counts), dim=-2)
     return F.normalize(torch.stack([part.mean(dim=-2) for part in parts], dim=-2), dim=-1)

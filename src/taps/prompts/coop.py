@@ -19,5 +19,5 @@ def tokens(parameters: Parameters, feature: Tensor | None = None) -> PromptToken
 
 
 def shapes(config: ClipConfig, parameters: Parameters) -> dict[str, tuple[int, ...]]:
-    """What the tensors of this family look like in a model of these sizes."""
+    """Shapes of this family's tensors in a model of these sizes."""
     return {"context": (len(parameters.get("context", ())), config.text_width)}

@@ -1,4 +1,4 @@
-"""Prompts trained by the public codes of CoOp, CoCoOp and MaPLe: their checkpoints, read safely."""
+"""Import of checkpoints of the public codes of CoOp, CoCoOp and MaPLe; nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def import_prompts(
     """Read a public checkpoint.
 
     Args:
-        path: A file written by `torch.save`; nothing in it is executed.
+        path: A file written by `torch.save`.
         kind: coop, cocoop or maple.
         clip: The model the prompts were trained for.
-        suffix: What follows the learned tokens, with `{}` for the class name, where it is not the usual.
-        position: Where CoOp's class name stood in training; its files do not say. Only "end" can be used.
+        suffix: Text behind the learned tokens, with `{}` for the class name, where it is not the usual one.
+        position: Place of the class name in CoOp's training, which its files lack. Only "end" can be used.
     """
     if kind not in READERS:
         raise PromptsError(f"{kind!r} prompts cannot be imported; use one of {', '.join(READERS)}.")
@@ -79,14 +79,10 @@ def check_position(kind: str, position: str | None) -> None:
 
 
 def maple_suffix(parameters: Parameters, fixed: Tensor | None, clip: Clip) -> str:
-    """What stays of "a photo of a" behind the learned tokens: each of them has taken a word's place.
+    """The rest of "a photo of a" behind the learned tokens, each of which has replaced a word.
 
-    Where the file has the vectors of the words it was trained with, they must be these.
-
-    Args:
-        parameters: The learned tensors.
-        fixed: Vectors of all that followed the context, for each class [K, tokens, width].
-        clip: The model.
+    `fixed` are the vectors of the text that followed the context in training [K, tokens, width]; where the
+    file has them, they must be of these words.
     """
     kept = WORDS.split()[len(parameters["context"]) :]
     if fixed is not None and (words := shared_words(fixed, clip)) != kept:

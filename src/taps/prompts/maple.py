@@ -48,7 +48,7 @@ def tokens(parameters: Parameters, feature: Tensor | None = None) -> PromptToken
 
 
 def shapes(config: ClipConfig, parameters: Parameters) -> dict[str, tuple[int, ...]]:
-    """What the tensors of this family look like in a model of these sizes."""
+    """Shapes of this family's tensors in a model of these sizes."""
     count, depth = len(parameters.get("context", ())), len(parameters.get("deep", ())) + 1
     return {
         "context": (count, config.text_width),

@@ -29,7 +29,7 @@ def members(parameters: Parameters) -> list[PromptTokens]:
 
 
 def shapes(config: ClipConfig, parameters: Parameters) -> dict[str, tuple[int, ...]]:
-    """What the tensors of this family look like in a model of these sizes."""
+    """Shapes of this family's tensors in a model of these sizes."""
     given = parameters["context"].shape if "context" in parameters else (0, 0)
     return {"context": (*given[:2], config.text_width)}
 

@@ -1,6 +1,6 @@
-"""Source statistics: mean and variance of the vision tower's features on a source set, whole and per class.
+"""Source statistics: mean and variance of the image tower's features on a source set, whole and per class.
 
-Collected in one streaming pass (Chan's parallel update), so that shards can be made apart and merged.
+They are collected in one pass (Chan's parallel update), so that shards can be made apart and merged.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from torch import Tensor
 from taps.errors import SettingsError, StateError
 from taps.files import read_tensors, write_tensors
 
+TENSORS = ("mean", "variance", "class_means", "class_variances")
+
 
 @dataclass(frozen=True)
 class SourceStats:
     """Statistics of the inputs of some vision blocks.
 
     Attributes:
-        layers: Which blocks.
-        count: Images seen, whole set.
+        layers: The vision blocks.
+        count: Images of the whole set.
         mean: [layers, tokens, width].
         variance: The same shape, biased.
         classes: Names of the classes with statistics of their own; may be empty.
@@ -32,7 +34,7 @@ class SourceStats:
         class_variances: The same shape.
         model: Fingerprint of the model they were made with.
         prompts: Fingerprint of the prompts they were made with; empty for none.
-        merged: Fingerprints of the parts that they were merged from, or were rounded from; may be empty.
+        merged: Fingerprints of the parts that they were merged or rounded from.
     """
 
     layers: tuple[int, ...]
@@ -73,34 +75,22 @@ class SourceStats:
 
     @property
     def fingerprint(self) -> str:
-        """Names these statistics by some of their values and all they belong to."""
+        """Identifies these statistics by a sample of their values, the model and the prompts."""
         digest = hashlib.sha256(
             repr((self.layers, self.count, self.classes, self.model, self.prompts)).encode()
         )
-        for value in (self.mean, self.variance, self.class_means, self.class_variances):
-            flat = value.detach().flatten()
+        for name in TENSORS:
+            flat = getattr(self, name).detach().flatten()
             digest.update(flat[:: max(1, len(flat) // 65536)].double().cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What each of the sets of images in them is known by, however it is rounded and merged."""
+        """Fingerprints of the sets of images in them; rounding and merging keep them."""
         return self.merged or (self.fingerprint,)
 
     def save(self, path: str | Path, dtype: torch.dtype | None = torch.float16) -> None:
-        """Write one safetensors file.
-
-        Args:
-            path: Where to.
-            dtype: Half precision is enough, alignment compares averages of thousands; None keeps every bit.
-        """
-        tensors = {
-            "mean": self.mean,
-            "variance": self.variance,
-            "class_means": self.class_means,
-            "class_variances": self.class_variances,
-        }
-        kept = {name: _stored(value, dtype) for name, value in tensors.items()}
+        """Write one safetensors file; half precision is enough for alignment, None keeps every bit."""
         meta = {
             "layers": list(self.layers),
             "count": self.count,
@@ -110,7 +100,7 @@ class SourceStats:
             "prompts": self.prompts,
             "parts": list(self.parts),
         }
-        write_tensors(Path(path), kept, meta)
+        write_tensors(Path(path), {name: _stored(getattr(self, name), dtype) for name in TENSORS}, meta)
 
     @classmethod
     def load(cls, path: str | Path) -> SourceStats:
@@ -136,7 +126,7 @@ class SourceStats:
 
 
 def _stored(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-    """In the wanted precision, or in single where that cannot hold the values: some channels are huge."""
+    """In the wanted precision, or in single where the values exceed its range: some channels are huge."""
     if dtype is None or tensor.dtype == dtype:
         return tensor
     fits = not tensor.numel() or float(tensor.abs().max()) <= torch.finfo(dtype).max
@@ -181,10 +171,9 @@ class RunningMoments:
 
 
 def merge_stats(parts: Sequence[SourceStats]) -> SourceStats:
-    """Statistics of several sets of images as those of all of them; exact as far as the parts' own digits go.
+    """Statistics of all images of several parts, exact as far as the parts' own digits go.
 
-    Args:
-        parts: Made with the same model, prompts and blocks, all with or all without classes.
+    The parts have the same model, prompts and blocks, and all or none have classes.
     """
     first, names = parts[0], [name for part in parts for name in part.parts]
     if len(set(names)) < len(names):
@@ -218,7 +207,7 @@ def stats_from(
     model: str,
     prompts: str,
 ) -> SourceStats:
-    """Finished statistics from running ones; classes nothing was seen of are left out."""
+    """Statistics from running moments; classes without images are left out."""
     seen = {name: moments for name, moments in by_class.items() if moments.count}
     none = whole.mean.new_zeros(0, *whole.mean.shape)
     return SourceStats(

@@ -1,4 +1,4 @@
-"""The texts that stand for a class: its name in templates, sentences of its own, or both."""
+"""The texts of a class: its name in templates, sentences of its own, or both."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from taps.prompts.templates import DEFAULT, NAMED
 
 Template = str | Sequence[str] | None
 Texts = Mapping[str, Sequence[str]] | str | Path | None
-SENTENCE = "{text}"  # where a template takes in a sentence of the class
+SENTENCE = "{text}"  # the place of a sentence in a template
 
 
 def list_templates(template: Template) -> tuple[str, ...]:
@@ -36,28 +36,23 @@ def list_templates(template: Template) -> tuple[str, ...]:
     if not found:
         raise ClassNameError(f"The list of templates is empty; give one such as {DEFAULT!r}.")
     for each in found:
-        _check_template(each)
+        if each.count("{}") != 1:
+            raise ClassNameError(
+                f"The template {each!r} has {each.count('{}') or 'no'} {{}}; write one, where the class name "
+                f"goes. Or give a name: {', '.join(NAMED)}."
+            )
     return tuple(found)
-
-
-def _check_template(template: str) -> None:
-    if template.count("{}") != 1:
-        places = template.count("{}") or "no"
-        raise ClassNameError(
-            f"The template {template!r} has {places} {{}}; one says where the name goes. Or give a name: "
-            f"{', '.join(NAMED)}."
-        )
 
 
 def class_texts(
     classes: Sequence[str], template: Template = None, texts: Mapping[str, Sequence[str]] | None = None
 ) -> list[list[str]]:
-    """The texts of each class, one at least.
+    """The texts of each class, at least one.
 
     Args:
         classes: Class names; "mug | cup" has two synonyms, each of which is put into every template.
-        template: One or several. None for "a photo of a {}.", or for the sentences alone where there are any.
-            A template with {text} in it takes in each sentence of the class.
+        template: One or several; None for "a photo of a {}.", or for the sentences alone. A template with
+            {text} is filled with each sentence of the class.
         texts: Sentences of each class, from `read_texts`.
 
     >>> class_texts(["mug | cup", "fire_truck"], "a {}.")
@@ -70,22 +65,18 @@ def class_texts(
     plain = [each for each in templates if each not in own]
     found = []
     for name in classes:
-        names, sentences = _spoken(name), list(texts[name]) if texts else []
-        made = [_filled(each, one, said) for each in own for one in names for said in sentences]
+        names, sentences = [readable(each) for each in synonyms(name)], list(texts[name]) if texts else []
+        if not all(encode(each) for each in names):
+            raise ClassNameError(
+                f"The class name {name!r} has no tokens; give it at least one letter or digit."
+            )
+        made = [_filled(each, one, text) for each in own for one in names for text in sentences]
         found.append((made or sentences) + [_filled(each, one) for each in plain for one in names])
     return found
 
 
-def _spoken(name: str) -> list[str]:
-    """A class's synonyms as they are put into a sentence."""
-    names = [readable(each) for each in synonyms(name)]
-    if not all(encode(each) for each in names):
-        raise ClassNameError(f"The class name {name!r} has no tokens; give it at least one letter or digit.")
-    return names
-
-
 def _filled(template: str, name: str, sentence: str = SENTENCE) -> str:
-    """A name or sentence may itself have braces: they are letters."""
+    """The template with name and sentence in it; their own braces are letters."""
     return name.join(part.replace(SENTENCE, sentence) for part in template.split("{}"))
 
 
@@ -93,9 +84,9 @@ def read_texts(texts: Texts, classes: Sequence[str]) -> dict[str, list[str]] | N
     """The sentences of each class.
 
     Args:
-        texts: A mapping, or a JSON file with one: class name → list of sentences. Spelling counts as little
-            as elsewhere: "Fire_Truck" is "fire truck". Names of other classes are ignored.
-        classes: Each must be there; one with synonyms by its whole name or its first synonym.
+        texts: A mapping, or a JSON file with one: class name → list of sentences. "Fire_Truck" is the same
+            as "fire truck". Names of other classes are ignored.
+        classes: Each must be in it; one with synonyms by its whole name or its first synonym.
     """
     if texts is None:
         return None
@@ -126,7 +117,6 @@ def _pairs(path: Path, place: str) -> list[tuple[str, Any]]:
 
 
 def _sentences(known: Mapping[str, Any], name: str, place: str) -> list[str]:
-    """Those of one class."""
     keys = [folded_name(each) for each in (name, synonyms(name)[0])]
     found = next((known[key] for key in keys if key in known), None)
     if found is None:

@@ -1,1 +1,1 @@
-"""Training prompts, and statistics of a source set."""
+"""Training of prompts, and statistics of a source set."""

@@ -1,4 +1,4 @@
-"""What `taps stats` is told. Nothing here imports torch: a mistyped option is told at once."""
+"""Options of `taps stats`. Nothing here imports torch: a mistyped option is refused at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collecting source statistics: one pass over a data set, image after image, resumable."""
+"""Collecting source statistics in one pass over a data set, which can be resumed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from taps.files import write_tensors
 from taps.images.views import make_views, sample_generator
 from taps.prompts.base import Prompts, check_base, prompt_tokens
 from taps.prompts.source import RunningMoments, SourceStats, stats_from
-from taps.training.crops import Images, in_batches, loaded_ahead
-from taps.training.progress import read_unfinished
+from taps.training.passes import Images, in_batches, loaded_ahead, read_unfinished
 
 log = logging.getLogger("taps")
 SAVE_EVERY_S = 60.0
+WHOLE = "whole"  # beside the keys of classes
 
 
 class NothingReadableError(DataError):
-    """Not one image of a set can be read."""
+    """No image of a set can be read."""
 
 
 def collect_stats(
@@ -42,6 +42,8 @@ def collect_stats(
 ) -> SourceStats:
     """Mean and variance of the inputs of some vision blocks over a source set.
 
+    Images that cannot be read are left out; a warning says how many.
+
     Args:
         clip: The frozen model.
         prompts: The prompts whose vision tokens stand in the image tower; None for none.
@@ -50,13 +52,16 @@ def collect_stats(
         per_class: Whether each class gets statistics of its own, too.
         batch: Images per forward.
         progress_file: Written every minute, so that a pass can be resumed.
-        resume: Go on from that file.
+        resume: Continue from that file.
         report: Called with images done and images in all.
-
-    Images that cannot be read are left out, and said so.
     """
     check_layers(layers, clip)
-    vision = None if prompts is None else _vision_tokens(prompts, clip)
+    vision = None
+    if prompts is not None:
+        check_base(prompts, clip)
+        if prompts.kind == "maple":  # the other families leave the image tower alone
+            vision = prompt_tokens(prompts.kind, prompts.parameters).vision
+    vision = None if vision is None else vision.to(clip.device)
     pass_ = Pass(clip, prompts, images, tuple(layers), per_class, batch)
     if resume and progress_file is not None:
         pass_.load(progress_file)
@@ -68,7 +73,7 @@ def collect_stats(
         if progress_file is not None and time.monotonic() - saved > SAVE_EVERY_S:
             pass_.save(progress_file)
             saved = time.monotonic()
-    if not pass_.whole.count:
+    if not pass_.moments[WHOLE].count:
         raise NothingReadableError(f"{images.name} has no readable image; statistics need some.")
     if pass_.unreadable:
         log.warning("%d images of %s could not be read and were left out.", pass_.unreadable, images.name)
@@ -76,7 +81,7 @@ def collect_stats(
 
 
 class Pass:
-    """One pass under way: it owns the running moments and knows how far it is."""
+    """A pass under way: the running moments of the whole set and of each class, and the images done."""
 
     def __init__(
         self,
@@ -95,8 +100,7 @@ class Pass:
         self.prompts = "" if prompts is None else prompts.fingerprint
         self.labels = images.labels if per_class else []
         self.done = self.unreadable = 0
-        self.whole = RunningMoments()
-        self.by_class: dict[str, RunningMoments] = {}
+        self.moments = {WHOLE: RunningMoments()}
         self.identity: dict[str, Any] = {
             "model": clip.fingerprint,
             "prompts": self.prompts,
@@ -108,7 +112,7 @@ class Pass:
         }
 
     def view(self, index: int) -> Tensor | None:
-        """The image itself, as it is classified; None if it cannot be read."""
+        """View 0 of an image; None if it cannot be read."""
         try:
             pixels = self.images.image(index)
         except (ImageError, DataError):
@@ -125,34 +129,35 @@ class Pass:
             return
         pixels = self.clip.preprocess(torch.stack([view for _, view in kept]))
         inputs = torch.stack(self.clip.image_layers(pixels, vision, self.layers), dim=1)  # [N, layers, T, C]
-        self.whole.add(inputs)
+        self.moments[WHOLE].add(inputs)
         places: dict[int, list[int]] = {}
         for place, (index, _) in enumerate(kept if self.labels else ()):
             label = self.labels[index]
             assert label is not None
             places.setdefault(label, []).append(place)
         for label, rows in places.items():
-            self.by_class.setdefault(self.images.classes[label], RunningMoments()).add(inputs[rows])
+            self.moments.setdefault(_key(self.images.classes[label]), RunningMoments()).add(inputs[rows])
 
     def result(self) -> SourceStats:
-        order = {name: self.by_class[name] for name in self.images.classes if name in self.by_class}
+        by_class = {
+            name: self.moments[_key(name)] for name in self.images.classes if _key(name) in self.moments
+        }
         return stats_from(
-            self.whole, order, layers=self.layers, model=self.clip.fingerprint, prompts=self.prompts
+            self.moments[WHOLE],
+            by_class,
+            layers=self.layers,
+            model=self.clip.fingerprint,
+            prompts=self.prompts,
         )
 
     def save(self, path: Path) -> None:
         """Everything in full precision, so that a resumed pass ends with the same bits."""
-        running = {"whole": self.whole} | {f"class {name}": part for name, part in self.by_class.items()}
-        tensors = {f"{name}|mean": part.mean for name, part in running.items() if part.count}
-        tensors |= {f"{name}|spread": part.spread for name, part in running.items() if part.count}
-        counts = {name: part.count for name, part in running.items() if part.count}
-        meta = {
-            "identity": self.identity,
-            "done": self.done,
-            "unreadable": self.unreadable,
-            "counts": counts,
-        }
-        write_tensors(path, tensors, meta)
+        running = {name: part for name, part in self.moments.items() if part.count}
+        tensors = {f"{name}|mean": part.mean for name, part in running.items()}
+        tensors |= {f"{name}|spread": part.spread for name, part in running.items()}
+        counts = {name: part.count for name, part in running.items()}
+        meta = {"done": self.done, "unreadable": self.unreadable, "counts": counts}
+        write_tensors(path, tensors, {"identity": self.identity, **meta})
 
     def load(self, path: Path) -> None:
         if not path.exists():
@@ -160,13 +165,12 @@ class Pass:
         tensors, meta = read_unfinished(path, self.identity, "pass")
         self.done, self.unreadable = meta["done"], meta["unreadable"]
         for name, count in meta["counts"].items():
-            running = RunningMoments()
             mean, spread = (tensors[f"{name}|{part}"].to(self.clip.device) for part in ("mean", "spread"))
-            running.merge(count, mean, spread)
-            if name == "whole":
-                self.whole = running
-            else:
-                self.by_class[name.removeprefix("class ")] = running
+            self.moments.setdefault(name, RunningMoments()).merge(count, mean, spread)
+
+
+def _key(name: str) -> str:
+    return f"class {name}"
 
 
 def check_layers(layers: Sequence[int], clip: Clip) -> None:
@@ -180,11 +184,3 @@ def check_layers(layers: Sequence[int], clip: Clip) -> None:
         raise SettingsError(
             f"The blocks {list(layers)} are not different ones of 0 to {total - 1} of {clip.config.name}."
         )
-
-
-def _vision_tokens(prompts: Prompts, clip: Clip) -> Tensor | None:
-    check_base(prompts, clip)
-    if prompts.kind != "maple":
-        return None  # the other families leave the image tower alone
-    vision = prompt_tokens(prompts.kind, prompts.parameters).vision
-    return None if vision is None else vision.to(clip.device)

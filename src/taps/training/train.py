@@ -11,25 +11,29 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from taps.clip import Clip
 from taps.errors import DataError, PromptsError
+from taps.files import write_tensors
+from taps.methods.base import with_prefix
+from taps.prompts import proda
 from taps.prompts.base import Parameters, Prompts
 from taps.prompts.choose import untrained
 from taps.prompts.classifier import Classifier
-from taps.prompts.classify import placed, prompt_classifier
-from taps.training.crops import Images, check_images, crop_batches, in_batches
-from taps.training.objective import IMAGE_FREE, batch_losses
-from taps.training.progress import TrainingState, load_progress, save_progress
+from taps.prompts.classify import class_features, placed, prompt_classifier
+from taps.training.passes import Images, check_images, crop_batches, in_batches, read_unfinished
 from taps.training.recipe import Recipe, learning_rate
 
 ENCODE = 64  # images per forward where no gradient is taken
+IMAGE_FREE = ("coop", "cocoop", "proda")
+"""Families whose prompts do not enter the image tower: image features are constants."""
 
 
 @dataclass(frozen=True)
 class EpochProgress:
-    """Where training stands after a batch; loss and accuracy are means over the epoch so far."""
+    """Progress after a batch; loss and accuracy are means over the epoch so far."""
 
     epoch: int
     batch: int
@@ -59,29 +63,40 @@ def train_prompts(
         kind: coop, cocoop, maple or proda.
         recipe: The numbers, see `recipe_for`.
         indices: Which images, such as `taps.data.few_shot` picks; all of them when not given.
-        seed: Start, order and crops follow from it.
+        seed: Of the start, the order and the crops.
         progress_file: Written after every epoch, so that training can be resumed.
-        resume: Go on from that file: the result is the same as without the stop.
+        resume: Continue from that file: the result is the same as without the stop.
         report: Called after every batch.
     """
     chosen = list(range(len(images))) if indices is None else [int(index) for index in indices]
-    labels = known_labels(images, chosen)
+    labels = _known_labels(images, chosen)
     check_images(images, chosen)
     start = untrained(clip, kind, torch.Generator().manual_seed(seed))
     trainer = Trainer(clip, images, chosen, labels, start, recipe, seed)
-    identity = training_identity(clip, images, chosen, kind, recipe, seed)
-    if resume and progress_file is not None:
-        trainer.state = load_progress(progress_file, identity, trainer.state)
-    while trainer.state.epoch < recipe.epochs:
+    # What a training is determined by; recorded with the prompts, and compared before resuming.
+    identity = {
+        "kind": kind,
+        "base": clip.fingerprint,
+        "data": images.name,
+        "classes": len(images.classes),
+        "class_names": _digest(images.classes),
+        "images": len(chosen),
+        "samples": _digest(chosen),
+        "seed": seed,
+        **asdict(recipe),
+    }
+    if resume and progress_file is not None and progress_file.exists():
+        trainer.load(progress_file, identity)
+    while trainer.epoch < recipe.epochs:
         trainer.run_epoch(report)
         if progress_file is not None:
-            save_progress(progress_file, identity, trainer.state)
-    record = {**start.record, **identity, "history": trainer.state.history}
-    return replace(start, parameters={k: v.cpu() for k, v in trainer.state.parameters.items()}, record=record)
+            trainer.save(progress_file, identity)
+    record = {**start.record, **identity, "history": trainer.history}
+    return replace(start, parameters={k: v.cpu() for k, v in trainer.parameters.items()}, record=record)
 
 
 class Trainer:
-    """One training: it owns the learned tensors, the optimiser's velocity, and features that never change."""
+    """One training: the learned tensors, the optimiser's velocity, and image features that do not change."""
 
     def __init__(
         self,
@@ -96,34 +111,35 @@ class Trainer:
         self.images, self.indices, self.recipe, self.seed = images, indices, recipe, seed
         self.classifier = prompt_classifier(clip, images.classes, start)
         self.labels = torch.tensor(labels, device=clip.device)
-        parameters = placed(start, self.classifier)
-        velocity = {name: torch.zeros_like(value) for name, value in parameters.items()}
-        self.state = TrainingState(parameters, velocity, epoch=0, history=[])
+        self.parameters = placed(start, self.classifier)
+        self.velocity = {name: torch.zeros_like(value) for name, value in self.parameters.items()}
+        self.epoch = 0
+        self.history: list[dict[str, float]] = []
         self._features: dict[int, Tensor] = {}
 
     def run_epoch(self, report: Callable[[EpochProgress], None]) -> None:
         """Every image once, in an order of this epoch's own."""
-        recipe, epoch = self.recipe, self.state.epoch
-        lr = learning_rate(recipe, epoch)
-        order = np.random.default_rng([self.seed % (1 << 64), epoch]).permutation(len(self.indices))
-        batches = in_batches(order.tolist(), recipe.batch)
+        lr = learning_rate(self.recipe, self.epoch)
+        order = np.random.default_rng([self.seed % (1 << 64), self.epoch]).permutation(len(self.indices))
+        batches = in_batches(order.tolist(), self.recipe.batch)
         total, right, seen = 0.0, 0, 0
         for number, (batch, inputs) in enumerate(zip(batches, self._inputs(batches), strict=True), 1):
-            loss, correct = self._step(
-                inputs, self.labels[torch.tensor(batch, device=self.labels.device)], lr
-            )
+            labels = self.labels[torch.tensor(batch, device=self.labels.device)]
+            loss, correct = self._step(inputs, labels, lr)
             if not math.isfinite(loss):
                 raise PromptsError(
-                    f"The loss is not a finite number any more in epoch {epoch + 1} at learning rate {lr:g}; "
-                    "train with a lower --lr."
+                    f"The loss is not a finite number any more in epoch {self.epoch + 1} at learning rate "
+                    f"{lr:g}; train with a lower --lr."
                 )
             total, right, seen = total + loss * len(batch), right + correct, seen + len(batch)
-            report(EpochProgress(epoch, number, len(batches), total / seen, right / seen, lr))
+            report(EpochProgress(self.epoch, number, len(batches), total / seen, right / seen, lr))
+        self.epoch += 1
         mean = {"loss": round(total / seen, 6), "accuracy": round(right / seen, 6), "lr": lr}
-        self.state = replace(self.state, epoch=epoch + 1, history=[*self.state.history, mean])
+        self.history.append(mean)
 
     def _step(self, inputs: Tensor, labels: Tensor, lr: float) -> tuple[float, int]:
-        leaves = {name: value.detach().requires_grad_() for name, value in self.state.parameters.items()}
+        """One step of gradient descent with momentum and weight decay; the loss, and how many were right."""
+        leaves = {name: value.detach().requires_grad_() for name, value in self.parameters.items()}
         gradient = {name: torch.zeros_like(value) for name, value in leaves.items()}
         loss, logits = torch.zeros((), device=labels.device), []
         with mixed_precision(self.classifier):
@@ -133,13 +149,16 @@ class Trainer:
                     gradient[name] = gradient[name] if grad is None else gradient[name] + grad
                 loss = loss + part.detach()
                 logits.append(part_logits.detach())
-        self.state = sgd(self.state, gradient, lr, self.recipe)
+        momentum, decay = self.recipe.momentum, self.recipe.weight_decay
+        for name, value in self.parameters.items():
+            self.velocity[name] = momentum * self.velocity[name] + gradient[name] + decay * value
+            self.parameters[name] = value - lr * self.velocity[name]
         return float(loss), int((torch.cat(logits).argmax(dim=-1) == labels).sum())
 
     def _inputs(self, batches: list[Sequence[int]]) -> Iterator[Tensor]:
-        """What the objective takes of each batch: constant image features, or images."""
-        clip, epoch = self.classifier.clip, self.state.epoch
-        draw = epoch % self.recipe.crops if self.recipe.crops else epoch
+        """The inputs of `batch_losses` for each batch: constant image features, or images."""
+        clip = self.classifier.clip
+        draw = self.epoch % self.recipe.crops if self.recipe.crops else self.epoch
         if self.classifier.kind in IMAGE_FREE:
             features = self._features_of(draw)
             yield from (features[torch.tensor(batch, device=clip.device)] for batch in batches)
@@ -159,52 +178,63 @@ class Trainer:
             self._features[draw] = torch.cat(parts)
         return self._features[draw]
 
+    def save(self, path: Path, identity: dict[str, Any]) -> None:
+        """Write everything that the next epoch depends on; the file is replaced as a whole."""
+        tensors = with_prefix("parameters.", self.parameters) | with_prefix("velocity.", self.velocity)
+        write_tensors(path, tensors, {"identity": identity, "epoch": self.epoch, "history": self.history})
 
-def sgd(state: TrainingState, gradient: Parameters, lr: float, recipe: Recipe) -> TrainingState:
-    """One step of gradient descent with momentum and weight decay."""
-    velocity = {
-        name: recipe.momentum * state.velocity[name] + gradient[name] + recipe.weight_decay * value
-        for name, value in state.parameters.items()
-    }
-    moved = {name: value - lr * velocity[name] for name, value in state.parameters.items()}
-    return replace(state, parameters=moved, velocity=velocity)
+    def load(self, path: Path, identity: dict[str, Any]) -> None:
+        """Continue from the file that `save` wrote."""
+        tensors, meta = read_unfinished(path, identity, "training")
+        for name, value in self.parameters.items():
+            self.parameters[name] = tensors[f"parameters.{name}"].to(value)
+            self.velocity[name] = tensors[f"velocity.{name}"].to(value)
+        self.epoch, self.history = meta["epoch"], meta["history"]
+
+
+def batch_losses(
+    classifier: Classifier, parameters: Parameters, images: Tensor, labels: Tensor
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Parts of the mean loss of a batch, and their logits [n, K]; the parts are differentiated one by one.
+
+    Args:
+        classifier: The classes and the family.
+        parameters: The learned tensors, leaves to differentiate with respect to.
+        images: Image features [N, d] for a family of `IMAGE_FREE`, else preprocessed images [N, 3, S, S].
+        labels: True classes [N].
+    """
+    if classifier.kind == "cocoop":
+        # Every image has texts of its own. One at a time: memory holds one text graph, not a batch of them.
+        for feature, label in zip(images, labels, strict=True):
+            text, _ = class_features(classifier, parameters, feature)
+            logits = classifier.logits(feature[None], text)
+            yield F.cross_entropy(logits, label[None]) / len(labels), logits
+    elif classifier.kind == "proda":
+        texts = [classifier.text(member.text) for member in proda.members(parameters)]
+        bank = torch.stack([classifier.logits(images, text) for text in texts])
+        yield proda.loss(bank, labels), bank.mean(dim=0)
+    else:
+        text, vision = class_features(classifier, parameters)
+        features = images if vision is None else classifier.image(images, vision)
+        logits = classifier.logits(features, text)
+        yield F.cross_entropy(logits, labels), logits
 
 
 def mixed_precision(classifier: Classifier) -> torch.autocast:
-    """Half-precision products on a GPU; elsewhere everything as it is."""
+    """Half-precision products on a GPU; no change elsewhere."""
     device = classifier.clip.device.type
     return torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda")
 
 
-def known_labels(images: Images, indices: Sequence[int]) -> list[int]:
-    labels, found = images.labels, []
-    for index in indices:
-        label = labels[index]
-        if label is None:
-            raise DataError(f"{images.name} has images without a label; training needs the class of each.")
-        found.append(label)
-    if not found:
+def _known_labels(images: Images, indices: Sequence[int]) -> list[int]:
+    every = images.labels
+    labels = [label for index in indices if (label := every[index]) is not None]
+    if len(labels) < len(indices):
+        raise DataError(f"{images.name} has images without a label; training needs the class of each.")
+    if not labels:
         raise DataError(f"{images.name} has no images to train on.")
-    return found
+    return labels
 
 
-def training_identity(
-    clip: Clip, images: Images, indices: Sequence[int], kind: str, recipe: Recipe, seed: int
-) -> dict[str, Any]:
-    """What a training is determined by; recorded with the prompts, and compared before resuming."""
-    return {
-        "kind": kind,
-        "base": clip.fingerprint,
-        "data": images.name,
-        "classes": len(images.classes),
-        "class_names": digest(images.classes),
-        "images": len(indices),
-        "samples": digest(indices),
-        "seed": seed,
-        **asdict(recipe),
-    }
-
-
-def digest(values: Sequence[object]) -> str:
-    """A short name for a list."""
+def _digest(values: Sequence[object]) -> str:
     return hashlib.sha256("\n".join(map(str, values)).encode()).hexdigest()[:16]

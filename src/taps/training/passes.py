@@ -1,15 +1,18 @@
-"""Training images: one random crop each, decoded a batch ahead of the model."""
+"""Passes over images: batches decoded ahead of the model, random crops, files to resume from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
-from typing import Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from taps.errors import StateError
+from taps.files import read_tensors
 from taps.images.prefetch import prefetch
 from taps.images.views import make_views, sample_generator
 from taps.types import PixelArray
@@ -19,7 +22,7 @@ T = TypeVar("T")
 
 
 class Images(Protocol):
-    """What is needed of a data set; every `taps.data.Dataset` is one."""
+    """What training needs of a data set; every `taps.data.Dataset` is one."""
 
     @property
     def name(self) -> str: ...
@@ -32,7 +35,7 @@ class Images(Protocol):
 
 
 def random_crop(images: Images, index: int, *, size: int, seed: int, draw: int) -> Tensor:
-    """Crop number `draw` of an image, perhaps mirrored [3, size, size]; the same whenever it is asked for."""
+    """Crop number `draw` of an image, perhaps mirrored [3, size, size]; always the same."""
     generator = sample_generator(seed, draw * len(images) + index)
     return make_views(images.image(index), views=2, size=size, generator=generator)[1]
 
@@ -49,7 +52,7 @@ def crop_batches(
 
 
 def loaded_ahead(batches: Sequence[Sequence[int]], load: Callable[[int], T]) -> Iterator[list[T]]:
-    """What `load` makes of each batch's indices, by threads, one batch ahead."""
+    """The results of `load` on each batch's indices, by threads, one batch ahead."""
     depth = 2 * max(map(len, batches), default=1)
     items = prefetch(chain.from_iterable(batches), load, threads=WORKERS, depth=depth)
     for batch in batches:
@@ -57,7 +60,7 @@ def loaded_ahead(batches: Sequence[Sequence[int]], load: Callable[[int], T]) -> 
 
 
 def check_images(images: Images, indices: Sequence[int]) -> None:
-    """Decode every image once: a broken one is named before hours are spent."""
+    """Decode every image once: a broken one is reported before hours are spent."""
     with ThreadPoolExecutor(WORKERS) as pool:
         for _ in pool.map(lambda index: images.image(index).shape, indices):
             pass
@@ -69,3 +72,22 @@ def in_batches(indices: Sequence[int], size: int) -> list[Sequence[int]]:
     [[1, 2], [3]]
     """
     return [indices[start : start + size] for start in range(0, len(indices), size)]
+
+
+def read_unfinished(
+    path: Path, identity: dict[str, Any], what: str
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The saved state of an interrupted training or pass; refused if another one's."""
+    try:
+        tensors, meta = read_tensors(path)
+    except Exception as error:
+        raise StateError(
+            f"{path} is not a readable state of a {what} ({error}); remove it and start anew."
+        ) from error
+    for name, mine in identity.items():
+        if meta["identity"].get(name) != mine:
+            raise StateError(
+                f"The unfinished {what} in {path} has {name}={meta['identity'].get(name)!r}, "
+                f"this one {mine!r}; use the same options, or remove the file to start anew."
+            )
+    return tensors, meta
