@@ -17,7 +17,7 @@ from taps.evaluate.jobs import ModelSpec
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from taps.cluster.executors import Computing, RayExecutor, RayExecutors
-from taps.cluster.origin import Origin
+from taps.cluster.machines import Origin
 from taps.serve import stream_worker
 from taps.serve.service import Service
 from taps.serve.store import Store

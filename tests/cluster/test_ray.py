@@ -36,9 +36,9 @@ ray = pytest.importorskip("ray", reason="needs the extra ray")
 
 httpx = pytest.importorskip("httpx", reason="needs the extra serve")
 
-from taps.cluster import connect, probe  # noqa: E402
+from taps.cluster import connect  # noqa: E402
 from taps.cluster.executors import RayExecutors  # noqa: E402
-from taps.cluster.origin import Origin, origin, this_machine  # noqa: E402
+from taps.cluster.machines import Origin, origin, this_machine  # noqa: E402
 from taps.cluster.runs import run_on_ray  # noqa: E402
 from taps.cluster.stats import PartMaker, _row, stats_on_ray  # noqa: E402
 from taps.serve.service import Service  # noqa: E402
@@ -63,7 +63,7 @@ def cluster() -> Iterator[Any]:
         patch.setenv("RAY_memory_monitor_refresh_ms", "0")  # it kills workers where others use the memory
         made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
         patch.setenv("RAY_ADDRESS", made.address)
-        patch.setattr(probe, "PATIENCE", 60.0)
+        patch.setattr(connect, "PATIENCE", 60.0)
         yield made
         made.shutdown()
 

@@ -1,19 +1,20 @@
-"""Finding a Ray cluster, or starting one on this machine; a missing one is said within seconds."""
+"""Connects to a Ray cluster, or starts one on this machine; a missing one is reported within seconds."""
 
 from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from taps.cluster.probe import check_reachable
-from taps.cluster.resources import ResourceShare, check_share, places
+from taps.cluster.machines import ResourceShare, check_share, places
 from taps.errors import SettingsError
 from taps.evaluate.options import Execution
 
 log = logging.getLogger("taps")
+PATIENCE = 5.0  # seconds for a head to take a connection
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
@@ -28,12 +29,12 @@ PASSED_ON = ("TAPS_DATA", "TAPS_PLUGINS", "TAPS_WEIGHTS", "OMP_WAIT_POLICY", "PY
 
 @contextmanager
 def connected(address: str, share: ResourceShare = Execution()) -> Iterator[Any]:
-    """The module `ray`, connected; left again afterwards.
+    """The module `ray`, connected while the block runs.
 
     Args:
-        address: "auto" for the cluster this machine belongs to, "local" to start one here for as long as it
-            is needed, "default" for the first of the two that there is, or the HOST:PORT of a head.
-        share: What each process takes; one must find room. A cluster may grow, a machine does not.
+        address: "auto" for the cluster this machine belongs to, "local" for one that is started here,
+            "default" for the first of the two that exists, or the HOST:PORT of a head.
+        share: What each process takes. One machine without room for it is refused; a cluster may grow.
     """
     ray = find_ray(address, share)
     try:
@@ -64,9 +65,9 @@ def connected(address: str, share: ResourceShare = Execution()) -> Iterator[Any]
 
 
 def find_ray(address: str | None, share: ResourceShare = Execution()) -> Any:
-    """The module `ray`, once it is clear that there is one and that somebody answers at the address.
+    """The module `ray`, where it is installed and a head answers at the address; None without an address.
 
-    Commands call it before anything that takes time; where no cluster is wanted it does nothing.
+    Commands call it before anything that takes time.
     """
     if address is None:
         return None
@@ -81,21 +82,20 @@ def find_ray(address: str | None, share: ResourceShare = Execution()) -> Any:
 
 
 def _check_cluster(ray: Any, address: str) -> None:
-    """Refuse a cluster that there is not, whose head does not answer, or that this machine is no part of."""
+    """Refuse a cluster that does not exist, does not answer, or that this machine is not part of."""
     named = os.environ.get("RAY_ADDRESS", "") if address in ("auto", DEFAULT) else address
     if named == "local":
         return
-    services, search = ray._private.services, named in ("", "auto")
+    services = ray._private.services
     try:
-        head = services.canonicalize_bootstrap_address("auto") if search else named
+        head = services.canonicalize_bootstrap_address("auto") if named in ("", "auto") else named
     except ConnectionError:
         if address == DEFAULT:
             return  # one will be started
         raise SettingsError(
             "This machine belongs to no Ray cluster; start one (`ray start --head`), or use --ray local."
         ) from None
-    # Unless told to, Ray sends its token only to a cluster that it found itself.
-    check_reachable(head, token=search or os.environ.get("RAY_AUTH_MODE") == "token")
+    check_reachable(head)
     sockets = services._find_address_from_flag("--raylet_socket_name")
     if not sockets:
         raise SettingsError(
@@ -109,8 +109,21 @@ def _check_cluster(ray: Any, address: str) -> None:
         )
 
 
+def check_reachable(address: str) -> None:
+    """Refuse an address that takes no connection. Ray itself would try for minutes, and then exit."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or "/" in host:
+        raise SettingsError(f"--ray {address!r} is neither auto nor local nor of the form HOST:PORT.")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
+    except (OSError, OverflowError) as error:
+        raise SettingsError(
+            f"No Ray cluster answers at {address} ({error}); check the address, or use --ray local."
+        ) from error
+
+
 def _join(ray: Any, address: str) -> bool:
-    """Whether it was started, and so has this machine alone."""
+    """Connect; whether the cluster was started here, and so has this machine alone."""
     if address == DEFAULT:
         try:
             return _join(ray, "auto")

@@ -1,7 +1,7 @@
-"""Learners of a service as actors of a Ray cluster: another place for them, behind the same HTTP front.
+"""Executors of a service whose learners live in actors of a Ray cluster.
 
-Ray decides which machine an actor is on. A stream stays with its actor until it rests, or until the actor or
-its machine is lost: then it goes to another one, and the service makes it anew there from what is on record.
+Ray decides which machine an actor is on. A stream stays with its actor until it is unloaded, or until the
+actor or its machine is lost: then another actor takes it, and the service restores it from the store.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from taps.clip import load_clip
-from taps.cluster.origin import Origin
-from taps.cluster.resources import Resources, why_unfit
+from taps.cluster.machines import Origin, Resources, why_unfit
 from taps.evaluate.jobs import ModelSpec
 from taps.evaluate.options import Execution
 from taps.serve.errors import LostError
@@ -28,19 +27,13 @@ from taps.serve.processes import reply
 log = logging.getLogger("taps.serve")
 START = 60.0  # seconds for the first actors to load the model; later streams go to those that have
 LOAD, SAVE = WITH_FILES = ("load", "save")  # calls whose last argument is a folder of the service
-LAST = ("evict", "try_out")  # calls after which a stream has nothing at its place
+LAST = ("evict", "try_out")  # calls after which an actor has nothing of the stream
 
 Files = dict[str, bytes]
 
 
 class Computing:
-    """An actor: learners on some machine of the cluster, which need not see the store.
-
-    Args:
-        model: Loaded there.
-        device: cpu or cuda; a GPU is used if the actor has one.
-        origin: Of the service; models may be given by relative paths.
-    """
+    """An actor: learners on a machine of the cluster, which need not see the store."""
 
     def __init__(self, model: ModelSpec, device: str | None, origin: Origin) -> None:
         origin.enter()
@@ -48,7 +41,7 @@ class Computing:
         self.learners = Learners(load_clip(model.name, pretrained=model.pretrained, device=device))
 
     def call(self, act: str, args: tuple[Any, ...], files: Files) -> tuple[bytes, Files]:
-        """The reply to a call; files that it loads come with it, and those that it saves go back."""
+        """The reply to a call. Files to load come with the call; saved files go back with the reply."""
         if act not in WITH_FILES:
             return reply(self.learners, act, args), {}
         with TemporaryDirectory(prefix="taps-") as name:
@@ -69,7 +62,7 @@ def write_files(folder: Path, files: Files) -> None:
 
 @dataclass(eq=False)
 class Actor:
-    """One that computes: its handle, what tells that it has loaded the model, and its streams."""
+    """An actor's handle, the reference that is ready once it has loaded the model, and its streams."""
 
     handle: Any
     ready: Any
@@ -80,15 +73,14 @@ class Actor:
 class RayExecutors:
     """Actors wherever the cluster has room, and the streams spread over them.
 
-    Machines that join get actors. Streams that begin, or come back after a rest, go to those with the fewest,
-    and so do those of an actor that is lost.
+    Machines that join get actors. A stream that is loaded goes to the actor with the fewest streams.
 
     Args:
         ray: Connected; see `taps.cluster.connect`.
         model: What every actor loads; every machine must see it at the same path.
         count: How many actors at most; as many as there is room for unless given.
-        cpus: Of each.
-        gpus: Of each; may be a share of one.
+        cpus: Cores of each actor.
+        gpus: GPUs of each actor; may be a share of one.
         device: cpu or cuda.
     """
 
@@ -118,14 +110,14 @@ class RayExecutors:
     def trouble(self) -> str | None:
         if self._resources.places():
             return None
-        return "No machine of the Ray cluster has room for a process that computes."
+        return "No machine of the Ray cluster has room for a computing process."
 
     def take(self, stream: RayExecutor) -> Actor:
-        """An actor for one more stream: of those that have loaded the model the one with the fewest."""
+        """The actor for one more stream: of those that have loaded the model the one with the fewest."""
         with self._lock:
             self._grow()
             ready = self._ready(0)
-            if not self.actors:  # none could begin; another one waits for a machine
+            if not self.actors:  # none could start; another one waits for a machine
                 self._grow()
             actor = min(ready or self.actors, key=lambda actor: len(actor.streams))
             actor.streams.add(stream)
@@ -134,12 +126,12 @@ class RayExecutors:
     def lose(self, actor: Actor) -> None:
         with self._lock:
             if actor in self.actors:  # the first one to notice
-                log.error("An actor that computes was lost; its streams are made anew from the record.")
+                log.error("A computing actor was lost; its streams are restored from the store.")
                 self.actors.remove(actor)
                 self.ray.kill(actor.handle)  # it may only be cut off
 
     def leave(self, stream: RayExecutor) -> None:
-        """Nothing of a stream is at its actor any more."""
+        """Its actor has nothing of the stream any more."""
         with self._lock:
             if stream.actor is not None:
                 stream.actor.streams.discard(stream)
@@ -152,21 +144,19 @@ class RayExecutors:
             self.actors.append(Actor(handle, handle.__ray_ready__.remote()))
 
     def _ready(self, patience: float) -> list[Actor]:
-        """Those that have loaded the model; those of machines that cannot are no more."""
+        """The actors that have loaded the model; those that could not start are dropped."""
         waited = {actor.ready: actor for actor in self.actors if not actor.loaded}
         done = self.ray.wait(list(waited), num_returns=len(waited), timeout=patience)[0] if waited else []
-        for each in done:
-            self._see(waited[each])
+        for reference in done:
+            actor = waited[reference]
+            try:
+                self.ray.get(reference)
+                actor.loaded = True
+            except self.ray.exceptions.RayError as error:
+                self.actors.remove(actor)
+                if unfit := why_unfit(error):
+                    self._resources.avoid(*unfit)
         return [actor for actor in self.actors if actor.loaded]
-
-    def _see(self, actor: Actor) -> None:
-        try:
-            self.ray.get(actor.ready)
-            actor.loaded = True
-        except self.ray.exceptions.RayError as error:
-            self.actors.remove(actor)
-            if unfit := why_unfit(error):
-                self._resources.avoid(*unfit)
 
     def __enter__(self) -> RayExecutors:
         return self
@@ -178,20 +168,16 @@ class RayExecutors:
 
 
 class RayExecutor:
-    """The place of one stream: an actor, another one where that is lost, or after a rest.
-
-    Attributes:
-        actor: None before the first call, and where nothing of the stream is anywhere.
-    """
+    """The executor of one stream: an actor, and another one where that is lost or has unloaded it."""
 
     def __init__(self, all: RayExecutors) -> None:
         self._all = all
-        self.actor: Actor | None = None
+        self.actor: Actor | None = None  # where the stream is loaded
 
     def call(self, act: str, *args: Any) -> Any:
         if self.actor is not None:
             return self._ask(self.actor, act, args)
-        for _ in self._all.actors[1:]:  # a machine has many, and nothing of this stream is there yet
+        for _ in self._all.actors[1:]:  # a lost machine takes many actors along; nothing is loaded yet
             with suppress(LostError):
                 return self._ask(self._all.take(self), act, args)
         return self._ask(self._all.take(self), act, args)
@@ -201,16 +187,16 @@ class RayExecutor:
         sent = args[:-1] if act in WITH_FILES else args
         given = read_files(args[-1]) if act == LOAD else {}
         try:
-            said, files = ray.get(actor.handle.call.remote(act, sent, given))
+            answer, files = ray.get(actor.handle.call.remote(act, sent, given))
         except ray.exceptions.RayActorError as error:
             self._all.lose(actor)
             self.actor = None
             raise LostError("The machine that computed this was lost; try again.", retry_after=1) from error
         if act in LAST:
             self._all.leave(self)
-        good, value = pickle.loads(said)
-        if good and act == SAVE:
+        good, value = pickle.loads(answer)
+        if not good:
+            raise value
+        if act == SAVE:
             write_files(args[-1], files)
-        if good:
-            return value
-        raise value
+        return value

@@ -1,4 +1,4 @@
-"""The runs of an evaluation on the actors of a Ray cluster: what `taps.evaluate.pool` does on one machine."""
+"""The runs of an evaluation on a Ray cluster: what `taps.evaluate.pool` does on one machine."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from taps.cluster.connect import connected
-from taps.cluster.origin import Origin, origin, this_machine
-from taps.cluster.resources import NODE, Resources, why_unfit
+from taps.cluster.machines import NODE, Origin, Resources, origin, this_machine, why_unfit
 from taps.errors import DataError, SettingsError, TapsError
 from taps.evaluate.copies import Copies, attempt_there
 from taps.evaluate.jobs import Job, prepare, quiet_logs
@@ -22,10 +21,8 @@ log = logging.getLogger("taps")
 RETRIES = 3  # of a run whose worker is lost
 POLL = 0.25  # seconds between two looks at the cluster
 SILENCE = 60.0  # seconds without the board after which a worker is cut off: its run is begun again elsewhere
-UNFIT = "unfit"
-"""What a worker says whose machine cannot carry out a run, with its address and why."""
-LOST = "lost"
-"""What became of a run whose worker is. Ray's own retries would be used up before it gives up a machine."""
+UNFIT = "unfit"  # the result of a run whose machine cannot carry it out, with its address and why
+LOST = "lost"  # that of one whose worker is; Ray's own retries would be used up before it gives up a machine
 
 
 def run_on_ray(
@@ -33,9 +30,9 @@ def run_on_ray(
 ) -> dict[int, str]:
     """Carry out many runs on a cluster; arguments and result are those of `taps.evaluate.pool.run_jobs`.
 
-    Every machine must see data sets at the same paths, and the folder as well unless there are `copies`:
-    then runs are made in folders of their own, from and to the address. A run whose worker or machine is
-    lost is begun again elsewhere and goes on from the last sample it committed.
+    Every machine must see data sets at the same paths, and the folder too unless there are `copies`: then
+    runs are copied from and to the address. A run whose worker or machine is lost starts again elsewhere
+    from the last sample it committed.
     """
     assert how.ray is not None
     if not jobs:
@@ -50,35 +47,21 @@ def run_on_ray(
 
 
 class WorkerPool:
-    """Actors that carry out runs, each one after the other; there are as many as the cluster has room for.
+    """Actors that carry out runs one after the other, as many as the cluster has room for.
 
-    Machines that cannot carry out a run, such as one without the data set, are left alone from then on.
-
-    Args:
-        ray: Connected.
-        jobs: The runs.
-        out: Folder of the evaluation.
-        how: What each actor takes of the cluster.
-        watch: Told what happens.
-        here: What every machine must have, too.
-        copies: Of a folder that other machines do not see.
+    A machine that cannot carry out a run, such as one without the data set, is left out from then on.
     """
 
     def __init__(
-        self,
-        ray: Any,
-        jobs: Sequence[Job],
-        out: Path,
-        how: Execution,
-        watch: Watch,
-        here: Origin,
+        self, ray: Any, jobs: Sequence[Job], out: Path, how: Execution, watch: Watch, here: Origin,
         copies: Copies | None = None,
-    ) -> None:
-        self.ray, self.jobs, self.out, self.how, self.watch = ray, jobs, out, how, watch
-        self.copies = copies
+    ) -> None:  # fmt: skip
+        self.ray, self.jobs, self.out, self.watch, self.copies = ray, jobs, out, watch, copies
         self.deadline = how.deadline()
-        self.board = self.make_board()
-        self.told = copies.url if copies else out.resolve(), here, how.device
+        # On the machine of this process: no other that is lost takes it along.
+        near = {NODE: ray.get_runtime_context().get_node_id()}
+        self.board = ray.remote(Progress).options(num_cpus=0, label_selector=near).remote()
+        self.worker_args = copies.url if copies else out.resolve(), here, how.device
         self.resources = Resources(ray, how, log)
         self.waiting = deque(enumerate(jobs))
         self.running: dict[Any, tuple[int, Any]] = {}
@@ -86,7 +69,7 @@ class WorkerPool:
         self.losses = Counter[int]()
 
     def work(self) -> dict[int, str]:
-        """Until all runs are done; why some are not."""
+        """Work until no run is left; why some are unfinished, by index."""
         unfinished: dict[int, str] = {}
         while self.waiting or self.running:
             if late(self.deadline):
@@ -94,7 +77,7 @@ class WorkerPool:
                 self.waiting.clear()
                 self.board.halt.remote()
             for _ in range(self.wanted() - len(self.running)):
-                self.give(self.resources.make(Worker, *self.told))
+                self.give(self.resources.make(Worker, *self.worker_args))
             done = self.ray.wait(list(self.running), timeout=POLL)[0] if self.running else []
             self.tell_progress(done)
             for reference in done:
@@ -112,7 +95,7 @@ class WorkerPool:
         return unfinished
 
     def result(self, index: int, reference: Any) -> tuple[str, Any]:
-        """What became of a run; its files are here then."""
+        """What became of a run; its files have been fetched."""
         try:
             what, value = self.ray.get(reference)
             if what == UNFIT:
@@ -132,11 +115,6 @@ class WorkerPool:
                 return LOST, reason
             return "failed", f"its worker was lost {RETRIES + 1} times ({reason})"
 
-    def make_board(self) -> Any:
-        """It is on the machine of this process: no other that is lost takes it along."""
-        here = {NODE: self.ray.get_runtime_context().get_node_id()}
-        return self.ray.remote(Progress).options(num_cpus=0, label_selector=here).remote()
-
     def halt(self) -> None:
         """Let every run save where it stands."""
         self.ray.get(self.board.halt.remote())
@@ -144,14 +122,11 @@ class WorkerPool:
             self.ray.wait(list(self.running), num_returns=len(self.running), timeout=30.0)
 
     def wanted(self) -> int:
-        """How many actors there may be: machines that join the cluster are used, too.
-
-        One waits where there is no room at all, so that a cluster that grows on demand sees the demand.
-        """
+        """How many actors there may be; one waits for room, so that a growing cluster sees the demand."""
         return min(len(self.waiting) + len(self.running), max(1, self.resources.places()))
 
     def give(self, worker: Any, *, lost: bool = False) -> None:
-        """The next run to an actor; one for which there is none, or that is lost, makes room for others."""
+        """Give an actor the next run; end it where there is none, or where it is lost."""
         if self.waiting and not lost:
             index, job = self.waiting.popleft()
             self.running[worker.run.remote(index, job, self.board)] = index, worker
@@ -166,35 +141,35 @@ class WorkerPool:
                 self.watch("progress", index, position)
 
     def begin(self, index: int) -> None:
-        """Once, also where a run is begun again on another machine."""
+        """Report the start of a run, once even where it starts again on another machine."""
         if index not in self.begun:
             self.begun.add(index)
             self.watch("start", index, None)
 
 
 class Progress:
-    """Where runs say how far they are, and are told to stop."""
+    """An actor that collects how far the runs are, and tells them to stop."""
 
     def __init__(self) -> None:
-        self.said: dict[int, int] = {}
+        self.positions: dict[int, int] = {}
         self.halted = False
 
     def tell(self, index: int, position: int) -> bool:
         """Note how far a run is; whether it is to stop."""
-        self.said[index] = position
+        self.positions[index] = position
         return self.halted
 
     def news(self) -> list[tuple[int, int]]:
-        """What was said since the last look."""
-        said, self.said = self.said, {}
-        return list(said.items())
+        """The positions noted since the last call."""
+        positions, self.positions = self.positions, {}
+        return list(positions.items())
 
     def halt(self) -> None:
         self.halted = True
 
 
 class Worker:
-    """An actor: runs one after the other on its share of a machine; the model stays loaded between them.
+    """An actor that carries out runs; the model stays loaded between them.
 
     Args:
         place: Of the evaluation: a folder, or an address of fsspec.
@@ -208,13 +183,13 @@ class Worker:
         self.place, self.origin, self.device = place, origin, device
 
     def run(self, index: int, job: Job, board: Any) -> tuple[str, Any]:
-        """What became of a run, and its row or the reason why it has none; the board hears how far it is."""
+        """What became of a run, and its row or the reason why it has none."""
         import ray
 
         answer, halted = board.tell.remote(index, 0), False
 
         def tell(position: int) -> None:
-            """Every quarter of a second; what the board said last time tells whether to stop."""
+            """Called every quarter of a second; the board's last reply says whether to stop."""
             nonlocal answer, halted
             try:
                 halted = halted or ray.get(answer, timeout=SILENCE)

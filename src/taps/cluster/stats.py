@@ -1,4 +1,4 @@
-"""Source statistics in parts over a Ray cluster; parts that are done stay, and merge exactly in any order."""
+"""Source statistics in parts on a Ray cluster; finished parts are kept, and merge exactly in any order."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import Any
 
 from taps.clip import Clip, load_clip
 from taps.cluster.connect import DEFAULT, connected
-from taps.cluster.origin import Origin, origin, this_machine
-from taps.cluster.resources import Resources, why_unfit
+from taps.cluster.machines import Origin, Resources, origin, this_machine, why_unfit
 from taps.data import Dataset
 from taps.errors import DataError, ImageError, StateError, TapsError
 from taps.files import read_json, write_json
@@ -28,7 +27,7 @@ log = logging.getLogger("taps")
 
 
 def split_evenly(count: int, parts: int) -> list[range]:
-    """So many consecutive ranges, of lengths that differ by one at most; none is empty.
+    """Consecutive ranges whose lengths differ by at most one; none is empty.
 
     >>> split_evenly(7, 3)
     [range(0, 3), range(3, 5), range(5, 7)]
@@ -52,7 +51,7 @@ def stats_on_ray(
         cluster: Where, and how many parts.
         images: The source set; every machine must see its files at the same paths.
         options: Of every part.
-        folder: Parts are written here, on a disk that all machines share; those found there are kept.
+        folder: Of the parts, on a disk that all machines share; finished parts are kept.
         report: Called with images done and images in all.
     """
     if folder.is_file():
@@ -89,13 +88,13 @@ def _file(folder: Path, part: range) -> Path:
 def _made_parts(
     parts: Sequence[range], images: Dataset, options: StatsOptions, folder: Path, cluster: StatsCluster
 ) -> Iterator[range]:
-    """Each part, as soon as its file is written; by actors that keep the model, begun again when lost."""
+    """Each part, as soon as its file is written."""
     with connected(cluster.ray or DEFAULT, cluster) as ray, origin(folder) as here:
-        resources, told = Resources(ray, cluster, log), (ray.put(images), options, folder.resolve(), here)
+        resources, given = Resources(ray, cluster, log), (ray.put(images), options, folder.resolve(), here)
         left = {part: _row(part, images) for part in parts}
         while left:
             try:
-                for row in _by_actors(list(left.values()), told, resources):
+                for row in _by_actors(list(left.values()), given, resources):
                     if row["unfit"]:
                         resources.avoid(row["machine"], row["unfit"])
                     else:
@@ -110,9 +109,9 @@ def _made_parts(
 
 
 def _by_actors(
-    rows: list[dict[str, Any]], told: tuple[Any, ...], resources: Resources
+    rows: list[dict[str, Any]], given: tuple[Any, ...], resources: Resources
 ) -> Iterator[dict[str, Any]]:
-    """The rows as `PartMaker` answers them, on machines that are not known to be unfit."""
+    """The rows as `PartMaker` returns them, on machines that are not known to be unfit."""
     import ray.data
 
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # of what goes wrong the last line is enough
@@ -120,7 +119,7 @@ def _by_actors(
     places = min(len(rows), max(1, resources.places()))
     made = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
         PartMaker,  # type: ignore[arg-type]
-        fn_constructor_args=told,
+        fn_constructor_args=given,
         compute=ray.data.ActorPoolStrategy(
             min_size=1, max_size=len(rows), initial_size=places, max_tasks_in_flight_per_actor=1
         ),
@@ -130,12 +129,13 @@ def _by_actors(
 
 
 def _row(part: range, images: Dataset) -> dict[str, Any]:
-    """What a worker is told of a part; a first image that is read here must be there, too."""
+    """A part as `PartMaker` gets it; an image that is readable here must be readable there, too."""
+    row = {"start": part.start, "stop": part.stop, "begins": True}
     try:
         images.image(part.start)
     except (ImageError, DataError):
-        return {"start": part.start, "stop": part.stop, "begins": False}
-    return {"start": part.start, "stop": part.stop, "begins": True}
+        row["begins"] = False
+    return row
 
 
 def _check_same(folder: Path, made_with: dict[str, Any]) -> None:
@@ -152,14 +152,7 @@ def _check_same(folder: Path, made_with: dict[str, Any]) -> None:
 
 
 class PartMaker:
-    """Makes parts in a worker of the cluster, one after the other with the same model.
-
-    Args:
-        images: The whole set, in the cluster's store.
-        options: Of every part.
-        folder: Parts are written here, in full precision.
-        origin: Of the command; models and data may be given by relative paths.
-    """
+    """Makes parts in a worker of the cluster, one after the other with the same model."""
 
     def __init__(self, images: Any, options: StatsOptions, folder: Path, origin: Origin) -> None:
         import ray
@@ -169,7 +162,7 @@ class PartMaker:
 
     @cached_property
     def model(self) -> tuple[Clip, Prompts]:
-        """With the prompts. Not loaded by the constructor: where that fails, Ray Data may end the pass."""
+        """The model and its prompts; not loaded by the constructor, whose failure may end Ray Data's pass."""
         options = self.options
         clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
         return clip, trained_prompts(clip, options.prompts, family="maple")
