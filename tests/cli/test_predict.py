@@ -19,7 +19,7 @@ from taps import Learner
 from taps.cli import main
 from taps.clip import Clip
 from taps.data import load_dataset
-from taps.serve.saved import learner_of
+from taps.serve.replay import learner_of
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve.test_saved import beginning, teach

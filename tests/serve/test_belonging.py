@@ -15,7 +15,7 @@ from sqlalchemy import select
 from taps.cli.recover import recover
 from taps.clip import Clip
 from taps.errors import StateError
-from taps.serve import belonging, bin, database, learner_log
+from taps.serve import blobs, database, guards, learner_log
 from taps.serve import store as stores
 from taps.serve import tables as t
 from taps.serve.doctor import examine
@@ -93,7 +93,7 @@ def test_started_anew_all_that_was_there_is_set_aside(filled: Path, tiny: Clip) 
         assert len(list(filled.glob("before-*"))) == 1
 
 
-@pytest.mark.parametrize(("where", "moment"), [(stores.Store, "set_note"), (belonging.os, "replace")])
+@pytest.mark.parametrize(("where", "moment"), [(stores.Store, "set_note"), (guards.os, "replace")])
 def test_a_first_start_that_was_killed_is_gone_on_with(
     tmp_path: Path, open_service: Open, monkeypatch: pytest.MonkeyPatch, where: Any, moment: str
 ) -> None:
@@ -150,7 +150,7 @@ def test_what_is_removed_waits_for_a_day_and_comes_back(
     assert waiting
     now = time.time()
     for hours, left in ((24, waiting), (25, {})):
-        monkeypatch.setattr(bin.time, "time", lambda hours=hours: now + 3600 * hours)
+        monkeypatch.setattr(blobs.time, "time", lambda hours=hours: now + 3600 * hours)
         service.store.sweep()
         assert contents(filled / "bin") == left
 
@@ -173,7 +173,7 @@ def test_little_disk_empties_the_bin(service: Service, monkeypatch: pytest.Monke
     store.blobs.release(name := store.blobs.put(b"x"))
     store.blobs.remove(name, store.needs)
     assert contents(store.files / "bin")
-    monkeypatch.setattr(bin, "LITTLE", 1 << 62)
+    monkeypatch.setattr(blobs, "LITTLE", 1 << 62)
     store.bin.empty()
     assert not contents(store.files / "bin")
 

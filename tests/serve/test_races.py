@@ -23,8 +23,7 @@ from taps.errors import StateError
 from taps.serve import blobs, database, learner_log
 from taps.serve import tables as t
 from taps.serve.backup import backup
-from taps.serve.bin import Bin
-from taps.serve.blobs import Blobs
+from taps.serve.blobs import Bin, Blobs
 from taps.serve.doctor import examine
 from taps.serve.errors import SignInError, StoreDownError
 from taps.serve.routes.events import follow

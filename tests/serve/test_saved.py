@@ -11,7 +11,7 @@ import pytest
 from taps.clip import Clip
 from taps.errors import SettingsError, StateError
 from taps.serve.records import StreamConfig
-from taps.serve.saved import learner_of, predict_command
+from taps.serve.replay import learner_of, predict_command
 from taps.serve.service import Service
 from taps.serve.store import Store
 

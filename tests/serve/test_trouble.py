@@ -16,8 +16,7 @@ import pytest
 
 from taps.clip import Clip
 from taps.serve import blobs, learner_log
-from taps.serve.bin import Bin
-from taps.serve.blobs import Blobs
+from taps.serve.blobs import Bin, Blobs
 from taps.serve.database import Database
 from taps.serve.errors import StoreDownError
 from taps.serve.service import Service

@@ -57,7 +57,7 @@ REFUSALS = {
     errno.EACCES: "opened: permission denied",
 }
 SERVE = {
-    *("alembic", "fastapi", "httpx", "prometheus_client", "psycopg"),
+    *("fastapi", "httpx", "prometheus_client", "psycopg"),
     *("python_multipart", "sqlalchemy", "starlette", "uvicorn"),
 }
 # They take methods, so they take modules with methods of one's own.

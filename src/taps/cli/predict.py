@@ -131,7 +131,7 @@ def make_predictor(
 
 def find_learner(folder: Path, stream: str | None) -> Learner:
     """The learner of a store's stream, of a run, or one that was saved."""
-    from taps.serve.saved import is_store, learner_of
+    from taps.serve.replay import is_store, learner_of
     from taps.session.predict import load_learner
 
     if is_store(folder):

@@ -29,8 +29,8 @@ def recover(
     from taps.serve.store import Store
 
     with Store.existing(store, files) as opened, hold(opened):
-        opened.belonging.check(copies=yes)
+        opened.pairing.check(copies=yes)
         done = list(repair(opened))
-        opened.belonging.mark()
+        opened.pairing.mark()
     for sentence in done or ["There was nothing to repair."]:
         print(sentence)

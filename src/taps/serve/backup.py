@@ -1,4 +1,4 @@
-"""A copy of a store while the service runs: always a folder with SQLite, whatever the original is."""
+"""Copies a store while the service runs, always to a folder with SQLite."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from sqlalchemy import delete, insert, inspect, select
 from taps.errors import StateError
 from taps.files import make_durable_folder, sync_folder, write_durably
 from taps.serve import tables as t
-from taps.serve.belonging import copy_marks
-from taps.serve.chain import BEFORE_DIGESTS
 from taps.serve.doctor import examine
+from taps.serve.migrations import BEFORE_DIGESTS
 from taps.serve.store import Store
 
 TRIES = 3
@@ -20,10 +19,10 @@ PAGE = 1000
 
 
 def backup(store: Store, place: Path) -> None:
-    """Copy a store to a folder that is empty or does not exist; the copy is examined before it counts.
+    """Copy a store to a folder that is empty or does not exist, and examine the copy.
 
-    Images first, then snapshots, then the tables in one transaction, then images again: whatever the tables
-    speak of is there. Where the service removed something meanwhile the copy is made once more.
+    Images are copied first, then snapshots, then the tables in one transaction, then new images: so whatever
+    the tables mention is there. Where the service removed something meanwhile the copy is made once more.
     """
     if place.exists() and any(place.iterdir()):
         raise StateError(f"{place} is not empty; give a folder of its own to every backup.")
@@ -47,15 +46,15 @@ def _copy(store: Store, place: Path) -> Store:
     )
     copy = Store(str(place))
     copy.migrate()
-    old = store.database.version() in BEFORE_DIGESTS
-    if not old:  # before the tables: what they hold is no less than what these say
+    old = store.version() in BEFORE_DIGESTS
+    if not old:  # before the tables: so these never end before what is noted
         shutil.copytree(store.heads.folder, copy.heads.folder, dirs_exist_ok=True)
     _copy_tables(store, copy)
     if old:
         copy.seal()
     copy.note_form()
     _copy_images(store, place / "images")
-    copy_marks(copy, place)
+    copy.pairing.copy_marks(place)
     for folder in [place, *(path for path in place.rglob("*") if path.is_dir())]:
         sync_folder(folder)
     return copy
@@ -69,7 +68,7 @@ def _copy_images(store: Store, place: Path) -> None:
             try:
                 write_durably(target, store.blobs.path(name).read_bytes())
             except FileNotFoundError:
-                continue  # it was let go in this moment
+                continue  # it was removed in this moment
 
 
 def _copy_tables(store: Store, copy: Store) -> None:

@@ -1,12 +1,15 @@
-"""The images that were sent, as files named by what is in them.
+"""The images that were sent, as files named by the SHA-256 of their content; removed files wait in a bin.
 
-One file for one content, whoever sent it and however often. Which are needed is for the store to say.
+An image that is sent twice is one file. The store says which files are needed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,18 +17,54 @@ from pathlib import Path
 
 from taps.errors import StateError
 from taps.files import PART, make_durable_folder, sync_folder, write_durably
-from taps.serve.bin import Bin
 from taps.serve.errors import GoneError
+
+HOUR = 3600.0
+HOURS = 24  # that a removed file waits, at least
+LITTLE = 500 << 20  # bytes of free disk that are few
+
+
+class Bin:
+    """Removed files wait here for a day, so that a mistaken removal can be undone.
+
+    It has folders named by the hour of the removal; in each, files and folders by kind.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put(self, path: Path, kind: str) -> None:
+        """Move a file or a folder into the bin."""
+        place = self.folder / str(_hour()) / kind
+        make_durable_folder(place.absolute())
+        os.replace(path, place / path.name)
+
+    def items(self, kind: str = "*") -> Iterator[Path]:
+        yield from sorted(self.folder.glob(f"*/{kind}/*"))
+
+    def bring_back(self, kind: str, home: Callable[[str], Path | None]) -> None:
+        """Move back each item for which `home` gives a place where nothing is."""
+        for path in self.items(kind):
+            place = home(path.name)
+            if place is not None and not place.exists():
+                make_durable_folder(place.parent.absolute())
+                os.replace(path, place)
+
+    def empty(self) -> None:
+        """Delete what has waited long enough; with little room on the disk, the oldest before its time."""
+        for folder in sorted(self.folder.glob("[0-9]*"), key=lambda folder: int(folder.name)):
+            if int(folder.name) + HOURS < _hour() or shutil.disk_usage(self.folder).free < LITTLE:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _hour() -> int:
+    return int(time.time() // HOUR)
 
 
 class Blobs:
     """Content-addressed files under one folder.
 
-    A file somebody has put and not yet released is never removed: its use may not be on record yet.
-
-    Args:
-        folder: Of the files.
-        bin: Where removed ones wait.
+    A file that was put and not yet released is never removed: its use may not be on record yet.
     """
 
     def __init__(self, folder: Path, bin: Bin) -> None:
@@ -37,7 +76,7 @@ class Blobs:
         return self.folder / name[:2] / name
 
     def put(self, data: bytes) -> str:
-        """Write it unless it is there; its name. `release` it once its use is on record, or given up."""
+        """Write data unless it is there; its name. `release` it once its use is on record, or given up."""
         name = hashlib.sha256(data).hexdigest()
         with self._lock:
             self._held[name] += 1
@@ -45,11 +84,11 @@ class Blobs:
         try:
             path = self.path(name)
             if not self._whole(path, data):
-                if not self.folder.is_dir():  # it was deleted, and is not made anew
+                if not self.folder.is_dir():  # a deleted folder is not made again
                     raise FileNotFoundError(f"The folder {self.folder} is gone.")
                 make_durable_folder(path.parent)
                 write_durably(path, data)
-            elif shared:  # whoever is writing it may not have come to that yet
+            elif shared:  # another thread is writing it, and may not have synced the folder yet
                 sync_folder(path.parent)
         except BaseException:
             self.release(name)
@@ -57,7 +96,7 @@ class Blobs:
         return name
 
     def _whole(self, path: Path, data: bytes) -> bool:
-        """Whether the file is there already; one that is damaged is written anew."""
+        """Whether the file is there already; a damaged one is written again."""
         try:
             return path.stat().st_size == len(data) and path.read_bytes() == data
         except OSError:
@@ -70,7 +109,7 @@ class Blobs:
                 del self._held[name]
 
     def read(self, name: str) -> bytes:
-        """The bytes that were put; damage is noticed, never handed on."""
+        """The bytes that were put; damaged ones are refused."""
         try:
             data = self.path(name).read_bytes()
         except FileNotFoundError:
@@ -84,7 +123,7 @@ class Blobs:
         return data
 
     def remove(self, name: str, needed: Callable[[str], bool]) -> bool:
-        """Move a file to the bin that nobody holds and nobody needs; whether it went."""
+        """Move a file to the bin unless it is held or needed; whether it went."""
         with self._lock:
             if name in self._held or needed(name):
                 return False
@@ -93,7 +132,7 @@ class Blobs:
             return True
 
     def names(self) -> Iterator[str]:
-        """All that are there."""
+        """All files."""
         for path in sorted(self.folder.glob("??/*")):
             if not path.name.endswith(PART):
                 yield path.name
@@ -110,8 +149,8 @@ class Blobs:
             part.unlink(missing_ok=True)
             removed += 1
         for name in list(self.names()):
-            said = spoken_of(name)
-            if said is False or (said is None and orphans):
+            needed = spoken_of(name)
+            if needed is False or (needed is None and orphans):
                 removed += self.remove(name, lambda _: False)
         return removed
 

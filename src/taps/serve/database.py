@@ -1,4 +1,4 @@
-"""SQLite in a folder, or PostgreSQL by URL: connections, transactions, migrations."""
+"""SQLite in a folder, or PostgreSQL by URL: connections, transactions, the right to write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
@@ -21,13 +21,13 @@ from taps.files import sha256_of, sync_folder, write_durably
 from taps.serve.errors import StoreDownError
 
 FILE = "store.sqlite"
-LEFT = f"{FILE}.sha256"  # what a clean stop leaves beside it, until somebody writes to it again
+LEFT = f"{FILE}.sha256"  # the file's checksum, from a clean stop until the next write
 PATIENCE = 5  # seconds for a lock, a connection, a server that does not answer
-GONE = 3  # seconds until the server has noticed that a process before this one was killed
-SURE = 1.0  # seconds for which a claim that was seen to hold is taken to hold
+GONE = 3  # seconds until the server has noticed that an earlier process was killed
+SURE = 1.0  # seconds for which a claim that was checked is taken to hold
 # One service for each schema of a database, for each has tables of its own.
 CLAIM = "SELECT pg_try_advisory_lock(hashtext('taps ' || coalesce(current_schema(), '')))"
-# The server notices within a minute that a machine is gone, and not after hours.
+# So the server notices within a minute, and not after hours, that a machine is gone.
 KEEPALIVE = [f"SET tcp_keepalives_{name}" for name in ("idle = 30", "interval = 10", "count = 3")]
 
 
@@ -36,7 +36,7 @@ def is_url(place: str) -> bool:
 
 
 def database_url(place: str) -> URL:
-    """Where the tables are: a URL of PostgreSQL as it is, a folder's file otherwise."""
+    """The URL of the tables: PostgreSQL's as it is given, or that of SQLite's file in a folder."""
     if not is_url(place):
         return URL.create("sqlite", database=str(Path(place) / FILE))
     try:
@@ -51,48 +51,43 @@ def database_url(place: str) -> URL:
 
 
 class Database:
-    """Transactions on one database.
-
-    Args:
-        url: As `database_url` gives it.
-    """
+    """Transactions on one database, given by the result of `database_url`."""
 
     def __init__(self, url: URL) -> None:
         self.url, self.file = url, Path(url.database or "")
         self.sqlite = url.get_backend_name() == "sqlite"
         self.engine = _sqlite(url) if self.sqlite else _postgresql(url)
         self._writing = self.engine.execution_options(begin="BEGIN IMMEDIATE")
-        self._single = self.engine.execution_options(begin=None)
         # SQLite has one writer at a time: waiting for a lock here is fairer than polling the file.
         self._writer = threading.Lock() if self.sqlite else nullcontext()
         self._claim: Claim | None = None
         self.check: Callable[[], None] = lambda: None  # raises where nothing may be written
         self._open: PoolProxiedConnection | None = None
-        self.start: str | None = None  # the service's last start, as the database has it while it is ours
+        self.start: str | None = None  # the mark of the service's start, as the database must have it
         self._left = self.file.with_name(LEFT) if self.sqlite else None
 
-    def there(self) -> bool:
-        """Whether SQLite's file is there, and not empty; PostgreSQL's is for the server to say."""
+    def exists(self) -> bool:
+        """Whether SQLite's file exists and is not empty; always true of PostgreSQL."""
         return not self.sqlite or (self.file.is_file() and self.file.stat().st_size > 0)
 
     def log_alone(self) -> bool:
-        """Whether there is SQLite's log of writes without its database; it deletes such."""
-        return not self.there() and Path(f"{self.file}-wal").is_file()
+        """Whether SQLite's write-ahead log is there without its database; SQLite would delete it."""
+        return not self.exists() and Path(f"{self.file}-wal").is_file()
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """Be the one service, on whatever machine, that writes to it; SQLite's is in a folder with a lock."""
+        """Be the only service that writes to it; for SQLite the lock of its folder sees to that."""
         if self.sqlite:
             yield
             return
         with Claim(self.engine, self._verify) as claim:
-            with _told(self.url):
+            with self._explained():
                 claim.take(GONE)
             self._claim = claim
             yield
 
     def _verify(self, connection: Connection) -> None:
-        """Refuse to go on where another service has begun with another copy of the folder meanwhile."""
+        """Refuse to go on where another service has started with another copy of the folder."""
         if self.start is None:
             return
         found = str(connection.scalar(text("SELECT value FROM meta WHERE name = 'start'")))
@@ -104,7 +99,7 @@ class Database:
             )
 
     def hold_files(self) -> list[Path]:
-        """Keep SQLite's files open, so that it removes none of them by itself; which they are."""
+        """Keep SQLite's files open, so that it removes none of them by itself; their paths."""
         if not self.sqlite:
             return []
         self._open = self.engine.raw_connection()
@@ -114,20 +109,21 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction that is on the disk when the block ends without an error."""
-        with self._writer, _told(self.url):
+        with self._writer, self._explained():
             self.check()
-            self._wake()
+            if self._left and self._left.is_file():  # from the first write on, the file is another one
+                self._left.unlink(missing_ok=True)
+                sync_folder(self._left.parent)
             if self._claim is not None:
                 self._claim.check()
             with self._writing.begin() as connection:
                 yield connection
-            self.check()  # a commit to a file that is deleted meanwhile is none
+            self.check()  # a commit to a file that was deleted meanwhile is lost
 
     @contextmanager
-    def read(self, *, single: bool = False) -> Iterator[Connection]:
-        """A transaction that sees one state of the database; for a single query SQLite needs none."""
-        engine = self._single if single else self.engine
-        with _told(self.url), engine.connect() as connection, connection.begin():
+    def read(self) -> Iterator[Connection]:
+        """A transaction that only reads."""
+        with self._explained(), self.engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
@@ -135,60 +131,41 @@ class Database:
         """A transaction that sees one state of the database however long it takes."""
         level = {} if self.sqlite else {"isolation_level": "REPEATABLE READ"}
         engine = self.engine.execution_options(**level)
-        with _told(self.url), engine.connect() as connection, connection.begin():
+        with self._explained(), engine.connect() as connection, connection.begin():
             yield connection
 
-    def migrate(self, version: str = "head") -> None:
-        """Bring the tables to this version's form, or to that of an earlier one."""
-        from alembic import command
-        from alembic.config import Config
-        from alembic.util import CommandError
-
-        config = Config()
-        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-        with self.write() as connection:
-            config.attributes["connection"] = connection
-            try:
-                command.upgrade(config, version)
-            except CommandError as error:
-                raise StateError(
-                    f"The database's form is not known ({error}): a newer version of taps made it, or it is "
-                    "damaged. Use that version, or put a backup in its place."
-                ) from error
-
-    def version(self) -> str | None:
-        """The form its tables have; None where there are none yet."""
-        with self.read() as connection:
-            if not inspect(connection).has_table("alembic_version"):
-                return None
-            found = connection.scalar(text("SELECT version_num FROM alembic_version"))
-        return None if found is None else str(found)
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what a driver raises when the database is out of reach into one sentence and 503."""
+        try:
+            yield
+        except IntegrityError:
+            raise  # the database is well; the request is not
+        except (SQLAlchemyError, OSError) as error:
+            cause = error.orig or error if isinstance(error, DBAPIError) else error
+            reason = " ".join(str(cause).split()).rstrip(".") or type(cause).__name__
+            url = self.url.render_as_string(hide_password=True)
+            raise StoreDownError(f"The store ({url}) cannot be used now: {reason}.", retry_after=1) from error
 
     def structure(self) -> list[str]:
-        """What SQLite finds wrong with its pages and indexes, and whether its file is what a stop left."""
+        """What SQLite finds wrong with its pages and indexes, and whether its file changed since a stop."""
         if not self.sqlite:
             return []
         with self.read() as connection:
-            said = connection.execute(text("PRAGMA integrity_check")).scalars().all()
-        return [*([] if said == ["ok"] else [f"SQLite says: {said[0]}."]), *self.unlike_left()]
+            found = connection.execute(text("PRAGMA integrity_check")).scalars().all()
+        return [*([] if found == ["ok"] else [f"SQLite says: {found[0]}."]), *self.unlike_left()]
 
     def leave(self) -> None:
-        """Note what the closed file is: so a flipped bit is found even where no row has it."""
-        if self._left and self.there() and not Path(f"{self.file}-wal").exists():
+        """Note the closed file's checksum: so a flipped bit is found even where no row has it."""
+        if self._left and self.exists() and not Path(f"{self.file}-wal").exists():
             write_durably(self._left, f"{sha256_of(self.file)}  {FILE}\n".encode())
 
     def unlike_left(self) -> list[str]:
-        """Whether the file is another than a clean stop left, as a sentence."""
+        """A sentence where the file is not the one that a clean stop left."""
         if not self._left or not self._left.is_file():
             return []
         same = self._left.read_text().split()[:1] == [sha256_of(self.file)]
         return [] if same else [f"The file {self.file} has changed since the service was stopped."]
-
-    def _wake(self) -> None:
-        """From the first write on, the file is another than the one that was left."""
-        if self._left and self._left.is_file():
-            self._left.unlink(missing_ok=True)
-            sync_folder(self._left.parent)
 
     def close(self) -> None:
         if self._open is not None:
@@ -199,15 +176,15 @@ class Database:
 
 
 class Claim:
-    """The right to write to a PostgreSQL database: a lock that its server keeps while one connection lives.
+    """The right to write to a PostgreSQL database: an advisory lock, held while one connection lives.
 
-    Whoever is killed loses it with the connection. Where that breaks while the service lives, the claim is
-    made anew before the next write. Should another have been first, nothing is written while he has it; in
-    the second it may take to notice, the log's numbers, each of which can be given once, keep the two apart.
+    A killed service loses it with its connection. A service that loses its connection takes the lock again
+    before its next write, unless another has it. In the second that may pass unnoticed, the log's numbers,
+    each of which can be given once, keep two services apart.
 
     Args:
         engine: Of the database.
-        verify: Given the connection that has the lock, raises where it is no longer ours to take.
+        verify: Given the connection that has the lock; raises where this service must not take it again.
     """
 
     def __init__(self, engine: Engine, verify: Callable[[Connection], None]) -> None:
@@ -223,10 +200,10 @@ class Claim:
             self._connection.close()
 
     def take(self, patience: float = 0.0) -> None:
-        """Make the claim; raises where another has it for longer than this."""
+        """Take the lock; raises where another service keeps it for longer than `patience` seconds."""
         end = time.monotonic() + patience
         connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        connection.detach()  # closed, it is not kept for others, and the server lets go of the lock
+        connection.detach()  # when closed it does not return to the pool, and the server frees the lock
         for line in KEEPALIVE:
             connection.execute(text(line))
         while not connection.scalar(text(CLAIM)):
@@ -241,12 +218,12 @@ class Claim:
         try:
             self._verify(connection)
         except BaseException:
-            connection.close()  # whoever has the right to it may come back
+            connection.close()  # the rightful service may take it
             raise
         self._connection, self._seen = connection, time.monotonic()
 
     def check(self) -> None:
-        """See that it still holds, or make it anew."""
+        """See that the lock is still held, or take it again."""
         with self._lock:
             if time.monotonic() - self._seen < SURE:
                 return
@@ -258,24 +235,6 @@ class Claim:
             except DBAPIError:
                 self._connection = None
             self.take()
-
-
-@contextmanager
-def _told(url: URL) -> Iterator[None]:
-    """Whatever a driver raises when its database is out of reach → one sentence and 503."""
-    try:
-        yield
-    except IntegrityError:
-        raise  # the database is well; what was asked of it is not
-    except DBAPIError as error:
-        raise StoreDownError(_sentence(url, error.orig or error), retry_after=1) from error
-    except (SQLAlchemyError, OSError) as error:
-        raise StoreDownError(_sentence(url, error), retry_after=1) from error
-
-
-def _sentence(url: URL, error: BaseException) -> str:
-    reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    return f"The store ({url.render_as_string(hide_password=True)}) cannot be used now: {reason}."
 
 
 def _sqlite(url: URL) -> Engine:
@@ -292,14 +251,13 @@ def _sqlite(url: URL) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        if begin := connection.get_execution_options().get("begin", "BEGIN"):
-            connection.exec_driver_sql(begin)
+        connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
 
     return engine
 
 
 def _unchanging(place: Path) -> URL:
-    """A file on a read-only disk: nobody writes to it, so that it can be looked at without its lock files."""
+    """A file on a read-only disk: nobody writes to it, so it is opened without SQLite's lock files."""
     log = place.with_name(f"{place.name}-wal")
     if log.is_file() and log.stat().st_size:
         raise StateError(

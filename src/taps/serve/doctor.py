@@ -1,4 +1,4 @@
-"""Is everything in a store as it should be? `examine` says what is wrong; `recover` makes it usable again."""
+"""Checks and repairs a store: `examine` names what is wrong, `recover` makes it usable again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from taps.aliases import spellings
 from taps.errors import StateError
 from taps.files import PART
 from taps.serve import tables as t
-from taps.serve.bin import LITTLE
+from taps.serve.blobs import LITTLE
 from taps.serve.errors import GoneError, StoreDownError
 from taps.serve.records import Event, Stream
 from taps.serve.replay import LOST, lost_images
@@ -23,12 +23,7 @@ from taps.session.log import PREDICTED
 
 @dataclass(frozen=True)
 class Finding:
-    """Something worth saying.
-
-    Attributes:
-        sentence: What is wrong, and what to do.
-        bad: Whether anything acknowledged is lost or in danger; otherwise it is good to know.
-    """
+    """A sentence of `taps doctor`; `bad` where something acknowledged is lost or in danger."""
 
     sentence: str
     bad: bool = True
@@ -53,7 +48,7 @@ def _database(store: Store) -> Iterator[Finding]:
     for sentence in [*store.database.structure(), *store.damage()]:
         yield Finding(f"The database is damaged: {sentence} Put a backup in its place.")
     try:
-        store.belonging.check()
+        store.pairing.check()
     except StateError as error:
         yield Finding(str(error))
 
@@ -84,7 +79,7 @@ def _log(store: Store, stream: Stream) -> Iterator[Finding]:
 
 
 def _snapshots(store: Store, stream: Stream) -> Iterator[Finding]:
-    """Of snapshots and replay; looked at anew where a running service has saved another one meanwhile."""
+    """Findings of `_replay`, looked for again where a running service has saved a snapshot meanwhile."""
     seqs, findings = None, list[Finding]()
     while seqs != (seqs := store.snapshots(stream.id).seqs()):
         findings = list(_replay(store, stream, seqs))
@@ -92,7 +87,7 @@ def _snapshots(store: Store, stream: Stream) -> Iterator[Finding]:
 
 
 def _replay(store: Store, stream: Stream, seqs: Sequence[int]) -> Iterator[Finding]:
-    """Snapshots that match their checksums, and all it takes to replay what came after."""
+    """Snapshots match their checksums, and what came after them can be replayed."""
     snapshots, whole = store.snapshots(stream.id), 0
     last = store.last_seq(stream.id)
     for seq in seqs:
@@ -113,13 +108,13 @@ def _replay(store: Store, stream: Stream, seqs: Sequence[int]) -> Iterator[Findi
 
 
 def _images(store: Store) -> Iterator[Finding]:
-    """Every image that is to be kept is there and whole; none is there for nothing."""
+    """Every image that is to be kept is there and whole; no other is."""
     kept = store.kept_images()
     for image in sorted(kept):
         try:
             store.blobs.read(image)
         except (StateError, GoneError) as error:
-            if store.needs(image):  # a running service has not let it go since
+            if store.needs(image):  # a running service has not removed it since
                 yield Finding(f"{error} It is still wanted: {store.blobs.path(image)}.")
     yield from _leftovers(store, [name for name in store.blobs.names() if name not in kept])
 
@@ -160,9 +155,9 @@ def _disk(store: Store) -> Iterator[Finding]:
 
 
 def recover(store: Store) -> Iterator[str]:
-    """Take damaged rows as they are, set damaged snapshots aside, give lost images up; what was done.
+    """Take damaged rows as they are, set damaged snapshots aside, give lost images up; yields what was done.
 
-    Nothing is done to a stream that could not be replayed at all: a backup may still have what it lacks.
+    A stream that cannot be replayed at all is left alone: a backup may still have what it lacks.
     """
     store.migrate()
     for sentence in store.damage():

@@ -27,8 +27,8 @@ from taps.serve.errors import LostError, StoreDownError, TooManyError
 from taps.serve.export import as_csv
 from taps.serve.opinions import ask_known
 from taps.serve.records import Stream, StreamConfig
+from taps.serve.replay import predict_command
 from taps.serve.review import COLUMNS, Belief, beliefs_of, csv_text
-from taps.serve.saved import predict_command
 from taps.serve.service import Service
 from taps.serve.stream_session import Outcome, StreamSession
 from taps.serve.tokens import ANYBODY, Tokens

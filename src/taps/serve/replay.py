@@ -1,17 +1,21 @@
-"""A learner from its event log: the last good snapshot, and what came after, to the same bits."""
+"""Restores a learner from its newest whole snapshot and the events after it, to the same bits."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
-from taps.errors import QueryError, StateError
+from taps.errors import QueryError, SettingsError, StateError
 from taps.learner import Learner
 from taps.serve.blobs import Blobs
 from taps.serve.errors import GoneError
+from taps.serve.guards import IDENTITY
 from taps.serve.learners import STAND_IN, RemoteLearner
 from taps.serve.records import Event, Stream
+from taps.serve.store import Store
 from taps.session import log
 from taps.session.log import ANSWERED, PREDICTED
 from taps.types import Answer
@@ -25,11 +29,11 @@ class Replayed:
 
     Attributes:
         learner: As it was when event `seq` was recorded.
-        seq: The last event it has lived through.
+        seq: The last event it was given.
         count: How many events were replayed.
-        different: Predictions that came out otherwise than they are on record.
-        stuck: The event that could not be replayed, where there is one; `why` says why not.
-        notes: What did not go as it should, in sentences.
+        different: Predictions that differ from those on record.
+        stuck: The event that could not be replayed, and `why`.
+        notes: Warnings, in sentences.
     """
 
     learner: Learner | RemoteLearner
@@ -44,15 +48,7 @@ class Replayed:
 def restore(
     stream: Stream, learner: RemoteLearner, seq: int, blobs: Blobs, events: Sequence[Event]
 ) -> Replayed:
-    """Bring a stream's learner to the end of its log, or to the last event before one that is damaged.
-
-    Args:
-        stream: How it began.
-        learner: As it was after event `seq`.
-        seq: The last event it has lived through.
-        blobs: The images.
-        events: At least those after that.
-    """
+    """Bring a stream's learner from event `seq` to the end of its log, or to the last replayable event."""
     replayed = Replayed(learner, seq)
     for event in events:
         if event.seq <= replayed.seq:
@@ -67,21 +63,21 @@ def restore(
     if replayed.different:
         replayed.notes.append(
             f"{replayed.different} of {replayed.count} replayed events predict otherwise than is on record: "
-            "another processor, or another number of threads, does that. What is on record stays."
+            "another processor or number of threads does that. The record stays as it is."
         )
     return replayed
 
 
 def apply(replayed: Replayed, event: Event, blobs: Blobs) -> None:
-    """Let a learner live through one event again."""
+    """Give a learner one event again."""
     if event.kind == PREDICTED:
         _predict(replayed, event, blobs)
     else:
         value = Answer.from_json(event.value) if event.kind == ANSWERED else event.value
         learner = replayed.learner
-        happen = learner.apply if isinstance(learner, RemoteLearner) else partial(log.apply, learner)
+        repeat = learner.apply if isinstance(learner, RemoteLearner) else partial(log.apply, learner)
         try:
-            happen(event.kind, event.prediction, value)
+            repeat(event.kind, event.prediction, value)
         except QueryError as error:  # another machine's arithmetic may have asked about other images
             replayed.notes.append(f"Event {event.seq} could not be repeated: {error}")
     replayed.seq, replayed.count = event.seq, replayed.count + 1
@@ -89,11 +85,11 @@ def apply(replayed: Replayed, event: Event, blobs: Blobs) -> None:
 
 def _predict(replayed: Replayed, event: Event, blobs: Blobs) -> None:
     lost = event.value == LOST
-    said = replayed.learner.predict_one(STAND_IN if lost else image_of(event, blobs))
-    if said.id != event.prediction:
-        raise StateError(f"Event {event.seq} is of prediction {event.prediction}, not {said.id}.")
+    prediction = replayed.learner.predict_one(STAND_IN if lost else image_of(event, blobs))
+    if prediction.id != event.prediction:
+        raise StateError(f"Event {event.seq} is of prediction {event.prediction}, not {prediction.id}.")
     if event.said is not None and not lost:
-        replayed.different += (said.label, said.entropy) != event.said
+        replayed.different += (prediction.label, prediction.entropy) != event.said
 
 
 def image_of(event: Event, blobs: Blobs) -> bytes:
@@ -104,10 +100,57 @@ def image_of(event: Event, blobs: Blobs) -> bytes:
 
 
 def lost_images(events: Sequence[Event], blobs: Blobs) -> Iterator[tuple[Event, str]]:
-    """Events that cannot be replayed for their image is damaged or gone, and why; not those given up."""
+    """Events whose image is damaged or gone, and why; without those that `taps recover` gave up."""
     for event in events:
         if event.kind == PREDICTED and event.value != LOST:
             try:
                 image_of(event, blobs)
             except (StateError, GoneError) as error:
                 yield event, str(error)
+
+
+def is_store(folder: Path) -> bool:
+    """Whether a folder is a store."""
+    return (folder / IDENTITY).is_file()
+
+
+def learner_of(folder: Path, stream: str | None = None) -> Learner:
+    """The learner of a stream, read from a store without writing: a service may use the store meanwhile.
+
+    Args:
+        folder: Of the store.
+        stream: Its name; may be left out where the store has one stream.
+    """
+    with Store.existing(str(folder)) as store:
+        found = chosen(store.streams(), stream, folder)
+        snapshots, last = store.snapshots(found.id), store.last_seq(found.id)
+        whole = (seq for seq in reversed(snapshots.seqs()) if snapshots.check(seq, last) is None)
+        if (seq := next(whole, None)) is None:
+            raise StateError(
+                f"No learner of stream {found.name!r} is saved in {folder} yet; try again later."
+            )
+        replayed = Replayed(learner := Learner.load(snapshots.place(seq)), seq)
+        for event in store.events(found.id, seq):
+            apply(replayed, event, store.blobs)
+    return learner
+
+
+def chosen(streams: list[Stream], name: str | None, folder: Path) -> Stream:
+    """The stream of that name, or the only one where no name is given."""
+    names = ", ".join(stream.name for stream in streams) or "none"
+    if name is None and len(streams) != 1:
+        raise SettingsError(f"The store {folder} holds the streams: {names}; choose one with --stream.")
+    found = next((each for each in streams if name in (None, each.name)), None)
+    if found is None:
+        raise SettingsError(f"The store {folder} holds no stream {name!r}; it holds: {names}.")
+    return found
+
+
+def predict_command(folder: Path, stream: str | None = None) -> str:
+    """The command that predicts other images with a store's learner.
+
+    >>> predict_command(Path("my photos.taps"))
+    "taps predict NEW_IMAGES --learner 'my photos.taps'"
+    """
+    which = "" if stream is None else f" --stream {shlex.quote(stream)}"
+    return f"taps predict NEW_IMAGES --learner {shlex.quote(str(folder))}{which}"

@@ -22,6 +22,7 @@ from taps.methods.registry import find_method
 from taps.prompts.base import KINDS
 from taps.serve.errors import ConflictError, NotFoundError, StoreDownError
 from taps.serve.event_bus import EventBus
+from taps.serve.guards import ImageWatch
 from taps.serve.learner_log import LearnerLog
 from taps.serve.learners import Executors, Threads
 from taps.serve.leases import Leases
@@ -29,7 +30,6 @@ from taps.serve.records import Stream, StreamConfig
 from taps.serve.store import RECENT, Store
 from taps.serve.stream_session import USED, StreamSession
 from taps.serve.stream_worker import StreamWorker
-from taps.serve.watch import ImageWatch
 
 if TYPE_CHECKING:
     from taps.serve.folder import Folder

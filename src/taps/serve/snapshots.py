@@ -1,8 +1,8 @@
-"""Saved learners: checksummed, atomic, the last two of each stream.
+"""Snapshots: saved learners, the last two of each stream.
 
-A snapshot is a folder named by the number of the last event it holds. It is written under another name,
-checked off in a manifest (the SHA-256 of every file), fsynced, and renamed last. One that does not match its
-manifest is left aside, and the older one is used.
+A snapshot is a folder named by the number of the last event it holds. It is written under another name with a
+manifest (the SHA-256 of every file), fsynced, and renamed last. One that does not match its manifest is set
+aside, and the older one is used.
 """
 
 from __future__ import annotations
@@ -16,15 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from taps.files import (
-    PART,
-    json_text,
-    make_durable_folder,
-    sha256_of,
-    sync_file,
-    sync_folder,
-    write_durably,
-)
+from taps.files import PART, json_text, make_durable_folder, sha256_of, sync_file, sync_folder, write_durably
 
 if TYPE_CHECKING:
     from taps.serve.learners import RemoteLearner
@@ -36,18 +28,18 @@ MANIFEST = "manifest.json"
 
 
 class Snapshots:
-    """Those of one stream, in one folder."""
+    """The snapshots of one stream, in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._left: dict[int, list[Path]] = {}  # the files of those that are kept
+        self._files: dict[int, list[Path]] = {}  # of those that are kept
         self._note()
 
     def place(self, seq: int) -> Path:
         return self.folder / f"{seq:012d}"
 
     def save(self, learner: RemoteLearner, seq: int) -> None:
-        """Write one; all but the newest two are removed afterwards."""
+        """Write a snapshot, then remove all but the newest two."""
         make_durable_folder(self.folder)
         place, part = self.place(seq), self.folder / f"{seq:012d}{PART}"
         shutil.rmtree(part, ignore_errors=True)
@@ -68,31 +60,26 @@ class Snapshots:
             shutil.rmtree(part, ignore_errors=True)
         for seq in self.seqs()[:-KEPT]:
             part = self.folder / f"{seq:012d}{PART}"
-            os.replace(self.place(seq), part)  # whoever looks finds it whole or not at all
+            os.replace(self.place(seq), part)  # so a reader finds it whole or not at all
             shutil.rmtree(part, ignore_errors=True)
 
     def _note(self) -> None:
-        self._left = {seq: list(self.place(seq).glob("*")) for seq in self.seqs()[-KEPT:]}
+        self._files = {seq: list(self.place(seq).glob("*")) for seq in self.seqs()[-KEPT:]}
 
     def lost(self) -> Path | None:
-        """A file of a snapshot that was there when the last one was saved, and is no more."""
-        for seq, paths in list(self._left.items()):
+        """A file of a snapshot that was deleted since the last one was saved."""
+        for seq, paths in list(self._files.items()):
             for path in paths:
-                if not path.exists() and seq in self._left:  # it was not set aside or replaced meanwhile
+                if not path.exists() and seq in self._files:  # it was not set aside or replaced meanwhile
                     return path
         return None
 
     def seqs(self) -> list[int]:
-        """What there is, the oldest first, whole or not."""
+        """The numbers of all, whole or not, the oldest first."""
         return sorted(int(path.name) for path in self.folder.glob("*") if path.name.isdigit())
 
     def check(self, seq: int, last: float = math.inf) -> str | None:
-        """What is wrong with a snapshot, as a sentence; None where nothing is.
-
-        Args:
-            seq: Its number.
-            last: The last event of the log.
-        """
+        """What is wrong with a snapshot, given the last event of the log; None where nothing is."""
         place = self.place(seq)
         try:
             manifest = json.loads((place / MANIFEST).read_bytes())
@@ -106,7 +93,7 @@ class Snapshots:
         return None if seq <= last else f"The snapshot {place} is newer than the log."
 
     def newest(self, last: int) -> int | None:
-        """The newest that is whole and has seen no event after `last`; damaged ones are set aside."""
+        """The newest whole snapshot that is not after event `last`; damaged ones are set aside."""
         for seq in reversed(self.seqs()):
             wrong = self.check(seq, last)
             if wrong is None:
@@ -116,8 +103,8 @@ class Snapshots:
         return None
 
     def set_aside(self, seq: int) -> None:
-        """A damaged snapshot is none of the two that are kept."""
+        """Rename a damaged snapshot, so that it is not one of the two that are kept."""
         place = self.place(seq)
-        self._left.pop(seq, None)
+        self._files.pop(seq, None)
         with suppress(OSError):
             os.replace(place, place.with_name(f"{place.name}.damaged"))

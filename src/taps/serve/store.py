@@ -1,4 +1,4 @@
-"""The store: streams, their event logs, and what the logs say. Written by the workers alone."""
+"""The store: streams, their event logs, and the predictions that follow from the logs."""
 
 from __future__ import annotations
 
@@ -10,49 +10,35 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Connection,
-    Table,
-    bindparam,
-    delete,
-    func,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from taps.aliases import EVENTS, current, spellings
 from taps.errors import StateError
 from taps.files import make_durable_folder
 from taps.serve import tables as t
-from taps.serve.belonging import IDENTITY, STARTS, Belonging
-from taps.serve.bin import Bin
-from taps.serve.blobs import Blobs
-from taps.serve.chain import BEFORE_DIGESTS, changed, digest_of, form_of, seal, seal_all
+from taps.serve.blobs import Bin, Blobs
+from taps.serve.checksums import AUDIT, Heads, changed, digest_of, form_of, seal, seal_all
 from taps.serve.database import Database, database_url, is_url
 from taps.serve.errors import ConflictError, NotFoundError, StoreDownError
-from taps.serve.heads import Heads
+from taps.serve.guards import IDENTITY, STARTS, Pairing, Watch
+from taps.serve.migrations import BEFORE_DIGESTS, migrate, version_of
 from taps.serve.records import Event, Stream, StreamConfig
 from taps.serve.snapshots import Snapshots
-from taps.serve.watch import Watch
 from taps.session.log import ANSWERED, PREDICTED
 from taps.session.row import LABELLED, OPEN, Row
 
 log = logging.getLogger("taps.serve")
 
-FORM = "form"  # the note that says how the tables are made
-AUDIT = "audit"
-RECENT = 100  # the newest images of a stream are kept, whatever became of them
-RETENTION = 7 * 24 * 3600.0  # and those of questions that were skipped or expired, so long
+FORM = "form"  # the note with the digest of how the tables are made
+RECENT = 100  # newest images of a stream that are kept in any case
+RETENTION = 7 * 24 * 3600.0  # seconds that images of skipped and expired questions are kept
 
 _STREAM = [t.streams.c[field.name] for field in fields(Stream)]
 _ROW = [t.predictions.c[field.name] for field in fields(Row)]
 _EVENT = [t.events.c[field.name] for field in fields(Event) if field.name not in ("image", "said")]
 _NAMES = [column.name for column in _EVENT]
-# What every prediction runs, made once: making a statement takes longer than SQLite does.
+# Statements of every prediction, made once: that takes longer than SQLite does.
 _ADD_EVENT, _ADD_PREDICTION = insert(t.events), insert(t.predictions)
 _BY_KEY = select(t.events.c.seq).where(
     t.events.c.stream == bindparam("stream"), t.events.c.key == bindparam("key")
@@ -65,7 +51,7 @@ class Store:
     Args:
         place: A folder (SQLite), or the URL of a PostgreSQL database.
         files: The folder of images and snapshots; the same folder unless `place` is a URL.
-        anew: Whether files without their database are set aside for a new store.
+        anew: Whether `open` sets files aside whose database is gone, for a new store.
     """
 
     def __init__(self, place: str, files: Path | None = None, *, anew: bool = False) -> None:
@@ -77,9 +63,9 @@ class Store:
         self.database = Database(database_url(place))
         self.bin = Bin(self.files / "bin")
         self.blobs = Blobs(self.files / "images", self.bin)
-        self.belonging = Belonging(self)
-        self.heads = Heads(self.files / "heads")
-        self._ends: dict[int, tuple[int, str]] = {}  # the last event of streams, and its digest
+        self.pairing = Pairing(self)
+        self.heads = Heads(self.files / "heads", self.database)
+        self._ends: dict[int, tuple[int, str]] = {}  # by stream: its last event, and that one's digest
 
     def make_folders(self) -> None:
         try:
@@ -93,17 +79,17 @@ class Store:
     def open(self) -> Store:
         """See that folder and database belong together, and bring the tables to this version's form."""
         if self.anew:
-            self.belonging.set_aside()
-        self.belonging.check()
-        for sentence in self.database.unlike_left():  # `verify` looks at what is read of it
+            self.pairing.set_aside()
+        self.pairing.check()
+        for sentence in self.database.unlike_left():  # no error: `verify` checks all that is used of it
             log.warning(f"{sentence} A bit of its disk may have flipped.")
         self.migrate()
-        self.belonging.begin()
-        self.database.start = self.belonging.mark()
+        self.pairing.begin()
+        self.database.start = self.pairing.mark()
         return self
 
     def watch(self) -> None:
-        """From here on nothing is written once a part of the store was deleted or replaced."""
+        """From now on refuse to write once a part of the store was deleted or replaced."""
         inner = [self.files / name for name in ("images", "snapshots", "heads", IDENTITY, STARTS, ".lock")]
         self.database.check = Watch([self.files, *self.database.hold_files(), *inner]).check
 
@@ -112,30 +98,31 @@ class Store:
         self.database.check()
 
     def migrate(self) -> None:
-        """Bring the tables to this version's form, which gives each row its digest."""
-        before = self.database.version()
-        self.database.migrate()
-        if self.database.version() != before:
+        """Bring the tables to this version's form."""
+        with self.database.write() as connection:
+            done = migrate(connection)
+        if done:
             self.note_form()
-            self.heads.renew(self.ends())
+            self.heads.renew()
+
+    def version(self) -> str | None:
+        """The version of the tables; None where there are none yet."""
+        with self.database.read() as connection:
+            return version_of(connection)
 
     @classmethod
     def existing(cls, place: str, files: Path | None = None) -> Store:
-        """One that is there already; a mistyped name makes no new one."""
+        """A store that exists; a mistyped name makes no new one."""
         folder = Path(place) if files is None else files
         if not (folder / IDENTITY).is_file():
             raise StateError(f"No store found in {folder}; check its name.")
-        found = cls(place, files)
-        if not found.database.there():
+        store = cls(place, files)
+        if not store.database.exists():
             raise StateError(f"No database found in {place}; put it back, or check its name.")
-        return found
+        return store
 
     def close(self, *, leave: bool = False) -> None:
-        """Let go of the database.
-
-        Args:
-            leave: Whether nobody else uses it, so that it can be noted what its file is.
-        """
+        """Close the database; with `leave`, where nobody else uses it, note its file's checksum."""
         with suppress(StoreDownError, OSError):
             self.check()
             self.heads.put_back()
@@ -174,38 +161,16 @@ class Store:
     # Checksums
 
     def damage(self) -> Iterator[str]:
-        """What is not as it was written, in sentences; nothing is said of a form that knows no digests."""
-        if self.database.version() in BEFORE_DIGESTS:
+        """What is not as it was written, in sentences; nothing of a version whose rows carry no digests."""
+        if self.version() in BEFORE_DIGESTS:
             return
-        heads = {name: self._head(name) for name in self._logs()}  # before the logs: those only grow
+        noted = self.heads.read()  # before the logs: those only grow
         with self.database.read_all() as connection:
             known = connection.scalar(select(t.meta.c.value).where(t.meta.c.name == FORM))
             if known != form_of(connection):
                 yield "The tables are not made as they were."
             yield from changed(connection)
-            for name, head in heads.items():
-                yield from self._short(connection, name, head)
-
-    def _head(self, name: str) -> tuple[int, str] | str | None:
-        try:
-            return self.heads.read(name)
-        except ValueError as error:
-            return str(error)
-
-    def _short(self, connection: Connection, name: str, head: tuple[int, str] | str | None) -> Iterator[str]:
-        """Whether a log ends before what was acknowledged, or is another one."""
-        table, number, mine = _log_of(name)
-        title = f"The log of stream {name}" if mine else "The log of who did what"
-        last = connection.scalar(select(func.max(number)).where(*mine)) or 0
-        if isinstance(head, str):
-            yield head
-        elif head is None:
-            if last > 1:  # a killed process may have noted nothing of the first entry
-                yield f"{title} has {last} entries, and nothing in {self.heads.folder} says how many it had."
-        elif last < head[0]:
-            yield f"{title} ends at {last}, but {head[0]} was acknowledged: what came after is lost."
-        elif connection.scalar(select(table.c.digest).where(*mine, number == head[0])) != head[1]:
-            yield f"{title}: entry {head[0]} is not the one that was acknowledged."
+            yield from self.heads.unlike(connection, noted)
 
     def verify(self) -> None:
         """Refuse a database that is not what was written to it."""
@@ -216,15 +181,14 @@ class Store:
                 f"The database is damaged{more}: {found[0]} `taps doctor` names all. Put a backup in its "
                 "place; without one, `taps recover` goes on with what is there."
             )
-        for name, end in self.ends().items():
-            self.heads.note(name, *end)
+        self.heads.note_all()
 
     def seal(self) -> None:
         """Take what the database holds for right, as after a repair."""
         with self.database.write() as connection:
             seal_all(connection)
         self.note_form()
-        self.heads.renew(self.ends())
+        self.heads.renew()
         self._ends.clear()
 
     def note_form(self) -> None:
@@ -232,25 +196,10 @@ class Store:
         with self.database.write() as connection:
             self._put_note(connection, FORM, form_of(connection))
 
-    def ends(self) -> dict[str, tuple[int, str]]:
-        """The last entry of each log: its number and its digest."""
-        found = {}
-        with self.database.read_all() as connection:
-            for name in self._logs():
-                table, number, mine = _log_of(name)
-                query = select(number, table.c.digest).where(*mine).order_by(number.desc()).limit(1)
-                if row := connection.execute(query).first():
-                    found[name] = (int(row[0]), str(row[1]))
-        return found
-
-    def _logs(self) -> list[str]:
-        with self.database.read() as connection:
-            return [AUDIT, *map(str, connection.scalars(select(t.streams.c.id)))]
-
     # Streams
 
     def create_stream(self, config: StreamConfig, who: str, note: str | None = None) -> Stream:
-        """Put a new stream on record; its number is noted under a name, where one is given."""
+        """Put a new stream on record, and its number in the note of that name."""
         try:
             with self.audited(who, "create stream", config.name) as connection:
                 row = {**vars(config), "created": time.time()}
@@ -267,7 +216,7 @@ class Store:
         return Stream(id=key[0], **row)
 
     def remove_stream(self, stream: Stream, who: str, note: str | None = None) -> None:
-        """The log, the predictions, the snapshots, and the images no other stream needs."""
+        """Remove a stream's log, predictions and snapshots, and the images that no other stream needs."""
         with self.audited(who, "delete stream", stream.name) as connection:
             images = connection.scalars(
                 select(t.predictions.c.image).distinct().where(t.predictions.c.stream == stream.id)
@@ -291,14 +240,7 @@ class Store:
     # Events
 
     def append(self, stream: int, event: Event, row: Row | None = None, **changes: Any) -> None:
-        """Put an event on record, in one transaction with what it changes about its prediction.
-
-        Args:
-            stream: Its number.
-            event: The next one.
-            row: The prediction, where the event makes one.
-            **changes: Columns of the event's prediction.
-        """
+        """Put the next event on record, in one transaction with its new prediction or the changes to it."""
         values = {"stream": stream, **{name: getattr(event, name) for name in _NAMES}}
         with self.database.write() as connection:
             digest = digest_of(t.events, values, self._before(connection, stream, event.seq))
@@ -324,7 +266,7 @@ class Store:
     def events(
         self, stream: int, after: int = 0, limit: int | None = None, kind: str | None = None
     ) -> list[Event]:
-        """The log, from the event after `after` on; of one kind alone where that is given."""
+        """The log after event `after`; only events of one kind where that is given."""
         e, p = t.events.c, t.predictions.c
         mine = (p.stream == e.stream) & (p.id == e.prediction) & e.kind.in_(spellings(PREDICTED))
         query = (
@@ -345,7 +287,7 @@ class Store:
 
     def by_key(self, stream: int, key: str) -> Event | None:
         """The event that was recorded under an idempotency key."""
-        with self.database.read(single=True) as connection:
+        with self.database.read() as connection:
             seq = connection.scalar(_BY_KEY, {"stream": stream, "key": key})
         return None if seq is None else self.events(stream, seq - 1, 1)[0]
 
@@ -363,7 +305,7 @@ class Store:
         self, stream: int, *, states: Sequence[str] = (), ids: Sequence[int] = (), after: int = -1,
         limit: int | None = None, newest: bool = False,
     ) -> list[Row]:  # fmt: skip
-        """Predictions by id, those of some states or ids only where such are given."""
+        """Predictions in the order of their ids; only those of some states or ids where such are given."""
         p = t.predictions.c
         where = [p.stream == stream, p.id > after]
         where += [column.in_(given) for column, given in ((p.state, states), (p.id, ids)) if given]
@@ -373,7 +315,7 @@ class Store:
         return [Row(**row._mapping) for row in rows]
 
     def alike(self, stream: int, label: str) -> tuple[int, int]:
-        """Labelled images that the model took for a class, and how many of them it was right about."""
+        """How many labelled images were predicted as a class, and how many of these predictions are right."""
         p = t.predictions.c
         mine = [p.stream == stream, p.label == label, p.answer.is_not(None)]
         with self.database.read() as connection:
@@ -398,13 +340,13 @@ class Store:
         return bool(self.spoken_of(image))
 
     def spoken_of(self, image: str) -> bool | None:
-        """Whether any record still needs an image; None where none ever spoke of it."""
+        """Whether any record still needs an image; None where no record mentions it."""
         p = t.predictions.c
         with self.database.read() as connection:
             return connection.scalar(select(p.kept).where(p.image == image).order_by(p.kept.desc()).limit(1))
 
     def kept_images(self, begin: str = "") -> set[str]:
-        """Images that some record needs, those whose names begin so."""
+        """Images that records need and whose names begin so."""
         p = t.predictions.c
         mine = [p.kept, p.image >= begin, p.image < f"{begin}g"]  # names are hexadecimal
         with self.database.read() as connection:
@@ -442,8 +384,8 @@ class Store:
         """Move files that are needed no longer to the bin, and back what is needed again; how many went.
 
         Args:
-            orphans: Whether files go as well that no record ever spoke of: a killed process left them, or the
-                database is not the one they belong to.
+            orphans: Whether files go that no record mentions: a killed process left them, or they belong to
+                another database.
         """
         snapshots, known = self.files / "snapshots", {str(stream.id) for stream in self.streams()}
         self.bin.bring_back("images", lambda name: self.blobs.path(name) if self.needs(name) else None)
@@ -458,7 +400,7 @@ class Store:
 
     @contextmanager
     def audited(self, who: str, action: str, subject: str) -> Iterator[Connection]:
-        """A transaction that says who did what."""
+        """A transaction that also records who did what."""
         with self.database.write() as connection:
             yield connection
             row = {"at": time.time(), "who": who, "action": action, "subject": subject}
@@ -469,16 +411,9 @@ class Store:
 
 
 def _event(*row: Any) -> Event:
-    """An event in the words of today, with what is on record of its prediction."""
+    """An event in the words of today, with its prediction's image, label and entropy."""
     *values, image, kept, label, entropy = row
     named = dict(zip(_NAMES, values, strict=True))
     named |= {"kind": EVENTS.get(named["kind"], named["kind"]), "value": current(named["value"])}
     said = None if label is None else (label, entropy)
     return Event(**named, image=image if kept else None, said=said)
-
-
-def _log_of(name: str) -> tuple[Table, Column[int], list[ColumnElement[bool]]]:
-    """The table of a log, the column of its numbers, and which of the rows are its own."""
-    if name == AUDIT:
-        return t.audit, t.audit.c.id, []
-    return t.events, t.events.c.seq, [t.events.c.stream == int(name)]

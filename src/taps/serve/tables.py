@@ -1,6 +1,6 @@
-"""The tables of the store. The event log is the truth; `predictions` is what follows from it.
+"""The tables of the store. The event log is the truth; `predictions` follows from it.
 
-The `digest` of a row is that of its other columns (`taps.serve.chain`).
+The `digest` of a row is that of its other columns (`taps.serve.checksums`).
 """
 
 from __future__ import annotations
@@ -8,25 +8,12 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import (
-    JSON,
-    Boolean,
-    Column,
-    Double,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-)
-from sqlalchemy.types import TypeEngine
+import sqlalchemy as sa
+from sqlalchemy import Column, Double, Integer, String, Table, Text
 
 from taps.session.row import Row
 
-metadata = MetaData()
+metadata = sa.MetaData()
 
 meta = Table(
     "meta",
@@ -42,44 +29,39 @@ streams = Table(
     Column("id", Integer, primary_key=True),
     Column("name", String(64), nullable=False, unique=True),
     Column("method", String(64), nullable=False),
-    Column("classes", JSON, nullable=False),  # as it began; later ones are in the log
-    Column("settings", JSON, nullable=False),
+    Column("classes", sa.JSON, nullable=False),  # as it began; later ones are in the log
+    Column("settings", sa.JSON, nullable=False),
     Column("seed", Integer, nullable=False),
     Column("deadline", Double),  # seconds a question waits; none: for ever
     Column("hold", Double, nullable=False),  # seconds a caller of an ask_first stream waits for the annotator
     Column("created", Double, nullable=False),
     Column("digest", String(32)),
-    sqlite_autoincrement=True,  # the number of a stream that was deleted is never given again
+    sqlite_autoincrement=True,  # the number of a deleted stream is never given again
 )
 
 events = Table(
     "events",
     metadata,
-    Column("stream", Integer, ForeignKey("streams.id", ondelete="CASCADE"), primary_key=True),
+    Column("stream", Integer, sa.ForeignKey("streams.id", ondelete="CASCADE"), primary_key=True),
     Column("seq", Integer, primary_key=True, autoincrement=False),
     Column("kind", String(16), nullable=False),  # a word of `taps.session.log`, or an older one
     Column("prediction", Integer),
-    Column("value", JSON),  # the answer; the names of new classes
+    Column("value", sa.JSON),  # the answer; the names of new classes
     Column("key", String(200)),  # idempotency key
     Column("who", String(64), nullable=False),
     Column("at", Double, nullable=False),
     Column("digest", String(32)),
-    UniqueConstraint("stream", "key", name="one_event_a_key"),
+    sa.UniqueConstraint("stream", "key", name="one_event_a_key"),
 )
 
-TYPES: dict[str, TypeEngine[Any]] = {
-    "int": Integer(),
-    "float": Double(),
-    "str": Text(),
-    "bool": Boolean(),
-}  # others are JSON
+TYPES: dict[str, Any] = {"int": Integer(), "float": Double(), "str": Text(), "bool": sa.Boolean()}
 SHORT = {"image": String(64), "state": String(16), "question": String(16), "ended_by": String(64)}
 
 
 def column(name: str, kind: str) -> Column[Any]:
-    """The column that holds a field of `Row`, by its annotation."""
+    """The column that holds a field of `Row`, by its annotation; JSON for other types."""
     plain = kind.removesuffix(" | None")
-    made: TypeEngine[Any] = SHORT.get(name) or TYPES.get(plain) or JSON()
+    made = SHORT.get(name) or TYPES.get(plain) or sa.JSON()
     if name == "id":
         return Column(name, made, primary_key=True, autoincrement=False)
     return Column(name, made, nullable=plain != kind)
@@ -88,11 +70,11 @@ def column(name: str, kind: str) -> Column[Any]:
 predictions = Table(
     "predictions",
     metadata,
-    Column("stream", Integer, ForeignKey("streams.id", ondelete="CASCADE"), primary_key=True),
+    Column("stream", Integer, sa.ForeignKey("streams.id", ondelete="CASCADE"), primary_key=True),
     *(column(field.name, str(field.type)) for field in fields(Row)),
     Column("digest", String(32)),
-    Index("predictions_by_state", "stream", "state"),
-    Index("predictions_by_image", "image"),
+    sa.Index("predictions_by_state", "stream", "state"),
+    sa.Index("predictions_by_image", "image"),
 )
 
 tokens = Table(

@@ -15,7 +15,7 @@ from sqlalchemy import insert, select, update
 
 from taps.errors import SettingsError
 from taps.serve import tables as t
-from taps.serve.chain import digest_of, seal
+from taps.serve.checksums import digest_of, seal
 from taps.serve.errors import NotFoundError, SignInError, StoreDownError
 from taps.serve.store import Store
 

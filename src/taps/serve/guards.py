@@ -1,7 +1,7 @@
-"""Which folder and which database belong together.
+"""Guards of a store: its folder and its database belong together, and its files stay while the service runs.
 
-Both hold the same identity. A folder that was copied holds it, too; so each start of the service leaves a
-mark in both. A database whose last mark the folder does not have went on with another copy of the folder.
+Folder and database hold the same identity. A copied folder holds it, too; so each start of the service leaves
+a mark in both. A database whose last mark the folder lacks has continued with another copy of the folder.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import socket
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from sqlalchemy import inspect
 from taps.errors import StateError
 from taps.files import make_durable_folder, write_durably
 from taps.serve.database import FILE, LEFT
+from taps.serve.errors import StoreDownError
 
 if TYPE_CHECKING:
     from taps.serve.store import Store
@@ -25,10 +27,12 @@ if TYPE_CHECKING:
 IDENTITY = "identity"
 BEGUN = "identity.new"  # until the database has it, too
 START, STARTS = "start", "starts"  # the last start in the database, all starts in the folder
+LOOK = 0.2  # seconds to look at folders of images at a time; the next look continues from there
+SETTLED = 100_000_000  # nanoseconds after which a folder's modification time shows a further change
 
 
-class Belonging:
-    """Of one store: what its folder says of its database, and the other way round."""
+class Pairing:
+    """What a store's folder says of its database, and the other way round."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.files = store, store.files
@@ -37,7 +41,7 @@ class Belonging:
         """Refuse a folder and a database that do not belong together. Nothing is written.
 
         Args:
-            copies: Whether a folder may be an old copy of the one that the database went on with.
+            copies: Whether the folder may be an old copy of the one that the database continued with.
         """
         here, known = self._read(IDENTITY), self._known()
         if known is None and (here is not None or self.store.database.log_alone()):
@@ -57,7 +61,7 @@ class Belonging:
             self._check_start()
 
     def begin(self) -> None:
-        """Give a new store its identity; whoever is killed meanwhile goes on with the same one."""
+        """Give a new store its identity; a start that was killed meanwhile is continued with the same one."""
         if self._read(IDENTITY) is None:
             if self._read(BEGUN) is None:
                 write_durably(self.files / BEGUN, uuid.uuid4().hex.encode())
@@ -65,7 +69,7 @@ class Belonging:
             os.replace(self.files / BEGUN, self.files / IDENTITY)
 
     def mark(self) -> str:
-        """Leave the mark of a start: in the folder first, so that the database has none which it lacks."""
+        """Leave the mark of a start: in the folder first, so that the database never has one it lacks."""
         start = uuid.uuid4().hex
         earlier = self._read(STARTS) or ""
         write_durably(self.files / STARTS, f"{earlier}\n{start}".strip().encode())
@@ -73,8 +77,13 @@ class Belonging:
         self.store.set_note(START, value)
         return value
 
+    def copy_marks(self, place: Path) -> None:
+        """Let a folder belong to this store's database, of which it has a copy."""
+        write_durably(place / IDENTITY, (self.store.note(IDENTITY) or "").encode())
+        write_durably(place / STARTS, (self.store.note(START) or "").partition(" ")[0].encode())
+
     def set_aside(self) -> None:
-        """Make room for a new store where the folder's database is gone; a store that is whole is let be."""
+        """Move away the files of a store whose database is gone; a whole store is left alone."""
         if self._known() is not None:
             return
         place = self.files / f"before-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -95,7 +104,7 @@ class Belonging:
 
     def _known(self) -> str | None:
         """The database's identity; SQLite is not even opened where it would make a new file."""
-        if not self.store.database.there():
+        if not self.store.database.exists():
             return None
         with self.store.database.read() as connection:
             made = inspect(connection).has_table("meta")
@@ -110,7 +119,64 @@ class Belonging:
         return file.read_text().strip() if file.is_file() else None
 
 
-def copy_marks(store: Store, place: Path) -> None:
-    """Let a folder be known by the database of `store`, of which it has a copy."""
-    write_durably(place / IDENTITY, (store.note(IDENTITY) or "").encode())
-    write_durably(place / STARTS, (store.note(START) or "").partition(" ")[0].encode())
+class Watch:
+    """Files and folders that must not be deleted or replaced: who has a file open does not notice it.
+
+    Args:
+        paths: The outermost first, for that one is named.
+    """
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._inodes = {path: _inode(path) for path in paths}
+
+    def check(self) -> None:
+        for path, inode in self._inodes.items():
+            if _inode(path) != inode:
+                raise StoreDownError(
+                    f"{path} was deleted or replaced while the service runs, and nothing is recorded. "
+                    "Move it back; or stop the service, put a backup in its place, and start again.",
+                    retry_after=1,
+                )
+
+
+class ImageWatch:
+    """Notices images that were deleted though they are kept, by the times of their folders."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._changed = {name: self._time(name) for name in (f"{number:02x}" for number in range(256))}
+        self._missing: set[str] = set()
+
+    def missing(self) -> list[Path]:
+        end = time.monotonic() + LOOK
+        for name, seen in list(self._changed.items()):
+            if self._time(name) != seen:
+                self._look(name)
+            if time.monotonic() > end:
+                break
+        blobs = self.store.blobs
+        self._missing = {
+            name for name in self._missing if not blobs.path(name).exists() and self.store.needs(name)
+        }
+        return [blobs.path(name) for name in sorted(self._missing)]
+
+    def _look(self, name: str) -> None:
+        at = self._time(name)
+        kept = self.store.kept_images(name)  # before the files: an image is there before its record
+        self._missing |= kept - {path.name for path in (self.store.blobs.folder / name).glob("*")}
+        del self._changed[name]  # the folder looked at last comes last
+        self._changed[name] = at if time.time_ns() - at > SETTLED else -1
+
+    def _time(self, name: str) -> int:
+        try:
+            return os.stat(self.store.blobs.folder / name).st_mtime_ns
+        except OSError:
+            return 0
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,1 +1,0 @@
-"""How the store's tables came to their present form, step by step."""
