@@ -80,8 +80,8 @@ RAY = "import ray.data, taps.cluster.connect, taps.cluster.runs, taps.cluster.st
 OTEL = """
 import os
 os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:9"
-from taps.serve import tracing
-tracing.set_up()()
+from taps.serve import telemetry
+telemetry.set_up_tracing()()
 """
 EXTRAS = {"serve": SERVE, "heif": HEIF, "parquet": PARQUET, "hub": HUB, "ray": RAY, "serve,otel": OTEL}
 

@@ -261,7 +261,7 @@ def test_the_command_names_other_hosts(hosts: str, tmp_path: Path, monkeypatch: 
             pass
 
     monkeypatch.setattr("taps.serve.run.make_server", Server)
-    monkeypatch.setattr("taps.serve.logs.set_up", lambda: None)
+    monkeypatch.setattr("taps.serve.telemetry.set_up_logs", lambda: None)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     words = ["serve", "--model", "tiny", "--processes", "0", "--store", str(tmp_path)]
     words += ["--label-studio", "http://localhost:8080"]

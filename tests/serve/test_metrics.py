@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from taps.serve.metrics import BUCKETS, Metrics
+from taps.serve.telemetry import BUCKETS, Metrics
 
 
 def parsed(text: str) -> dict[str, Metric]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from taps.errors import SettingsError
-from taps.serve import tracing
+from taps.serve import telemetry
 from taps.serve.errors import StoreDownError
 from taps.serve.service import Service
 from tests.serve.conftest import beginning, png
@@ -24,7 +24,7 @@ STAGES = ["decode", "views", "encode", "head", "store"]
 @pytest.fixture
 def exporter() -> Iterator[Any]:
     made = memory.InMemorySpanExporter()
-    end = tracing.set_up(made)
+    end = telemetry.set_up_tracing(made)
     yield made
     end()
 
@@ -65,14 +65,14 @@ def test_an_image_that_is_not_recorded_says_so(
 
 
 def test_without_an_address_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in tracing.ENDPOINTS:
+    for name in telemetry.ENDPOINTS:
         monkeypatch.delenv(name, raising=False)
-    tracing.set_up()()
-    assert tracing._tracers == []
+    telemetry.set_up_tracing()()
+    assert telemetry._tracers == []
 
 
 def test_an_address_without_the_extra_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(tracing.ENDPOINTS[0], "http://127.0.0.1:4318")
+    monkeypatch.setenv(telemetry.ENDPOINTS[0], "http://127.0.0.1:4318")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(SettingsError, match=r"needs the extra 'otel': pip install 'taps-vlm\[otel\]'"):
-        tracing.set_up()
+        telemetry.set_up_tracing()

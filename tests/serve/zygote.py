@@ -78,13 +78,13 @@ def main() -> None:
     import torch.fx.experimental.symbolic_shapes  # the first gradient would import it, in every life
 
     from taps import Learner, load_clip
-    from taps.serve import logs, run  # noqa: F401
+    from taps.serve import run, telemetry  # noqa: F401
     from tests.serve import patient  # noqa: F401
 
     torch.set_num_threads(1)
     clip = load_clip("tiny", device="cpu")
     Learner(clip, ["cat", "dog"])  # reads the tokenizer
-    logs.set_up()
+    telemetry.set_up_logs()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # whoever outlives its parent is found below this one
     assert threading.active_count() == 1

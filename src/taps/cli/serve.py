@@ -31,13 +31,13 @@ def serve(options: ServeOptions, limits: Limits) -> None:
     import torch
 
     from taps.clip import load_clip
-    from taps.serve import logs, tracing
+    from taps.serve import telemetry
     from taps.serve.labelstudio import LabelStudio
     from taps.serve.run import make_server
     from taps.serve.service import Service
     from taps.serve.store import Store
 
-    logs.set_up()
+    telemetry.set_up_logs()
     store = Store(options.store, options.files, anew=options.anew)
     studio = None
     if options.label_studio:
@@ -47,7 +47,7 @@ def serve(options: ServeOptions, limits: Limits) -> None:
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
     with ExitStack() as stack:
         executors = executors_for(options, clip, stack, share)
-        stack.callback(tracing.set_up())
+        stack.callback(telemetry.set_up_tracing())
         # Uvicorn stops by itself at SIGTERM and then sends it once more: by then there are learners to save.
         signal.signal(signal.SIGTERM, lambda *_: None)  # after Ray, which would exit
         sys.setswitchinterval(0.001)  # an answer does not wait 5 ms for another that is being made

@@ -122,7 +122,7 @@ class Blobs:
             )
         return data
 
-    def remove(self, name: str, needed: Callable[[str], bool]) -> bool:
+    def remove(self, name: str, needed: Callable[[str], bool | None]) -> bool:
         """Move a file to the bin unless it is held or needed; whether it went."""
         with self._lock:
             if name in self._held or needed(name):
@@ -137,19 +137,14 @@ class Blobs:
             if not path.name.endswith(PART):
                 yield path.name
 
-    def sweep(self, spoken_of: Callable[[str], bool | None], *, orphans: bool) -> int:
-        """Remove half-written files, and files needed no longer; how many.
-
-        Args:
-            spoken_of: Whether a file is needed; None where no record ever spoke of it.
-            orphans: Whether such files go, too.
-        """
+    def sweep(self, needs: Callable[[str], bool | None], *, orphans: bool) -> int:
+        """Remove half-written files and files needed no longer, with `orphans` also those of no record."""
         removed = 0
         for part in self.folder.glob(f"??/*{PART}"):
             part.unlink(missing_ok=True)
             removed += 1
         for name in list(self.names()):
-            needed = spoken_of(name)
+            needed = needs(name)
             if needed is False or (needed is None and orphans):
                 removed += self.remove(name, lambda _: False)
         return removed

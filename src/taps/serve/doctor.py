@@ -15,7 +15,7 @@ from taps.files import PART
 from taps.serve import tables as t
 from taps.serve.blobs import LITTLE
 from taps.serve.errors import GoneError, StoreDownError
-from taps.serve.records import Event, Stream
+from taps.serve.records import Stream
 from taps.serve.replay import LOST, lost_images
 from taps.serve.store import Store
 from taps.session.log import PREDICTED
@@ -122,7 +122,7 @@ def _images(store: Store) -> Iterator[Finding]:
 def _leftovers(store: Store, images: list[str]) -> Iterator[Finding]:
     """Files that nobody needs: on their way to the bin, in it, or of no record at all."""
     streams = {str(stream.id) for stream in store.streams()}
-    orphans = [image for image in images if store.spoken_of(image) is None]
+    orphans = [image for image in images if store.needs(image) is None]
     orphans += [each.name for each in (store.files / "snapshots").iterdir() if each.name not in streams]
     if len(images) > len(orphans):
         yield Finding(
@@ -188,7 +188,11 @@ def _mend(store: Store, stream: Stream) -> Iterator[str]:
         )
         return
     for event in lost:
-        _give_up(store, stream, event)
+        entry = (t.events.c.stream == stream.id, t.events.c.seq == event.seq)
+        its_row = (t.predictions.c.stream == stream.id, t.predictions.c.id == event.prediction)
+        with store.audited("console", "give up image", f"{stream.name}/{event.prediction}") as connection:
+            connection.execute(update(t.events).where(*entry).values(value=LOST))
+            connection.execute(update(t.predictions).where(*its_row).values(kept=False))
         yield (
             f"Stream {stream.name!r}: the image of prediction {event.prediction} is lost; a grey one stands "
             "in for it when the log is replayed."
@@ -197,17 +201,6 @@ def _mend(store: Store, stream: Stream) -> Iterator[str]:
         if row.kept and not store.blobs.path(row.image).exists():
             _no_longer_kept(store, row.image)
             yield f"Stream {stream.name!r}: the image of prediction {row.id} is lost, and no longer kept."
-
-
-def _give_up(store: Store, stream: Stream, event: Event) -> None:
-    e, p = t.events.c, t.predictions.c
-    with store.audited("console", "give up image", f"{stream.name}/{event.prediction}") as connection:
-        connection.execute(
-            update(t.events).where(e.stream == stream.id, e.seq == event.seq).values(value=LOST)
-        )
-        connection.execute(
-            update(t.predictions).where(p.stream == stream.id, p.id == event.prediction).values(kept=False)
-        )
 
 
 def _give_up_damaged(store: Store) -> Iterator[str]:

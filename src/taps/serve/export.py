@@ -1,4 +1,4 @@
-"""What a stream has come to, as files others can read: CSV, JSONL, and an ImageFolder zip."""
+"""Exports of a stream: CSV, JSONL, and a zip of labelled images for ImageFolder."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def as_zip(store: Store, stream: Stream, path: Path) -> None:
 def zip_images(
     store: Store, images: Iterable[tuple[Row, str]], path: Path, name: Callable[[Row, bytes], str]
 ) -> None:
-    """Write images, each with its class, into one folder a class; those that are no longer kept are listed.
+    """Write images with their classes to an archive, one folder a class; images no longer kept are listed.
 
     Args:
-        store: Has them.
-        images: What is on record of each, and its class.
+        store: Of the images.
+        images: The row and the class of each.
         path: Of the archive.
-        name: What an image's file is called.
+        name: Gives the name of an image's file.
     """
     missing = []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
@@ -79,7 +79,7 @@ def _values(row: Row) -> dict[str, object]:
 
 
 def harmless(value: object) -> object:
-    """Text a spreadsheet would take for a formula is quoted for it."""
+    """A value for a spreadsheet: text that looks like a formula is quoted."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, list):

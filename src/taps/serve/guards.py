@@ -57,8 +57,13 @@ class Pairing:
             )
         if here is not None and here != known:
             raise StateError(f"The folder {self.files} belongs to another database; give its own.")
-        if known is not None and not copies:
-            self._check_start()
+        start, _, where = (self.store.note(START) or "").partition(" ") if known else ("", "", "")
+        if start and not copies and start not in (self._read(STARTS) or "").split():
+            raise StateError(
+                f"The folder {self.files} is an old copy: the database {self._url} went on with {where}. "
+                "Start the service there, or copy that folder here. If it is lost, `taps recover --yes` goes "
+                "on without what this one lacks."
+            )
 
     def begin(self) -> None:
         """Give a new store its identity; a start that was killed meanwhile is continued with the same one."""
@@ -92,15 +97,6 @@ class Pairing:
                 make_durable_folder(place.absolute())
                 os.replace(self.files / name, place / name)
         self.store.make_folders()
-
-    def _check_start(self) -> None:
-        start, _, where = (self.store.note(START) or "").partition(" ")
-        if start and start not in (self._read(STARTS) or "").split():
-            raise StateError(
-                f"The folder {self.files} is an old copy: the database {self._url} went on with {where}. "
-                "Start the service there, or copy that folder here. If it is lost, `taps recover --yes` goes "
-                "on without what this one lacks."
-            )
 
     def _known(self) -> str | None:
         """The database's identity; SQLite is not even opened where it would make a new file."""

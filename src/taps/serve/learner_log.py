@@ -1,7 +1,7 @@
-"""Keeps a learner and its log in step: loads, records, saves, and knows what to do when the store fails.
+"""Keeps a learner and its log in step: loads, records, saves, and copes with a store that fails.
 
-What is in the log counts. A learner that has lived through something the log could not take in is dropped and
-made anew from the last snapshot and the log.
+The log is the truth. A learner that was given an event which could not be recorded is dropped, and restored
+from the last snapshot and the log.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from taps.errors import StateError
 from taps.serve.errors import GoneError, LostError, StoreDownError
 from taps.serve.learners import Executor, RemoteLearner
 from taps.serve.records import Event, Stream
-from taps.serve.replay import Replayed, image_of, restore
+from taps.serve.replay import image_of, restore
 from taps.serve.store import Store
 from taps.session.row import OPEN, Row
 
 log = logging.getLogger("taps.serve")
 
-EVERY = 20  # events between two snapshots, at least
+EVERY = 20  # events between two snapshots, at least,
 WORTH = 200  # and so many times the time a snapshot takes, so that saving costs 0.5 % at most;
 AT_MOST = 200  # but never more events than this
-SETTLE = 60.0  # seconds after which the last events get a snapshot of their own
+SETTLE = 60.0  # seconds after which even few events get a snapshot
 RETRY = 1.0  # seconds between two tries to reach a store that failed
 
 Tell = Callable[[Event, Row | None], None]
 
 
 class LearnerLog:
-    """The learner of one stream and its log. Used by the thread that owns the learner alone.
+    """The learner of one stream and its log. Used only by the thread that owns the learner.
 
     Args:
         stream: How it began.
-        store: Where everything is put on record.
+        store: Of the log.
         executor: Where the learner lives.
-        tell: Called with each event once it is on record, and with its prediction where it is about one.
+        tell: Called with each event once it is on record, and with its prediction where it has one.
 
     Attributes:
-        trouble: Why nothing can be put on record now, as a sentence; None where all is well.
-        seq: The last event the learner has lived through.
-        open: The open questions by id, and when each expires; None for never.
+        trouble: Why nothing can be recorded now, as a sentence; None where all is well.
+        seq: The last event the learner was given.
+        open: When each open question expires, by its id; None for never.
     """
 
     def __init__(self, stream: Stream, store: Store, executor: Executor, tell: Tell) -> None:
@@ -53,7 +53,8 @@ class LearnerLog:
         self.seq, self.replayed = 0, 0
         self.open: dict[int, float | None] = {}
         self._learner: RemoteLearner | None = None
-        self._tail: list[Event] | None = None  # since the older snapshot: enough to restore without database
+        # Events since the older snapshot: enough to restore the learner without the database.
+        self._tail: list[Event] | None = None
         self._stuck: Event | None = None
         self._tried = 0.0
         self._saved, self._saved_at, self._cost = 0, time.monotonic(), 0.0
@@ -61,18 +62,18 @@ class LearnerLog:
     # The learner
 
     def learner(self) -> RemoteLearner:
-        """The learner as the log says it is. The store is tried again first where it failed."""
+        """The learner as the log says it is. A store that failed is tried again first."""
         if self.trouble:
             self._heal()
-        else:
-            self._miss()
+        else:  # before the learner is given what could not be recorded
+            self._check_files()
         if self._learner is None:
             self._load()
         assert self._learner is not None
         return self._learner
 
     def writable(self) -> RemoteLearner:
-        """The learner, where what happens to it can be put on record; raises otherwise."""
+        """The learner, where events can be recorded; raises otherwise."""
         learner = self.learner()
         if self.trouble:
             raise StoreDownError(f"Nothing was changed. {self.trouble}", retry_after=1)
@@ -92,14 +93,20 @@ class LearnerLog:
             learner = RemoteLearner.load(self.executor, self.stream, self.snapshots.place(found))
         replayed = restore(self.stream, learner, found or 0, self.store.blobs, self._tail)
         self._learner = learner
-        self._take(replayed)
+        self.seq, self.replayed = replayed.seq, replayed.count
+        self._saved, self._stuck, self.notes = replayed.seq - replayed.count, replayed.stuck, replayed.notes
+        for note in replayed.notes:
+            log.warning(note, extra={"stream": self.stream.name})
+        if replayed.stuck:
+            self.trouble = self._stands(replayed.why)
+            log.error(self.trouble, extra={"stream": self.stream.name})
         seconds = round(time.monotonic() - began, 3)
         log.info("loaded", extra={"stream": self.stream.name, "replayed": self.replayed, "seconds": seconds})
 
     def _find(self) -> int | None:
-        """The snapshot to begin with; what follows it is read from the log.
+        """The snapshot to load; reads the events after it.
 
-        While nothing can be recorded, what was read before counts: another service may be writing the log.
+        While nothing can be recorded, no events are read: another service may be writing the log.
         """
         if self.trouble is None or self._tail is None:
             try:
@@ -114,28 +121,19 @@ class LearnerLog:
         return self.snapshots.newest(self.seq)
 
     def wake(self) -> None:
-        """See which questions are open; make a learner ready that was not saved cleanly."""
+        """Read which questions are open; load the learner if the service was not stopped cleanly."""
         if self.unsaved():
             self.learner()
         else:
             self._read_open()
 
     def unsaved(self) -> bool:
-        """Whether the log goes on after the newest snapshot: the service was not stopped cleanly."""
+        """Whether the log has events after the newest snapshot."""
         return self.store.last_seq(self.stream.id) > max(self.snapshots.seqs(), default=0)
 
     def _read_open(self) -> None:
         rows = self.store.predictions(self.stream.id, states=[OPEN])
         self.open = {row.id: row.deadline for row in rows}
-
-    def _take(self, replayed: Replayed) -> None:
-        self.seq, self.replayed = replayed.seq, replayed.count
-        self._saved, self._stuck, self.notes = replayed.seq - replayed.count, replayed.stuck, replayed.notes
-        for note in replayed.notes:
-            log.warning(note, extra={"stream": self.stream.name})
-        if replayed.stuck:
-            self.trouble = self._stands(replayed.why)
-            log.error(self.trouble, extra={"stream": self.stream.name})
 
     def _stands(self, why: str) -> str:
         return (
@@ -144,20 +142,20 @@ class LearnerLog:
         )
 
     def _older(self) -> int:
-        """The event before those that would have to be replayed from the older of two snapshots."""
+        """The event of the older of two snapshots."""
         found = self.snapshots.seqs()
         return found[-2] if len(found) > 1 else 0
 
     # The log
 
     def record(self, event: Event, row: Row | None = None, *, new: bool = False, **changes: Any) -> None:
-        """Put an event on record; where that fails the learner is put back and `StoreDownError` raised.
+        """Put the next event on record; where that fails, the learner is dropped and the error raised.
 
         Args:
             event: The next one.
-            row: The prediction it is about, as it is after the event.
+            row: Its prediction, as it is after the event.
             new: Whether the event makes this prediction.
-            **changes: What it changes about it otherwise.
+            **changes: The columns of the prediction that it changes otherwise.
         """
         try:
             self.store.append(self.stream.id, event, row if new else None, **changes)
@@ -177,32 +175,32 @@ class LearnerLog:
         self.tell(event, row)
 
     def drop(self) -> None:
-        """Forget a learner that may have been changed half-way; it is made anew at its next use."""
+        """Forget a learner that may have been changed half-way; it is restored at its next use."""
         self._learner = None
 
     # When the store fails
 
     def fail(self, error: Exception) -> None:
-        """From here on nothing is recorded, and the learner is what the log says it is."""
+        """Record nothing from now on, and drop the learner, which may be ahead of the log."""
         self._learner = None
-        self._say(error)
-        self._miss()  # where a part of the store was deleted, that is the reason, and not what came of it
+        self._set_trouble(error)
+        self._check_files()  # a deleted part of the store is the better reason
 
-    def _miss(self) -> None:
-        """See that no part of the store was deleted, before the learner lives through what would be lost."""
+    def _check_files(self) -> None:
+        """See that no part of the store was deleted."""
         try:
             self.store.check()
         except StoreDownError as error:
-            self._say(error)
+            self._set_trouble(error)
 
-    def _say(self, error: Exception) -> None:
+    def _set_trouble(self, error: Exception) -> None:
         if self.trouble is None:
             log.error(f"The store failed: {error}", extra={"stream": self.stream.name})
         self.trouble = str(error)
         self._tried = time.monotonic()
 
     def _heal(self) -> None:
-        """See whether the store is back. What it took in while it failed is in the log, and so it counts."""
+        """See whether the store is back. An event it took in while it failed is in the log, and counts."""
         if time.monotonic() - self._tried < RETRY:
             return
         self._tried = time.monotonic()
@@ -225,7 +223,7 @@ class LearnerLog:
     # Snapshots
 
     def snapshot_if_worth(self) -> None:
-        """Save when enough has happened since the last time, or what was saved is gone."""
+        """Save when enough has happened since the last snapshot, or when that was deleted."""
         if self.snapshots.lost():
             self._saved = 0
         behind, waited = self.seq - self._saved, time.monotonic() - self._saved_at
@@ -234,7 +232,7 @@ class LearnerLog:
             self.snapshot()
 
     def snapshot(self) -> None:
-        """Save the learner; images that only a replay of older events would need may go."""
+        """Save the learner, and remove images that only a replay of older events would need."""
         if self._learner is None or self.trouble or self.seq == self._saved:
             return
         began = time.monotonic()
@@ -247,7 +245,7 @@ class LearnerLog:
             return self.drop()
         except (OSError, StateError, StoreDownError) as error:
             log.error(f"No snapshot could be saved: {error}", extra={"stream": self.stream.name})
-            self._saved_at = time.monotonic() + 10 * RETRY  # the log goes on; try later
+            self._saved_at = time.monotonic() + 10 * RETRY  # the log has everything; try later
             return
         older = self._older()
         self._tail = [event for event in self._tail or [] if event.seq > older]
@@ -255,7 +253,7 @@ class LearnerLog:
         self._cost = self._saved_at - began
 
     def unload(self) -> None:
-        """Save and let the learner go; it comes back at its next use."""
+        """Save and drop the learner; it is loaded again at its next use."""
         self.snapshot()
         if self._learner is not None and self._saved == self.seq and not self.trouble:
             self._learner.evict()

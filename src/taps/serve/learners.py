@@ -1,15 +1,16 @@
-"""Learners, wherever they live: in the service's own process, in one of their own, on another machine.
+"""The learners of a service: in its own process, in other processes, or on other machines.
 
-`Learners` holds them and lets them compute. An `Executor` carries calls to it. `RemoteLearner` is
-one of its learners, seen from the service.
+`Learners` holds them where they compute. An `Executor` carries calls to it. `RemoteLearner` is one of them as
+the service sees it.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,25 +29,21 @@ from taps.serve.records import Stream
 from taps.session.alike import nearest
 from taps.session.log import apply
 from taps.stages import Stage, keep_stages, stage
-from taps.types import Answer, FloatArray, Prediction
+from taps.types import Answer, Prediction
 
 STAND_IN = np.full((32, 32, 3), 128, np.uint8)
-"""Is predicted where an image is wanted and there is none, so that ids stay right."""
+"""A grey image, predicted in the place of one that is lost or not yet there."""
 
 
 def fresh(stream: Stream, clip: Clip) -> Learner:
-    """A stream's learner as it began; where its settings say nothing, version 0.2's defaults hold."""
+    """A stream's learner as it began; settings it does not name have the defaults of version 0.2."""
     known, given = find_method(stream.method).known, current_settings(stream.settings)
     before = {name: value for name, value in BEFORE.items() if name in known}
     return Learner(clip, stream.classes, stream.method, seed=stream.seed, **before | given)
 
 
 class Learners:
-    """Learners by their streams' numbers. Arguments and results are plain values, arrays and paths.
-
-    Args:
-        clip: The model they share.
-    """
+    """Learners by their streams' numbers, with one model. Arguments and results can be pickled."""
 
     def __init__(self, clip: Clip) -> None:
         self.clip = clip
@@ -60,13 +57,13 @@ class Learners:
         self._tried = stream, learner
 
     def begin(self, key: int, stream: Stream) -> tuple[tuple[str, ...], str]:
-        """Hold a new learner, the one that was tried where it is of this stream; its classes, its order."""
+        """Hold a new learner, or the one of `try_out` if it is this stream's; its classes, its order."""
         tried, self._tried = self._tried, None
         same = tried is not None and tried[0] == replace(stream, id=tried[0].id, created=tried[0].created)
         return self._hold(key, tried[1] if tried and same else fresh(stream, self.clip))
 
     def load(self, key: int, folder: Path) -> tuple[tuple[str, ...], str]:
-        """Hold a learner that was saved; its classes, and its order."""
+        """Hold a saved learner; its classes, its order."""
         self._held.pop(key, None)
         return self._hold(key, Learner.load(folder, self.clip))
 
@@ -75,7 +72,7 @@ class Learners:
         self._of(key).save(folder)
 
     def _hold(self, key: int, learner: Learner) -> tuple[tuple[str, ...], str]:
-        if self.clip.device.type == "cuda":  # its step is captured before an image waits for it
+        if self.clip.device.type == "cuda":  # captures its step before an image waits for it
             learner.predict_one(STAND_IN, update=False)
         self._held[key] = learner
         return learner.classes, learner.order
@@ -86,7 +83,7 @@ class Learners:
     def predict_one(
         self, key: int, image: Any, name: str, update: bool, known: Prepared | None = None
     ) -> tuple[Prediction, tuple[int, ...], list[Stage]]:
-        """Decode an image and predict it; what is known of it counts if it was made for this very turn.
+        """Predict an image: decoded here, or as `known` if that was prepared for this very turn.
 
         Returns:
             The prediction; the open questions, where it asks; how long each stage took.
@@ -94,12 +91,12 @@ class Learners:
         learner = self._of(key)
         with keep_stages() as stages:
             if known is not None and known.number == learner.seen:
-                said = learner.predict_one(known, update=update)
+                prediction = learner.predict_one(known, update=update)
             else:
                 with stage("decode"):
                     pixels = load_image(image, name=name)
-                said = learner.predict_one(pixels, update=update)
-        return said, learner.pending if said.ask else (), stages
+                prediction = learner.predict_one(pixels, update=update)
+        return prediction, learner.pending if prediction.ask else (), stages
 
     def view_one(self, key: int, image: Any, name: str, number: int) -> ViewedImage:
         """Decode an image and make its views before its turn."""
@@ -116,48 +113,43 @@ class Learners:
         return getattr(self._of(key), name)(*args)
 
     def nearest(self, key: int, id: int, others: Sequence[int], most: int) -> list[int]:
-        """Which images without an answer are alike to one of them."""
+        """The unanswered images that are most alike to one, the nearest first."""
         return nearest(self._of(key), id, others, most)
 
     def apply(self, key: int, kind: str, id: int | None, value: Any) -> tuple[str, ...]:
-        """Let a learner live through an event; the names of its classes."""
+        """Give a learner an event; the names of its classes afterwards."""
         learner = self._of(key)
         apply(learner, kind, id, value)
         return learner.classes
 
     def _of(self, key: int) -> Learner:
         if key not in self._held:
-            raise LostError("The learner of this stream is being made anew; try again.", retry_after=1)
+            raise LostError("The learner of this stream is being restored; try again.", retry_after=1)
         return self._held[key]
 
 
 class Executor(Protocol):
-    """Where learners live. One method, so that anything that can carry a call and its result can be one."""
+    """Where learners live."""
 
     def call(self, act: str, *args: Any) -> Any:
-        """Have a method of the `Learners` there called, and wait for what it returns or raises.
+        """Call a method of the `Learners` there, and wait for what it returns or raises.
 
-        Folders to load from and save to are the service's own; one that does not see them carries files.
+        Folders to load from and save to are the service's; an executor that does not see them copies files.
 
         Raises:
-            LostError: The executor lost its learners. It has begun anew without them, and takes calls again.
+            LostError: The executor lost its learners. It takes calls again, without them.
         """
         ...
 
 
 class Executors(Protocol):
-    """Which streams live where."""
+    """Which stream has which executor."""
 
     def executor_of(self, stream: int) -> Executor: ...
 
 
 class Threads:
-    """Learners in this process: each is called by its worker's thread, so many at a time as there are cores.
-
-    Args:
-        clip: The model they share.
-        computing: How many at a time; the number of cores unless given.
-    """
+    """Learners in this process, called by their workers' threads, by default as many at a time as cores."""
 
     def __init__(self, clip: Clip, computing: int | None = None) -> None:
         self.learners = Learners(clip)
@@ -172,12 +164,12 @@ class Threads:
 
 
 class RemoteLearner:
-    """A learner of some executor: what `Learner` does, done there. Used by the thread that owns it alone.
+    """A learner of some executor; methods that are not defined here are those of `Learner`, called there.
 
     Attributes:
         classes: Their names.
         order: "ask_first" or "predict_first".
-        pending: Ids of the questions it can be given an answer to, as they were when it put the last one.
+        pending: Ids of the open questions when it asked the last one.
         stages: How long the parts of its last prediction took.
     """
 
@@ -189,12 +181,10 @@ class RemoteLearner:
 
     @classmethod
     def begin(cls, executor: Executor, stream: Stream) -> RemoteLearner:
-        """The learner of a stream as it began."""
         return cls(executor, stream.id, executor.call("begin", stream.id, stream))
 
     @classmethod
     def load(cls, executor: Executor, stream: Stream, folder: Path) -> RemoteLearner:
-        """The learner of a stream as it was saved."""
         return cls(executor, stream.id, executor.call("load", stream.id, folder.absolute()))
 
     def evict(self) -> None:
@@ -203,49 +193,30 @@ class RemoteLearner:
     def predict_one(
         self, image: Any, name: str = "image", *, update: bool = True, known: Prepared | None = None
     ) -> Prediction:
-        said, pending, self.stages = self.executor.call("predict_one", self.key, image, name, update, known)
-        if said.ask:
+        prediction: Prediction
+        prediction, pending, self.stages = self.executor.call(
+            "predict_one", self.key, image, name, update, known
+        )
+        if prediction.ask:
             self.pending = pending
-        return said  # type: ignore[no-any-return]
-
-    def repredict(self, id: int, image: bytes) -> Prediction:
-        said: Prediction = self._do("repredict", id, image)
-        return said
-
-    def repredict_kept(self, ids: Sequence[int]) -> dict[int, FloatArray]:
-        """Probabilities it would give now to images that it keeps what it needs of."""
-        said: dict[int, FloatArray] = self._do("repredict_kept", ids)
-        return said
+        return prediction
 
     def normalise_answer(self, answer: Answer) -> Answer:
         """An answer with classes by name, as the learner understands it."""
-        said: Answer = self.executor.call("normalise_answer", self.key, answer)
-        return said.named(self.classes)
+        by_index: Answer = self.executor.call("normalise_answer", self.key, answer)
+        return by_index.named(self.classes)
 
     def apply(self, kind: str, id: int | None, value: Any = None) -> None:
-        """Live through an event, as `taps.session.log.apply` has it."""
+        """Give it an event, as `taps.session.log.apply` does."""
         self.classes = self.executor.call("apply", self.key, kind, id, value)
 
-    def wanted_kept(self, ids: Sequence[int]) -> dict[int, float]:
-        """How much an answer is wanted for images that it keeps and that nobody was asked about."""
-        said: dict[int, float] = self._do("wanted_kept", ids)
-        return said
-
     def nearest(self, id: int, others: Sequence[int], most: int) -> list[int]:
-        """Which of some images without an answer are alike to one, the nearest first."""
+        """The unanswered images among `others` that are most alike to one, the nearest first."""
         found: list[int] = self.executor.call("nearest", self.key, id, others, most)
-        return found
-
-    def summary(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._do("summary")
-        return found
-
-    def state_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._do("state_dict")
         return found
 
     def save(self, folder: Path) -> None:
         self.executor.call("save", self.key, folder.absolute())
 
-    def _do(self, name: str, *args: Any) -> Any:
-        return self.executor.call("do", self.key, name, *args)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return partial(self.executor.call, "do", self.key, name)

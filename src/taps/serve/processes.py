@@ -1,7 +1,7 @@
-"""Learners in processes of their own, one for each core: their steps do not share an interpreter.
+"""Executors that are processes, one for each core: learners do not share an interpreter.
 
-Python's own fork server starts them, also in the place of one that died, and is itself started again where it
-died. What it has imported, and the model's weights (`SharedClip`), are in memory once.
+Python's fork server starts them, and replaces one that died. What it has imported, and the model's weights
+(`SharedClip`), are in memory once.
 """
 
 from __future__ import annotations
@@ -28,19 +28,14 @@ from taps.session.process import for_children
 
 log = logging.getLogger("taps.serve")
 
-NICE = 5  # those that compute give way to the one that answers, which needs little and is waited for
+NICE = 5  # computing processes give way to the one that answers requests, which needs little
 
 
 class Processes:
-    """So many processes with learners, and the streams spread over them.
-
-    Args:
-        clip: The model, on the CPU.
-        count: How many.
-    """
+    """`count` processes with learners of a model on the CPU, and the streams spread over them."""
 
     def __init__(self, clip: Clip, count: int) -> None:
-        with for_children(1):  # it imports while the service begins
+        with for_children(1):  # the fork server imports while the service starts
             forkserver.set_forkserver_preload([__name__])
             forkserver.ensure_running()
         shared = SharedClip(clip)
@@ -59,7 +54,7 @@ class Processes:
 
 
 class Process:
-    """An executor that is one process, started by the first call. Others wait until it has replied."""
+    """One process, started by the first call. It takes one call at a time."""
 
     def __init__(self, clip: SharedClip) -> None:
         self._clip, self._turn, self._life = clip, threading.Lock(), threading.Lock()
@@ -75,7 +70,7 @@ class Process:
                 pipe.send_bytes(data)
                 good, value = pipe.recv()
             except (EOFError, OSError) as error:
-                log.error("A process that computes ended; its streams are made anew from what is on record.")
+                log.error("A computing process ended; its streams are restored from the store.")
                 self._end()
                 raise LostError("The process that computed this ended; try again.", retry_after=1) from error
         if good:
@@ -83,7 +78,7 @@ class Process:
         raise value
 
     def close(self) -> None:
-        """End it, in the middle of a call, too; no other takes its place."""
+        """End the process, even in the middle of a call; it is not started again."""
         self._closed = True
         self._end()
 
@@ -107,8 +102,8 @@ class Process:
 
 
 def work(pipe: Connection, clip: SharedClip) -> None:
-    """Do what comes, one after the other, until the service closes its end or is no more."""
-    gc.freeze()  # a collection would touch, and so copy, what is in memory once
+    """Answer calls one after the other, until the service closes its end of the pipe or ends."""
+    gc.freeze()  # a collection would touch, and so copy, shared memory
     threading.Thread(target=_end_with_parent, daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # they are for the service, which then ends this process
@@ -120,7 +115,7 @@ def work(pipe: Connection, clip: SharedClip) -> None:
 
 
 def _end_with_parent() -> None:
-    """In the middle of a step, too: what it would write would be in the next service's way."""
+    """End even in the middle of a step: what it would write would be in the next service's way."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -128,16 +123,16 @@ def _end_with_parent() -> None:
 
 
 def reply(learners: Learners, act: str, args: tuple[Any, ...]) -> bytes:
-    """Do what is requested: whether it went well, and the result or the error, pickled."""
+    """Carry out a call: whether it succeeded, and the result or the error, pickled."""
     try:
-        said: tuple[bool, Any] = (True, getattr(learners, act)(*args))
+        result: tuple[bool, Any] = (True, getattr(learners, act)(*args))
     except Exception as error:
         error.add_note(traceback.format_exc())
-        said = (False, error)
+        result = (False, error)
     try:
-        data = pickle.dumps(said)
-        if not said[0]:
-            pickle.loads(data)  # errors of some libraries cannot be made again from what they are sent as
+        data = pickle.dumps(result)
+        if not result[0]:
+            pickle.loads(data)  # errors of some libraries can be pickled, but not unpickled
     except Exception:
-        return pickle.dumps((False, RuntimeError(repr(said[1]))))
+        return pickle.dumps((False, RuntimeError(repr(result[1]))))
     return data

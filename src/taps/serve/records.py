@@ -1,4 +1,4 @@
-"""What is on record of a stream: its beginning, its events. Plain values."""
+"""A stream and its events, as they are on record."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ class StreamConfig:
     """How a stream begins.
 
     Attributes:
-        name: What people call it.
         classes: Names it begins with; CLASSES_ADDED events add to them.
-        method: Of `taps methods`.
         settings: Of the method.
-        seed: Seed of every random choice.
         deadline: Seconds a question waits for its answer; None for ever.
-        hold: Seconds a caller is made to wait for the annotator where the order is ask_first.
+        hold: Seconds a caller waits for the annotator where the order is ask_first.
     """
 
     name: str
@@ -31,12 +28,7 @@ class StreamConfig:
 
 @dataclass(frozen=True)
 class Stream(StreamConfig):
-    """A stream on record.
-
-    Attributes:
-        id: Its number in the store, never used twice.
-        created: When, in seconds since 1970.
-    """
+    """A stream on record; its number is never used twice, its time is in seconds since 1970."""
 
     id: int
     created: float
@@ -44,12 +36,11 @@ class Stream(StreamConfig):
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened to a stream. The learner's state follows from these, in order, to the bit.
+    """An event of a stream. The learner's state follows from these, in order, to the bit.
 
     Attributes:
         seq: 1, 2, 3, … within the stream.
         kind: One of `taps.session.log`.
-        prediction: The id of the prediction it is about.
         value: An answer in JSON, the names of new classes, or which predictions were accepted.
         who: Id of the token; "clock" or "learner" where a question expired.
         at: When, in seconds since 1970.

@@ -1,4 +1,4 @@
-"""Serve over HTTP until told to stop, or from a thread while the program does something else."""
+"""Serves over HTTP until SIGTERM, or in a thread while a block runs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ GRACE = 2  # seconds requests under way get when the service is told to stop
 
 
 def check_exposure(host: str, tokens: Tokens) -> None:
-    """Refuse to be reached from other machines while nobody needs a token."""
-    closed = tokens.any()
-    if not closed and not is_loopback(host):
+    """Refuse to be reached from other machines while no token exists."""
+    if not tokens.any() and not is_loopback(host):
         raise SettingsError(
             f"Bound to {host} everybody who reaches this machine could use the service; make a token first "
             "(`taps token create STORE --role admin`), or stay on 127.0.0.1."
@@ -38,14 +37,14 @@ def check_exposure(host: str, tokens: Tokens) -> None:
 
 
 def allowed_hosts(host: str, named: list[str]) -> tuple[str, ...]:
-    """The names a request may call this service by; on loopback its own, so that no other site's name is."""
+    """The names a request may call this service by: on loopback only its own, against DNS rebinding."""
     if named:
         return (*named, *LOOPBACK_NAMES)
     return (*LOOPBACK_NAMES, host) if is_loopback(host) else ()
 
 
 def check_port(host: str, port: int) -> None:
-    """Refuse an address that cannot be bound to; uvicorn would exit without a sentence."""
+    """Refuse an address that cannot be bound to; uvicorn would exit without an explanation."""
     if not 0 <= port <= 65_535:
         raise SettingsError(f"{port} is not a port; give --port one up to 65535, or 0 for any that is free.")
     try:
@@ -59,7 +58,7 @@ def check_port(host: str, port: int) -> None:
 
 
 class Server(uvicorn.Server):
-    """Uvicorn, which says when it is ready and ends the live connections when it is to stop."""
+    """Uvicorn that reports when it is ready, and ends event streams when it is to stop."""
 
     def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[str], None]) -> None:
         super().__init__(config)
@@ -73,7 +72,7 @@ class Server(uvicorn.Server):
                 self.ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.service.close()  # those who wait in a queue, listen, or wait for an annotator are let go
+        self.service.close()  # ends requests that wait in a queue, for events or for an annotator
         await super().shutdown(sockets)
 
 
@@ -121,15 +120,7 @@ def make_server(
 
 @contextmanager
 def serving(service: Service, **options: Any) -> Iterator[str]:
-    """The service over HTTP while the block runs.
-
-    Args:
-        service: Opened with `with`.
-        **options: Of `make_server`; the port is any that is free unless given.
-
-    Yields:
-        Its URL.
-    """
+    """Serve over HTTP while the block runs; yields the URL. Options are those of `make_server`."""
     found: queue.Queue[str] = queue.Queue()
     server = make_server(service, **{"port": 0, **options}, ready=found.put)
     thread = threading.Thread(target=_run, args=(server, found), name="http")

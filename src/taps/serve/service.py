@@ -1,4 +1,4 @@
-"""The service without HTTP: a store, a model, and one worker for each stream."""
+"""The service without HTTP: a store, a model, and one worker a stream."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taps.aliases import current_settings
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MODEL = "model"
-PROMPTS = ("hand", *KINDS)  # that are no path
-DEPTH, VIEWS = 4, 1024  # of settings over HTTP: how deep they are nested, and the most views
-BESIDE = ("name", "classes", "method", "seed", "deadline", "hold")  # of a stream, and no settings
+PROMPTS = ("hand", *KINDS)  # values of the setting that are no path
+DEPTH, VIEWS = 4, 1024  # the most of settings over HTTP: levels of nesting, views
+BESIDE = ("name", "classes", "method", "seed", "deadline", "hold")  # given beside the settings
 EXPORT = "export-"  # folders in which archives are made
 PATIENCE = 2.5  # seconds streams get to finish what runs and save their learners when the service stops
 
@@ -47,7 +47,7 @@ class Service:
     """All streams of a store. `with Service(...) as service:` opens it; leaving saves every learner.
 
     Args:
-        store: Where everything is kept; one service at a time may use it.
+        store: One service at a time may use it.
         clip: The model, shared by all streams.
         queue: Messages that may wait for one stream.
         executors: Where the learners live; in this process unless given.
@@ -75,7 +75,9 @@ class Service:
             self.store.open()
             self.store.verify()
             self._check_model()
-            self._tidy()
+            self.store.sweep()
+            for folder in self.store.files.glob(f"{EXPORT}*"):  # a killed process left them
+                shutil.rmtree(folder, ignore_errors=True)
             self.store.watch()
             for stream in self.store.streams():
                 self._own(stream)
@@ -89,14 +91,14 @@ class Service:
         self.stop()
 
     def close(self) -> None:
-        """Refuse what waits and what comes, let subscribers go; what runs is finished."""
+        """Refuse requests that wait or come, and end subscriptions; what runs is finished."""
         self.bus.close()
         self._closed = True
         for worker in list(self.workers.values()):
             worker.stop()
 
     def stop(self) -> bool:
-        """Finish what runs, save every learner; whether all came to an end in time."""
+        """Finish what runs and save every learner; whether all workers ended in time."""
         self.close()
         end = time.monotonic() + PATIENCE
         done = True
@@ -107,14 +109,8 @@ class Service:
         self._stack.close()
         return done
 
-    def _tidy(self) -> None:
-        """Remove what a killed process left behind."""
-        self.store.sweep()
-        for folder in self.store.files.glob(f"{EXPORT}*"):
-            shutil.rmtree(folder, ignore_errors=True)
-
     def _check_model(self) -> None:
-        """A store goes on with the model it began with: other weights would replay to other states."""
+        """Refuse another model than the store began with: its weights would replay to other states."""
         known = self.store.note(MODEL)
         if known is None:
             self.store.set_note(MODEL, self.clip.fingerprint)
@@ -126,12 +122,9 @@ class Service:
 
     def _own(self, stream: Stream) -> None:
         executor = self.executors.executor_of(stream.id)
-        learner_log = LearnerLog(
-            stream, self.store, executor, lambda event, row: self.bus.publish(stream.id, event, row)
-        )
-        self.workers[stream.name] = worker = StreamWorker(
-            StreamSession(learner_log, self.helpers), self.queue
-        )
+        learner_log = LearnerLog(stream, self.store, executor, partial(self.bus.publish, stream.id))
+        worker = StreamWorker(StreamSession(learner_log, self.helpers), self.queue)
+        self.workers[stream.name] = worker
         worker.start()
         if self._closed:  # `close` may not have seen it
             worker.stop()
@@ -139,9 +132,9 @@ class Service:
     # Streams
 
     def create(self, beginning: StreamConfig, who: str, key: str | None = None) -> Stream:
-        """Begin a stream. A learner is made and tried before, so that mistakes are told at once."""
+        """Create a stream. A learner is made and tried first, so that wrong settings are refused."""
         check_settings(beginning.method, beginning.settings)
-        # The page corrects what nobody was asked about; and defaults of today stay those of the stream.
+        # The page corrects images that were not asked about; today's defaults stay those of the stream.
         pinned = {"recent": RECENT, "acquisition": ACQUISITION}
         known, given = find_method(beginning.method).known, current_settings(beginning.settings)
         pinned = {name: value for name, value in pinned.items() if name in known}
@@ -160,22 +153,19 @@ class Service:
         return stream
 
     def _made(self, note: str, wanted: Stream) -> Stream | None:
-        """The stream that was made under the same key; raises where the key was for something else."""
+        """The stream that was made under the same key; raises where the key was used for something else."""
         known = self.store.note(note)
         if known is None:
             return None
         worker = self.workers.get(wanted.name)
-        made = None if worker is None else worker.session.stream
-        if (
-            made is None
-            or known != f"create {made.id}"
-            or made != replace(wanted, id=made.id, created=made.created)
-        ):
+        made = None if worker is None else worker.stream
+        same = made is not None and made == replace(wanted, id=made.id, created=made.created)
+        if made is None or not same or known != f"create {made.id}":
             raise ConflictError(USED)
         return made
 
     def remove(self, name: str, who: str, key: str | None = None) -> None:
-        """End a stream and remove all of it."""
+        """Delete a stream with everything of it."""
         note = _key(key, who)
         if note is not None and (known := self.store.note(note)):
             if known != f"delete {name}":
@@ -188,12 +178,12 @@ class Service:
             if not worker.join(10):
                 raise ConflictError("The stream is busy, and takes nothing new; try again to delete it.")
             try:
-                self.store.remove_stream(worker.session.stream, who, note)
+                self.store.remove_stream(worker.stream, who, note)
             except BaseException:
-                self._own(worker.session.stream)  # it goes on
+                self._own(worker.stream)  # the stream continues
                 raise
             del self.workers[name]
-            self.bus.end(worker.session.stream.id)
+            self.bus.end(worker.stream.id)
 
     def worker(self, name: str) -> StreamWorker:
         worker = self.workers.get(name)
@@ -202,10 +192,10 @@ class Service:
         return worker
 
     def stream(self, name: str) -> Stream:
-        return self.worker(name).session.stream
+        return self.worker(name).stream
 
     def budget_of(self, name: str) -> int | None:
-        """How many questions are put about a folder's images by now; None where the settings say it."""
+        """How many questions a folder's images get by now; None for other streams."""
         return self.folders[name].budget if name in self.folders else None
 
     def send(self, name: str, act: Callable[[StreamSession], T]) -> Future[T]:
@@ -213,7 +203,7 @@ class Service:
         return self.worker(name).send(act)
 
     def troubles(self) -> list[str]:
-        """What is wrong now, in sentences; the store is tried once a second at most."""
+        """What is wrong now, in sentences; the store is probed at most once a second."""
         with self._looking:
             if time.monotonic() - self._probed[0] > 1.0:
                 found = self._try_store()
@@ -226,30 +216,28 @@ class Service:
         return found
 
     def _try_store(self) -> list[str]:
-        """Whether it can be written, and whether all files are there that records speak of."""
+        """Problems with writing to the store, and files that were deleted."""
         try:
             self.store.probe()
             missing = self._images.missing()
         except (StoreDownError, OSError) as error:
             return [str(error)]
-        found = [_lost_images(missing)] if missing else []
+        found = []
+        if missing:
+            more = f" and {len(missing) - 1} more images were" if len(missing) > 1 else " was"
+            found += [
+                f"{missing[0]}{more} deleted. Put a backup in place; without one, stop the service and run "
+                "`taps recover`."
+            ]
         snapshots = [worker.log.snapshots.lost() for worker in list(self.workers.values())]
         found += [f"{path} was deleted; the next snapshot takes its place." for path in snapshots if path]
         found += [f"{path} was deleted, and is written again." for path in self.store.heads.put_back()]
         return found
 
 
-def _lost_images(paths: list[Path]) -> str:
-    more = f" and {len(paths) - 1} more images were" if len(paths) > 1 else " was"
-    return (
-        f"{paths[0]}{more} deleted. Put a backup in place; without one, stop the service and run `taps "
-        "recover`."
-    )
-
-
 @contextmanager
 def hold(store: Store) -> Iterator[None]:
-    """Be the one process that writes to a store, to its folder and to its database."""
+    """Be the only process that writes to a store's folder and database."""
     with ExitStack() as stack:
         try:
             stack.enter_context(locked(store.files))
@@ -267,9 +255,9 @@ def hold(store: Store) -> Iterator[None]:
 
 
 def check_settings(method: str, settings: dict[str, Any]) -> None:
-    """Refuse settings that would make the service read files: who sends them is not the machine's user.
+    """Refuse settings that would make the service read files: the sender is not the machine's user.
 
-    A word is a word whatever files there are. A setting that may be a path takes the words it knows alone.
+    A setting that may be a path takes only the words it knows, whatever files exist.
     """
     types = {each.name: str(each.type) for each in fields(find_method(method).settings)}
     for name, value in settings.items():
@@ -289,7 +277,7 @@ def check_settings(method: str, settings: dict[str, Any]) -> None:
 
 
 def _paths(value: Any, depth: int) -> bool:
-    """Whether there is a path in a value, or more below it than anybody needs."""
+    """Whether a value contains a path, or is nested too deeply."""
     if isinstance(value, dict | list):
         inside = [*value, *value.values()] if isinstance(value, dict) else value
         return not depth or any(_paths(each, depth - 1) for each in inside)
@@ -297,5 +285,5 @@ def _paths(value: Any, depth: int) -> bool:
 
 
 def _key(key: str | None, who: str) -> str | None:
-    """The note under which it is known what a caller's idempotency key was used for."""
+    """The name of the note that says what a caller's idempotency key was used for."""
     return None if key is None else "key:" + hashlib.sha256(f"{who} {key}".encode()).hexdigest()[:32]

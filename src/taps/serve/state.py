@@ -9,10 +9,10 @@ from fastapi import Request
 from taps.serve.connections import MOST
 from taps.serve.labelstudio import LabelStudio
 from taps.serve.limits import Rates, Shares
-from taps.serve.metrics import Metrics
 from taps.serve.options import Limits
 from taps.serve.repredict import Repredictor
 from taps.serve.service import Service
+from taps.serve.telemetry import Metrics
 from taps.serve.tokens import Tokens
 
 

@@ -335,11 +335,7 @@ class Store:
 
     # Images
 
-    def needs(self, image: str) -> bool:
-        """Whether any stream still needs an image."""
-        return bool(self.spoken_of(image))
-
-    def spoken_of(self, image: str) -> bool | None:
+    def needs(self, image: str) -> bool | None:
         """Whether any record still needs an image; None where no record mentions it."""
         p = t.predictions.c
         with self.database.read() as connection:
@@ -394,7 +390,7 @@ class Store:
         gone = [folder for folder in snapshots.iterdir() if orphans and folder.name not in known]
         for folder in gone:
             self.bin.put(folder, "snapshots")
-        return len(gone) + self.blobs.sweep(self.spoken_of, orphans=orphans)
+        return len(gone) + self.blobs.sweep(self.needs, orphans=orphans)
 
     # Who did what
 

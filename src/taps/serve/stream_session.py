@@ -1,6 +1,6 @@
-"""What may happen to a stream: predict, label, skip, undo, new classes, and time passing.
+"""What may happen to a stream: predict, label, skip, undo, ask, new classes, and time passing.
 
-Everything here runs on the one thread that owns the learner. An input is applied to the learner, put on
+Everything here runs on the one thread that owns the learner. A request is applied to the learner, put on
 record, and only then answered.
 """
 
@@ -22,32 +22,22 @@ from taps.serve.errors import ConflictError, GoneError, NotFoundError, StoreDown
 from taps.serve.learner_log import RETRY, SETTLE, LearnerLog
 from taps.serve.learners import RemoteLearner
 from taps.serve.records import Event
-from taps.serve.tracing import trace_image
-from taps.session.log import (
-    ANSWERED,
-    ASKED,
-    CLASSES_ADDED,
-    DRAWN,
-    EXPIRED,
-    PREDICTED,
-    REPEATED,
-    SKIPPED,
-    UNDONE,
-)
+from taps.serve.telemetry import trace_image
+from taps.session import log as events
 from taps.session.row import LABELLED, OPEN, UNQUERIED, Row
 from taps.stages import Stage, keep_stages, stage
 from taps.types import TOP, Answer, FloatArray, Prediction
 
-COMPARED = 1000  # images that a question is chosen from
+COMPARED = 1000  # images that a question is chosen from, at most
 USED = "This idempotency key was used for something else; use a new one."
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a prediction.
+    """The result of a prediction.
 
     Attributes:
-        row: The prediction; its id and its question count for nothing unless it is recorded.
+        row: The prediction; its id and its question mean nothing unless it is recorded.
         recorded: Whether it is in the log.
         repeated: Whether it was recorded before, under the same idempotency key.
         hold: Seconds the caller waits for the annotator's answer.
@@ -61,19 +51,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class AnswerResult:
-    """What came of an answer, a skip or an undo: the question as it is now, and whether anything changed."""
+    """The result of an answer, a skip or an undo: the question as it is now, and whether it changed."""
 
     row: Row
     changed: bool = True
 
 
 class StreamSession:
-    """One stream.
-
-    Args:
-        learner_log: Its learner and log.
-        helpers: Writes files while the learner computes.
-    """
+    """One stream; `helpers` write files while the learner computes."""
 
     def __init__(self, learner_log: LearnerLog, helpers: Executor) -> None:
         self.learner_log, self.helpers = learner_log, helpers
@@ -82,12 +67,12 @@ class StreamSession:
     def predict(
         self, data: bytes, name: str, who: str, key: str | None = None, known: Prepared | None = None
     ) -> Outcome:
-        """Predict one image, of which something may be known before, and put it on record."""
+        """Predict one image, which may be `known` (prepared before), and put it on record."""
         learner = self.learner_log.learner()
         if self.learner_log.trouble:
             return self._unrecorded(data, name)
         try:
-            if key is not None and (earlier := self._earlier(key)):
+            if key is not None and (earlier := self.store.by_key(self.stream.id, key)):
                 return self._again(earlier, data, hold=self._hold(learner))
         except StoreDownError as error:
             self.learner_log.fail(error)
@@ -100,7 +85,7 @@ class StreamSession:
             try:
                 with self._traced(began, learner.stages, row), stage("store"):
                     row = replace(row, image=writing.result())
-                    event = Event(row.seq, PREDICTED, row.id, None, who, row.at, key, row.image)
+                    event = Event(row.seq, events.PREDICTED, row.id, None, who, row.at, key, row.image)
                     self.learner_log.record(event, row, new=True)
             except StoreDownError:
                 return Outcome(row, recorded=False)
@@ -115,7 +100,7 @@ class StreamSession:
 
     @contextmanager
     def _traced(self, began: int, stages: Sequence[Stage], row: Row) -> Iterator[None]:
-        """What is done meanwhile are the image's last stages; its span ends with them, however they end."""
+        """Trace the image, with the stages of this block as its last ones, however the block ends."""
         seq = self.learner_log.seq
         with keep_stages() as last:
             try:
@@ -127,7 +112,7 @@ class StreamSession:
     def label(
         self, id: int, label: Answer | str | int, who: str, key: str | None = None, *, unasked: bool = False
     ) -> AnswerResult:
-        """Take in an answer. One that follows from the first changes nothing; another corrects it.
+        """Record an answer. One that follows from the recorded one changes nothing; another corrects it.
 
         Args:
             id: Of the prediction.
@@ -137,76 +122,76 @@ class StreamSession:
             unasked: Whether an image that nobody was asked about may be labelled too.
         """
         learner, row = self.learner_log.writable(), self._question(id, unasked=unasked)
-        said = Answer.of(label)
-        if key is not None and (earlier := self._earlier(key)):
-            alone: Answer = self.step(lambda: learner.normalise_answer(said))
-            same = earlier.kind in (ANSWERED, REPEATED) and earlier.prediction == id
+        given = Answer.of(label)
+        if key is not None and (earlier := self.store.by_key(self.stream.id, key)):
+            alone: Answer = self.step(lambda: learner.normalise_answer(given))
+            same = earlier.kind in (events.ANSWERED, events.REPEATED) and earlier.prediction == id
             if same and repeats(alone, Answer.from_json(earlier.value)):
                 return AnswerResult(row, changed=False)
             raise ConflictError(USED)
-        if said.no:  # what it is not of adds up
-            said = replace(said, no=(*row.no, *said.no))
-        answer: Answer = self.step(lambda: learner.normalise_answer(said))
+        if given.no:  # "not this class" adds up
+            given = replace(given, no=(*row.no, *given.no))
+        answer: Answer = self.step(lambda: learner.normalise_answer(given))
         if row.state in LABELLED and answer.follows_from(row.said):
-            if key is not None:  # sent again after another answer, it must not take that one's place
-                event = Event(self._next, REPEATED, id, answer.to_json(), who, time.time(), key)
+            if key is not None:  # sent again after another answer, it must not replace that one
+                event = Event(self._next, events.REPEATED, id, answer.to_json(), who, time.time(), key)
                 self.learner_log.record(event, row)
             return AnswerResult(row, changed=False)
-        if row.state == SKIPPED:
+        if row.state == events.SKIPPED:
             raise ConflictError(f"Question {id} was skipped; undo that first.")
-        self.step(lambda: learner.apply(ANSWERED, id, answer))
-        return self._end(row, ANSWERED, who, key, answer)
+        self.step(lambda: learner.apply(events.ANSWERED, id, answer))
+        return self._end(row, events.ANSWERED, who, key, answer)
 
     def skip(self, id: int, who: str, key: str | None = None) -> AnswerResult:
-        """Somebody does not know. The question is over, and goes back to the budget (`Learner.skip`)."""
+        """Close a question without an answer; it goes back to the budget (`Learner.skip`)."""
         learner = self.learner_log.writable()
-        if self._done(key, SKIPPED, id):
+        if self._done(key, events.SKIPPED, id):
             return AnswerResult(self.store.prediction(self.stream.id, id), changed=False)
         row = self._question(id)
-        if row.state == SKIPPED:
+        if row.state == events.SKIPPED:
             return AnswerResult(row, changed=False)
         if row.state != OPEN:
             raise ConflictError(f"Question {id} was answered already; undo the answer instead.")
-        self.step(lambda: learner.apply(SKIPPED, id))
-        return self._end(row, SKIPPED, who, key)
+        self.step(lambda: learner.apply(events.SKIPPED, id))
+        return self._end(row, events.SKIPPED, who, key)
 
     def undo(self, id: int, who: str, key: str | None = None) -> AnswerResult:
-        """Take an answer or a skip back; the question, if there was one, is open with a new deadline."""
+        """Take an answer or a skip back; the question, if there was one, is open again."""
         learner = self.learner_log.writable()
-        if self._done(key, UNDONE, id):
+        if self._done(key, events.UNDONE, id):
             return AnswerResult(self.store.prediction(self.stream.id, id), changed=False)
         row = self._question(id)
         if row.state == OPEN:
             raise ConflictError(f"Question {id} is open: there is nothing to take back.")
-        self.step(lambda: learner.apply(UNDONE, id))
+        self.step(lambda: learner.apply(events.UNDONE, id))
         now = time.time()
-        event = Event(self._next, UNDONE, id, None, who, now, key)
+        event = Event(self._next, events.UNDONE, id, None, who, now, key)
         return self._change(event, row, deadline=self._deadline(now) if row.asked else None)
 
     def add_classes(self, names: list[str], who: str, key: str | None = None) -> list[str]:
-        """Make room for new classes; the names of all."""
+        """Add classes; the names of all."""
         learner = self.learner_log.writable()
-        if not self._done(key, CLASSES_ADDED, None, list(names)):
-            self.step(lambda: learner.apply(CLASSES_ADDED, None, names))
-            event = Event(self._next, CLASSES_ADDED, None, list(names), who, time.time(), key)
+        if not self._done(key, events.CLASSES_ADDED, None, list(names)):
+            self.step(lambda: learner.apply(events.CLASSES_ADDED, None, names))
+            event = Event(self._next, events.CLASSES_ADDED, None, list(names), who, time.time(), key)
             self.learner_log.record(event)
         return list(learner.classes)
 
     def ask(self, id: int, who: str, *, drawn: bool = False) -> AnswerResult:
-        """Ask about an image that nobody was asked about when it came; whether chance drew it."""
+        """Ask about an image that was not asked about when it came; `drawn` if it was drawn at random."""
         learner, row = self.learner_log.writable(), self.store.prediction(self.stream.id, id)
         if row.state != UNQUERIED:
             raise ConflictError(f"Prediction {id} was asked about, or has a label; choose another one.")
-        value, now = DRAWN if drawn else None, time.time()
-        self.step(lambda: learner.apply(ASKED, id, value))
+        value, now = events.DRAWN if drawn else None, time.time()
+        self.step(lambda: learner.apply(events.ASKED, id, value))
         score = ANYWAY if drawn else row.score
-        event = Event(self._next, ASKED, id, value, who, now)
+        event = Event(self._next, events.ASKED, id, value, who, now)
         return self._change(event, row, state=OPEN, deadline=self._deadline(now), score=score)
 
     def ask_next(self, who: str, *, drawn: bool) -> AnswerResult | None:
-        """Ask about the image whose answer is expected to tell most, or about any; None where none may be.
+        """Ask about the image with the highest acquisition score, or one at random; None where none is left.
 
-        Of very many images some are compared: answers wait meanwhile, and the best of these is as good.
+        Of very many images a random part is compared: answers wait meanwhile.
         """
         learner, chance = self.learner_log.writable(), Random(f"{self.stream.id} {self._next}")
         ids = [row.id for row in self.store.predictions(self.stream.id, states=[UNQUERIED])]
@@ -218,35 +203,26 @@ class StreamSession:
         return self.ask(id, who, drawn=drawn)
 
     def repredict_kept(self, ids: Sequence[int]) -> dict[int, list[list[Any]]]:
-        """The likeliest classes of images now, by id, where it need not look at them again."""
+        """The likeliest classes now, by id, of images whose features the learner keeps."""
         learner = self.learner_log.learner()
-        said = self.step(lambda: learner.repredict_kept(ids))
-        return {id: likeliest(probs, learner.classes) for id, probs in said.items()}
+        found = self.step(lambda: learner.repredict_kept(ids))
+        return {id: likeliest(probs, learner.classes) for id, probs in found.items()}
 
     def repredict(self, row: Row, data: bytes | None = None) -> Prediction:
-        """What it would say of an image now; nothing changes.
-
-        Args:
-            row: What it said then.
-            data: The image, where it may be kept no longer.
-        """
+        """The prediction of an image by the learner as it is now; `data` where it may no longer be kept."""
         learner = self.learner_log.learner()
         image = self.store.blobs.read(row.image) if data is None else data
-        said: Prediction = self.step(lambda: learner.repredict(row.id, image))
-        return said
+        prediction: Prediction = self.step(lambda: learner.repredict(row.id, image))
+        return prediction
 
     def summary(self) -> dict[str, Any]:
-        """What the learner says of itself, its classes, and what a person should know."""
+        """The learner's summary, its classes, and warnings."""
         learner = self.learner_log.learner()
         found = learner.summary()
         trouble = [self.learner_log.trouble] if self.learner_log.trouble else []
-        found["notes"] = [*found.get("notes", []), *self.learner_log.notes, *trouble]
-        return {
-            **found,
-            "classes": list(learner.classes),
-            "order": learner.order,
-            "seq": self.learner_log.seq,
-        }
+        notes = [*found.get("notes", []), *self.learner_log.notes, *trouble]
+        known = {"classes": list(learner.classes), "order": learner.order, "seq": self.learner_log.seq}
+        return {**found, "notes": notes, **known}
 
     def tick(self) -> float:
         """Do what is due; seconds until something may be due again."""
@@ -257,7 +233,7 @@ class StreamSession:
         with suppress(StoreDownError):
             for id in [id for id, at in self.learner_log.open.items() if at is not None and at <= now]:
                 self.learner_log.writable()
-                self._end(self.store.prediction(self.stream.id, id), EXPIRED, "clock")
+                self._end(self.store.prediction(self.stream.id, id), events.EXPIRED, "clock")
         self.learner_log.snapshot_if_worth()
         return min(
             [SETTLE, *(max(at - now, 0.01) for at in self.learner_log.open.values() if at is not None)]
@@ -268,7 +244,7 @@ class StreamSession:
         return self.learner_log.seq + 1
 
     def step(self, act: Callable[[], Any]) -> Any:
-        """Let the learner do something; where it fails half-way it is dropped."""
+        """Let the learner do something; where it fails half-way it is dropped, and restored from the log."""
         try:
             return act()
         except QueryError as error:
@@ -283,17 +259,14 @@ class StreamSession:
             raise
 
     def _unrecorded(self, data: bytes, name: str) -> Outcome:
-        """A prediction from the state as it stands. It leaves no trace, and nobody is asked about it."""
+        """A prediction that changes nothing, and about which nobody is asked."""
         learner = self.learner_log.learner()
         prediction = self.step(lambda: learner.predict_one(data, name, update=False))
         return Outcome(self._row(prediction, learner.classes, name), recorded=False)
 
-    def _earlier(self, key: str) -> Event | None:
-        return self.store.by_key(self.stream.id, key)
-
     def _done(self, key: str | None, kind: str, id: int | None, value: Any = None) -> bool:
-        """Whether this was put on record before, under the same key; raises where something else was."""
-        earlier = None if key is None else self._earlier(key)
+        """Whether this was recorded before under the same key; raises where something else was."""
+        earlier = None if key is None else self.store.by_key(self.stream.id, key)
         if earlier is None:
             return False
         if earlier.kind != kind or (earlier.prediction, earlier.value) != (id, value):
@@ -304,7 +277,7 @@ class StreamSession:
         return self.stream.hold if learner.order == "ask_first" else 0.0
 
     def _again(self, earlier: Event, data: bytes, hold: float) -> Outcome:
-        if earlier.kind != PREDICTED or earlier.prediction is None:
+        if earlier.kind != events.PREDICTED or earlier.prediction is None:
             raise ConflictError(USED)
         row = self.store.prediction(self.stream.id, earlier.prediction)
         if row.image != hashlib.sha256(data).hexdigest():
@@ -312,7 +285,7 @@ class StreamSession:
         return Outcome(row, repeated=True, hold=hold)
 
     def _release(self, writing: Future[str], *, recorded: bool) -> None:
-        """Leave the image to the record; one that is on no record is removed."""
+        """Release the image; remove one that was not recorded."""
         with suppress(OSError, StoreDownError):
             image = writing.result()
             self.store.blobs.release(image)
@@ -329,22 +302,22 @@ class StreamSession:
         return None if self.stream.deadline is None else at + self.stream.deadline
 
     def _question(self, id: int, *, unasked: bool = False) -> Row:
-        """A question that may be answered, skipped or undone now."""
+        """The row of a question that may be answered, skipped or undone now."""
         row = self.store.prediction(self.stream.id, id)
         if row.state == UNQUERIED and not unasked:
             raise NotFoundError(f"Nobody was asked about prediction {id}.")
         if row.state == OPEN and row.deadline is not None and row.deadline <= time.time():
-            row = self._end(row, EXPIRED, "clock").row
-        if row.state == EXPIRED:
+            row = self._end(row, events.EXPIRED, "clock").row
+        if row.state == events.EXPIRED:
             raise GoneError(f"Question {id} expired before it was answered.")
         return row
 
     def _drop_forgotten(self) -> None:
-        """Close the questions the learner no longer holds: it keeps the newest ones."""
+        """Close the questions that the learner no longer keeps: it keeps the newest ones."""
         forgotten = self.learner_log.open.keys() - self.learner_log.learner().pending
         with suppress(StoreDownError):
             for id in sorted(forgotten):
-                self._end(self.store.prediction(self.stream.id, id), EXPIRED, "learner")
+                self._end(self.store.prediction(self.stream.id, id), events.EXPIRED, "learner")
 
     def _end(
         self, row: Row, kind: str, who: str, key: str | None = None, answer: Answer | None = None
@@ -368,7 +341,7 @@ def likeliest(probs: FloatArray, classes: Sequence[str]) -> list[list[Any]]:
 
 
 def repeats(answer: Answer, earlier: Answer) -> bool:
-    """Whether an answer is the one on record, sent again: that one may say more where they added up.
+    """Whether an answer is the recorded one, sent again; that one may hold more, where they added up.
 
     >>> repeats(Answer(no=("cat",)), Answer(no=("cat", "dog"))), repeats(Answer("cat"), Answer("dog"))
     (True, False)

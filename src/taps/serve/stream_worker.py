@@ -1,4 +1,4 @@
-"""One thread owns one stream. Others send it messages and get a future; nobody else touches the learner."""
+"""One thread owns one stream: others send it messages and get a future, and never touch the learner."""
 
 from __future__ import annotations
 
@@ -21,16 +21,11 @@ Message = tuple[Future[Any], Callable[[StreamSession], Any]]
 log = logging.getLogger("taps.serve")
 
 CLOSED = "The stream is being closed."
-IDLE = 600.0  # seconds without a message after which a learner is saved and let go
+IDLE = 600.0  # seconds without a message after which a learner is saved and unloaded
 
 
 class StreamWorker:
-    """Runs messages one after the other, and does what is due between them.
-
-    Args:
-        session: The stream.
-        capacity: Messages that may wait; more are refused.
-    """
+    """Runs messages one after the other, and what is due between them. `capacity` messages may wait."""
 
     def __init__(self, session: StreamSession, capacity: int) -> None:
         self.session, self.log, self.stream = session, session.learner_log, session.stream
@@ -46,7 +41,7 @@ class StreamWorker:
         return self._messages.qsize()
 
     def row(self, id: int) -> Row:
-        """A prediction on record; read by whoever asks."""
+        """A prediction on record; any thread may read it."""
         return self.session.store.prediction(self.stream.id, id)
 
     def rows(self, **which: Any) -> list[Row]:
@@ -54,9 +49,9 @@ class StreamWorker:
         return self.session.store.predictions(self.stream.id, **which)
 
     def send(self, act: Callable[[StreamSession], T]) -> Future[T]:
-        """Have something done to the stream; the future tells what came of it."""
+        """Have something done to the stream; the future has the result."""
         future: Future[T] = Future()
-        with self._lock:  # nothing comes after the end: nobody would take it up
+        with self._lock:  # nothing may be queued after the end, where no one would run it
             if self._closed:
                 raise StoreDownError(CLOSED, retry_after=5)
             try:
@@ -104,7 +99,7 @@ class StreamWorker:
         try:
             try:
                 result = act(self.session)
-            except LostError:  # before anything was recorded: made anew, the learner does it once more
+            except LostError:  # nothing was recorded yet: the restored learner does it once more
                 self.log.drop()
                 result = act(self.session)
         except BaseException as error:
@@ -113,7 +108,7 @@ class StreamWorker:
             future.set_result(result)
 
     def _upkeep(self, idle: float) -> float:
-        """What is due; seconds until something may be due again."""
+        """Do what is due; seconds until something may be due again."""
         found: list[float] = []
         self._safely(lambda: found.append(self.session.tick()))
         if idle > IDLE and self.log.loaded:
@@ -121,7 +116,7 @@ class StreamWorker:
         return found[0] if found else 1.0
 
     def _safely(self, act: Callable[[], object]) -> None:
-        """The thread lives on whatever happens; the next message is told what is wrong."""
+        """Keep the thread alive whatever happens; the next message gets the error."""
         try:
             act()
         except Exception as error:
