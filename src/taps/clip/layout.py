@@ -1,8 +1,8 @@
-"""Where the tokens of a list of texts go: a prefix all share, and what is each text's own.
+"""Token ids of a list of texts: a prefix that all share, and the tokens of their own.
 
-In a causal text tower whatever all texts begin with (the start marker, learned context, fixed words) has the
-same keys and values for every one of them and is computed once. Nothing after a text's end marker is
-computed. In a tower without that mask every token sees all others, padding included: texts are run whole.
+In a causal text tower the tokens that all texts begin with (start marker, learned context, fixed words) have
+the same keys and values in every text and are computed once; nothing after an end marker is computed. In a
+tower without the causal mask every token sees all others, padding included: texts are run whole.
 """
 
 from __future__ import annotations
@@ -19,33 +19,21 @@ from taps.errors import ClassNameError
 
 @dataclass(frozen=True)
 class TextLayout:
-    """Token ids of K texts as a shared prefix of P tokens and T packed tokens of their own.
+    """Token ids of K texts as a shared prefix of P tokens and T packed tokens of their own."""
 
-    Attributes:
-        context: Number of learned tokens at positions 1..context of the prefix; their ids are placeholders.
-        prefix: Ids of the shared prefix [P].
-        own: Ids of the other tokens, text after text [T].
-        positions: Position of each own token in its text [T].
-        lengths: Number of tokens of each text, the shared ones included [K].
-        ends: Index of each text's end marker among all P + T tokens, prefix first [K].
-        spread: Which of the P + T tokens stands where in K whole texts of P + S tokens [K, P + S]. Room after
-            an end marker holds the start marker: in a causal tower nothing before it can see it.
-        collect: Where each of the P + T tokens is found in those texts laid end to end [P + T]; the prefix in
-            the first.
-        order: The texts, those of fewest tokens first [K].
-        rooms: Into how many tokens, a power of two, how many of them fit, in that order: kernels work on
-            so many tokens at once, and one long text should not cost as much as a thousand of them.
-    """
-
-    context: int
-    prefix: Tensor
-    own: Tensor
-    positions: Tensor
-    lengths: Tensor
-    ends: Tensor
+    context: int  # learned tokens at positions 1..context of the prefix; their ids are placeholders
+    prefix: Tensor  # ids of the shared prefix [P]
+    own: Tensor  # ids of the other tokens, text after text [T]
+    positions: Tensor  # position of each own token in its text [T]
+    lengths: Tensor  # tokens of each text, the shared ones included [K]
+    ends: Tensor  # index of each text's end marker among all P + T tokens, prefix first [K]
+    # Which of the P + T tokens stands where in K whole texts [K, P + S]. Positions after an end marker hold
+    # the start marker: in a causal tower no earlier token sees them.
     spread: Tensor
-    collect: Tensor
-    order: Tensor
+    collect: Tensor  # index of each of the P + T tokens in those texts laid end to end [P + T]
+    order: Tensor  # the texts, shortest first [K]
+    # (tokens, texts): how many texts, in that order, take up to so many tokens, a power of two. A kernel
+    # works on so many tokens at once, and one long text should not cost as much as many.
     rooms: tuple[tuple[int, int], ...]
 
     @property
@@ -59,19 +47,12 @@ class TextLayout:
 
 @dataclass(frozen=True)
 class WholeTexts:
-    """Token ids of K texts of the model's full length, for a tower in which every token sees all others.
+    """Token ids of K texts of the model's full length, for a tower in which every token sees all others."""
 
-    Attributes:
-        context: Number of learned tokens; their ids are placeholders.
-        first: Where they begin.
-        ids: [K, length].
-        pooled: The token of each text that becomes its feature [K].
-    """
-
-    context: int
-    first: int
-    ids: Tensor
-    pooled: Tensor
+    context: int  # learned tokens; their ids are placeholders
+    first: int  # position of the first of them
+    ids: Tensor  # [K, length]
+    pooled: Tensor  # position of the token of each text that becomes its feature [K]
 
     @property
     def texts(self) -> int:
@@ -120,8 +101,8 @@ def make_layout(rows: Sequence[Sequence[int]], *, context: int = 0) -> TextLayou
     whole = shared + max(lengths)
     own = [token for row in rows for token in row[shared:]]
     positions = [shared + k for length in lengths for k in range(length)]
-    places = [text * whole + shared + k for text, length in enumerate(lengths) for k in range(length)]
-    collect = torch.tensor([*range(shared), *places])
+    indices = [text * whole + shared + k for text, length in enumerate(lengths) for k in range(length)]
+    collect = torch.tensor([*range(shared), *indices])
     spread = torch.zeros(len(rows) * whole, dtype=torch.long)
     spread[collect] = torch.arange(len(collect))
     spread = spread.view(len(rows), whole)

@@ -1,10 +1,7 @@
-"""CLIP in plain torch: two frozen towers whose prompts are arguments and whose features are return values.
+"""CLIP in plain torch: two frozen towers that take prompts as arguments and return features.
 
-Nothing is kept on the modules. `taps.clip.transformer` says what prompts are; with a batch of text contexts
-all texts are encoded with each.
-
-Its relatives (SigLIP, CLIPA, EVA-CLIP, PE) are the same model under another configuration: `ClipConfig` says
-what pools the tokens, what a text token may see, and which small parts are there.
+The modules keep no state. `taps.clip.transformer` defines prompts. SigLIP, CLIPA, EVA-CLIP and PE are the
+same model under another `ClipConfig`.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from taps.clip.convolution import ConvNextTower, ConvolutionTower, FastVitTower,
 from taps.clip.layout import TextLayout, WholeTexts, make_layout, token_rows, whole_texts
 from taps.clip.ops import add_norm, look_up_levels, replace_tokens
 from taps.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer
-from taps.clip.transformer import Block, Embedding, Transformer, at_depth
+from taps.clip.transformer import Embedding, Transformer
 from taps.clip.vision import VisionTower
 from taps.errors import PromptsError
 from taps.stages import stage
@@ -38,18 +35,14 @@ class Clip(nn.Module):
     """A frozen CLIP. Text context and vision tokens are arguments of its two encoders.
 
     Args:
-        config: What it is made of.
+        config: Sizes and parts.
         fingerprint: Names the weights, whatever their precision; prompts and statistics record it.
-        tokenizer: Turns texts into token ids; CLIP's own unless given.
+        tokenizer: Turns texts into token ids.
 
     Attributes:
-        source: What it was loaded by, if by `load_clip`; a saved learner finds it again.
-        pretrained: The weights asked for then.
+        source: The argument of `load_clip`, by which a saved learner finds the model again.
+        pretrained: Likewise.
     """
-
-    mean: Tensor
-    std: Tensor
-    levels: Tensor  # every 8-bit pixel preprocessed [3, 256]
 
     def __init__(
         self, config: ClipConfig, fingerprint: str = "random", tokenizer: TextTokenizer = CLIP_TOKENIZER
@@ -72,30 +65,40 @@ class Clip(nn.Module):
         self.text_projection_bias = (
             nn.Parameter(torch.empty(config.embed_dim)) if config.text_projection_bias else None
         )
-        # Numbers, not weights: they are there even where weights are only shapes.
+        # Numbers, not weights: they have values even on the meta device.
         self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07), device="cpu"))
         self.logit_bias = nn.Parameter(torch.tensor(-10.0, device="cpu")) if config.logit_bias else None
-        self.register_buffer("mean", torch.tensor(config.mean)[:, None, None], persistent=False)
-        self.register_buffer("std", torch.tensor(config.std)[:, None, None], persistent=False)
-        self.register_buffer("levels", self._all_levels(), persistent=False)
+        self._set_pixel_statistics()
         self.requires_grad_(False)
         self.eval()
 
     def _apply(self, fn: Any, recurse: bool = True) -> Clip:
-        """Move or convert as any module, but keep in full precision the few numbers that halves would spoil.
+        """Move or convert as any module, but keep the logit scale and pixel statistics in full precision.
 
-        In bfloat16 a logit scale of 100 becomes 99, and every entropy with it.
+        In bfloat16 a logit scale of 100 becomes 99, and every entropy changes with it.
         """
         scale, bias = self.logit_scale.detach(), None if self.logit_bias is None else self.logit_bias.detach()
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        exact = torch.float64 if self.dtype == torch.float64 else torch.float32
-        self.logit_scale = nn.Parameter(scale.to(self.device, exact), requires_grad=False)
+        self.logit_scale = nn.Parameter(scale.to(self.device, self._exact), requires_grad=False)
         if bias is not None:
-            self.logit_bias = nn.Parameter(bias.to(self.device, exact), requires_grad=False)
-        self.mean = torch.tensor(self.config.mean, device=self.device, dtype=exact)[:, None, None]
-        self.std = torch.tensor(self.config.std, device=self.device, dtype=exact)[:, None, None]
-        self.levels = self._all_levels()
+            self.logit_bias = nn.Parameter(bias.to(self.device, self._exact), requires_grad=False)
+        self._set_pixel_statistics()
         return self
+
+    def _set_pixel_statistics(self) -> None:
+        """Mean and standard deviation [3, 1, 1], and `levels`: every 8-bit pixel preprocessed [3, 256]."""
+        # Computed on the host: a division must round alike for every device.
+        mean, std = (
+            torch.tensor(each, device="cpu", dtype=self._exact)[:, None]
+            for each in (self.config.mean, self.config.std)
+        )
+        pixels = torch.arange(256, device="cpu", dtype=self._exact) / 255
+        self.levels = ((pixels - mean) / std).to(self.device, self.dtype)
+        self.mean, self.std = mean[..., None].to(self.device), std[..., None].to(self.device)
+
+    @property
+    def _exact(self) -> torch.dtype:
+        return torch.float64 if self.dtype == torch.float64 else torch.float32
 
     @property
     def dtype(self) -> torch.dtype:
@@ -107,30 +110,18 @@ class Clip(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """What cosine similarities are multiplied with to become logits."""
+        """Logits are cosine similarities times this."""
         return self.logit_scale.exp()
 
     def preprocess(self, pixels: Tensor) -> Tensor:
-        """Pixels in 0..255 (uint8 or float) [batch, 3, H, W] → what the vision tower was trained on."""
+        """Pixels in 0..255 (uint8 or float) [batch, 3, H, W] → normalised pixels."""
         pixels = pixels.to(self.device)
         if pixels.dtype == torch.uint8 and pixels.is_cuda:
             return look_up_levels(pixels, self.levels)
-        return self._normalise(pixels)
-
-    def _normalise(self, pixels: Tensor) -> Tensor:
         return ((pixels.to(self.mean.dtype) / 255 - self.mean) / self.std).to(self.dtype)
 
-    def _all_levels(self) -> Tensor:
-        # Made on the host, where a division rounds as on any other: the same numbers on every device.
-        pixels = torch.arange(256, device="cpu", dtype=self.mean.dtype) / 255
-        mean, std = (
-            torch.tensor(each, device="cpu", dtype=self.mean.dtype)[:, None]
-            for each in (self.config.mean, self.config.std)
-        )
-        return ((pixels - mean) / std).to(self.device, self.dtype)
-
     def image_tokens(self, images: Tensor) -> Tensor:
-        """Preprocessed images → tokens [batch, tokens, width], which every encoder takes in their place."""
+        """Preprocessed images → tokens [batch, tokens, width], which the image encoders take as well."""
         return self.visual.tokens(images)
 
     def encode_image(self, images: Tensor, prompts: Tensor | None = None) -> Tensor:
@@ -140,40 +131,38 @@ class Clip(nn.Module):
     def encode_image_and_layers(
         self, images: Tensor, prompts: Tensor | None = None, layers: Sequence[int] = ()
     ) -> tuple[Tensor, list[Tensor]]:
-        """`encode_image`, and the inputs of the named vision blocks beside it."""
-        self._check_vision(prompts)
-        images = images.to(device=self.device, dtype=self.dtype)
+        """`encode_image`, and the inputs of the given vision blocks."""
+        images, prompts = self._vision_inputs(images, prompts)
         with stage("encode"):
-            features, kept = self.visual(images, None if prompts is None else prompts.to(self.dtype), layers)
-        return features, kept
+            features, inputs = self.visual(images, prompts, layers)
+        return features, inputs
 
     def image_layers(self, images: Tensor, prompts: Tensor | None, layers: Sequence[int]) -> list[Tensor]:
-        """The inputs of the named vision blocks alone, stopping after the last of them."""
-        self._check_vision(prompts)
-        images = images.to(device=self.device, dtype=self.dtype)
-        return self.visual.block_inputs(images, None if prompts is None else prompts.to(self.dtype), layers)
+        """The inputs of the given vision blocks only; no later block is computed."""
+        return self.visual.block_inputs(*self._vision_inputs(images, prompts), layers)
 
-    def _check_vision(self, prompts: Tensor | None) -> None:
+    def _vision_inputs(self, images: Tensor, prompts: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Images and prompts, checked, on the model's device and in its precision."""
         if prompts is not None and self.config.stages:
             raise PromptsError(
                 f"The image tower of {self.config.name} is made of convolutions, which take no prompts; use "
                 "prompts of the text tower alone (coop), or a model with a vision transformer."
             )
         _check_prompts(prompts, self.config.vision_width, self.config.vision_layers, "vision")
+        images = images.to(device=self.device, dtype=self.dtype)
+        return images, None if prompts is None else prompts.to(self.dtype)
 
     def text_layout(self, texts: Sequence[str], *, context: int = 0) -> TextLayout | WholeTexts:
-        """Where the tokens of these texts go; `context` learned tokens follow the start marker, if any.
+        """Token ids of texts; `context` learned tokens follow the start marker, if any.
 
-        What all texts begin with is computed once where a token sees nothing behind it; elsewhere it sees
-        each text's own tokens and the padding, and every text is run whole.
+        In a causal tower the prefix that all texts share is computed once; in others, where a token sees
+        the whole text and its padding, every text is run whole.
         """
-        rows = token_rows(texts, context=context, limit=self.config.context_length, tokenizer=self.tokenizer)
-        if self.config.causal and self.config.text_pool == "end":
+        length, last = self.config.context_length, self.config.text_pool == "last"
+        rows = token_rows(texts, context=context, limit=length, tokenizer=self.tokenizer)
+        if self.config.causal and not last:
             return make_layout(rows, context=context).to(self.device)
-        last = self.config.text_pool == "last"
-        made = whole_texts(
-            rows, context=context, tokenizer=self.tokenizer, length=self.config.context_length, last=last
-        )
+        made = whole_texts(rows, context=context, tokenizer=self.tokenizer, length=length, last=last)
         return made.to(self.device)
 
     def encode_text(
@@ -182,17 +171,17 @@ class Clip(nn.Module):
         """Projected, un-normalised features of texts.
 
         Args:
-            texts: Strings, or a layout made once for strings that are encoded again and again.
+            texts: Strings, or their `text_layout` where they are encoded repeatedly.
             context: Learned tokens [depth, tokens, width] that stand after the start marker of every text. Of
                 B contexts [depth, B, tokens, width] the features are [B, texts, d].
         """
+        count = 0 if context is None else context.shape[-2]
         if not isinstance(texts, TextLayout | WholeTexts):
-            texts = self.text_layout(texts, context=0 if context is None else context.shape[-2])
+            texts = self.text_layout(texts, context=count)
         _check_prompts(context, self.config.text_width, self.config.text_layers, "text")
-        if (0 if context is None else context.shape[-2]) != texts.context:
+        if count != texts.context:
             raise PromptsError(
-                f"The texts were laid out for {texts.context} context tokens, but "
-                f"{0 if context is None else context.shape[-2]} were given."
+                f"The texts were laid out for {texts.context} context tokens, but {count} were given."
             )
         deep = None if context is None else context.to(self.dtype)
         x, rest = self._whole(texts, deep) if isinstance(texts, WholeTexts) else self._packed(texts, deep)
@@ -202,35 +191,25 @@ class Clip(nn.Module):
         return x if self.text_projection_bias is None else x + self.text_projection_bias
 
     def _whole(self, texts: WholeTexts, deep: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Every text with its padding; two summands of its pooled token [K, width]."""
+        """Every text with its padding: two summands of the pooled tokens [K, width]."""
         if deep is not None and deep.ndim == 4:  # long texts fill a device one context at a time
             summands = [self._whole(texts, one) for one in deep.unbind(1)]
             return torch.stack([x for x, _ in summands]), torch.stack([rest for _, rest in summands])
         x = self.token_embedding(texts.ids)
         if deep is not None:
             x = replace_tokens(x, deep[0], texts.first)
-        x, rest, _ = self.transformer.whole(
-            x + self.positional_embedding, None, deep, texts.first, only=texts.pooled
-        )
+        x = x + self.positional_embedding
+        x, rest, _ = self.transformer.run(x, None, deep, texts.first, only=texts.pooled)
         return x[:, 0], rest[:, 0]
 
     def _packed(self, texts: TextLayout, deep: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The shared prefix once and each text's own tokens; two summands of the end markers [K, width]."""
+        """The shared prefix once and each text's own tokens: two summands of the end markers [K, width]."""
         shared = len(texts.prefix)
         x = self.token_embedding(torch.cat([texts.prefix, texts.own]))
         if deep is not None:
             x = replace_tokens(x.expand(*deep.shape[1:-2], -1, -1), deep[0], 1)
         x = x + torch.cat([self.positional_embedding[:shared], self.positional_embedding[texts.positions]])
-        rest = None
-        blocks = self.transformer.resblocks
-        for index, block in enumerate(blocks):
-            assert isinstance(block, Block)
-            if rest is None:
-                normed = block.ln_1(x)
-            else:
-                x, normed = add_norm(x, rest, block.ln_1, at_depth(deep, index), first=1)
-            x, rest = block.causal(x, normed, texts, last=index == len(blocks) - 1)
-        assert rest is not None
+        x, rest, _ = self.transformer.run(x, None, deep, 1, layout=texts)
         return x, rest
 
 
@@ -257,24 +236,21 @@ def unfilled(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Clip:
-    """A CLIP whose weights have their place and precision at once, and no values yet."""
+    """A CLIP whose weights have memory of the right precision, and no values yet."""
     with torch.device("meta"):
         clip = Clip(config, fingerprint, tokenizer)
-    # Not by `empty_like`: of a tensor without data that imports sympy, which takes a second.
+    # `empty_like` of a meta tensor would import sympy, which takes a second.
     return clip._apply(lambda tensor: torch.empty(tensor.shape, device=device, dtype=dtype))
 
 
 def count_parameters(config: ClipConfig) -> int:
-    """How many numbers the weights of a model are."""
+    """The number of parameters of a model."""
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in Clip(config).parameters())
 
 
 def initialise(clip: Clip, generator: torch.Generator) -> Clip:
-    """Fill a CLIP with random weights of the usual scale; the same generator gives the same weights.
-
-    They are drawn in single precision, one tensor after the other, whatever the model's own.
-    """
+    """Fill a CLIP with random weights of the usual scale, drawn in single precision tensor by tensor."""
     norms = {f"{name}.weight" for name, part in clip.named_modules() if isinstance(part, nn.LayerNorm)}
     for name, parameter in clip.named_parameters():
         if name in norms:

@@ -1,4 +1,4 @@
-"""Texts → token ids: CLIP's byte-pair encoding, and whatever a model's own `tokenizer.json` holds."""
+"""Texts → token ids: CLIP's byte-pair encoding, or a model's own `tokenizer.json`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import ftfy
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
@@ -20,7 +19,7 @@ from taps.errors import WeightsError
 
 SOT = "<|startoftext|>"
 EOT = "<|endoftext|>"
-# Contractions, words, single digits, runs of anything else: how CLIP cuts a text before merging bytes.
+# CLIP splits a text into contractions, words, single digits and runs of anything else, then merges bytes.
 WORDS = r"""'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"""
 WORD_END = "</w>"
 MERGES = 49152 - 256 - 2
@@ -29,50 +28,59 @@ SOT_ID = VOCAB_SIZE - 2
 EOT_ID = VOCAB_SIZE - 1
 
 
-def byte_symbols() -> list[str]:
-    """One printable character for each byte, in the order in which CLIP's vocabulary lists them."""
-    printable = [
-        *range(ord("!"), ord("~") + 1),
-        *range(ord("¡"), ord("¬") + 1),
-        *range(ord("®"), ord("ÿ") + 1),
-    ]
-    others = [byte for byte in range(256) if byte not in printable]
-    return [chr(byte) for byte in printable] + [chr(256 + k) for k in range(len(others))]
-
-
-def read_merges() -> list[tuple[str, str]]:
-    """The merges that CLIP was trained with; the file holds more, which are not used."""
-    packed = (resources.files("taps.clip") / "bpe_simple_vocab_16e6.txt.gz").read_bytes()
-    lines = gzip.decompress(packed).decode("utf-8").split("\n")[1 : MERGES + 1]
-    return [(left, right) for left, _, right in (line.partition(" ") for line in lines)]
-
-
-def vocabulary(merges: list[tuple[str, str]]) -> dict[str, int]:
-    """Token → id: bytes, bytes that end a word, merged pieces, the two markers."""
-    symbols = byte_symbols()
-    tokens = symbols + [symbol + WORD_END for symbol in symbols] + [a + b for a, b in merges] + [SOT, EOT]
-    return {token: index for index, token in enumerate(tokens)}
-
-
 @functools.cache
 def _tokenizer() -> Tokenizer:
-    merges = read_merges()
-    tokenizer = Tokenizer(
-        models.BPE(
-            vocab=vocabulary(merges),
-            merges=merges,
-            end_of_word_suffix=WORD_END,
-            unk_token=EOT,
-            fuse_unk=False,
-        )
+    packed = (resources.files("taps.clip") / "bpe_simple_vocab_16e6.txt.gz").read_bytes()
+    lines = gzip.decompress(packed).decode("utf-8").split("\n")[1 : MERGES + 1]  # CLIP uses no more of them
+    merges = [(left, right) for left, _, right in (line.partition(" ") for line in lines)]
+    symbols = sorted(pre_tokenizers.ByteLevel.alphabet())  # one for each byte, in CLIP's order
+    tokens = symbols + [symbol + WORD_END for symbol in symbols] + [a + b for a, b in merges] + [SOT, EOT]
+    model = models.BPE(
+        vocab={token: id for id, token in enumerate(tokens)},
+        merges=merges,
+        end_of_word_suffix=WORD_END,
+        unk_token=EOT,
+        fuse_unk=False,
     )
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(WORDS), behavior="removed", invert=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
+    tokenizer = Tokenizer(model)
+    split = pre_tokenizers.Split(Regex(WORDS), behavior="removed", invert=True)
+    by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, by_bytes])
     return tokenizer
+
+
+def mended(text: str) -> str:
+    """A text mended by ftfy, HTML unescaped twice. Plain ASCII is returned as it is: ftfy takes a while."""
+    if text.isascii() and text.isprintable() and "&" not in text:
+        return text
+    return html.unescape(html.unescape(ftfy.fix_text(text)))
+
+
+def single_spaces(text: str) -> str:
+    """A mended text with single spaces."""
+    return " ".join(mended(text).split())
+
+
+def clean(text: str) -> str:
+    """A text as CLIP reads it: mended, single spaces, lower case.
+
+    >>> clean("The cook’s &amp;amp; ﬁre")
+    "the cook's & fire"
+    """
+    return single_spaces(text).lower()
+
+
+def canonical(text: str) -> str:
+    """A text as SigLIP reads it: mended, without punctuation, lower case.
+
+    >>> canonical("A photo of a fire_truck!")
+    'a photo of a fire truck'
+    """
+    text = mended(text).replace("_", " ")
+    return " ".join(text.translate(str.maketrans("", "", string.punctuation)).lower().split())
+
+
+CLEAN = {"lower": clean, "canonical": canonical, "whitespace": single_spaces}
 
 
 def decode(ids: list[int]) -> list[str]:
@@ -83,15 +91,6 @@ def decode(ids: list[int]) -> list[str]:
     """
     tokens = "".join(_tokenizer().id_to_token(id) or "" for id in ids)
     return tokens.replace(WORD_END, " ").split()
-
-
-def clean(text: str) -> str:
-    """A text as CLIP reads it: mended by ftfy, HTML unescaped twice, single spaces, lower case.
-
-    >>> clean("The cook’s &amp;amp; ﬁre")
-    "the cook's & fire"
-    """
-    return single_spaces(text).lower()
 
 
 def encode(text: str) -> list[int]:
@@ -105,51 +104,19 @@ def encode(text: str) -> list[int]:
 
 @dataclass(frozen=True)
 class TextTokenizer:
-    """How a model's texts become token ids.
+    """How a model's texts become token ids."""
 
-    Attributes:
-        encode: A text's ids, without markers.
-        start: The markers before it; none, or one.
-        end: Those behind it.
-        pad: Fills a text up where the model sees padding.
-    """
-
-    encode: Callable[[str], list[int]]
-    start: tuple[int, ...]
-    end: tuple[int, ...]
-    pad: int
+    encode: Callable[[str], list[int]]  # without markers
+    start: tuple[int, ...]  # markers before a text; none, or one
+    end: tuple[int, ...]  # markers behind it
+    pad: int  # fills a text up where the model sees padding
 
     def after_words(self, text: str) -> list[int]:
-        """The ids of a text that follows other words; some tokenizers tell a word from the first one."""
+        """The ids of a text that follows other words; some tokenizers encode a first word differently."""
         return self.encode(f"a {text}")[len(self.encode("a")) :]
 
 
 CLIP_TOKENIZER = TextTokenizer(encode, (SOT_ID,), (EOT_ID,), 0)
-
-
-def canonical(text: str) -> str:
-    """A text as SigLIP reads it: cleaned, and without punctuation.
-
-    >>> canonical("A photo of a fire_truck!")
-    'a photo of a fire truck'
-    """
-    text = mended(text).replace("_", " ")
-    return " ".join(text.translate(str.maketrans("", "", string.punctuation)).lower().split())
-
-
-def single_spaces(text: str) -> str:
-    """A text mended by ftfy, HTML unescaped twice, single spaces; its letters as they are."""
-    return " ".join(mended(text).split())
-
-
-def mended(text: str) -> str:
-    """A text mended by ftfy, HTML unescaped twice; that takes a while, and leaves plain ASCII as it is."""
-    if text.isascii() and text.isprintable() and "&" not in text:
-        return text
-    return html.unescape(html.unescape(ftfy.fix_text(text)))
-
-
-CLEAN = {"lower": clean, "canonical": canonical, "whitespace": single_spaces}
 
 
 def read_tokenizer(file: Path, *, cleaning: str, end_marker: bool) -> TextTokenizer:
@@ -169,27 +136,22 @@ def read_tokenizer(file: Path, *, cleaning: str, end_marker: bool) -> TextTokeni
     begin = next(k for k in range(len(marked)) if marked[k : k + len(inner)] == inner)
     start, end = tuple(marked[:begin]), tuple(marked[begin + len(inner) :])
     beside = file.with_name("tokenizer_config.json")
-    said = read_object(beside) if beside.is_file() else {}
-    pad = _named_id(tokenizer, said, "pad_token")
+    config = read_object(beside) if beside.is_file() else {}
+
+    def named_id(name: str) -> int | None:
+        token = config.get(name)
+        token = token.get("content") if isinstance(token, dict) else token
+        return None if token is None else tokenizer.token_to_id(token)
+
+    pad, bos, eos = named_id("pad_token"), named_id("bos_token"), named_id("eos_token")
     if pad is None:
         raise WeightsError(
             f"{file} does not say which token fills a text up; put the model's tokenizer_config.json, "
             "which names its pad_token, beside it."
         )
-    # Gemma's tokenizers are told here whether they add markers, whatever the other file holds.
-    start = _told(said, "add_bos_token", _named_id(tokenizer, said, "bos_token"), start)
-    end = _told(said, "add_eos_token", _named_id(tokenizer, said, "eos_token"), end)
+    # Gemma's configuration says whether markers are added, whatever tokenizer.json holds.
+    if "add_bos_token" in config and bos is not None:
+        start = (bos,) if config["add_bos_token"] else ()
+    if "add_eos_token" in config and eos is not None:
+        end = (eos,) if config["add_eos_token"] else ()
     return TextTokenizer(encode, start, end if end_marker else (), pad)
-
-
-def _named_id(tokenizer: Tokenizer, said: dict[str, Any], name: str) -> int | None:
-    """The id of a token that the configuration names by its text."""
-    word = said.get(name)
-    word = word.get("content") if isinstance(word, dict) else word
-    return None if word is None else tokenizer.token_to_id(word)
-
-
-def _told(said: dict[str, Any], flag: str, marker: int | None, found: tuple[int, ...]) -> tuple[int, ...]:
-    if flag not in said or marker is None:
-        return found
-    return (marker,) if said[flag] else ()

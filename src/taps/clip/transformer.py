@@ -148,24 +148,26 @@ class Transformer(nn.Module):
         super().__init__()
         self.resblocks = nn.ModuleList([Block(tower) for _ in range(tower.layers)])
 
-    def whole(
+    def run(
         self,
         x: Tensor,
         normed: Tensor | None,
         prompts: Tensor | None,
         first: int,
         *,
+        layout: TextLayout | None = None,
         rotary: Rotary | None = None,
         only: int | Tensor | None = None,
         layers: Sequence[int] = (),
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """All blocks over whole sequences [batch, tokens, width].
+        """All blocks over whole sequences [batch, tokens, width], or over packed texts.
 
         Args:
             x: Input of block 0, the first row of prompts included.
             normed: Its layer norm in block 0, if known.
             prompts: Row j replaces the tokens from position `first` on before block j.
             first: Position of the prompts in a sequence.
+            layout: Of packed texts, see `Block.causal`; None for whole sequences.
             rotary: See `Block.whole`.
             only: See `Block.whole`; of the last block.
             layers: Blocks whose inputs are returned.
@@ -184,7 +186,10 @@ class Transformer(nn.Module):
                 kept[index] = x
             last = index == len(self.resblocks) - 1
             assert normed is not None
-            x, rest = block.whole(x, normed, rotary=rotary, only=only if last else None)
+            if layout is not None:
+                x, rest = block.causal(x, normed, layout, last=last)
+            else:
+                x, rest = block.whole(x, normed, rotary=rotary, only=only if last else None)
         assert rest is not None
         return x, rest, [kept[layer] for layer in layers]
 

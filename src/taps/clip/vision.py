@@ -1,4 +1,4 @@
-"""The image tower that is a vision transformer: patches, blocks, what pools the tokens."""
+"""The vision transformer: patches, blocks, pooling, projection."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class VisionTower(nn.Module):
     def __init__(self, config: ClipConfig) -> None:
         super().__init__()
         width, eps = config.vision_width, config.vision_eps
-        self.image_tokens, self.pooling = config.image_tokens, config.vision_pool
+        self.image_tokens, self.first_patch = config.image_tokens, int(config.class_token)
+        self.pooling = config.vision_pool
         self.stem = None
         channels, size = 3, config.patch_size
         if config.patch_stem:
@@ -57,14 +58,14 @@ class VisionTower(nn.Module):
         self.rotary = None if config.rotary == "none" else Rotary(config)
 
     def patches(self, images: Tensor) -> Tensor:
-        """Embedded patches, without their places [batch, patches, width]."""
+        """Embedded patches, without position embeddings [batch, patches, width]."""
         for conv in self.stem or ():
             images = F.gelu(conv(images))
         patches = unfold_patches(images, self.conv1.kernel_size[0])
         return F.linear(patches, self.conv1.weight.flatten(1), self.conv1.bias)
 
     def tokens(self, images: Tensor) -> Tensor:
-        """Class token and patches at their places: all that block 0 is told of an image."""
+        """Class token and patches, with position embeddings [batch, tokens, width]."""
         x = self.patches(images)
         if self.class_embedding is not None:
             x = torch.cat([self.class_embedding.expand(len(images), 1, -1), x], dim=1)
@@ -78,26 +79,19 @@ class VisionTower(nn.Module):
         return x if self.ln_pre is None else self.ln_pre(x)  # type: ignore[no-any-return]
 
     def first_input(self, images: Tensor, prompts: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """`embed`, and its layer norm in block 0 where one kernel makes both."""
-        block = self.transformer.resblocks[0]
-        assert isinstance(block, Block)
+        """`embed`, and its layer norm in block 0 where one kernel computes both."""
+        fused = None
         plain = images.ndim == 3 or self.class_embedding is None or self.ln_pre is None
-        if plain or not images.is_cuda or torch.is_grad_enabled() or images.dtype == torch.float64:
+        if not plain and images.is_cuda and not torch.is_grad_enabled() and images.dtype != torch.float64:
+            fused = embed_kernel(self.conv1.out_channels, images.dtype)
+        if fused is None:
             return self.embed(images, prompts), None
-        if (fused := embed_kernel(self.conv1.out_channels, images.dtype)) is None:
-            return self.embed(images, prompts), None
-        fresh = None if prompts is None else prompts[0]
-        return fused(
-            self.patches(images),
-            self.class_embedding,
-            self.positional_embedding,
-            fresh,
-            self.ln_pre,
-            block.ln_1,
-        )
+        patches, fresh = self.patches(images), None if prompts is None else prompts[0]
+        after = self.transformer.resblocks[0].ln_1
+        return fused(patches, self.class_embedding, self.positional_embedding, fresh, self.ln_pre, after)
 
     def block_inputs(self, images: Tensor, prompts: Tensor | None, layers: Sequence[int]) -> list[Tensor]:
-        """The inputs of the named blocks; no block after the last named one is computed."""
+        """The inputs of the given blocks; no block after the last of them is computed."""
         x, kept = self.embed(images, prompts), {}
         for index in range(max(layers) + 1):
             if (fresh := at_depth(prompts, index)) is not None:
@@ -113,8 +107,8 @@ class VisionTower(nn.Module):
     def forward(
         self, images: Tensor, prompts: Tensor | None, layers: Sequence[int] = ()
     ) -> tuple[Tensor, list[Tensor]]:
-        """Projected features [batch, embed] and the inputs of the named blocks [batch, tokens, width]."""
-        x, rest, kept = self.transformer.whole(
+        """Projected features [batch, embed] and the inputs of the given blocks [batch, tokens, width]."""
+        x, rest, kept = self.transformer.run(
             *self.first_input(images, prompts),
             prompts,
             self.image_tokens,
@@ -133,15 +127,13 @@ class VisionTower(nn.Module):
     def patch_features(self, images: Tensor) -> Tensor:
         """Every patch as if it were the class token [batch, patches, embed]."""
         inputs = self.first_input(images, None)
-        x, rest, _ = self.transformer.whole(*inputs, None, self.image_tokens, rotary=self.rotary)
-        first = 0 if self.class_embedding is None else 1
-        return self.project(add_norm(x, rest, self.ln_post)[1][:, first:])
+        x, rest, _ = self.transformer.run(*inputs, None, self.image_tokens, rotary=self.rotary)
+        return self.project(add_norm(x, rest, self.ln_post)[1][:, self.first_patch :])
 
     def pooled(self, x: Tensor, rest: Tensor) -> Tensor:
         """Two summands of the last block's output → [batch, width]."""
         if self.pooling == "mean":  # of the patches, normalised afterwards
-            first = 0 if self.class_embedding is None else 1
-            patches = (x + rest)[:, first : self.image_tokens]
+            patches = (x + rest)[:, self.first_patch : self.image_tokens]
             return self.ln_post(patches.mean(dim=1))  # type: ignore[no-any-return]
         _, normed = add_norm(x, rest, self.ln_post)
         return normed[:, 0] if self.pool is None else self.pool(normed[:, : self.image_tokens])
