@@ -25,7 +25,6 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from taps.adapt.batch import (
-    CudaStreams,
     OneStream,
     Stepped,
     labelled_gradients,
@@ -115,7 +114,7 @@ def parts_of(tuner: Tuner, views: Tensor, graphs: GraphCapture) -> dict[str, tup
     def back() -> Gradient:
         return start.pull_back_each(Gradient(seen.by_text, None), at_once=True)
 
-    def step(streams: CudaStreams) -> Stepped:
+    def step(streams: GraphCapture | OneStream) -> Stepped:
         return take_steps(classifier, start, views, labelled, settings, streams)
 
     there, again = vision_work(kept), vision_work(kept, back=True)

@@ -1,7 +1,7 @@
 """The step of `taps.adapt.step` for many images at once, all of which start from the same prompts.
 
-The images share the prompts they start from and so the text features there; each has its own gradient,
-update, and prompts after it. Every image gets the numbers of a step of its own.
+The images share the text features of these prompts; each has its own gradient and its own prompts after
+the update. Every image gets the numbers of a step of its own.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -24,16 +24,16 @@ from taps.kernels.many import pull_back
 from taps.prompts.base import Parameters
 from taps.prompts.classifier import Classifier
 
-VIEWS = {"cpu": 32, "cuda": 512}
-"""Views that are run together; more of them gain nothing and take memory."""
-IMAGES = 32
-"""Images that are run together, where each has few views."""
-FEWEST = {"cpu": 4}
-"""Images that gain by being run together; where fewer fit, one by one is as fast or faster."""
+if TYPE_CHECKING:
+    from taps.adapt.graphs.capture import GraphCapture
+
+VIEWS = {"cpu": 32, "cuda": 512}  # run together; more of them gain nothing and take memory
+IMAGES = 32  # run together, where each has few views
+FEWEST = {"cpu": 4}  # images that gain by running together; fewer are as fast or faster one by one
 
 
 def batch_size(views: int, device: str = "cuda") -> int:
-    """How many images of so many views are run together on a kind of device.
+    """How many images of so many views run together on a kind of device.
 
     >>> batch_size(64), batch_size(1), batch_size(1, "cpu"), batch_size(8, "cpu")
     (8, 32, 32, 4)
@@ -43,15 +43,12 @@ def batch_size(views: int, device: str = "cuda") -> int:
 
 
 def report(probs: Tensor, entropy: Tensor, taken: Tensor) -> Tensor:
-    """All that the host waits for, to be copied at once: probabilities [K], H_t, whether the update was made.
-
-    Of many steps, a row for each.
-    """
+    """Probabilities [K], H_t and whether the update was made, as one tensor; of many steps, in rows."""
     return torch.cat([probs, entropy[..., None], taken[..., None]], dim=-1)
 
 
 def send_to_host(tensor: Tensor) -> Callable[[], Tensor]:
-    """Begin to copy to the host; the function waits for that, but not for what was launched since."""
+    """Start a copy to the host; the function waits for it, but not for work launched since."""
     if not tensor.is_cuda:
         return tensor.cpu
     host = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor, non_blocking=True)
@@ -66,22 +63,15 @@ def send_to_host(tensor: Tensor) -> Callable[[], Tensor]:
 
 @dataclass(frozen=True)
 class ViewScores:
-    """The confident views of one image or of many, and what their loss says of features and texts.
+    """The confident views of one image or of many, and the gradient of their loss."""
 
-    Attributes:
-        features: Their normalised features with the graph to `vision`.
-        vision: The leaf; None where prompts leave images alone.
-        by_features: Gradient of the loss on the features.
-        by_text: Gradient of the loss on the text features.
-    """
-
-    features: Tensor
-    vision: Tensor | None
-    by_features: Tensor
-    by_text: Tensor
+    features: Tensor  # normalised, with the graph to `vision`
+    vision: Tensor | None  # the leaf; None for text-only prompts
+    by_features: Tensor  # gradient of the loss with respect to the features
+    by_text: Tensor  # with respect to the text features
 
     def pull_back(self) -> Tensor | None:
-        """The gradient on the vision tokens. The graph stays, to be used again."""
+        """The gradient of the vision tokens. The graph is kept and can be used again."""
         if self.vision is None:
             return None
         return pull_back([self.features], [self.vision], [self.by_features], retain_graph=True)[0]
@@ -89,7 +79,7 @@ class ViewScores:
 
 @dataclass(frozen=True)
 class Stepped:
-    """What the steps of B images leave behind, still on the device, a row for each; see `StepResult`."""
+    """The results of the steps of B images, still on the device, a row for each; see `StepResult`."""
 
     logits: Tensor
     entropy: Tensor
@@ -99,7 +89,7 @@ class Stepped:
     features: Tensor
 
     def each(self, start: Point) -> list[StepResult]:
-        """The same image by image; what the host waits for is on its way."""
+        """The same image by image; the copy of each `report` to the host is started."""
         moments = fresh_moments(start.parameters)
         arrived = send_to_host(report(torch.softmax(self.logits, dim=-1), self.entropy, self.taken))
         return [
@@ -119,16 +109,8 @@ class Stepped:
         ]
 
 
-class CudaStreams(Protocol):
-    """Where work can be launched that does not depend on each other: a part of `GraphCapture`."""
-
-    def side_stream(self) -> AbstractContextManager[object]: ...
-
-    def join(self) -> None: ...
-
-
 class OneStream:
-    """One thing after the other."""
+    """The streams of a `GraphCapture` without a second one: everything runs in order."""
 
     def side_stream(self) -> AbstractContextManager[object]:
         return nullcontext()
@@ -143,19 +125,19 @@ def take_steps(
     views: Tensor,
     labelled: Gradient,
     settings: StepSettings,
-    streams: CudaStreams | None = None,
+    streams: GraphCapture | OneStream | None = None,
 ) -> Stepped:
     """Steps 2–8 for B images, each from the prompts at `start` and an optimiser without a past.
 
     Args:
         classifier: The frozen model and the classes.
         start: θ0, with its graph.
-        views: Of each image, pixels 0..255 [B, N, 3, S, S].
+        views: Pixels 0..255 [B, N, 3, S, S].
         labelled: The constant gradient of each image's labelled memory (`labelled_gradients`).
         settings: Learning rate, weights; there is no alignment.
-        streams: The ways back through both towers, and then texts and view 0, are launched beside each other.
+        streams: Where given, the backwards through both towers, and then texts and view 0, run side by side.
     """
-    # What one stream made for the other keeps its name until they join: see `graphs.side_stream`.
+    # A tensor that one stream made for the other keeps its name until they join: see `graphs.side_stream`.
     streams = streams or OneStream()
     scored = score_views(classifier, start, views, settings)  # 2–4
     with streams.side_stream():
@@ -173,7 +155,7 @@ def take_steps(
 
 
 def labelled_gradients(memories: Sequence[Memory | None], start: Point) -> Gradient:
-    """The constant gradients on tokens of several episodic memories, in rows; zero where one is empty."""
+    """The constant gradients of tokens of several episodic memories, in rows; zero where one is empty."""
     known = [None if memory is None else memory.constant() for memory in memories]
 
     def rows(name: str, like: Tensor | None) -> Tensor | None:
@@ -215,7 +197,7 @@ def update_each(
 
 @torch.no_grad()
 def predict_each(
-    classifier: Classifier, scored: Scored, parameters: Parameters, streams: CudaStreams
+    classifier: Classifier, scored: Scored, parameters: Parameters, streams: GraphCapture | OneStream
 ) -> Tensor:
     """Logits of each image's view 0 at its own prompts [B, K]."""
 

@@ -1,4 +1,4 @@
-"""Gradients with respect to prompts: through the text tower once per point, to learned tensors at the end."""
+"""Gradients of the prompts: from text features and vision tokens back to the learned tensors."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ from taps.prompts.classifier import Classifier
 
 @dataclass(frozen=True)
 class Gradient:
-    """A gradient in two parts; either is None where there is nothing to differentiate.
+    """A gradient in two parts; either is None where there is nothing to differentiate."""
 
-    `text` is with respect to the text features [K, d] until it is pulled back, then to the context tokens.
-    """
-
-    text: Tensor | None
-    vision: Tensor | None
+    text: Tensor | None  # of the text features [K, d] until it is pulled back, then of the context tokens
+    vision: Tensor | None  # of the vision tokens
 
     def __add__(self, other: Gradient) -> Gradient:
-        return Gradient(_plus(self.text, other.text), _plus(self.vision, other.vision))
+        def plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+            return b if a is None else a if b is None else a + b
+
+        return Gradient(plus(self.text, other.text), plus(self.vision, other.vision))
 
     def __mul__(self, factor: float) -> Gradient:
-        return Gradient(*(None if part is None else part * factor for part in (self.text, self.vision)))
+        return self.map(lambda part: part * factor)
 
+    def map(self, function: Callable[[Tensor], Tensor]) -> Gradient:
+        """A function applied to each part that is there."""
+        return Gradient(*(None if part is None else function(part) for part in (self.text, self.vision)))
 
-def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    return b if a is None else a if b is None else a + b
+    def is_finite(self) -> bool:
+        return all(bool(part.isfinite().all()) for part in (self.text, self.vision) if part is not None)
 
 
 NOTHING = Gradient(None, None)
@@ -40,36 +43,23 @@ NOTHING = Gradient(None, None)
 
 @dataclass(frozen=True)
 class Point:
-    """Prompts at one value of their parameters, with the text features there and the way back through them.
-
-    Attributes:
-        parameters: The learned tensors.
-        tokens: The tokens they become (detached).
-        text: Normalised text features [K, d] (detached).
-        graph: The same features with their graph, to the leaf `context`; None where none was asked for.
-        context: The leaf.
-    """
+    """Prompts at one value of their parameters, with the text features and their autograd graph."""
 
     parameters: Parameters
-    tokens: PromptTokens
-    text: Tensor
-    graph: Tensor | None
-    context: Tensor | None
+    tokens: PromptTokens  # what the parameters become (detached)
+    text: Tensor  # normalised text features [K, d] (detached)
+    graph: Tensor | None  # the same with their graph back to `context`; None where none was asked for
+    context: Tensor | None  # the leaf
 
     def pull_back(self, gradient: Gradient) -> Gradient:
-        """A gradient on text features → one on context tokens. The graph stays, to be used again."""
+        """A gradient of text features → one of context tokens. The graph is kept and can be used again."""
         if gradient.text is None or self.graph is None or self.context is None:
             return Gradient(None, gradient.vision)
         (text,) = pull_back([self.graph], [self.context], [gradient.text], retain_graph=True)
         return Gradient(text, gradient.vision)
 
     def pull_back_each(self, gradient: Gradient, *, at_once: bool) -> Gradient:
-        """The same for a gradient of each of B images [B, ...].
-
-        Args:
-            gradient: Of the images.
-            at_once: Whether to go through the text tower once with all of them; else one by one.
-        """
+        """The same for the gradients of B images [B, ...], in one backward (`at_once`) or one each."""
         if gradient.text is None or self.graph is None or self.context is None:
             return Gradient(None, gradient.vision)
         back = functools.partial(
@@ -78,8 +68,21 @@ class Point:
         return Gradient(_each(back, [gradient.text], at_once=at_once)[0], gradient.vision)
 
 
+def leaves_of(point: Point) -> tuple[Tensor, Tensor | None]:
+    """Text features and vision tokens as leaves to differentiate at."""
+    vision = point.tokens.vision
+    return point.text.detach().requires_grad_(), None if vision is None else vision.detach().requires_grad_()
+
+
+def differentiate(loss: Tensor, text: Tensor, vision: Tensor | None) -> Gradient:
+    """The gradient of a loss at `leaves_of` a point."""
+    if vision is None:
+        return Gradient(torch.autograd.grad(loss, text)[0], None)
+    return Gradient(*torch.autograd.grad(loss, [text, vision]))
+
+
 def point_at(classifier: Classifier, parameters: Parameters, *, graph: bool = True) -> Point:
-    """Encode the classes at the given parameters; one text forward."""
+    """Encode the class texts at the given parameters; `graph` keeps the way back."""
     with torch.no_grad():
         tokens = classifier.tokens(parameters)
     if not graph or tokens.text is None:
@@ -94,9 +97,9 @@ def point_at(classifier: Classifier, parameters: Parameters, *, graph: bool = Tr
 def to_parameters(
     classifier: Classifier, parameters: Parameters, gradient: Gradient, *, many: bool = False
 ) -> Parameters:
-    """A gradient on tokens → one on the learned tensors (for MaPLe, through the coupling).
+    """A gradient of tokens → one of the learned tensors (for MaPLe, through the coupling).
 
-    With `many`, it is one of each of several images, in rows, and so is the result.
+    With `many`, gradient and result have a row for each of several images.
     """
     with torch.enable_grad():
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
@@ -125,7 +128,7 @@ def to_parameters(
 def _each(
     back: Callable[[Sequence[Tensor]], Sequence[Tensor]], given: Sequence[Tensor], *, at_once: bool
 ) -> Sequence[Tensor]:
-    """What each image's gradients, given in rows, come to, in rows: by one way back for all, or one each."""
+    """`back` of the gradients of several images, in rows: in one backward for all, or one each."""
     if at_once:
         return torch.vmap(lambda *upper: back(upper))(*given)  # type: ignore[no-any-return]
     return [torch.stack(rows) for rows in zip(*map(back, zip(*given, strict=True)), strict=True)]

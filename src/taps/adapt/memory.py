@@ -1,21 +1,21 @@
-"""The labelled memory seen from the step: what its entries add to the gradient.
+"""The labelled memory: what its images add to the gradient of a step, and alignment to source statistics.
 
-Episodic (prompts restart at θ0 for every image): an entry's gradient is a constant, computed once when its
-label arrives; the memory keeps the sum, so a step costs the same with no label and with a hundred thousand.
-Continual: the entries are run again at the current prompts, chunk by chunk, in constant memory.
+Episodic (prompts restart at θ0 for every image): an image's gradient is a constant, computed once when its
+label arrives. The memory keeps the sum, so a step costs the same however many labels there are.
+Continual: the images are run again at the current prompts, chunk by chunk, in constant memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from taps.active.buffer import Buffer, Entry
-from taps.adapt.gradient import NOTHING, Gradient, Point
+from taps.adapt.gradient import NOTHING, Gradient, Point, differentiate, leaves_of
 from taps.adapt.losses import ALIGN, cross_entropies
 from taps.prompts.classifier import Classifier
 from taps.prompts.source import SourceStats
@@ -25,26 +25,18 @@ DEVICE_BYTES = 1 << 29  # of a GPU's memory for labelled pixels: about 3,500 ima
 
 @dataclass(frozen=True)
 class ReplayItem:
-    """What is kept of an image while its label is awaited and after.
+    """What is kept of an image while it waits for a label, and after."""
 
-    Attributes:
-        pixels: View 0, 0..255 [3, S, S]; None once it is not needed any more.
-        views: The views whose statistics are aligned to their class, where fine alignment is on.
-        feature: Normalised image feature at the loaded prompts [d].
-        gradient: Its constant share of the memory's gradient (episodic).
-        beliefs: What was known of it before its label came, in rows, for whoever learns from that.
-    """
-
-    pixels: Tensor | None
-    views: Tensor | None
-    feature: Tensor
-    gradient: Gradient | None = None
-    beliefs: Tensor | None = None
+    pixels: Tensor | None  # view 0, 0..255 [3, S, S]; None once it is not needed any more
+    views: Tensor | None  # for the statistics of fine alignment, where that is on
+    feature: Tensor  # normalised image feature at the loaded prompts [d]
+    gradient: Gradient | None = None  # its constant share of the memory's gradient (episodic)
+    beliefs: Tensor | None = None  # predictions made before its label came, in rows
 
 
 @dataclass(frozen=True)
 class Target:
-    """What alignment pulls towards, on the model's device: [blocks, tokens, width], whole or of a class."""
+    """Source statistics [blocks, tokens, width], of the whole set or of a class, on the model's device."""
 
     means: Tensor
     variances: Tensor
@@ -52,21 +44,18 @@ class Target:
 
 @dataclass(frozen=True)
 class Alignment:
-    """How features are aligned, and to what.
+    """How features are aligned, and to what."""
 
-    Attributes:
-        form: "promptalign" or "paper".
-        layers: The vision blocks whose inputs are compared.
-        tokens: How many tokens of each of them are compared.
-        coarse: Statistics of the whole source set.
-        fine: Those of each class, where they are wanted.
-    """
+    form: str  # "promptalign" or "paper"
+    layers: tuple[int, ...]  # the vision blocks whose inputs are compared
+    tokens: tuple[int, ...]  # how many tokens of each of them are compared
+    coarse: Target | None  # statistics of the whole source set
+    fine: dict[int, Target]  # those of each class, for fine alignment
 
-    form: str
-    layers: tuple[int, ...]
-    tokens: tuple[int, ...]
-    coarse: Target | None
-    fine: dict[int, Target]
+    def inputs(self, classifier: Classifier, images: Tensor, vision: Tensor | None) -> list[Tensor]:
+        """The inputs of `layers` for preprocessed images."""
+        kept = classifier.clip.image_layers(images, vision, self.layers)
+        return [layer.to(classifier.dtype) for layer in kept]
 
     def loss(self, features: list[Tensor], target: Target) -> Tensor:
         compared = [feature[:, :count] for feature, count in zip(features, self.tokens, strict=True)]
@@ -82,11 +71,11 @@ def make_alignment(
     fine: bool,
     depth: int,
 ) -> Alignment:
-    """Pick the wanted blocks out of source statistics.
+    """Alignment to the given blocks of source statistics.
 
-    Before each of the first `depth` blocks the prompts are put in anew, the same for every image: their mean
-    is that of the source set up to rounding, so the sign of the difference, which is its gradient, would be
-    noise. There the image's own tokens alone are compared; the others count as equal.
+    Before each of the first `depth` blocks the prompts are inserted again, the same for every image. Their
+    mean is that of the source set up to rounding, so the sign of the difference, which is its gradient, would
+    be noise: there only the image's own tokens are compared.
     """
 
     def placed(values: Tensor) -> Tensor:
@@ -106,14 +95,14 @@ def make_alignment(
 
 
 class Labelled(Protocol):
-    """What the step asks of labelled images: their part of the gradient, in the two forms it can come in."""
+    """The gradient of labelled images, as the step needs it."""
 
     def fresh(self, classifier: Classifier, point: Point) -> Gradient:
-        """On text features and vision tokens, at the prompts of this step."""
+        """Of text features and vision tokens, at the prompts of this step."""
         ...
 
     def constant(self) -> Gradient:
-        """On tokens, known beforehand."""
+        """Of tokens, known beforehand."""
         ...
 
 
@@ -158,22 +147,16 @@ class Memory:
         *,
         captured: Callable[[ReplayItem, int], tuple[Gradient, float]] | None = None,
     ) -> Entry | None:
-        """Add an answered sample; who is evicted for it, if anyone.
+        """Add an answered sample; returns the one that is evicted for it.
 
-        Args:
-            classifier: The frozen model and the classes.
-            point: The current prompts.
-            id: Of the sample.
-            label: The answer.
-            item: What is kept of the image.
-            captured: Gives the sample's gradient and loss faster, where something can.
+        `captured` computes the sample's gradient and loss as a captured graph, where there is one.
         """
         if captured is not None:
             gradient, loss = captured(item, label)
         else:
             gradient, loss = self.sample_gradient(classifier, self.anchor or point, item, label)
-        if not _is_finite(gradient):  # in the sum it would stay for ever
-            gradient = _each(gradient, torch.zeros_like)
+        if not gradient.is_finite():  # in the sum it would stay for ever
+            gradient = gradient.map(torch.zeros_like)
         if self.anchor is not None:
             item = ReplayItem(pixels=None, views=None, feature=item.feature, gradient=gradient)
         elif item.pixels is not None:
@@ -183,44 +166,40 @@ class Memory:
         evicted = self.buffer.add(id, label, loss, item)
         if self.anchor is not None:
             if self.buffer.capacity > 0:
-                self.total = self.total + _each(gradient, Tensor.double)
+                self.total = self.total + gradient.map(Tensor.double)
             if evicted is not None and evicted.payload.gradient is not None:
-                self.total = self.total + _each(evicted.payload.gradient, Tensor.double) * -1.0
+                self.total = self.total + evicted.payload.gradient.map(Tensor.double) * -1.0
         return evicted
 
     def remove(self, id: int) -> Entry | None:
-        """Take an answer back; None where it was evicted before and speaks no more anyway.
-
-        Who was evicted for it does not come back.
-        """
+        """Take an answer back; None where it was evicted before. What was evicted for it does not return."""
         if id not in self.buffer:
             return None
         entry = self.buffer.remove(id)
         if not len(self.buffer):
             self.total = NOTHING
         elif entry.payload.gradient is not None:
-            self.total = self.total + _each(entry.payload.gradient, Tensor.double) * -1.0
+            self.total = self.total + entry.payload.gradient.map(Tensor.double) * -1.0
         return entry
 
     def constant(self) -> Gradient:
-        """Mean gradient on tokens of an episodic memory; nothing for a continual one."""
+        """Mean gradient of tokens in an episodic memory; nothing in a continual one."""
         if self.anchor is None or not len(self.buffer):
             return NOTHING
         return self.total * (1 / len(self.buffer))
 
     def fresh(self, classifier: Classifier, point: Point) -> Gradient:
-        """Mean gradient on text features and vision tokens at the current prompts; nothing if episodic.
+        """Mean gradient of text features and vision tokens at the current prompts; nothing if episodic.
 
-        The losses on the way are those of the prompts before this step's update: Algorithm 2 evicts by them.
+        Also updates the losses by which Algorithm 2 evicts: those at the prompts before this step's update.
         """
         if self.anchor is not None or not len(self.buffer):
             return NOTHING
         total, losses = NOTHING, []
         entries = self.buffer.entries()
         for start in range(0, len(entries), self.chunk):
-            part, values = self._chunk_gradient(
-                classifier, point, entries[start : start + self.chunk], len(entries)
-            )
+            chunk = entries[start : start + self.chunk]
+            part, values = self._chunk_gradient(classifier, point, chunk, len(entries))
             total = total + part
             losses.append(values)
         self.buffer.set_losses(torch.cat(losses).tolist())
@@ -236,21 +215,20 @@ class Memory:
             losses = cross_entropies(labelled_logits(classifier, inputs, text, vision), labels)
             loss = self.weight_ce * losses.sum() / size
             for entry in entries if self.weight_fine else ():
-                loss = loss + self.weight_fine / size * self._fine_loss(
-                    classifier, vision, entry.payload, entry.label
-                )
+                fine = self._fine_loss(classifier, vision, entry.payload, entry.label)
+                loss = loss + self.weight_fine / size * fine
         return differentiate(loss, text, vision), losses.detach()
 
     def sample_gradient(
         self, classifier: Classifier, point: Point, item: ReplayItem, label: int
     ) -> tuple[Gradient, float]:
-        """One sample's gradient on tokens (pulled back through the text tower) and its cross-entropy."""
+        """One sample's gradient of tokens (pulled back through the text tower) and its cross-entropy."""
         text, vision = leaves_of(point)
         target = torch.tensor([label], device=text.device)
         with torch.enable_grad():
             inputs = stack_inputs([item], point)
             cross_entropy = cross_entropies(labelled_logits(classifier, inputs, text, vision), target).sum()
-            if self.anchor is None:  # continual: the gradient is taken anew in every step
+            if self.anchor is None:  # continual: every step computes the gradient again
                 return NOTHING, float(cross_entropy.detach())
             loss = self.weight_ce * cross_entropy
             if self.weight_fine:
@@ -263,11 +241,11 @@ class Memory:
         """L_fine: statistics over the sample's own views against those of its class in the source set."""
         assert self.alignment is not None
         images = classifier.clip.preprocess(_present(item.views).to(classifier.clip.device))
-        kept = classifier.clip.image_layers(images, vision, self.alignment.layers)
-        return self.alignment.loss([layer.to(classifier.dtype) for layer in kept], self.alignment.fine[label])
+        inputs = self.alignment.inputs(classifier, images, vision)
+        return self.alignment.loss(inputs, self.alignment.fine[label])
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Everything that must be saved, by name."""
+        """The tensors to save, by name."""
         for part in ("text", "vision"):
             if (value := getattr(self.total, part)) is not None:
                 yield f"total.{part}", value
@@ -301,14 +279,8 @@ def replay_item_from(prefix: str, tensors: dict[str, Tensor]) -> ReplayItem:
     )
 
 
-def leaves_of(point: Point) -> tuple[Tensor, Tensor | None]:
-    """Text features and vision tokens as leaves to differentiate at."""
-    vision = point.tokens.vision
-    return point.text.detach().requires_grad_(), None if vision is None else vision.detach().requires_grad_()
-
-
 def stack_inputs(items: Sequence[ReplayItem], point: Point) -> Tensor:
-    """What labelled images are classified from: pixels, or features where prompts leave images alone."""
+    """What labelled images are classified from: pixels, or features under text-only prompts."""
     if point.tokens.vision is None:
         return torch.stack([each.feature for each in items])
     return torch.stack([_present(each.pixels).to(point.text.device, non_blocking=True) for each in items])
@@ -321,31 +293,17 @@ def labelled_logits(classifier: Classifier, inputs: Tensor, text: Tensor, vision
     return classifier.logits(inputs, text)
 
 
-def differentiate(loss: Tensor, text: Tensor, vision: Tensor | None) -> Gradient:
-    if vision is None:
-        return Gradient(torch.autograd.grad(loss, text)[0], None)
-    return Gradient(*torch.autograd.grad(loss, [text, vision]))
-
-
-def _is_finite(gradient: Gradient) -> bool:
-    return all(bool(part.isfinite().all()) for part in (gradient.text, gradient.vision) if part is not None)
-
-
-def _each(gradient: Gradient, function: Callable[[Tensor], Tensor]) -> Gradient:
-    return Gradient(*(None if part is None else function(part) for part in (gradient.text, gradient.vision)))
-
-
 def on_host(item: ReplayItem) -> ReplayItem:
-    """The same with its views in host memory: a question may wait for long, and views are many."""
+    """The same with its views in host memory: a question may wait long, and views take much."""
     return item if item.views is None else replace(item, views=item.views.cpu())
 
 
-def views_bytes(item: ReplayItem) -> int:
-    return 0 if item.views is None else item.views.nbytes
+def views_bytes(item: Any) -> int:
+    return 0 if item.views is None else int(item.views.nbytes)
 
 
 def _housed(pixels: Tensor, others: int) -> Tensor:
-    """Pixels stay on the GPU while they are few; beyond `DEVICE_BYTES` they wait in pinned host memory."""
+    """Pixels on the GPU while they are few; beyond `DEVICE_BYTES` in pinned host memory."""
     if not pixels.is_cuda or (others + 1) * pixels.nbytes <= DEVICE_BYTES:
         return pixels
     return torch.empty_like(pixels, device="cpu", pin_memory=True).copy_(pixels)

@@ -13,13 +13,12 @@ from torch import Tensor
 from taps.kernels.verify import close, draw, require_agreement, tried_once
 from taps.prompts.base import Parameters
 
-EPS = 1e-8
-"""Keeps AdamW's division finite."""
+EPS = 1e-8  # keeps AdamW's division finite
 
 
 @dataclass(frozen=True)
 class Moments:
-    """AdamW's memory: running mean and uncentred variance of the gradient, and how many steps made them."""
+    """AdamW's state: running means of the gradient and of its square, and the number of steps."""
 
     first: Parameters
     second: Parameters
@@ -27,11 +26,8 @@ class Moments:
 
 
 def fresh_moments(parameters: Parameters) -> Moments:
-    return Moments(
-        {name: torch.zeros_like(value) for name, value in parameters.items()},
-        {name: torch.zeros_like(value) for name, value in parameters.items()},
-        0,
-    )
+    first, second = ({name: torch.zeros_like(value) for name, value in parameters.items()} for _ in range(2))
+    return Moments(first, second, 0)
 
 
 def all_finite(tensors: Parameters) -> Tensor:
@@ -49,37 +45,34 @@ def adamw(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = EPS,
 ) -> tuple[Parameters, Moments, Tensor]:
-    """One AdamW step. When any gradient is not finite, no tensor changes.
+    """One AdamW step. Where a gradient is not finite, no tensor changes.
 
     Returns:
         The new parameters, the new moments, and a boolean tensor: whether the step was taken. Where it
-        was not, the caller goes on with the moments it had: the new ones count a step that was never made.
+        was not, the caller keeps its old moments: the new ones count a step that was never made.
     """
     taken = all_finite(gradients)
     steps = moments.steps + 1
     corrections = _corrections(steps, betas, taken.device)
     rule: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "betas": betas, "eps": eps}
     updated: Parameters = {}
-    first: Parameters = {}
-    second: Parameters = {}
+    new = Moments({}, {}, steps)
     for name, value in parameters.items():
         gradient = gradients[name].to(value.dtype)
         fused = adamw_kernel() if value.is_cuda and value.dtype == torch.float32 else None
-        updated[name], first[name], second[name] = (fused or plain_adamw)(
+        updated[name], new.first[name], new.second[name] = (fused or plain_adamw)(
             value, gradient, moments.first[name], moments.second[name], corrections, taken, **rule
         )
-    return updated, Moments(first, second, steps), taken
+    return updated, new, taken
 
 
 def adamw_from_rest(
     parameters: Parameters, gradients: Parameters, *, lr: float, weight_decay: float
 ) -> tuple[Parameters, Tensor]:
-    """First steps of AdamW from one place, for each of several gradients in rows.
+    """First AdamW steps from the same parameters, one for each of several gradients in rows.
 
-    The running means of a first step are the gradient itself and its square.
-
-    Returns:
-        The new parameters, in rows, and whether each step was taken, as `adamw` says.
+    After bias correction the running means of a first step are the gradient itself and its square. Returns
+    the new parameters in rows, and whether each step was taken (see `adamw`).
     """
     finite = [torch.isfinite(each).flatten(1).all(dim=1) for each in gradients.values()]
     taken = torch.stack(finite).all(dim=0)
@@ -105,19 +98,9 @@ def plain_adamw(
     betas: tuple[float, float],
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """New value and moments of one tensor.
+    """New value and moments of one tensor; nothing changes where `taken` is false.
 
-    Args:
-        value: What is moved.
-        gradient: Of it.
-        first: Running mean of the gradient.
-        second: Running mean of its square.
-        corrections: What these have to be divided by, being means of few [2].
-        taken: Whether anything is to change.
-        lr: Learning rate.
-        weight_decay: Share of `lr` that is taken off the value.
-        betas: How slowly the running means forget.
-        eps: Keeps the division finite.
+    `corrections` [2] divide the running means: those of few steps are too small.
     """
     mean = betas[0] * first + (1 - betas[0]) * gradient
     square = betas[1] * second + (1 - betas[1]) * gradient * gradient

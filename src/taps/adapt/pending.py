@@ -1,4 +1,4 @@
-"""Which images may be labelled, and which answers can be taken back: bounded, however long the stream."""
+"""Images that wait for a label and answers that can be undone: a bounded number, however long the stream."""
 
 from __future__ import annotations
 
@@ -14,35 +14,32 @@ from taps.errors import QueryError
 from taps.types import Answer
 
 PENDING = 1000  # questions that may wait for an answer at one time
-PENDING_BYTES = 1 << 30  # of the views they hold, for methods that need them: about 110 questions of 64 views
-RECENT_BYTES = 1 << 27  # of the views of images that nobody asked about
+PENDING_BYTES = 1 << 30  # of their views, for methods that need them: about 110 questions of 64 views
+RECENT_BYTES = 1 << 27  # of the views of unqueried images
 
 Items = OrderedDict[int, ReplayItem]
 
 
 @dataclass(frozen=True)
 class AnswerRecord:
-    """An answer that can still be taken back.
+    """An answer that can still be undone."""
 
-    Attributes:
-        answer: What was said, classes by index.
-        item: What was kept of the image.
-        asked: Whether a question was waiting for it.
-        skipped: Where one was that nobody had an answer to: whether it was given back; else None.
-    """
-
-    answer: Answer
+    answer: Answer  # classes by index
     item: ReplayItem
-    asked: bool = True
-    skipped: bool | None = None
+    asked: bool = True  # whether a question was open
+    skipped: bool | None = None  # of a skipped question: whether the budget got it back; None for others
+
+    @property
+    def views(self) -> Tensor | None:
+        return self.item.views
 
 
 class PendingQueries:
-    """What is kept of the last images, by their ids.
+    """What is kept of the last images, by id.
 
     Args:
-        recent: How many images that nobody asked about can still be labelled; the newest are kept.
-        undo: How many answers can be taken back.
+        recent: How many unqueried images can still be labelled; the newest are kept.
+        undo: How many answers can be undone.
     """
 
     def __init__(self, recent: int, undo: int) -> None:
@@ -51,38 +48,47 @@ class PendingQueries:
         self.recent: Items = OrderedDict()
         self.given: OrderedDict[int, AnswerRecord] = OrderedDict()
         self.done: OrderedDict[int, None] = OrderedDict()  # the last images that were answered
-        self.skipped: OrderedDict[int, bool] = OrderedDict()  # the last skipped: was the question given back?
-        self.yes_no: set[int] = set()  # of those asked about: where the answer is yes or no
+        self.skipped: OrderedDict[int, bool] = OrderedDict()  # the last skipped: did the budget get it back?
+        self.yes_no: set[int] = set()  # images with a yes/no question
 
     def kind(self, id: int) -> str:
-        """Which kind of question was put about an image."""
+        """The kind of question about an image."""
         return "yes_no" if id in self.yes_no else "class"
 
     def keep(self, id: int, item: ReplayItem, asked: bool) -> None:
-        """Keep an image until its label comes; the oldest go, so that memory does not grow."""
+        """Keep an image until its label comes; the oldest are dropped, so that memory does not grow."""
         self.yes_no &= {id} | self.pending.keys() | self.given.keys() | self.skipped.keys()
         if asked:
             self.pending[id] = on_host(item)
-            shorten(self.pending, PENDING, PENDING_BYTES, least=1)
+            drop_oldest(self.pending, PENDING, PENDING_BYTES, least=1)
         elif self.most_recent:
             self.recent[id] = on_host(item)
-            shorten(self.recent, self.most_recent, RECENT_BYTES, least=1)
+            drop_oldest(self.recent, self.most_recent, RECENT_BYTES, least=1)
             for gone in [id for id in self.skipped if id not in self.recent]:
                 del self.skipped[gone]
 
     def kept(self, id: int) -> ReplayItem | None:
-        """What was kept of an image that has no answer, if anything was."""
+        """The item of an image that has no answer, if it is kept."""
         return self.pending.get(id) or self.recent.get(id)
 
     def item(self, id: int) -> ReplayItem:
-        """What was kept of an image that has no answer."""
-        found = self.kept(id)
-        if found is None:
-            raise QueryError(self._why_not(id))
-        return found
+        """The item of an image that has no answer.
+
+        Raises:
+            QueryError: It was answered before, or is not kept.
+        """
+        if (item := self.kept(id)) is not None:
+            return item
+        if id in self.done:
+            raise QueryError(f"Sample {id} was answered before; an answer is taken once.")
+        others = f" and the last {self.most_recent} others (setting `recent`)" if self.most_recent else ""
+        raise QueryError(
+            f"Sample {id} was not asked about (or waits no longer); "
+            f"answer only predictions whose `ask` is true{others}."
+        )
 
     def answer(self, id: int, answer: Answer) -> None:
-        """Something was said about an image."""
+        """Record an answer about an image."""
         asked = id in self.pending
         item = self.pending.pop(id) if asked else self.recent.pop(id)
         self.given[id] = AnswerRecord(answer, item, asked, self.skipped.pop(id, None))
@@ -91,30 +97,28 @@ class PendingQueries:
             self.done.popitem(last=False)
 
     def ask(self, id: int) -> None:
-        """A question is put about an image that nobody was asked about."""
+        """Open a question about an unqueried image."""
         self.keep(id, self.recent.pop(id), asked=True)
 
     def skip(self, id: int, given_back: bool) -> None:
-        """Nobody knows: the question is over, and the image one of those that nobody asks about."""
+        """Close a question without an answer; the image becomes an unqueried one."""
         self.keep(id, self.pending.pop(id), asked=False)
         if id in self.recent:
             self.skipped[id] = given_back
 
     def reopen(self, id: int) -> bool:
-        """A question that was skipped is open again; whether it had been given back."""
+        """Open a skipped question again; whether the budget had got it back."""
         self.keep(id, self.recent.pop(id), asked=True)
         return self.skipped.pop(id)
 
     def shorten(self, forgotten: list[int]) -> None:
-        """Let go of answers that the method no longer remembers, and of the oldest."""
+        """Drop the answers that the method no longer remembers, and the oldest."""
         for old in forgotten:
             del self.given[old]
-        held = sum(views_bytes(given.item) for given in self.given.values())
-        while len(self.given) > self.undo or held > PENDING_BYTES:
-            held -= views_bytes(self.given.popitem(last=False)[1].item)
+        drop_oldest(self.given, self.undo, PENDING_BYTES)
 
     def answered(self, id: int) -> AnswerRecord:
-        """The answer for an image, where it can still be taken back."""
+        """The answer for an image, where it can still be undone."""
         if id in self.given:
             return self.given[id]
         if id in self.done:
@@ -124,24 +128,15 @@ class PendingQueries:
         raise QueryError(f"Sample {id} has no answer that could be taken back.")
 
     def take_back(self, id: int) -> None:
-        """Nothing is said about an image any more; it may be given another answer."""
+        """Undo an answer; the image may be given another."""
         given = self.given.pop(id)
         self.done.pop(id, None)
         self.keep(id, given.item, given.asked)
         if given.skipped is not None and id in self.recent:
             self.skipped[id] = given.skipped
 
-    def _why_not(self, id: int) -> str:
-        if id in self.done:
-            return f"Sample {id} was answered before; an answer is taken once."
-        others = f" and the last {self.most_recent} others (setting `recent`)" if self.most_recent else ""
-        return (
-            f"Sample {id} was not asked about (or waits no longer); "
-            f"answer only predictions whose `ask` is true{others}."
-        )
-
     def tensors(self) -> dict[str, Tensor]:
-        """What is kept of the images."""
+        """The tensors to save, by name."""
         answered = {id: given.item for id, given in self.given.items()}
         named = {"pending": self.pending, "recent": self.recent, "answers": answered}
         return {
@@ -152,7 +147,7 @@ class PendingQueries:
         }
 
     def values(self) -> dict[str, Any]:
-        """Ids and labels, as plain values."""
+        """Everything else to save, as plain values."""
         return {
             "pending": list(self.pending),
             "recent": list(self.recent),
@@ -165,7 +160,7 @@ class PendingQueries:
     def restored(
         self, values: Mapping[str, Any], tensors: Mapping[str, Tensor], device: Any
     ) -> PendingQueries:
-        """One of the same size in a saved state; pixels go to the model's device, views stay on the host."""
+        """A copy in a saved state; pixels go to the model's device, views stay on the host."""
         kept = {
             name: value.cpu() if name.endswith(".views") else value.to(device)
             for name, value in tensors.items()
@@ -174,17 +169,17 @@ class PendingQueries:
         other = PendingQueries(self.most_recent, self.undo)
         for part, items in (("pending", other.pending), ("recent", other.recent)):
             items.update((id, replay_item_from(f"{part}.{id}", kept)) for id in values[part])
-        for id, said, *asked in values["answers"]:
+        for id, answer, *asked in values["answers"]:
             item = replay_item_from(f"answers.{id}", kept)
-            other.given[id] = AnswerRecord(Answer.from_json(said), item, *asked)
+            other.given[id] = AnswerRecord(Answer.from_json(answer), item, *asked)
         other.skipped.update((id, back) for id, back in values["skipped"])
         other.yes_no.update(values["yes_no"])
         other.done.update((id, None) for id in values["done"])
         return other
 
 
-def shorten(items: Items, most: int, most_bytes: int, least: int) -> None:
-    """Let the oldest go while there are too many, or their views take too much; `least` may stay anyway."""
-    held = sum(map(views_bytes, items.values()))
-    while len(items) > most or (held > most_bytes and len(items) > least):
-        held -= views_bytes(items.popitem(last=False)[1])
+def drop_oldest(kept: OrderedDict[int, Any], most: int, most_bytes: int, least: int = 0) -> None:
+    """Drop the oldest while there are too many, or more than `least` whose views take too much memory."""
+    held = sum(map(views_bytes, kept.values()))
+    while len(kept) > most or (held > most_bytes and len(kept) > least):
+        held -= views_bytes(kept.popitem(last=False)[1])

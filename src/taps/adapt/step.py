@@ -1,4 +1,4 @@
-"""the adaptation step: what happens to one image. The numbers are those of the steps in docs/paper.md."""
+"""The adaptation step for one image. Numbers in comments are the steps of docs/paper.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from taps.adapt.gradient import Gradient, Point, point_at, to_parameters
+from taps.adapt.gradient import Gradient, Point, differentiate, leaves_of, point_at, to_parameters
 from taps.adapt.losses import mean_entropy, mean_log_probs, select_confident
 from taps.adapt.memory import Alignment, Labelled
 from taps.adapt.optimiser import Moments, adamw
@@ -28,62 +28,38 @@ class StepSettings:
     tsallis: float = 1.0  # q of the entropy that views are kept by
 
 
+@dataclass(frozen=True)
+class Scored:
+    """The views of one image at the prompts before the update; of many, every tensor has a row for each."""
+
+    images: Tensor  # preprocessed views [N, 3, S, S]
+    features: Tensor  # normalised [N, d]
+    logits: Tensor  # [N, K]
+    chosen: Tensor  # indices of the confident views
+    entropy: Tensor  # H_t
+    ensemble: Tensor  # mean log-probability of the confident views [K]
+
+
 def nothing() -> None:
-    """There is nothing to note."""
+    """The `note` of a step that has nothing to note."""
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """Everything a step leaves behind, still on the device.
+    """Everything a step leaves behind, still on the device."""
 
-    Attributes:
-        logits: Of view 0 at the updated prompts [K]; the prediction.
-        entropy: H_t, before any update.
-        taken: Whether the update was made (not skipped for a gradient that is not finite).
-        chosen: Indices of the confident views.
-        feature: Normalised feature of view 0 at the prompts before the update.
-        end: The prompts after the update.
-        moments: The optimiser's memory after the update.
-        ensemble: Mean log-probability of the confident views before the update [K].
-        features: Normalised features of all views before the update [N, d].
-        anchored: Normalised feature of view 0 at the loaded prompts, where the step came by it.
-        note: Waits for the device and notes what the host must know of the step; to be called once.
-        arrived: Waits for what `taps.adapt.batch.report` says of it, where that is on its way to the host.
-    """
-
-    logits: Tensor
-    entropy: Tensor
-    taken: Tensor
-    chosen: Tensor
-    feature: Tensor
-    end: Point
-    moments: Moments
-    ensemble: Tensor
-    features: Tensor
-    anchored: Tensor | None = None
-    note: Callable[[], None] = nothing
-    arrived: Callable[[], Tensor] | None = None
-
-
-@dataclass(frozen=True)
-class Scored:
-    """The views of one image at the prompts before the update; of many, every tensor has a row for each.
-
-    Attributes:
-        images: Preprocessed views [N, 3, S, S].
-        features: Their normalised features [N, d].
-        logits: Their logits [N, K].
-        chosen: Indices of the confident views.
-        entropy: H_t.
-        ensemble: Mean log-probability of the confident views [K].
-    """
-
-    images: Tensor
-    features: Tensor
-    logits: Tensor
-    chosen: Tensor
-    entropy: Tensor
-    ensemble: Tensor
+    logits: Tensor  # of view 0 at the updated prompts [K]; the prediction
+    entropy: Tensor  # H_t, before any update
+    taken: Tensor  # whether the update was made; one with a gradient that is not finite is skipped
+    chosen: Tensor  # indices of the confident views
+    feature: Tensor  # of view 0 at the prompts before the update, normalised [d]
+    end: Point  # the prompts after the update
+    moments: Moments  # the optimiser's state after the update
+    ensemble: Tensor  # mean log-probability of the confident views before the update [K]
+    features: Tensor  # of all views before the update, normalised [N, d]
+    anchored: Tensor | None = None  # feature of view 0 at the loaded prompts, where the step computed it
+    note: Callable[[], None] = nothing  # waits for the device and updates the host's state; call once
+    arrived: Callable[[], Tensor] | None = None  # waits for `taps.adapt.batch.report` of it, where sent
 
 
 def always(entropy: Tensor) -> bool:
@@ -107,8 +83,8 @@ def take_step(
     Args:
         classifier: The frozen model and the classes.
         start: The prompts before the update: θ0 when every image starts afresh.
-        moments: The optimiser's memory; fresh when every image starts afresh.
-        views: The views of the image, pixels 0..255 [N, 3, S, S]; view 0 is the image itself.
+        moments: The optimiser's state; fresh when every image starts afresh.
+        views: Pixels 0..255 [N, 3, S, S]; view 0 is the image itself.
         memory: The labelled images; None for methods that never ask.
         settings: Learning rate, weights.
         alignment: Source statistics to align to, where β is not 0.
@@ -135,11 +111,11 @@ def score_views(classifier: Classifier, start: Point, views: Tensor, settings: S
     """Steps 2–4: the views' logits, the confident ones, H_t; of one image, or of many [B, N, 3, S, S]."""
     images = classifier.clip.preprocess(views.flatten(0, -4))  # 2
     features = classifier.image(images, start.tokens.vision).view(*views.shape[:-3], -1)
-    images = images.view(views.shape)
     logits = classifier.logits(features, start.text)
     chosen = select_confident(logits, settings.fraction, settings.tsallis)  # 3
     kept = logits.take_along_dim(chosen[..., None], dim=-2)
-    return Scored(images, features, logits, chosen, mean_entropy(kept), mean_log_probs(kept))  # 4
+    entropy, ensemble = mean_entropy(kept), mean_log_probs(kept)  # 4
+    return Scored(images.view(views.shape), features, logits, chosen, entropy, ensemble)
 
 
 def update_prompts(
@@ -161,14 +137,6 @@ def update_prompts(
     return adamw(start.parameters, by_parameter, moments, lr=settings.lr, weight_decay=settings.weight_decay)
 
 
-@torch.no_grad()
-def predict_view(classifier: Classifier, scored: Scored, end: Point) -> Tensor:
-    """Step 8: logits of view 0 at the updated prompts [K]; text-only prompts leave its feature as it was."""
-    vision = end.tokens.vision
-    again = scored.features[:1] if vision is None else classifier.image(scored.images[:1], vision)
-    return classifier.logits(again, end.text)[0]
-
-
 def views_gradient(
     classifier: Classifier,
     start: Point,
@@ -178,22 +146,25 @@ def views_gradient(
 ) -> Gradient:
     """Gradient of `weight_entropy · H_t + β · L_coarse` on text features and vision tokens."""
     images, chosen = scored.images, scored.chosen
-    text = start.text.detach().requires_grad_()
-    if start.tokens.vision is None:  # text-only prompts cannot change an image's features
-        with torch.enable_grad():
-            loss = settings.weight_entropy * mean_entropy(classifier.logits(scored.features[chosen], text))
-        return Gradient(torch.autograd.grad(loss, text)[0], None)
-    vision = start.tokens.vision.detach().requires_grad_()
-    aligned = alignment if settings.weight_coarse else None
+    text, vision = leaves_of(start)
+    aligned = alignment if settings.weight_coarse and vision is not None else None
+    layers = aligned.layers if aligned and aligned.form == "promptalign" else ()
     with torch.enable_grad():
-        layers = aligned.layers if aligned and aligned.form == "promptalign" else ()
-        again, kept = classifier.image_and_layers(images[chosen], vision, layers)
-        loss = settings.weight_entropy * mean_entropy(classifier.logits(again, text))
+        if vision is None:  # text-only prompts cannot change an image's features
+            features = scored.features[chosen]
+        else:
+            features, inputs = classifier.image_and_layers(images[chosen], vision, layers)
+        loss = settings.weight_entropy * mean_entropy(classifier.logits(features, text))
         if aligned and aligned.coarse:
             if not layers:  # the printed equation averages over all views, not only the confident ones
-                kept = [
-                    layer.to(again.dtype)
-                    for layer in classifier.clip.image_layers(images, vision, aligned.layers)
-                ]
-            loss = loss + settings.weight_coarse * aligned.loss(kept, aligned.coarse)
-    return Gradient(*torch.autograd.grad(loss, [text, vision]))
+                inputs = aligned.inputs(classifier, images, vision)
+            loss = loss + settings.weight_coarse * aligned.loss(inputs, aligned.coarse)
+    return differentiate(loss, text, vision)
+
+
+@torch.no_grad()
+def predict_view(classifier: Classifier, scored: Scored, end: Point) -> Tensor:
+    """Step 8: logits of view 0 at the updated prompts [K]; text-only prompts leave its feature as it was."""
+    vision = end.tokens.vision
+    again = scored.features[:1] if vision is None else classifier.image(scored.images[:1], vision)
+    return classifier.logits(again, end.text)[0]

@@ -1,4 +1,4 @@
-"""Kernels of a model are tried ahead, at the same time in threads, while class names are read and encoded."""
+"""Warm-up: compile and verify a model's kernels in threads while class names are read and encoded."""
 
 from __future__ import annotations
 
@@ -9,17 +9,7 @@ from functools import partial
 import torch
 
 from taps.adapt.optimiser import adamw_kernel
-from taps.clip import Clip
-from taps.clip.config import ClipConfig
-from taps.clip.ops import (
-    embed_kernel,
-    levels_kernel,
-    linear_gelu_kernel,
-    norm_kernel,
-    quick_gelu_kernels,
-    self_attention_kernel,
-    text_attention_kernel,
-)
+from taps.clip import Clip, ClipConfig, ops
 from taps.images.tensor import views_kernel
 from taps.kernels.verify import try_ahead
 from taps.prompts.base import Prompts, prompt_tokens
@@ -28,16 +18,16 @@ HALVES = torch.float16, torch.bfloat16
 
 
 def try_tower_kernels(clip: Clip) -> None:
-    """Begin to try the kernels that images and texts are going to need; once for each kind of model.
+    """Start to try the kernels that images and texts need, once for each kind of model.
 
-    What is not foreseen here is tried where it is first used.
+    Any other kernel is tried where it is first used.
     """
     if clip.device.type == "cuda" and clip.dtype != torch.float64:
         _try_tower_kernels(clip.config, clip.device, clip.dtype)
 
 
 def try_step_kernels(clip: Clip, prompts: Prompts) -> None:
-    """The same of the kernels that only steps of these prompts need."""
+    """The same for the kernels that only steps of these prompts need."""
     if clip.device.type == "cuda" and clip.dtype != torch.float64:
         vision = prompt_tokens(prompts.kind, prompts.parameters).vision
         _try_step_kernels(clip.config, clip.device, clip.dtype, 0 if vision is None else vision.shape[-2])
@@ -46,16 +36,16 @@ def try_step_kernels(clip: Clip, prompts: Prompts) -> None:
 @functools.cache
 def _try_tower_kernels(config: ClipConfig, device: torch.device, dtype: torch.dtype) -> None:
     text, image = config.text, config.vision
-    looks: list[Callable[[], object]] = [partial(levels_kernel, dtype)]
+    looks: list[Callable[[], object]] = [partial(ops.levels_kernel, dtype)]
     if config.causal:
-        looks.append(partial(text_attention_kernel, 3 * text.width, text.heads, dtype))
-    looks.append(partial(norm_kernel, text.width, dtype))
+        looks.append(partial(ops.text_attention_kernel, 3 * text.width, text.heads, dtype))
+    looks.append(partial(ops.norm_kernel, text.width, dtype))
     if config.activation == "quick_gelu":
-        looks += [quick_gelu_kernels, partial(linear_gelu_kernel, image.mlp, image.width, dtype)]
+        looks += [ops.quick_gelu_kernels, partial(ops.linear_gelu_kernel, image.mlp, image.width, dtype)]
     if not config.stages:
-        looks.append(partial(norm_kernel, image.width, dtype))
+        looks.append(partial(ops.norm_kernel, image.width, dtype))
     if config.class_token and config.ln_pre:
-        looks.append(partial(embed_kernel, image.width, dtype))
+        looks.append(partial(ops.embed_kernel, image.width, dtype))
     looks.append(partial(views_kernel, config.image_size, device))
     try_ahead(looks, device)
 
@@ -65,5 +55,5 @@ def _try_step_kernels(config: ClipConfig, device: torch.device, dtype: torch.dty
     looks: list[Callable[[], object]] = [adamw_kernel]
     if prompts and dtype in HALVES:
         image, tokens = config.vision, config.image_tokens + prompts
-        looks.insert(0, partial(self_attention_kernel, tokens, 3 * image.width, image.heads, dtype))
+        looks.insert(0, partial(ops.self_attention_kernel, tokens, 3 * image.width, image.heads, dtype))
     try_ahead(looks, device)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from taps.adapt.gradient import Gradient, Point
+from taps.adapt.gradient import Gradient, Point, differentiate, leaves_of
 from taps.adapt.graphs.capture import GraphCapture
 from taps.adapt.losses import cross_entropies
-from taps.adapt.memory import ReplayItem, differentiate, labelled_logits, leaves_of, stack_inputs
+from taps.adapt.memory import ReplayItem, labelled_logits, stack_inputs
 from taps.prompts.classifier import Classifier
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from taps.adapt.gradient import Gradient, Point
+from taps.adapt.gradient import Gradient, Point, differentiate, leaves_of
 from taps.adapt.graphs.capture import GraphCapture
 from taps.adapt.losses import cross_entropies
-from taps.adapt.memory import Memory, ReplayItem, differentiate, leaves_of, stack_inputs
+from taps.adapt.memory import Memory, ReplayItem, stack_inputs
 from taps.prompts.classifier import Classifier
 
 STREAMS = 2
