@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+Array = NDArray[np.float64]
 FloatArray = NDArray[np.float32]
 PixelArray = NDArray[np.uint8]
 """A decoded image: height × width × 3, RGB, 8 bits."""

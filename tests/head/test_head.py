@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taps.errors import SettingsError, StateError
-from taps.head.head import NONE, Head
+from taps.head.head import Head
 from taps.head.neighbours import row_of, vote
 from taps.head.out_of_class import OutOfClass
+from taps.types import OUTSIDE
 
 WRONG = np.array([0.0, 0.1, 0.3])  # shares of wrong answers that are thought possible
 
@@ -412,7 +413,7 @@ def test_how_new_an_image_is_and_whether_it_shows_none_of_the_classes(several):
         new = own[0] @ np.linalg.inv(xs.T @ xs + np.eye(4)) @ own[0] / (own[0] @ own[0])
         assert head.leverage(look) == pytest.approx(new)
         assert head.reject(look) == outside.probability(own[int(several)])
-        head.learn(look, NONE if turn % 3 == 1 else turn % 3)
+        head.learn(look, OUTSIDE if turn % 3 == 1 else turn % 3)
         outside.learn(own[int(several)], turn % 3 == 1)
         learned += [] if turn % 3 == 1 else [own[0]]
     np.testing.assert_allclose(head.stream, stream, atol=1e-12)

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from taps.errors import StateError
 from taps.head.experts import HeadSettings
-from taps.head.head import NONE, Head
+from taps.head.head import Head
 from taps.head.history import History
 from taps.head.linear import Logistic
 from taps.head.mixture import AnnotatorMixture
 from taps.head.out_of_class import OutOfClass
+from taps.types import OUTSIDE
 from tests.head.test_history import same, stream
 
 
@@ -174,7 +175,7 @@ def test_none_of_these_says_nothing_about_the_classes():
             if id % 3:
                 head.learn(look, int(labels[id]))
         if id % 3 == 0:
-            heads[0].learn(looks[0], NONE)
+            heads[0].learn(looks[0], OUTSIDE)
         np.testing.assert_array_equal(*(head.predict(look) for head, look in zip(heads, looks, strict=True)))
         assert heads[1].reject(looks[1]) == 0.0
     assert heads[0].reject(looks[0]) > 0.0
@@ -199,7 +200,7 @@ def told(views, logs, labels, silent=()) -> History:
         look = history.head.see(views[id], logs[id])
         if id not in silent:
             no = (label, (label + 1) % 4) if id % 4 == 1 else ()
-            history.learn(id, look, NONE if id % 4 == 3 else label, no, id % 3)
+            history.learn(id, look, OUTSIDE if id % 4 == 3 else label, no, id % 3)
     return history
 
 

@@ -19,11 +19,9 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from taps.types import Answer
+from taps.types import Answer, Array
 
-Array = NDArray[np.float64]
 NEEDED = 8  # answers to random questions before accuracy is estimated
 COVERAGE = 0.95
 MORE = 20  # answers ahead that are forecast
@@ -56,10 +54,7 @@ class AccuracyEstimate:
 
 @dataclass
 class AskedImage:
-    """A prediction that was asked about: its class, m, π, and whether it was right, once that is known.
-
-    One that was drawn among images that are all there has a π and an m of 0.
-    """
+    """A prediction that was asked about: its class, m, π (both 0 in `sample`), and whether it was right."""
 
     predicted: int
     sure: float
@@ -91,7 +86,7 @@ class RunningAccuracy:
         self.pool = 0  # images that one was drawn from the last time
 
     def add(self, id: int, predicted: int, sure: float, chance: float, asked: bool) -> None:
-        """Take note of a prediction; one that could not have been asked about is left out."""
+        """Count a prediction; one that could not have been asked about has a chance of 0."""
         self.images, self.all_sure = self.images + 1, self.all_sure + sure
         if chance >= 1:
             self.certain[predicted] += 1
@@ -102,15 +97,15 @@ class RunningAccuracy:
             self.asked[id] = AskedImage(predicted, sure, chance)
 
     def sample(self, id: int, predicted: int, pool: int) -> None:
-        """Take note of an image that was drawn among so many; `predicted` is what is said of it now."""
+        """Count an image that was drawn at random among `pool`, with its present prediction."""
         self.asked[id], self.pool = AskedImage(predicted, 0.0, 0.0), pool
 
     def answer(self, id: int, answer: Answer | None) -> None:
-        """What was said of an image that was asked about, classes by index; None takes it back."""
+        """Record the answer about an image, classes by index; None takes it back."""
         if (one := self.asked.get(id)) is None:
             return
         if answer is None or (answer.no and one.predicted not in answer.no):
-            one.right = None  # it is not said whether the prediction was right
+            one.right = None  # unknown: the answer excludes other classes only
         else:
             one.right = answer.label == one.predicted
 
@@ -138,7 +133,7 @@ class RunningAccuracy:
         return AccuracyEstimate(*_ends(value, half), images=int(total), answers=len(by_chance))
 
     def _estimate_pool(self, drawn: list[AskedImage]) -> AccuracyEstimate | None:
-        """From the images that were drawn among those that nobody was asked about."""
+        """The accuracy from images drawn by `sample`."""
         if len(drawn) < NEEDED:
             return None
         value, error = _residuals(drawn)
@@ -159,7 +154,7 @@ class RunningAccuracy:
         return sum(one.right is not None and one.chance < 1 for one in self.asked.values())
 
     def summary(self, classes: tuple[str, ...]) -> dict[str, Any]:
-        """What is known, as plain values; by predicted class where there are answers enough."""
+        """The estimate as plain values; by predicted class where there are answers enough."""
         found = self.estimate()
         by_chance = Counter(one.predicted for one in self.asked.values() if one.chance < 1)
         enough = sorted(index for index, answers in by_chance.items() if answers >= NEEDED)
@@ -173,7 +168,7 @@ class RunningAccuracy:
         }
 
     def forecast(self, answers: int) -> Forecast | None:
-        """What more answers than so many would bring; None while it is too early."""
+        """The gain of `MORE` further answers; None while it is too early."""
         return forecast(answers, self.all_sure / max(1, self.images))
 
     def grow(self, classes: int) -> None:
@@ -208,13 +203,13 @@ def quantile(answers: int) -> float:
 
 
 def _ends(value: float, half: float) -> tuple[float, float, float]:
-    """A share and the ends of its interval, between 0 and 1."""
+    """A share and its interval, cut to between 0 and 1."""
     low, high = max(0.0, value - half), min(1.0, value + half)
     return min(1.0, max(0.0, value)), min(low, 1.0), max(high, 0.0)
 
 
 def _certain_part(known: list[AskedImage], images: float) -> tuple[float, float]:
-    """Share of right ones among images that were sure to be asked about; its error where answers lack."""
+    """Share of right predictions among images that were sure to be asked about, and its standard error."""
     if not known:
         return 0.0, 0.0
     right = sum(bool(one.right) for one in known) / len(known)
@@ -225,7 +220,7 @@ def _certain_part(known: list[AskedImage], images: float) -> tuple[float, float]
 def _residuals(drawn: list[AskedImage]) -> tuple[float, float]:
     """Mean of r − m weighted by 1/π, and its standard error.
 
-    One more answer of each kind is taken for given in the error, as few answers tend to agree by chance.
+    The error counts one more answer of each kind, as few answers tend to agree by chance.
     """
     weights = np.array([1 / (one.chance or 1.0) for one in drawn])
     off = np.array([bool(one.right) - one.sure for one in drawn])
@@ -264,13 +259,10 @@ class Forecast:
 
 
 def forecast(answers: int, sure: float, more: int = MORE) -> Forecast | None:
-    """What so many more answers would bring to the accuracy of images to come; None while it is too early.
+    """The gain in accuracy of `more` answers after `answers`; None while it is too early.
 
-    Args:
-        answers: Those so far.
-        sure: Mean probability of the predicted class over the images so far. Where it is near 1 there is
-            little to gain; where it is near 0 there are too many classes for a few answers.
-        more: How many more.
+    `sure` is the mean probability of the predicted class over the images so far. Where it is near 1 there is
+    little to gain; where it is near 0 there are too many classes for a few answers.
 
     >>> forecast(9, 0.5) is None
     True

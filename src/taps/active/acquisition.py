@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.errors import StateError
+from taps.types import Array
 
-Array = NDArray[np.float64]
 SCORES = (
     "random",
     "entropy",
@@ -82,12 +82,12 @@ class Acquisition:
         return score
 
     def answered(self, feature: Callable[[], Array], times: int = 1) -> None:
-        """Take note of an answer for an image that was scored, or with −1 of one that is taken back."""
+        """Count an answer for an image that was scored, or with −1 one that is taken back."""
         if self.rule == "clusters":
             self.clusters.answer(feature(), times)
 
     def noise(self, dim: int) -> Array:
-        """What is added to the present image's feature to see how sensitive its prediction is [d]."""
+        """Noise for the present image's feature, to measure how sensitive its prediction is [d]."""
         return NOISE * np.random.default_rng([self.seed, self.images, 2]).standard_normal(dim)
 
     def values(self) -> dict[str, Any]:
@@ -187,14 +187,10 @@ class Clusters:
         self.restore({})
 
     def score(self, image: Array, classes: int) -> float:
-        """Share of all images that are in its cluster, for each answer there, times its cosine to the mean.
+        """Count an image, a vector of `joined`, and score it.
 
-        The highest is where the smallest share is labelled, of those without any the largest cluster. The
-        image is counted.
-
-        Args:
-            image: As `joined` has it.
-            classes: How many there are.
+        The score is its cluster's share of all images / (1 + answers there) · cosine to the cluster's mean:
+        the highest is where the smallest share is labelled, of those without any the largest cluster.
         """
         self._make_room(classes + MOST, len(image))
         full = self.begun >= classes + min(MOST, int(self.labels.sum()))
@@ -206,7 +202,7 @@ class Clusters:
     def answer(self, feature: Array, times: int) -> None:
         """Count an answer of an image, or with −1 one that is taken back.
 
-        By its feature alone: what is predicted of an image has changed since it came.
+        Its feature alone is compared: its prediction has changed since it came.
         """
         place, _ = self._nearest(feature)
         self.labels[place] = max(0.0, self.labels[place] + times)
@@ -217,7 +213,7 @@ class Clusters:
         return int((self.sizes > 0).sum())
 
     def _make_room(self, rows: int, dim: int) -> None:
-        """For all clusters there may ever be of so many classes, so that memory does not grow."""
+        """Allocate all clusters there may ever be, so that memory does not grow."""
         if (more := rows - len(self.sums)) > 0:
             self.sums = np.vstack([self.sums.reshape(-1, dim), np.zeros((more, dim))])
             self.sizes, self.labels = (np.append(each, np.zeros(more)) for each in (self.sizes, self.labels))

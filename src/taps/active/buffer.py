@@ -225,7 +225,7 @@ def _known(loss: float) -> float:
 
 
 def _mean(losses: Sequence[float]) -> float:
-    """Mean that does not depend on the order of its terms: their sum is rounded once."""
+    """Mean whose sum is rounded once, so that the order of the terms does not matter."""
     try:
         return math.fsum(losses) / len(losses)
     except OverflowError:
@@ -233,7 +233,7 @@ def _mean(losses: Sequence[float]) -> float:
 
 
 def _members_of_largest(labels: Sequence[int], *others: Sequence[float]) -> dict[int, list[int]]:
-    """Indices of the samples of each class that has as many as any other."""
+    """Indices of the samples of each class of the largest size."""
     _check_lengths(labels, *others)
     members: dict[int, list[int]] = {}
     for i, label in enumerate(labels):

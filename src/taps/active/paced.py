@@ -18,10 +18,10 @@ WAIT = 5  # questions that may wait for their answers while it asks early, or th
 
 
 class Paced(Policy):
-    """Asks about the images of highest score, as many as its pace says.
+    """Asks about the images of highest score, at a given pace.
 
-    An image is asked about where its score is among the top q of the last `window`, and q follows what is
-    due: about α where the budget is on schedule, more where questions are owed. What is due follows the pace:
+    An image is asked about where its score is among the top q of the last `window`. q is about α where the
+    budget is on schedule, more where questions are owed. How many are due after t images follows the pace:
 
     - "even": α·t after t images. Never more than ⌈α·t⌉ questions have been put and never fewer than α·t − 2
       (3 where some are put at random): what is owed then is asked at any score.
@@ -39,8 +39,8 @@ class Paced(Policy):
         rate: α, share of the images.
         window: How many of the last scores an image is compared with; scores drift as the head learns.
         pace: "even", "front" or an exponent.
-        expected: N, images to come; None where nobody knows.
-        classes: How many there are.
+        expected: N, images to come; None where that is unknown.
+        classes: K.
 
     Example:
         >>> policy = Paced(rate=0.1)

@@ -26,8 +26,7 @@ class Quantile(Policy):
 
     Args:
         rate: Query rate α.
-        warmup: The first sample whose threshold is no longer τ0.
-        tau0: τ0 in nats.
+        warmup: The first sample whose threshold is no longer `tau0`, in nats.
         window: Take the quantile of the last `window` entropies only, which follows a drift; otherwise of all
             of them, exact for the first 2,000 and after that off by at most 0.05 % of their number in rank.
 
@@ -67,12 +66,7 @@ class Quantile(Policy):
 
 
 class Random(Policy):
-    """Asks about a sample with probability α whatever its entropy (an ablation); its threshold is 0.
-
-    Args:
-        rate: Query rate α; at 1 every sample is asked about.
-        seed: Seed of its own generator, or a generator that is from now on its own.
-    """
+    """Asks about a sample with probability α whatever its entropy (an ablation); its threshold is 0."""
 
     kind = "random"
 
@@ -120,21 +114,14 @@ def make_policy(
     expected: int | None = None,
     explore: float = 0.0,
 ) -> Policy:
-    """Make a policy by name, with its budget.
+    """Make a policy by name, with its budget; settings are those of a method that asks.
 
     Args:
-        name: "dynamic" (Algorithm 1), "quantile", "random", "fixed" (its threshold is τ0) or "paced" (the
-            highest, at an exact rate).
+        name: "dynamic" (Algorithm 1), "quantile", "random", "fixed" (its threshold is τ0) or "paced".
         rate: Query rate α; at 1 every sample is asked about, whatever the policy (but "fixed").
-        warmup: T_min, the first sample whose threshold is no longer τ0.
-        tau0: τ0 in nats; see `first_threshold` where neither this nor `tau0_relative` is given.
-        switch_at: For "dynamic", the share of questions from which on it is stricter; α unless given.
         budget: "soft" (the policy alone), "hard" (never more than ⌈α·t⌉ after t samples) or a total.
-        seed: For "random".
-        classes: Number of classes, for `tau0_relative`.
-        tau0_relative: τ0 as a fraction of ln(classes), the largest entropy there can be; replaces `tau0`.
-        pace: For "paced": "even", "front" or an exponent; see `Paced`. A hard budget is spent evenly.
-        expected: Images to come, where that is known; a total budget then has the rate that spends it.
+        pace: For "paced". A hard budget is spent evenly.
+        expected: Images to come, where that is known; a total budget then sets the rate that spends it.
         explore: Share of the questions that are put at random, whatever the policy says.
 
     Raises:

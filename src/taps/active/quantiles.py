@@ -10,14 +10,10 @@ from typing import Any
 
 
 class QuantileSketch:
-    """A quantile sketch of every value seen: answers are off by at most `error · count` in rank.
+    """Greenwald and Khanna's sketch (2001) of all values: ranks are off by at most `error · count`.
 
-    The idea is Greenwald and Khanna's (2001). Exact for the first `1/error` values and, however many they
-    are, for values of which few are distinct. After that neighbours are merged as far as `error` allows: of a
-    million values about 3,000 are kept.
-
-    Attributes:
-        count: How many values have been added.
+    Exact for the first `1/error` values and, however many there are, for values of which few are distinct.
+    After that neighbours are merged as far as `error` allows: of a million values about 3,000 are kept.
     """
 
     def __init__(self, error: float = 0.0005) -> None:
@@ -90,11 +86,7 @@ class QuantileSketch:
 
 
 class SlidingWindow:
-    """The last `size` values, exactly.
-
-    Attributes:
-        count: How many values are held, at most `size`.
-    """
+    """The last `size` values, exactly."""
 
     def __init__(self, size: int) -> None:
         self.size = size

@@ -73,13 +73,13 @@ class Questions:
         return max(affordable, key=lambda kind: nats[kind] / self.seconds[kind])
 
     def put(self, kind: str) -> float:
-        """A question was put; what it takes of the budget, in questions of all classes."""
+        """Count a question that was put; its `share`."""
         self.counts[kind] += 1
         self.spent += self.seconds[kind]
         return self.share(kind)
 
     def share(self, kind: str) -> float:
-        """What a question takes of the budget, in questions of all classes."""
+        """What a question takes of the budget: its time as a share of a "class" question's."""
         return 1 if kind == "class" else self.seconds[kind] / self.seconds["class"]
 
     def values(self) -> dict[str, Any]:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from taps.head.linear import UNKNOWN, Logistic, Ridge, possible, with_constant
 from taps.head.mixture import SMALLEST
 from taps.head.neighbours import LOWEST
+from taps.types import Array
 
-Array = NDArray[np.float64]
 LEAST, WORK = 32, 12_800  # of many classes fewer labels are refitted, so that a label's work stays the same
 UNSEEN = 0.5  # answers that are taken for given, spread evenly over all classes
 
@@ -131,7 +130,6 @@ class Experts:
             logistic.add(feature, offsets, label, no)
 
     def grow(self, classes: int) -> None:
-        """Make room for classes added later; labels so far say nothing about them."""
         for _, held in self._parts():
             held.grow(classes)
 
@@ -155,11 +153,6 @@ class ClassShares:
     γ^(answers since). The mixture adds κ times the shares' logarithms to a prediction, and weighs by the
     answers whether that helps.
 
-    Args:
-        classes: K.
-        fading: Factors γ on older answers.
-        strengths: Factors κ.
-
     Example:
         >>> shares = ClassShares(classes=2, fading=(0.5,), strengths=(1.0,))
         >>> shares.learn(0)
@@ -173,15 +166,12 @@ class ClassShares:
         self.answers: Array = np.zeros((len(fading), classes))
 
     def learn(self, label: int) -> None:
-        """Take in an answer."""
         self.answers = self.answers * self.fading + np.eye(self.answers.shape[1])[label]
 
     def logits(self, classes: int, answers: Array | None = None) -> Array:
-        """What to add to the first so many classes' logits, for every κ with every γ [κ · γ, K].
+        """What to add to the logits of the first `classes`, for every κ with every γ [κ · γ, K].
 
-        Args:
-            classes: K; fewer than now for an image that was seen before some were added.
-            answers: Of each class, in place of those that fade [K or more].
+        `answers` of each class, where given, are taken in place of those that fade.
         """
         held = self.answers if answers is None else np.broadcast_to(answers, self.answers.shape)
         held = held[:, :classes]

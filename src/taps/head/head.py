@@ -18,12 +18,11 @@ from taps.head.out_of_class import OutOfClass
 from taps.head.predictor import POWER, Predictor, fair_share, usual_of
 from taps.head.threads import one_thread
 from taps.head.whitening import FeatureWhitener
+from taps.types import OUTSIDE, Array
 
-Array = NDArray[np.float64]
 State = dict[str, Array]
 DOUBT = 0.5  # an answer more likely wrong than this is worth a second look
 PAIRS = 10  # pairs of answers taken for fair beforehand
-NONE = -1  # the label of an image outside all classes
 BESIDE = 0.5  # τ of the votes where the classes' shares are added
 HEARD = 0.01  # an expert trusted less than this is left out of a prediction
 
@@ -33,10 +32,9 @@ class LabelledExample:
     """One answer as the head learned it.
 
     Attributes:
-        look: What was known of the image when it was predicted.
-        label: Its class, or `NONE`; ignored where `no` is given.
-        alike: `Head.alike` when it came.
-        usual: `Head.usual` when it came [K].
+        look: The image and its neighbours when it was predicted.
+        label: Its class, or `OUTSIDE`; ignored where `no` is given.
+        alike: `Head.alike` when it came; so `usual`.
         gain: By how many nats the mixture predicted it better than the bases did.
         doubt: Probability that the answer is wrong, by what was known before it came.
         no: Classes it is not of, where that is what was answered.
@@ -53,7 +51,7 @@ class LabelledExample:
     person: int = 0
 
     def likelihood(self, probs: Array) -> Array:
-        """How likely this answer is by some probabilities of the classes [..., K]."""
+        """Probability of this answer under probabilities of the classes [..., K]."""
         if not self.no:
             return np.asarray(probs[..., self.label])
         return np.asarray(np.maximum(1.0 - probs[..., list(self.no)].sum(axis=-1), 0.0))
@@ -73,7 +71,6 @@ class Head:
         classes: K.
         bases: How many predictions come with each image, the zero-shot one first.
         several: Whether images come with several views.
-        settings: The grid of experts.
 
     Example:
         >>> head = Head(dim=2, classes=2, bases=1)
@@ -137,7 +134,7 @@ class Head:
         return self.mixture.weights(person).reshape(-1, len(self.settings.wrong))
 
     def see(self, views: Array, logs: Array) -> Neighbourhood:
-        """Take note of an image of the stream, and find its neighbours.
+        """Add an image to the stream, and find its neighbours.
 
         Args:
             views: Features of its views, of length 1, view 0 first [V, d].
@@ -209,9 +206,7 @@ class Head:
     def predict(self, look: Neighbourhood, again: bool = False) -> Array:
         """Probability of each class for an image that was seen.
 
-        Args:
-            look: What is known of it.
-            again: It is not the latest one, so all answers count alike for the classes' shares.
+        With `again` it is not the latest one, so all answers count alike for the classes' shares.
         """
         with one_thread():
             predictor = self.predictor
@@ -264,9 +259,9 @@ class Head:
 
         Args:
             look: What `see` returned for its image.
-            label: Its class, or `NONE` for an image outside all of them.
+            label: Its class, or `OUTSIDE` for an image outside all of them.
             no: Classes it is not of, where that is what was answered, instead of `label`.
-            person: Who answered; 0 for people without a name.
+            person: Who answered; 0 without a name.
         """
         example = LabelledExample(look, int(label), self.alike, self.usual, no=tuple(no), person=person)
         return self.learn_again(example)
@@ -276,8 +271,8 @@ class Head:
         features, logs = example.look.features[0].astype(np.float64), example.look.logs[0].astype(np.float64)
         with one_thread():
             if not example.no:
-                self.outside.learn(features[-1], example.label == NONE)
-            if example.label == NONE and not example.no:  # it says nothing about the classes
+                self.outside.learn(features[-1], example.label == OUTSIDE)
+            if example.label == OUTSIDE and not example.no:  # it says nothing about the classes
                 return example
             example = self._judge(example)
             self.experts.learn(features, logs, example.label, example.no)

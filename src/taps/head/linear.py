@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from taps.errors import SettingsError
 from taps.head.arrays import softmax
+from taps.types import Array
 
-Array = NDArray[np.float64]
 Which = tuple[tuple[int, int], ...]  # penalty and offset of some fits
 INTERCEPT = 0.1  # an input that is the same for all; the smaller, the dearer an intercept
 STEPS = 2  # Newton steps for every label, each from where the last one ended
@@ -53,7 +52,7 @@ class Ridge:
         self.inverse = self.inverse - np.outer(gain, direction)
 
     def grow(self, outputs: int) -> None:
-        """Make room for outputs added later; what was learned says nothing about them."""
+        """Make room for outputs added later."""
         self.weights = np.pad(self.weights, ((0, 0), (0, outputs - self.weights.shape[1])))
 
     def arrays(self) -> dict[str, Array]:

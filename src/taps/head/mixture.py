@@ -17,12 +17,11 @@ of the second exceeds that of the first by at most −ln w, and so that of any e
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from taps.errors import SettingsError, StateError
 from taps.head.arrays import softmax
+from taps.types import Array
 
-Array = NDArray[np.float64]
 SMALLEST = 1e-6  # no expert may say "impossible": one wrong answer would silence it for good
 
 

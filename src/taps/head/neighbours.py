@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from taps.errors import StateError
 from taps.head.arrays import AnyArray, at_least, largest, library, softmax
+from taps.types import Array
 
-Array = NDArray[np.float64]
 Kept = NDArray[np.float32]
 SIZE = 1000  # images that are remembered
 NEAR = 16  # of which so many vote
@@ -27,8 +27,8 @@ class Neighbourhood:
     """What the head knows of one image, and of the earlier images most like it.
 
     Attributes:
-        rows: The image itself, then its neighbours, m = 0 while too few were seen: cosine to it, features as
-            the whitener gave them, log-probabilities of the bases [1 + m, 1 + F·d + B·K].
+        rows: The image itself, then its m neighbours (none while too few were seen): cosine to the image,
+            whitened features, log-probabilities of the bases [1 + m, 1 + F·d + B·K].
         shape: F, d, B.
     """
 
@@ -102,12 +102,7 @@ class RecentImages:
         return min(self.seen, len(self.unit))
 
     def look(self, features: Array, logs: Array) -> Neighbourhood:
-        """Find an image's neighbours, then remember it.
-
-        Args:
-            features: As the whitener gave them [F, d]; the last one is compared.
-            logs: Log-probabilities of the bases [B, K].
-        """
+        """Find the neighbours of an image of whitened features and log-probabilities, then remember it."""
         row = row_of(features, logs).astype(np.float32)
         found = self.around(row)
         self.remember(row)

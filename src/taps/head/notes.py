@@ -16,10 +16,8 @@ NAMED = 5  # classes or images that a sentence lists
 def notes_on(summary: dict[str, Any], counts: NDArray[np.float64], classes: Sequence[str]) -> list[str]:
     """Sentences about answers that contradict the rest, teach nothing, or leave classes out.
 
-    Args:
-        summary: Of the head, with "head_look_again", the images whose answers are doubted.
-        counts: Answers of each class.
-        classes: Their names.
+    `summary` is that of the head, with "head_look_again", the images whose answers are doubted; `counts` are
+    the answers of each class.
 
     >>> found = {"head_labels": 3, "head_noise": 0.1, "head_trust": 0.4, "head_fairness": 0.9}
     >>> notes_on(found | {"head_look_again": []}, np.array([3.0, 0.0]), ["cat", "dog"])

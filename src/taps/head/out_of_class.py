@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from taps.head.arrays import softmax
 from taps.head.linear import Logistic, with_constant
 from taps.head.mixture import Mixture
+from taps.types import Array
 
-Array = NDArray[np.float64]
 OFFSETS: Array = np.array([[0.0, -3.0]])  # log-odds, inside and outside, that the fits start from: 1 in 21
 PENALTIES = (0.03, 0.3)
 FITS = ((0, 0), (1, 0))  # one for each of them

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from taps.errors import StateError
 from taps.head.arrays import AnyArray, library
+from taps.types import Array
 
-Array = NDArray[np.float64]
 SHRINK = 10.0  # images that are taken to lie at the origin, so that the first ones do not make the centre
 FIRST, LAST = 8, 512  # images after which the views' metric is first and last made; in between at doublings
 WAIT = 16  # images whose rows wait to be added to the covariances in one product
@@ -52,7 +51,7 @@ class FeatureWhitener:
         return np.asarray(features)
 
     def _measure(self, views: Array, mean: Array) -> None:
-        """Add to the two covariances; make the metric anew where it is time."""
+        """Add to the two covariances; recompute the transform where it is time."""
         if self.seen > LAST:
             return
         place, apart = (self.seen - 1) % WAIT, apart_of(views)
@@ -64,15 +63,15 @@ class FeatureWhitener:
             self.transform = metric(self.within, self.between)
 
     def covariances(self) -> tuple[Array, Array]:
-        """Sums over all images so far, of views around their mean and of centred means."""
+        """Sums over all images so far: of views around their mean, and of centred means."""
         if not self.several:
             return self.within, self.between
         return self.within + self.apart.T @ self.apart, self.between + self.centred.T @ self.centred
 
     def take_in(self, within: Array, between: Array) -> None:
-        """Go on from these sums over all images so far; no row waits any more."""
+        """Set these sums over all images so far; no row waits any more."""
         self.within, self.between = within, between
-        # Rows of views and of images that are in neither covariance yet, and zeros.
+        # Rows of views and of images that wait to be added, and zeros.
         dim = self.mean.shape[1]
         self.apart: Array = np.zeros((self.several * WAIT * VIEWS, dim))
         self.centred: Array = np.zeros((self.several * WAIT, dim))
@@ -120,7 +119,7 @@ def apart_of(views: AnyArray) -> AnyArray:
 
 
 def is_time(seen: int) -> bool:
-    """Whether the metric is made anew after so many images."""
+    """Whether the transform is recomputed after so many images."""
     return FIRST <= seen <= LAST and seen & (seen - 1) == 0
 
 

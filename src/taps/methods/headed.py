@@ -23,7 +23,7 @@ from taps.adapt.memory import ReplayItem
 from taps.default import ACQUISITION
 from taps.errors import QueryError
 from taps.head.experts import HeadSettings
-from taps.head.head import DOUBT, NONE, Head, LabelledExample
+from taps.head.head import DOUBT, Head, LabelledExample
 from taps.head.history import History
 from taps.head.neighbours import Neighbourhood, RecentImages
 from taps.head.notes import notes_on
@@ -32,7 +32,7 @@ from taps.methods.base import BatchedMethod, Method, MethodOutput, Snapshot, wit
 from taps.methods.ranges import setting
 from taps.methods.settings import Asking
 from taps.stages import stage
-from taps.types import Answer, FloatArray
+from taps.types import OUTSIDE, Answer, FloatArray
 
 Array = NDArray[np.float64]
 DEVICES = ("cuda",)  # where the head predicts beside the model
@@ -284,7 +284,7 @@ class Headed(BatchedMethod):
         self._bring()
         look = self._kept_look(item)
         self.acquisition.answered(lambda: _plain(item.feature))
-        label = answer.label if isinstance(answer.label, int) else NONE
+        label = answer.label if isinstance(answer.label, int) else OUTSIDE
         no = tuple(index for index in answer.no if isinstance(index, int))
         self.history.learn(id, look, label, no, self.people.index(answer.annotator))
         if self.device_head is not None:
@@ -329,7 +329,7 @@ class Headed(BatchedMethod):
         self.acquisition.answered(lambda: _plain(item.feature), -1)
         if self.device_head is not None:
             self.device_head.learned()
-        if self.inner.asks and label != NONE:
+        if self.inner.asks and label != OUTSIDE:
             self.inner.forget(id, label, replace(item, beliefs=None))
 
     def grow(self, old: Self) -> None:
