@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from taps.cli.recover import recover
+from taps.cli.store import recover
 from taps.clip import Clip
 from taps.errors import StateError
 from taps.serve import blobs, database, guards, learner_log

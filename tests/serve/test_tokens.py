@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
-from taps.cli import token
+from taps.cli import store
 from taps.errors import SettingsError, StateError
 from taps.serve import limits
 from taps.serve.run import allowed_hosts, check_exposure, check_port
@@ -138,7 +138,7 @@ def test_a_port_that_is_taken_is_a_sentence() -> None:
 def test_a_mistyped_store_is_not_made(words: list[str], tmp_path: Path) -> None:
     with pytest.raises(StateError, match="No store found in"):
         CliRunner().invoke(
-            token.app, [words[0], str(tmp_path / "nowhere"), *words[1:]], catch_exceptions=False
+            store.token, [words[0], str(tmp_path / "nowhere"), *words[1:]], catch_exceptions=False
         )
     assert not (tmp_path / "nowhere").exists()
 

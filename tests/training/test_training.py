@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from taps import Learner
-from taps.cli.sources import join, labelled_images
+from taps.cli.train import join, labelled_images
 from taps.errors import DataError, ImageError, PromptsError, SettingsError, StateError
 from taps.prompts import Prompts
 from taps.training import train as training

@@ -1,4 +1,4 @@
-"""The command `taps`: each of its commands is a module of this room, imported only when it is used."""
+"""The command `taps`: the module of each of its commands is imported when it is used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from taps.cli.options import fill_bare, new_app
 from taps.errors import TapsError
 from taps.session.process import keep_freed_memory, sleep_while_waiting
 
-GROUPS = {  # sections of `taps --help`: the name of a command and of its module below taps.cli, and one line
+GROUPS = {  # sections of `taps --help`: each command and one line
     "Everyday": {
         "label": "Label a folder in the browser: you answer a few, the model does the rest.",
         "run": "Stream a folder of images: predict, ask an annotator now and then, learn.",
@@ -49,6 +49,11 @@ GROUPS = {  # sections of `taps --help`: the name of a command and of its module
 }
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 WIDEST = max(map(len, COMMANDS))
+# Modules below taps.cli with several commands; the others have the name of their one command.
+MODULES = {"watch": "predict", **dict.fromkeys(("token", "backup", "doctor", "recover"), "store")}
+# These commands take methods, and so modules with methods of one's own.
+TAKE_PLUGINS = {"demo", "run", "predict", "watch", "methods", "eval", "compare", "report", "serve", "label"}
+ENCODE = {"run", "predict", "label"}  # image after image, as fast as they can
 
 REFUSALS = {
     errno.ENOSPC: "written: the disk is full",
@@ -56,14 +61,10 @@ REFUSALS = {
     errno.EROFS: "written: the file system is read-only",
     errno.EACCES: "opened: permission denied",
 }
-SERVE = {
+SERVE = {  # packages of the extra `serve`
     *("fastapi", "httpx", "prometheus_client", "psycopg"),
     *("python_multipart", "sqlalchemy", "starlette", "uvicorn"),
 }
-# They take methods, so they take modules with methods of one's own.
-TAKE_PLUGINS = {"demo", "run", "predict", "watch", "methods", "eval", "compare", "report", "serve", "label"}
-
-ENCODE = {"run", "predict", "label"}  # image after image, as fast as they can
 
 
 def load_plugins(names: list[str] | None) -> None:
@@ -87,8 +88,9 @@ class LazyGroup(TyperGroup):
             if meant := get_close_matches(cmd_name, COMMANDS, 1):
                 ctx.fail(f"No such command {cmd_name!r}. Did you mean {meant[0]!r}?")
             return None
-        module = importlib.import_module(f"taps.cli.{cmd_name}")
-        command = typer.main.get_command(module.app)
+        module = importlib.import_module(f"taps.cli.{MODULES.get(cmd_name, cmd_name)}")
+        command: Any = typer.main.get_command(module.app)
+        command = getattr(command, "commands", {}).get(cmd_name, command)
         command.name = cmd_name
         if cmd_name in TAKE_PLUGINS:
             command.params += [each for each in self.params if each.name == "plugin"]
@@ -126,11 +128,7 @@ def root(
 
 
 def run(command: typer.Typer | None = None) -> None:
-    """Entry point. A mistake of the user's is one sentence and exit code 2, never a traceback.
-
-    Args:
-        command: Of a script outside the package; `taps` if not given.
-    """
+    """Run `taps`, or the command of a script. A mistake of the user's is one sentence and exit code 2."""
     sleep_while_waiting()
     if sys.argv[1:2] and sys.argv[1] in ENCODE:
         keep_freed_memory()
@@ -140,15 +138,15 @@ def run(command: typer.Typer | None = None) -> None:
         print("taps: stopped.", file=sys.stderr)
         raise SystemExit(130) from None
     except Exception as error:
-        sentence = said(error)
+        sentence = user_error(error)
         if sentence is None:
             raise
         print(f"taps: {sentence}", file=sys.stderr)
         raise SystemExit(2) from None
 
 
-def said(error: Exception) -> str | None:
-    """What to tell the user; None where it is no mistake of the user's."""
+def user_error(error: Exception) -> str | None:
+    """The sentence for the user; None where the error is not the user's mistake."""
     if isinstance(error, TapsError):
         return str(error)
     if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in SERVE:

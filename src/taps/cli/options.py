@@ -16,9 +16,6 @@ import typer
 from taps.errors import SettingsError
 from taps.evaluate.options import check_distinct
 
-StorePlace = Annotated[str, typer.Argument(help="The store: a folder, or postgresql://…")]
-StoreFiles = Annotated[Path | None, typer.Option(help="Folder of images beside a PostgreSQL store.")]
-
 
 def new_app(**more: Any) -> typer.Typer:
     """A command, or a group of them, with plain help and nothing that typer would add by itself."""

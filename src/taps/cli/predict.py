@@ -1,10 +1,11 @@
-"""`taps predict FOLDER`: predictions for every image; nobody is asked."""
+"""`taps predict FOLDER` and `taps watch FOLDER`: predictions without questions."""
 
 from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Container, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,52 +70,84 @@ def predict(
     check_there(options.folder)  # first, for the others take seconds to import
     from rich.progress import track
 
+    from taps.data.names import ClassNames
     from taps.session.predict import predict_all
-    from taps.session.sorting import check_sorting, sort_image
+    from taps.session.run import images_of, text_settings
+    from taps.session.sorting import check_sorting
 
     check_sorting(options.folder, sort)
-    predictor, classes, dataset = prepare(options)
+    if options.learner is None:
+        dataset, names = images_of(options)
+        predictor, classes = make_predictor(options, names, **text_settings(options, dataset))
+    else:
+        predictor, classes = make_predictor(options, ())
+        dataset, _ = images_of(options, ClassNames(classes))
     paths = [sample.key for sample in dataset.samples]
     index_of = {path: index for index, path in enumerate(paths)}
     guesses = predict_all(paths, lambda path: dataset.image(index_of[path]), predictor, batch=options.batch)
-    if not quiet and options.out != "-":
+    quiet = quiet or options.out == "-"
+    if not quiet:
         guesses = track(guesses, "images", total=len(paths))  # type: ignore[assignment]
     counts: dict[str | None, int] = dict.fromkeys([*classes, None], 0)  # None: could not be read
     with ExitStack() as stack:
-        writer = open_csv(stack, options, classes)
+        table = PredictionsCsv(stack, options, sort, classes, dataset)
         for guess in guesses:
-            label = write_guess(writer, guess, classes, dataset, options.top)
-            if label is not None:
-                sort_image(dataset, guess.path, label, guess.probs[0], sort)
-            counts[label] += 1
-    if not quiet and options.out != "-":
-        broken = counts.pop(None)
-        for name, count in sorted(counts.items(), key=lambda item: -item[1]):
-            if count:
-                print(f"{count:>7,}  {name}")
-        if broken:
-            print(f"{broken:>7,}  could not be read")
-        if dataset.left_out:
-            print(f"left out: {dataset.left_out}")
-        print(f"Written: {options.out}")
+            counts[table.write(guess)] += 1
+    if quiet:
+        return
+    broken = counts.pop(None)
+    for name, count in sorted(counts.items(), key=lambda item: -item[1]):
+        if count:
+            print(f"{count:>7,}  {name}")
+    if broken:
+        print(f"{broken:>7,}  could not be read")
+    if dataset.left_out:
+        print(f"left out: {dataset.left_out}")
+    print(f"Written: {options.out}")
 
 
-def prepare(options: PredictOptions) -> tuple[Predictor, tuple[str, ...], Dataset]:
-    """Who predicts, into which classes, and the images."""
-    from taps.data.names import ClassNames
-    from taps.session.run import images_of, text_settings
+@app.command()
+@with_options
+def watch(
+    options: PredictOptions,
+    sort: SortOptions,
+    every: Annotated[float, typer.Option(min=0.05, help="Seconds between two scans of the folder.")] = 1.0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many images.")] = None,
+) -> None:
+    """Predict each image that is in the folder or comes into it, until Ctrl-C; nobody is asked.
 
-    if options.learner is None:
-        dataset, names = images_of(options)
-        return *make_predictor(options, names, **text_settings(options, dataset)), dataset
-    predictor, classes = make_predictor(options, ())
-    return predictor, classes, images_of(options, ClassNames(classes))[0]
+    A file is read once it has not grown between two looks. Rows go to the CSV as they come; images that have
+    one there already, from an earlier watch, are passed over.
+    """
+    from taps.data.dataset import Dataset
+    from taps.data.sources import FolderSource
+    from taps.images import load_image
+    from taps.session.predict import predict_all
+    from taps.session.run import class_list
+    from taps.session.sorting import check_sorting
+
+    check_sorting(options.folder, sort)
+    folder = Path(options.folder)
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder; give one to watch.")
+    if options.classes is None and options.learner is None:
+        raise DataError("No classes given; add --classes, or a --learner that knows them.")
+    predictor, classes = make_predictor(options, class_list(options.classes) if options.classes else ())
+    dataset = Dataset(folder.name, classes, (), FolderSource(folder))
+    with ExitStack() as stack:
+        table = PredictionsCsv(stack, options, sort, classes, dataset, append=True)
+        for count, path in enumerate(new_images(folder, every, table.done), start=1):
+            (guess,) = predict_all([path], lambda path: load_image(folder / path, name=path), predictor)
+            label = table.write(guess)
+            print(f"{path}  {guess.error if label is None else f'{label}  {guess.probs[0]:.1%}'}", flush=True)
+            if limit is not None and count >= limit:
+                break
 
 
 def make_predictor(
     options: PredictOptions, names: Sequence[str], **texts: Any
 ) -> tuple[Predictor, tuple[str, ...]]:
-    """Who predicts: a saved learner, into its own classes; or zero-shot CLIP, into those given."""
+    """A saved learner and its own classes; or zero-shot CLIP and those given."""
     from taps.clip import load_clip
     from taps.session.predict import Predictor, zero_shot
 
@@ -141,6 +174,64 @@ def find_learner(folder: Path, stream: str | None) -> Learner:
     return load_learner(folder)
 
 
+class PredictionsCsv:
+    """The CSV of predictions, one row an image; images are sorted as their rows are written.
+
+    Args:
+        stack: Closes the file.
+        options: Where the file is, and how many classes a row has.
+        sort: Where images are sorted to.
+        classes: Their names.
+        dataset: The images.
+        append: Whether rows follow those of a file that is there; `done` has the images of these.
+    """
+
+    def __init__(
+        self,
+        stack: ExitStack,
+        options: PredictOptions,
+        sort: SortOptions,
+        classes: tuple[str, ...],
+        dataset: Dataset,
+        *,
+        append: bool = False,
+    ) -> None:
+        self.classes, self.dataset, self.sort = classes, dataset, sort
+        self.top = min(options.top, len(classes))
+        self.done: frozenset[str] = frozenset()
+        others = [name for k in range(2, self.top + 1) for name in (f"class_{k}", f"probability_{k}")]
+        columns = ["path", "predicted", "probability", *others, "error"]
+        out = Path(options.out)
+        if out.resolve() == Path(options.folder).resolve():
+            raise DataError(f"{out} names the images themselves; choose another --out.")
+        append = append and options.out != "-" and out.is_file() and out.stat().st_size > 0
+        if append:
+            with out.open(newline="", encoding="utf-8", errors="replace") as file:
+                first, *rows = csv.reader(file)
+            if first != columns:
+                raise DataError(f"{out} is there and has other columns; choose another --out.")
+            self.done = frozenset(row[0] for row in rows if row)
+        self.writer = csv.writer(
+            sys.stdout if options.out == "-" else stack.enter_context(_opened(out, "a" if append else "w"))
+        )
+        if not append:
+            self.writer.writerow(columns)
+
+    def write(self, guess: Guess) -> str | None:
+        """Write one row; the image's class, or None where it could not be read."""
+        from taps.session.sorting import place_of, sort_image
+
+        path = str(place_of(self.dataset, guess.path) or guess.path)
+        if guess.error:
+            self.writer.writerow([path, *[""] * (2 * self.top), guess.error])
+            return None
+        pairs = zip(guess.best[: self.top], guess.probs[: self.top], strict=True)
+        self.writer.writerow([path, *(cell for k, p in pairs for cell in (self.classes[k], f"{p:.6f}")), ""])
+        label = self.classes[guess.best[0]]
+        sort_image(self.dataset, guess.path, label, guess.probs[0], self.sort)
+        return label
+
+
 def _opened(path: Path, mode: str) -> TextIO:
     try:
         return path.open(mode, newline="", encoding="utf-8", buffering=1)  # type: ignore[return-value]
@@ -148,36 +239,23 @@ def _opened(path: Path, mode: str) -> TextIO:
         raise DataError(f"{path} cannot be written ({error.strerror}); choose another --out.") from error
 
 
-def open_csv(stack: ExitStack, options: PredictOptions, classes: tuple[str, ...]) -> Any:
-    """A writer of rows into a new file; the headings are written."""
-    writer = csv.writer(open_out(stack, options, "w"))
-    writer.writerow(headings(options, classes))
-    return writer
+def new_images(folder: Path, every: float, done: Container[str] = ()) -> Iterator[str]:
+    """Paths of images below a folder, each once, as soon as a file has stopped growing; none that is done."""
+    from taps.data.sources import FolderSource
 
-
-def open_out(stack: ExitStack, options: PredictOptions, mode: str) -> TextIO:
-    if Path(options.out).resolve() == Path(options.folder).resolve():
-        raise DataError(f"{options.out} names the images themselves; choose another --out.")
-    return sys.stdout if options.out == "-" else stack.enter_context(_opened(Path(options.out), mode))
-
-
-def headings(options: PredictOptions, classes: tuple[str, ...]) -> list[str]:
-    others = range(2, min(options.top, len(classes)) + 1)
-    more = [name for place in others for name in (f"class_{place}", f"probability_{place}")]
-    return ["path", "predicted", "probability", *more, "error"]
-
-
-def write_guess(
-    writer: Any, guess: Guess, classes: tuple[str, ...], dataset: Dataset, top: int
-) -> str | None:
-    """Write one row; the image's class, or None where it could not be read."""
-    from taps.session.sorting import place_of
-
-    top = min(top, len(classes))
-    path = str(place_of(dataset, guess.path) or guess.path)
-    if guess.error:
-        writer.writerow([path, *[""] * (2 * top), guess.error])
-        return None
-    pairs = zip(guess.best[:top], guess.probs[:top], strict=True)
-    writer.writerow([path, *(cell for k, p in pairs for cell in (classes[k], f"{p:.6f}")), ""])
-    return classes[guess.best[0]]
+    seen: set[str] = set()
+    base = folder.absolute()
+    sizes: dict[str, int] = {}
+    while True:
+        for parts in FolderSource(folder).listing().images:
+            path = "/".join(parts)
+            try:
+                size = (folder / path).stat().st_size
+            except OSError:  # it went away again
+                continue
+            if path not in seen and sizes.get(path) == size:
+                seen.add(path)
+                if str(base / path) not in done:
+                    yield path
+            sizes[path] = size
+        time.sleep(every)

@@ -40,7 +40,7 @@ def stats(
     """Collect mean and variance of the image tower's features over a source set, whole and per class."""
     if context.invoked_subcommand is not None:
         return
-    from taps.cli.sources import labelled_images
+    from taps.cli.train import labelled_images
     from taps.cluster.connect import find_ray
     from taps.errors import SettingsError
 

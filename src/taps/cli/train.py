@@ -1,15 +1,20 @@
-"""`taps train`."""
+"""`taps train`: prompts from a few labelled images; and the labelled images of one or several data sets."""
 
 from __future__ import annotations
 
 import shutil
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taps.cli.options import new_app, unfinished_beside, with_options
+from taps.errors import DataError
 
 if TYPE_CHECKING:
+    from taps.data import Dataset
+    from taps.data.dataset import Source
     from taps.prompts import Prompts
 
 app = new_app()
@@ -57,7 +62,6 @@ class TrainOptions:
 def train(options: TrainOptions) -> None:
     """Train prompts on a few images of each class; after every epoch it may be stopped and resumed."""
     from taps.cli.progress import TrainingProgress
-    from taps.cli.sources import labelled_images
     from taps.clip import load_clip
     from taps.data import few_shot
     from taps.training.recipe import recipe_for
@@ -99,3 +103,58 @@ def save_whole(prompts: Prompts, out: Path) -> None:
         part.rename(out)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class JoinedSource:
+    """Several sources; a key starts with the number of the one it belongs to."""
+
+    parts: tuple[Source, ...]
+
+    def read(self, key: str) -> bytes:
+        number, _, inner = key.partition("/")
+        return self.parts[int(number)].read(inner)
+
+
+def labelled_images(
+    paths: Sequence[str], *, root: Path | None = None, classes: int | None = None, seed: int = 0
+) -> Dataset:
+    """The training split of one or several data sets, or only some of its classes."""
+    from taps.data import load_dataset, subset_classes
+
+    joined = join([load_dataset(path, root=root, split="train") for path in paths])
+    if not joined.classes:
+        raise DataError(f"{joined.name} has no class folders; images with labels are needed.")
+    return joined if classes is None else subset_classes(joined, classes, seed)
+
+
+def join(parts: Sequence[Dataset]) -> Dataset:
+    """Data sets as one: classes of the same name are the same class."""
+    from taps.data import Dataset
+
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if any(part.transforms for part in parts):
+        raise DataError("Data sets with a corruption cannot be joined; join the clean ones.")
+    same = all(part.classes == first.classes for part in parts)
+    names = first.classes if same else tuple(dict.fromkeys(name for part in parts for name in part.classes))
+    if not same and any(len(set(part.classes)) < len(part.classes) for part in parts):
+        raise DataError(
+            "Data sets with two classes of one name can be joined only where their classes are the same."
+        )
+    samples = []
+    for number, part in enumerate(parts):
+        place = list(range(len(names))) if same else [names.index(name) for name in part.classes]
+        samples += [
+            replace(s, key=f"{number}/{s.key}", label=None if s.label is None else place[s.label])
+            for s in part.samples
+        ]
+    return Dataset(
+        name="+".join(part.name for part in parts),
+        classes=names,
+        samples=tuple(samples),
+        source=JoinedSource(tuple(part.source for part in parts)),
+        template=first.template,
+        skipped_kinds=sum((Counter(part.skipped_kinds) for part in parts), Counter()),
+    )
