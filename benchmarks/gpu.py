@@ -16,6 +16,7 @@ import math
 import time
 import timeit
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -250,10 +251,10 @@ def main() -> None:
             got = measure_step(
                 load, case, device=DEVICE, dtype=torch.bfloat16, repeats=repeats, reference=case.buffer <= 150
             )
-            rows.append(got.to_dict())
+            rows.append(asdict(got))
             show = {
                 k: (round(v["median"], 2) if isinstance(v, dict) and "median" in v else v)
-                for k, v in got.to_dict().items()
+                for k, v in asdict(got).items()
             }
             print(show, flush=True)
             keep("steps", rows)

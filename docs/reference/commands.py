@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
-
-import typer
 
 PAGE = "reference/commands.md"
 SHIM = "https://unpkg.com/iframe-worker/shim"  # what search needs in a page opened as a file
@@ -23,11 +20,11 @@ def on_post_page(output: str, page: Any, **_: Any) -> str:
 
 
 def _sections() -> list[str]:
-    from taps.cli.main import COMMANDS
+    from taps.cli.main import COMMANDS, load_command
 
     made = []
     for name, line in COMMANDS.items():
-        command = typer.main.get_command(importlib.import_module(f"taps.cli.{name}").app)
+        command = load_command(name)
         made.append(f"\n## taps {name}\n\n{line}\n\n{_help(command)}")
         for inner_name, inner in getattr(command, "commands", {}).items():
             made.append(f"\n### taps {name} {inner_name}\n\n{_help(inner)}")

@@ -36,7 +36,7 @@ class Started:
         env = os.environ | {"BROWSER": str(browser), "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
         with self.log.open("w") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "taps.cli", *words], cwd=folder, env=env, stdout=out, stderr=out,
+                [sys.executable, "-m", "taps", *words], cwd=folder, env=env, stdout=out, stderr=out,
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
             )  # fmt: skip
         self.page = self.until(

@@ -21,7 +21,7 @@ from taps.session.options import RunOptions
 from taps.session.record import COLUMNS, read_predictions
 from taps.session.run import settings_of
 
-TAPS = [sys.executable, "-m", "taps.cli"]
+TAPS = [sys.executable, "-m", "taps"]
 FAST = ["--model", "tiny", "--method", "taps", "--set", "views=4", "--set", "tau0=0.5"]
 
 

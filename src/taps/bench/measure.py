@@ -1,4 +1,4 @@
-"""What the measurements of `taps bench` have in common: a clock, test data, and the machine they ran on."""
+"""Shared by all benchmarks: a clock, test data, and a description of the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`taps bench step`: the published way and ours side by side, alternating in one process."""
+"""`taps bench step`: the published step and ours, alternating in one process."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar, cast
+from dataclasses import dataclass
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from taps.adapt.memory import Memory, ReplayItem
+from taps.adapt.memory import ReplayItem
 from taps.bench.measure import Timing, class_names, clock, photo, summarise, wait
 from taps.bench.reference_step import ReferenceStep
 from taps.clip import Clip
@@ -46,18 +46,18 @@ class Case:
 
 @dataclass(frozen=True)
 class StepTimings:
-    """What was measured of one case. Times are milliseconds per image; None where it did not fit into memory.
+    """Milliseconds per image and peak MiB of one case; None where it did not fit into memory.
 
     Attributes:
         case: What was measured.
-        reference: The published way, views ready.
-        reference_views: The published way from a decoded image, views by Pillow.
+        reference: The published step, views ready.
+        reference_views: The published step from a decoded image, views by Pillow.
         ours: Our step, views ready.
         ours_views: `predict_one` from a decoded image.
         learn: `learn_one` for one answer.
         speedup: Ratio of medians, views ready.
         speedup_views: Ratio of medians, from a decoded image.
-        reference_mib: Peak memory of the published way.
+        reference_mib: Peak memory of the published step.
         ours_mib: Peak memory of ours, the frozen weights included.
     """
 
@@ -71,9 +71,6 @@ class StepTimings:
     speedup_views: float | None
     reference_mib: float | None
     ours_mib: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def cases(
@@ -92,15 +89,15 @@ def measure_step(
     repeats: int,
     reference: bool = True,
 ) -> StepTimings:
-    """Measure one case. Ours is measured for memory alone, then both alternate.
+    """Measure one case. Memory is measured for each step alone, then both alternate.
 
     Args:
-        load: Makes the model in a number type on a device.
+        load: Makes the model.
         case: What to measure.
         device: Where.
-        dtype: Of our frozen weights; the published way keeps float32 and, on CUDA, fp16 autocast.
-        repeats: Rounds; each times either way once.
-        reference: Whether to time the published way at all.
+        dtype: Of our frozen weights; the published step keeps float32 and, on CUDA, fp16 autocast.
+        repeats: Rounds; each times either step once.
+        reference: Whether to time the published step at all.
     """
     image = photo(*IMAGE)
     free_memory(device)
@@ -144,7 +141,7 @@ def prepare_ours(
 
 
 def with_memory(make: Callable[[], Made], device: torch.device) -> tuple[Made, float]:
-    """What is made, and the highest memory in MiB while it is: on a CPU that of the whole process."""
+    """Call a function; its result, and the highest memory in MiB: on a CPU that of the whole process."""
     held = torch.cuda.memory_allocated(device) / 2**20 if device.type == "cuda" else 0.0
     reset_peak(device)
     made = make()
@@ -155,17 +152,11 @@ def with_memory(make: Callable[[], Made], device: torch.device) -> tuple[Made, f
 def try_reference(
     load: Load, case: Case, prompts: Prompts, device: torch.device, views: Tensor
 ) -> tuple[ReferenceStep | None, float | None]:
-    """The published way after its first step, and its memory; nothing where it does not fit."""
-
-    def prepare() -> ReferenceStep:
-        published = make_reference(load, case, prompts, device, views)
-        published(views)
-        return published
-
+    """The published step, warm, and its memory; None where it does not fit."""
     try:
-        return with_memory(prepare, device)
+        return with_memory(lambda: make_reference(load, case, prompts, device, views), device)
     except torch.OutOfMemoryError:
-        log.warning("The published way runs out of memory at %s.", case)
+        log.warning("The published step runs out of memory at %s.", case)
     free_memory(device)
     return None, None
 
@@ -183,7 +174,7 @@ def alternate(work: Work, repeats: int, device: torch.device) -> dict[str, Timin
 
 
 def reference_work(published: ReferenceStep, views: Tensor, image: PixelArray) -> Work:
-    """The published way with views ready, and with Pillow making them."""
+    """The published step with views ready, and with Pillow making them."""
 
     def from_image() -> object:
         return published(views_of(image, published.clip, len(views), "pillow", 0))
@@ -207,21 +198,14 @@ def make_learner(clip: Clip, case: Case, prompts: Prompts, engine: str) -> Learn
 
 
 def make_reference(
-    load: Load,
-    case: Case,
-    prompts: Prompts,
-    device: torch.device,
-    views: Tensor,
+    load: Load, case: Case, prompts: Prompts, device: torch.device, views: Tensor
 ) -> ReferenceStep:
-    step = ReferenceStep(
-        load(torch.float32, device),
-        class_names(case.classes),
-        prompts,
-        reset=case.reset,
-        half=device.type == "cuda",
-    )
+    """The published step with a full memory, after its first image."""
+    clip, names = load(torch.float32, device), class_names(case.classes)
+    step = ReferenceStep(clip, names, prompts, reset=case.reset, half=device.type == "cuda")
     labels = torch.arange(case.buffer) % case.classes
     step.remember(views[torch.arange(case.buffer, device=views.device) % len(views)], labels)
+    step(views)
     return step
 
 
@@ -231,7 +215,7 @@ def tuner_of(learner: Learner) -> Tuner:
 
 
 def fill(learner: Learner, views: Tensor, count: int) -> list[float]:
-    """Teach a few images through the front door and repeat what they left; milliseconds per answer."""
+    """Fill the memory: learn a few images, then repeat their entries; milliseconds per answer."""
     tuner = tuner_of(learner)
     assert tuner.memory is not None
     times = []
@@ -244,16 +228,12 @@ def fill(learner: Learner, views: Tensor, count: int) -> list[float]:
         label = id % len(learner.classes)
         times.append(clock(lambda: tuner.learn(id, label, item), views.device))  # noqa: B023
     taught = tuner.memory.buffer.entries()
-    for id in range(len(taught), count):
-        repeat_entry(tuner.memory, id, id % len(learner.classes), taught[id % len(taught)].payload)
+    for id in range(len(taught), count):  # the same entries again, without running the model
+        payload = taught[id % len(taught)].payload
+        tuner.memory.buffer.add(id, id % len(learner.classes), 1.0, payload)
+        if payload.gradient is not None:
+            tuner.memory.total = tuner.memory.total + payload.gradient
     return times[1:] or times
-
-
-def repeat_entry(memory: Memory, id: int, label: int, payload: ReplayItem) -> None:
-    """Put what one image left into the memory once more, without running the model."""
-    memory.buffer.add(id, label, 1.0, payload)
-    if payload.gradient is not None:
-        memory.total = memory.total + payload.gradient
 
 
 def views_of(image: PixelArray, clip: Clip, views: int, backend: str, step: int) -> Tensor:
@@ -266,7 +246,7 @@ def ratio(slow: Timing | None, fast: Timing) -> float | None:
 
 
 def keep_busy(device: torch.device, seconds: float = 0.3) -> None:
-    """Work a GPU until its clocks are up: an idle one runs far below its pace for the first moments."""
+    """Keep a GPU busy until its clocks are up: an idle one starts far below its speed."""
     if device.type != "cuda":
         return
     numbers = torch.ones(4096, 4096, device=device, dtype=torch.bfloat16)

@@ -1,10 +1,10 @@
-"""`taps bench`: how fast the step is here, beside the published way of computing it."""
+"""`taps bench`: speed and memory of the adaptation step here, beside the published computation."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -112,7 +112,7 @@ def step(
         parse_numbers("--classes", classes), parse_numbers("--buffer", buffer), reset.split(","), views
     ):
         got = measure_step(load, case, device=device, dtype=dtype, repeats=rounds, reference=reference)
-        rows.append(got.to_dict())
+        rows.append(asdict(got))
         lines.append(step_line(got))
         Console(stderr=True).print(" ".join(lines[-1]), highlight=False)
         target.write(steps=rows)
@@ -125,7 +125,7 @@ def step(
 
 
 def step_line(got: StepTimings) -> list[str]:
-    """One line of the table: published and ours, views ready, then views included, then memory."""
+    """One line of the table: times with views ready, times with views included, memory."""
     case = got.case
     line = [case.reset, f"{case.classes:,}", f"{case.buffer:,}"]
     for slow, fast, ratio in (

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from taps.evaluate.jobs import Job
 
 app = new_app()
-
+GO_ON = "Run the same command with --resume to go on."
 Methods = Annotated[
     str, typer.Option("--method", "--methods", help="Separated by commas; `taps methods` lists them.")
 ]
@@ -72,7 +72,7 @@ def evaluate_command(
 
 
 def wanted_methods(setup: Setup, method: str, baselines: bool) -> Sequence[str]:
-    """The methods that --method names, and before them the baselines where these are wanted."""
+    """The methods that --method names, after the baselines where these are wanted."""
     from taps.evaluate import plan
     from taps.evaluate.jobs import ModelSpec
 
@@ -109,17 +109,14 @@ def carry_out(
         raise
 
 
-GO_ON = "Run the same command with --resume to go on."
-
-
 def tell_learned(console: Console, jobs: Sequence[Job], setup: Setup) -> None:
-    """A sentence about methods whose learned context takes no richer texts, where these were given."""
+    """Say which methods with a learned context take no richer texts, where these were given."""
     from taps.evaluate.pooled import RICHER, block_of, learned_beside_texts
 
     richer = any(block_of(job.method, job.settings) == RICHER for job in jobs)
-    said = learned_beside_texts(job.method for job in jobs)
-    if said and (richer or setup.texts is not None):
-        console.print(said, markup=False, soft_wrap=True)
+    sentence = learned_beside_texts(job.method for job in jobs)
+    if sentence and (richer or setup.texts is not None):
+        console.print(sentence, markup=False, soft_wrap=True)
 
 
 def tell_unfinished(console: Console, outcome: Outcome) -> None:
@@ -140,16 +137,12 @@ def show(console: Console, rows: list[dict[str, Any]], out: str, measures: list[
     for block, those in blocks.items():
         if len(blocks) > 1 or block == RICHER:
             console.print(f"{block}:")
-        show_block(console, those, measures)
+        show_columns(console, columns_of(those, measures))
     console.print(f"Results: {out}   (taps report {out})", markup=False, soft_wrap=True)
 
 
-def show_block(console: Console, rows: list[dict[str, Any]], measures: list[Measure]) -> None:
-    """A table without measures that no run has.
-
-    Where the columns do not fit side by side, tables with some of them each follow one another.
-    """
-    columns = columns_of(rows, measures)
+def show_columns(console: Console, columns: dict[str, list[str]]) -> None:
+    """A table; where the columns do not fit side by side, several tables with some of them each."""
     names = {heading: columns.pop(heading) for heading in ("data set", "method")}
     for part in side_by_side(columns, console.width - sum(map(_width, names.items()))):
         shown = names | {heading: columns[heading] for heading in part}
@@ -162,13 +155,13 @@ def show_block(console: Console, rows: list[dict[str, Any]], measures: list[Meas
 
 
 def columns_of(rows: list[dict[str, Any]], measures: list[Measure]) -> dict[str, list[str]]:
-    """The table's cells by the headings of its columns."""
+    """The table's cells by the headings of its columns; measures that no run has are left out."""
     from taps.evaluate.pooled import pool
     from taps.evaluate.results import method_rank
 
     # What is over all 15 corruptions after ImageNet-C has no images of its own, and comes last.
     found = sorted(pool(rows), key=lambda cell: (not cell.images, cell.dataset, method_rank(cell.method)))
-    told = {
+    texts = {
         each.heading: [
             each.text(value) if (value := cell.measures.get(each.name)) is not None else "" for cell in found
         ]
@@ -180,7 +173,7 @@ def columns_of(rows: list[dict[str, Any]], measures: list[Measure]) -> dict[str,
         "method": [cell.method for cell in found],
         "seeds": [str(cell.seeds) for cell in found],
         "images": [f"{cell.images:,}" if cell.images else "" for cell in found],
-        **{heading: cells for heading, cells in {**told, "to zero-shot": gains}.items() if any(cells)},
+        **{heading: cells for heading, cells in {**texts, "to zero-shot": gains}.items() if any(cells)},
     }
 
 
@@ -199,6 +192,6 @@ def side_by_side(columns: dict[str, list[str]], room: int) -> list[list[str]]:
 
 
 def _width(column: tuple[str, list[str]]) -> int:
-    """Characters that a column takes, the words of its heading one below the other, and a space of two."""
+    """Characters of a column and its margin; the words of a heading stand below each other."""
     heading, cells = column
     return max(map(len, (*heading.split(), *cells))) + 2

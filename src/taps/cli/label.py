@@ -82,7 +82,7 @@ class LabelOptions(ImageOptions):
             raise SettingsError("--quick and --views both say how many views there are; give one of them.")
 
     def questions(self, images: int) -> int:
-        """How many are put about so many images."""
+        """How many questions are put about so many images."""
         return min(images, self.budget or max(1, round((self.rate or RATE) * images)))
 
 
@@ -109,7 +109,9 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
 
     check_sorting(options.folder, sort)
     dataset, names = images_of(options)
-    folder, method = named(Path(options.folder)), options.method
+    folder, method = Path(options.folder), options.method
+    if not folder.name.strip("."):  # "." and ".." have no name of their own
+        folder = folder.resolve()
     images, name = make_stream(dataset, options.seed), stream_name(folder)
     questions = options.questions(len(images.order))
     settings = asking_settings(method, options.views, questions, len(images.order))
@@ -140,7 +142,7 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
             print(f"left out: {dataset.left_out}")
         return made
 
-    place = options.store or beside(folder)
+    place = options.store or folder.with_name(f"{folder.name}.taps")
     ending = Ending(place, dataset, sort, long=options.long)
     go(place, clip, begin, ending, host=options.host, port=options.port, browser=options.browser)
 
@@ -162,14 +164,7 @@ def read_known(file: Path, paths: Sequence[str], classes: Sequence[str]) -> dict
 
 @dataclass(frozen=True)
 class Ending:
-    """Where what came of it is written.
-
-    Attributes:
-        place: Folder of the tables.
-        dataset: The images.
-        sort: Where images are sorted to.
-        long: Whether labels.csv has all that the service knows.
-    """
+    """Writes labels.csv and predictions.csv into a folder and sorts the images; `long`: with all columns."""
 
     place: Path
     dataset: Dataset
@@ -177,7 +172,7 @@ class Ending:
     long: bool = False
 
     def write(self, images: Folder) -> str:
-        """Write the tables, sort the images; what is where, in lines."""
+        """Write and sort everything; the lines that say what is where."""
         from taps.serve.review import NONE
         from taps.session.sorting import sort_all
 
@@ -191,7 +186,7 @@ class Ending:
 
 
 def asking_settings(method: str, views: int, questions: int, images: int) -> dict[str, Any]:
-    """Settings of a method that asks: about the most telling of all images where it has a head."""
+    """Settings for so many questions; a method with a head chooses them among all images."""
     from taps.methods.registry import find_method
     from taps.serve.folder import pool_settings
 
@@ -202,24 +197,6 @@ def asking_settings(method: str, views: int, questions: int, images: int) -> dic
     if "neighbourhood" in known:
         values |= pool_settings(questions, images)
     return {name: value for name, value in values.items() if name in known}
-
-
-def named(folder: Path) -> Path:
-    """A folder by its name: in full where it is given as "." or "..".
-
-    >>> str(named(Path("photos/holiday/"))), named(Path(".")).name == Path.cwd().name
-    ('photos/holiday', True)
-    """
-    return folder if folder.name.strip(".") else folder.resolve()
-
-
-def beside(folder: Path) -> Path:
-    """Where the store of a folder is.
-
-    >>> str(beside(Path("photos/holiday/")))
-    'photos/holiday.taps'
-    """
-    return folder.with_name(f"{folder.name}.taps")
 
 
 def stream_name(folder: Path) -> str:
@@ -242,13 +219,13 @@ def go(
     port: int = 0,
     browser: bool = True,
 ) -> None:
-    """Serve, open the page, encode and ask, write what came of it; until Ctrl-C.
+    """Serve the page, encode the images and ask about them, write the results; until Ctrl-C.
 
     Args:
         place: Folder of the store.
         clip: The model.
-        begin: Given the service, the `Folder` of images.
-        ending: Writes what came of it.
+        begin: Makes the `Folder` of images in a service.
+        ending: Writes the results.
         host: Address to serve at.
         port: 0 for any that is free.
         browser: Whether to open the page.
@@ -276,13 +253,12 @@ def go(
 
 
 def wait_for_more(images: Folder) -> None:
-    """Wait until somebody wants more questions."""
     while not images.ask():
         time.sleep(PAUSE)
 
 
 def stream_through(console: Console, images: Folder, ending: Ending) -> None:
-    """Encode all images, wait for the last answer, predict anew what has no label."""
+    """Encode all images, wait for the last answer, predict again what has no label."""
     from rich.progress import Progress
 
     total = len(images.order)
@@ -299,9 +275,6 @@ def stream_through(console: Console, images: Folder, ending: Ending) -> None:
     console.print(f"All {total:,} images are done.\n{where}", markup=False, soft_wrap=True)
     console.print("Look through them on the page, or stop with Ctrl-C.")
     if images.broken:
-        first = next(iter(images.broken.items()))
-        console.print(
-            f"{len(images.broken)} could not be read, such as {first[0]}: {first[1]}",
-            markup=False,
-            soft_wrap=True,
-        )
+        path, why = next(iter(images.broken.items()))
+        line = f"{len(images.broken)} could not be read, such as {path}: {why}"
+        console.print(line, markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Links to a labelling page, for whoever started it and for phones and colleagues: a token is in each."""
+"""Links to a labelling page, with tokens: one for its owner, one for phones and colleagues."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from taps.serve.service import Service
 
 EVERYWHERE = ("0.0.0.0", "::")
-DAYS = 7.0  # after which a link is good for nothing, whatever became of the command
+DAYS = 7.0  # after which a link is void, also where the command was killed
 
 
 @dataclass(frozen=True)
 class Links:
-    """What stands behind the addresses of the page.
+    """What follows the address of the page: `#token=…`.
 
     Attributes:
-        own: For whoever started it, who may do everything; empty while nobody needs a token.
+        own: For the owner, who may do everything; empty while nobody needs a token.
         others: For those who may label; empty where no other machine reaches the page.
     """
 
@@ -32,9 +32,9 @@ class Links:
     others: str = ""
 
     def show(self, console: Console, url: str, stream: str) -> str:
-        """Print the addresses, with a QR code where there is room for one; the one to open here."""
+        """Print the addresses, with a QR code where there is room for one; returns the owner's."""
         path = f"/?stream={stream}"
-        mine = f"{_here(url)}{path}{self.own}"
+        mine = f"{_with_host(url, '127.0.0.1')}{path}{self.own}"
         console.print(f"Label at {mine}", soft_wrap=True, highlight=False)
         if self.others:
             theirs = f"{reachable(url)}{path}{self.others}"
@@ -45,13 +45,7 @@ class Links:
 
 @contextmanager
 def linked(service: Service, stream: str, host: str) -> Iterator[Links]:
-    """Make tokens for the links to a stream's page, where any are needed; they end with the block.
-
-    Args:
-        service: Open.
-        stream: Its name.
-        host: The address that the page is served at.
-    """
+    """Make tokens for the links to a stream's page at a host, where any are needed; revoked at the end."""
     from taps.serve.connections import is_loopback
     from taps.serve.tokens import LINK, Tokens
 
@@ -71,20 +65,16 @@ def reachable(url: str) -> str:
     >>> reachable("http://192.168.1.20:8000")
     'http://192.168.1.20:8000'
     """
-    parts = urlsplit(url)
-    return f"http://{_own_address()}:{parts.port}" if parts.hostname in EVERYWHERE else url
-
-
-def _here(url: str) -> str:
-    parts = urlsplit(url)
-    return f"http://127.0.0.1:{parts.port}" if parts.hostname in EVERYWHERE else url
-
-
-def _own_address() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as tried, suppress(OSError):
         tried.connect(("192.0.2.1", 9))  # nothing is sent: it says from which address that would be
-        return str(tried.getsockname()[0])
-    return socket.gethostname()
+        return _with_host(url, str(tried.getsockname()[0]))
+    return _with_host(url, socket.gethostname())
+
+
+def _with_host(url: str, host: str) -> str:
+    """A URL with a host in the place of "all addresses"."""
+    parts = urlsplit(url)
+    return f"http://{host}:{parts.port}" if parts.hostname in EVERYWHERE else url
 
 
 def show_code(console: Console, text: str) -> None:

@@ -74,6 +74,15 @@ def load_plugins(names: list[str] | None) -> None:
         load_plugins(names)
 
 
+def load_command(name: str) -> Any:
+    """A command as click has it."""
+    module = importlib.import_module(f"taps.cli.{MODULES.get(name, name)}")
+    command: Any = typer.main.get_command(module.app)
+    command = getattr(command, "commands", {}).get(name, command)
+    command.name = name
+    return command
+
+
 class LazyGroup(TyperGroup):
     """Imports a command's module when it is called, so that `taps --help` does not wait for torch."""
 
@@ -88,10 +97,7 @@ class LazyGroup(TyperGroup):
             if meant := get_close_matches(cmd_name, COMMANDS, 1):
                 ctx.fail(f"No such command {cmd_name!r}. Did you mean {meant[0]!r}?")
             return None
-        module = importlib.import_module(f"taps.cli.{MODULES.get(cmd_name, cmd_name)}")
-        command: Any = typer.main.get_command(module.app)
-        command = getattr(command, "commands", {}).get(cmd_name, command)
-        command.name = cmd_name
+        command = load_command(cmd_name)
         if cmd_name in TAKE_PLUGINS:
             command.params += [each for each in self.params if each.name == "plugin"]
         return command

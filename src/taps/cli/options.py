@@ -1,4 +1,4 @@
-"""Options of commands from dataclasses: one option a field, with the help that its docstring has."""
+"""Options of commands: one option for each field of a dataclass, with the help of its docstring."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -34,7 +35,10 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
         if name in groups:
-            parameters += _parameters(groups[name])
+            types, helps = get_type_hints(groups[name]), attribute_docs(groups[name])
+            parameters += [
+                _parameter(each, types[each.name], helps[each.name]) for each in fields(groups[name])
+            ]
         else:
             parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
 
@@ -50,11 +54,6 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return flat
-
-
-def _parameters(group: Any) -> list[inspect.Parameter]:
-    types, helps = get_type_hints(group), attribute_docs(group)
-    return [_parameter(item, types[item.name], helps[item.name]) for item in fields(group)]
 
 
 def _parameter(item: Field[Any], kind: Any, help: str) -> inspect.Parameter:
@@ -90,30 +89,25 @@ def attribute_docs(group: Any) -> dict[str, str]:
     """What the section "Attributes" of a dataclass's docstring, or of its base's, says of each field."""
     texts = [inspect.cleandoc(each.__doc__ or "").partition("Attributes:\n")[2] for each in group.__mro__]
     found = re.findall(r"^ {4}(\w+): (.*(?:\n {8,}.*)*)", "\n".join(reversed(texts)), re.MULTILINE)
-    docs = {name: " ".join(said.split()) for name, said in found}
+    docs = {name: " ".join(text.split()) for name, text in found}
     return {item.name: docs[item.name] for item in fields(group)}
 
 
-def parse_value(text: str) -> Any:
-    """A setting's value as typed: a number, a Python literal, or else the text itself.
-
-    >>> parse_value("0.05"), parse_value("never"), parse_value("(0, 1)")
-    (0.05, 'never', (0, 1))
-    """
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """`name=value` pairs."""
-    values = {}
+    """`name=value` pairs; a value is a number, a Python literal, or else the text itself.
+
+    >>> parse_settings(["tau0=0.05", "reset=never", "layers=(0, 1)"])
+    {'tau0': 0.05, 'reset': 'never', 'layers': (0, 1)}
+    """
+    values: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
             raise SettingsError(f"--set {pair!r} is not of the form name=value.")
-        values[name.strip().replace("-", "_")] = parse_value(text.strip())
+        value: Any = text.strip()
+        with suppress(ValueError, SyntaxError):
+            value = ast.literal_eval(value)
+        values[name.strip().replace("-", "_")] = value
     return values
 
 
@@ -137,7 +131,7 @@ def parse_numbers(flag: str, text: str) -> tuple[int, ...]:
 
 
 def fill_bare(args: Sequence[str], flag: str, value: str) -> list[str]:
-    """What was typed, with a value behind a flag that has none.
+    """The arguments, with a value behind a flag that has none.
 
     >>> fill_bare(["eval", "--ray", "--resume"], "--ray", "default")
     ['eval', '--ray', 'default', '--resume']
@@ -149,13 +143,13 @@ def fill_bare(args: Sequence[str], flag: str, value: str) -> list[str]:
 
 
 def check_new(out: Path) -> None:
-    """Refuse to write over something."""
+    """Refuse to overwrite something."""
     if out.exists():
         raise SettingsError(f"{out} exists already; give another --out, or remove it.")
 
 
 def unfinished_beside(out: Path, what: str, *, resume: bool) -> Path:
-    """Where work on `out` keeps what it has so far; what an interrupted one left needs --resume."""
+    """The file or folder beside `out` with the progress so far; one that is left over needs --resume."""
     check_new(out)
     unfinished = out.with_name(out.name + ".unfinished")
     if unfinished.exists() and not resume:

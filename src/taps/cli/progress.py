@@ -1,4 +1,4 @@
-"""Progress bars: one over a stream, or over many runs at a time."""
+"""Progress bars: over a stream, a pass, a training, or many runs at a time."""
 
 from __future__ import annotations
 
@@ -7,15 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from rich import progress as columns
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
 if TYPE_CHECKING:
     from taps.evaluate.jobs import Job
@@ -27,17 +21,12 @@ if TYPE_CHECKING:
 
 
 class Bars:
-    """Bars that are drawn while one is inside, with the time that is left.
+    """Bars with the time that is left; without a console, on standard error where that is a terminal."""
 
-    Args:
-        columns: Before the time.
-        console: Where to draw; where not given, on the standard error output if somebody watches it.
-    """
-
-    def __init__(self, *columns: ProgressColumn, console: Console | None = None) -> None:
-        self.bar = Progress(
-            *columns,
-            TimeRemainingColumn(),
+    def __init__(self, *shown: columns.ProgressColumn, console: Console | None = None) -> None:
+        self.bar = columns.Progress(
+            *shown,
+            columns.TimeRemainingColumn(),
             console=console or Console(file=sys.stderr),
             disable=console is None and not sys.stderr.isatty(),
         )
@@ -60,7 +49,7 @@ class RunsProgress(Bars):
         self.done: dict[int, int] = {}
 
     def watcher(self, left: Sequence[tuple[Job, int]]) -> Watch:
-        """Who is told about these runs."""
+        """The function that is told about these runs."""
         overall = self.bar.add_task("all runs", total=sum(total for _, total in left))
 
         def watch(what: str, index: int, value: Any) -> None:
@@ -76,7 +65,7 @@ class RunsProgress(Bars):
                 self.done[index] = total
                 self.bar.remove_task(self.tasks.pop(index))
                 if what == "done":
-                    self.bar.console.print(_told(job, value), markup=False, highlight=False)
+                    self.bar.console.print(_result(job, value), markup=False, highlight=False)
                 elif what == "failed":
                     line = f"failed: {job.stream.name} {job.title}: {value}"
                     self.bar.console.print(line, markup=False, soft_wrap=True)
@@ -85,7 +74,7 @@ class RunsProgress(Bars):
         return watch
 
 
-def _told(job: Job, row: dict[str, Any]) -> str:
+def _result(job: Job, row: dict[str, Any]) -> str:
     asked = f", asked {row['rate']:.1%}" if row["asked"] else ""
     broken = f", {row['broken']} broken" if row["broken"] else ""
     return (
@@ -98,8 +87,8 @@ class StreamProgress(Bars):
     """A progress bar over a stream: running accuracy, questions asked, milliseconds an image."""
 
     def __init__(self, console: Console, total: int, done: int = 0, title: str = "images") -> None:
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-        super().__init__(*columns, TextColumn("{task.fields[note]}"), console=console)
+        shown = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+        super().__init__(*shown, TextColumn("{task.fields[note]}"), console=console)
         self.task = self.bar.add_task(title, total=total, completed=done, note="")
         self.spent = 0.0
         self.count = 0
@@ -115,7 +104,7 @@ class StreamProgress(Bars):
         self.bar.update(self.task, completed=running.position, note=note)
 
     def again(self, done: int) -> None:
-        """So many images are predicted again."""
+        """Show how many images are predicted again."""
         self.bar.update(self.task, description="predicted again", completed=done, note="")
 
 

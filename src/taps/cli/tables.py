@@ -1,4 +1,4 @@
-"""Tables on the terminal."""
+"""Tables and JSON on the terminal."""
 
 from __future__ import annotations
 
@@ -26,5 +26,4 @@ def show_table(
 
 
 def show_json(value: Any, *, indent: int | None = 2) -> None:
-    """Print what a table would show, for a program to read."""
     print(json_text(value, indent=indent, ensure_ascii=False))
