@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from taps import Learner
-from taps.adapters.sklearn import TapsClassifier
+from taps.adapters.classifiers import TapsClassifier
 from taps.cli.label import LabelOptions, asking_settings
 from taps.clip import Clip
 from taps.default import ACQUISITION, BEFORE, METHOD, VIEWS

@@ -1,4 +1,4 @@
-"""What an annotator is to a stream: somebody who may answer a question, now, later or never."""
+"""What an oracle is: it answers a question now, later or never."""
 
 from __future__ import annotations
 
@@ -7,38 +7,33 @@ from typing import Protocol
 from taps.types import Answer, Query
 
 Reply = int | str | Answer
-"""A class by index or by name, or what else can be said of an image."""
+"""A class by index or by name, or any other `Answer`."""
 
 
 class Oracle(Protocol):
-    """One who is asked."""
+    """Answers questions.
+
+    It may also have methods `due` (late answers) and `corrections` (answers that replace earlier ones) and an
+    attribute `repeatable`; the functions below read them.
+    """
 
     def answer(self, query: Query) -> Reply | None:
-        """What is said of the image asked about, or None where nothing is said, or not yet."""
+        """The answer to a question; None where there is none, or none yet."""
         ...
 
 
 def late_answers(oracle: Oracle, seen: int) -> list[tuple[int, Reply]]:
-    """Answers to earlier questions that have arrived by the time `seen` images were seen.
-
-    Oracles that answer late have a method `due`; the others have none and nothing arrives late.
-    """
+    """Answers to earlier questions that have arrived by the time `seen` images were seen."""
     due = getattr(oracle, "due", None)
     return [] if due is None else list(due(seen))
 
 
 def corrections(oracle: Oracle) -> list[tuple[Query, Reply]]:
-    """Answers that take the place of what was answered to earlier questions.
-
-    Oracles that can change their mind have a method `corrections`; what it gives, it gives once.
-    """
+    """Answers that replace those to earlier questions; each is returned once."""
     found = getattr(oracle, "corrections", None)
     return [] if found is None else list(found())
 
 
 def is_repeatable(oracle: Oracle | None) -> bool:
-    """Whether it would answer the same if it were asked again.
-
-    Those that do say so by an attribute `repeatable`. What others say, people above all, is saved at once.
-    """
+    """Whether it would answer the same if asked again; answers of others (people) are saved at once."""
     return oracle is None or getattr(oracle, "repeatable", False)

@@ -1,4 +1,4 @@
-"""A person at the keyboard."""
+"""The console oracle: a person at the keyboard answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HELP = """\
   a number    the class of that number in the list above
   a name      a class, or the beginning of its name, if only one begins so
 {others}  nothing, s  you do not know: the question is skipped
-  u           undo: the question before this one is put again
+  u           undo: the question before this one is asked again
   n           a new class: you are asked for its name; where it asks "Is it …?", no
   q           quit: everything is saved, and `taps run --resume` goes on
   ?           this help; classes called like one of these letters win over it"""
@@ -34,18 +34,18 @@ YES_OR_NO = "Is it {}? (y for yes, n for no, or another answer, ? for help) "
 
 
 class Console:
-    """Shows an image, why it is asked about and the likeliest classes; takes an answer.
+    """Shows an image, why it is asked about and the likeliest classes; reads an answer.
 
-    What is typed before a question is shown does not count as its answer. The end of the input is as "q".
+    What is typed before a question is shown does not count as its answer. The end of the input acts as "q".
 
     Args:
         classes: Class names.
-        console: Where to write and read; the terminal unless given.
-        picture: Gives the bytes of an image by its path; no pictures are shown without it.
-        add_class: Makes room for a new class; there are none without it.
-        labels_only: Whether nothing but classes can be learned: no "not …", no "none".
-        annotator: Who sits there; each answer is given in this name.
-        settings: Of the method that asks: they say why it does.
+        console: The terminal unless given.
+        picture: Reads an image file by its path; without it no image is shown.
+        add_class: Adds a class to the learner; without it no class can be added.
+        labels_only: Whether the method learns from classes alone: no "not …", no "none".
+        annotator: Who answers; every answer carries this name.
+        settings: Of the method, to say why it asks.
     """
 
     def __init__(
@@ -71,18 +71,18 @@ class Console:
 
     @property
     def numbered(self) -> bool:
-        """Whether a typed number means a place in the list; not where classes are called "1", "2", …"""
+        """Whether a number means a place in the list; not where a class is called "1", "2", …"""
         return not any(name.isdigit() for name in self.classes)
 
     def answer(self, query: Query) -> int | Answer:
         given = self._ask(query)
         while given == "undo":
             if self._before is None:
-                self._say("This is the first question.")
+                self._print("This is the first question.")
             else:
                 again = self._ask(self._before)
                 if again == "undo":
-                    self._say("The answer before stays as it was.")
+                    self._print("The answer before stays as it was.")
                 else:
                     self._corrections.append((self._before, self._signed(again)))  # type: ignore[arg-type]
                     self._before = None
@@ -91,17 +91,15 @@ class Console:
         return self._signed(given)  # type: ignore[arg-type]
 
     def _signed(self, given: int | Answer) -> int | Answer:
-        if not self.annotator:
-            return given
-        return replace(Answer.of(given), annotator=self.annotator)
+        return replace(Answer.of(given), annotator=self.annotator) if self.annotator else given
 
     def corrections(self) -> list[tuple[Query, int | Answer]]:
-        """Answers to earlier questions that take the place of what was answered then; each is given once."""
+        """Answers that replace those to earlier questions; each is returned once."""
         given, self._corrections = self._corrections, []
         return given
 
     def _ask(self, query: Query) -> int | Answer | str:
-        """What was answered; "undo" where the question before is to be put again."""
+        """The answer; "undo" where the question before is to be asked again."""
         shown = self._show(query)
         prompt = PROMPT.format(others="" if self.labels_only else ", not …, none")
         if query.yes_no is not None:
@@ -121,25 +119,25 @@ class Console:
             if command == "u":
                 return "undo"
             if command == "?":
-                self._say(HELP.format(others="" if self.labels_only else OTHERS))
+                self._print(HELP.format(others="" if self.labels_only else OTHERS))
                 continue
             found = self._new_class() if command == "n" else self._read(typed, shown)
             if found is not None:
                 return found
 
     def _show(self, query: Query) -> list[int]:
-        """Write the question; the classes that are listed, by index."""
+        """Print the question; return the listed classes, by index."""
         from rich.markup import escape
 
         prediction = query.prediction
-        best, said = prediction.likeliest(SHOWN), prediction.to_json(self.classes)
+        best, values = prediction.likeliest(SHOWN), prediction.to_json(self.classes)
         self.console.print(f"\n[bold]{escape(query.source)}[/bold]")
         self._draw(query.source)
-        why = {name: said[name] for name in ("top", "entropy", "threshold", "score")}
-        self._say(reason(self.settings, **why))
+        why = {name: values[name] for name in ("top", "entropy", "threshold", "score")}
+        self._print(reason(self.settings, **why))
         for place, index in enumerate(best, start=1):
             number = f"{place}  " if self.numbered else ""
-            self._say(f"  {number}{self.classes[index]}  {prediction.probs[index]:.1%}")
+            self._print(f"  {number}{self.classes[index]}  {prediction.probs[index]:.1%}")
         return best if self.numbered else []
 
     def _draw(self, source: str) -> None:
@@ -149,39 +147,39 @@ class Console:
         try:
             show_picture(self.console, self.picture(source), source, self._way)
         except (TapsError, OSError) as error:
-            self._say(f"The picture cannot be shown: {error}")
+            self._print(f"The image cannot be shown: {error}")
 
     def _read(self, typed: str, shown: Sequence[int]) -> int | Answer | None:
         found = matches(typed, self.classes, shown)
         if len(found) == 1:
             if _folded(typed) != _folded(self.classes[found[0]]):
-                self._say(f"→ {self.classes[found[0]]}")
+                self._print(f"→ {self.classes[found[0]]}")
             return found[0]
         first, _, rest = typed.partition(" ")
         if not found and (_folded(typed) == "none" or (first.casefold() == "not" and rest.strip())):
             return self._other(typed, rest.strip(), shown)
         names = ", ".join(self.classes[index] for index in found[:SHOWN])
         several = f"could be {names}{', …' if len(found) > SHOWN else ''}; type more of the name."
-        self._say(f"{typed!r} {several if found else f'is not one of the {len(self.classes)} classes.'}")
+        self._print(f"{typed!r} {several if found else f'is not one of the {len(self.classes)} classes.'}")
         return None
 
     def _other(self, typed: str, out: str, shown: Sequence[int]) -> Answer | None:
         """The answer "none", or "not" and what it is not."""
         if self.labels_only:
-            self._say(
-                "This method learns from labels alone; those with a head, as view_ensemble+, from more."
+            self._print(
+                "This method learns from classes alone; methods with a head (view_ensemble+) from more."
             )
             return None
         if not out:
             return Answer(none=True)
         found = self._read(out, shown)
         if isinstance(found, Answer):
-            self._say(f'{typed!r} is no answer; after "not" comes a class.')
+            self._print(f'{typed!r} is no answer; after "not" comes a class.')
         return Answer(no=(found,)) if isinstance(found, int) else None
 
     def _new_class(self) -> int | None:
         if self.add_class is None:
-            self._say("No class can be added here.")
+            self._print("No class can be added here.")
             return None
         name = self._typed("Its name (empty to go back): ")
         if not name:
@@ -189,7 +187,7 @@ class Console:
         try:
             self.add_class(name)
         except TapsError as error:
-            self._say(str(error))
+            self._print(str(error))
             return None
         self.classes = (*self.classes, name)
         return len(self.classes) - 1
@@ -197,15 +195,15 @@ class Console:
     def _typed(self, prompt: str) -> str:
         try:
             return self.console.input(prompt, markup=False, emoji=False).strip()
-        except EOFError:  # nobody is there any more: the question waits until somebody is
+        except EOFError:  # the input has ended: the question stays open for the next run
             raise KeyboardInterrupt from None
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def matches(typed: str, classes: Sequence[str], shown: Sequence[int]) -> list[int]:
-    """The classes somebody may have meant: a name, a number of the list shown, or beginnings of names.
+    """The classes that a text may mean: a name, a number of the list shown, or beginnings of names.
 
     >>> matches("2", ["cat", "dog"], shown=[1, 0])
     [0]
@@ -222,7 +220,7 @@ def matches(typed: str, classes: Sequence[str], shown: Sequence[int]) -> list[in
 
 
 def flush_typed() -> None:
-    """Throw away what was typed before now, at a terminal; what comes through a pipe stays."""
+    """Discard what was typed before now, at a terminal; what comes through a pipe stays."""
     if sys.stdin is None or sys.stdin.closed or not sys.stdin.isatty():
         return
     try:

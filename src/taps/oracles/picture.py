@@ -1,9 +1,7 @@
-"""A picture for the console: in coloured half blocks, or in the browser."""
+"""Shows an image at the console: in coloured half blocks, or in the browser."""
 
 from __future__ import annotations
 
-import atexit
-import shutil
 import tempfile
 import webbrowser
 from collections.abc import Mapping
@@ -26,14 +24,7 @@ WAYS = ("blocks", "browser", "none")
 
 
 def show_picture(console: Console, data: bytes, name: str, way: str) -> None:
-    """Show one image.
-
-    Args:
-        console: The terminal.
-        data: The bytes of an image file.
-        name: What the image is called.
-        way: One of `WAYS`.
-    """
+    """Show an image file called `name` in one of `WAYS`; in blocks where no browser starts."""
     if way == "none" or (way == "browser" and _open_browser(data, name)):
         return
     console.print(half_blocks(load_image(data, name=name, at_least=400)))
@@ -47,12 +38,15 @@ def find_way(env: Mapping[str, str], *, terminal: bool) -> str:
 
 
 def half_blocks(pixels: PixelArray) -> Text:
-    """The picture in characters: each shows two pixels, one above the other."""
+    """The image in characters: each shows two pixels, one above the other."""
     from rich.color import Color
     from rich.style import Style
     from rich.text import Text
 
-    small = _fitted(pixels, COLUMNS, 2 * ROWS)
+    image = Image.fromarray(pixels)
+    scale = min(COLUMNS / image.width, 2 * ROWS / image.height)
+    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+    small = np.asarray(image.resize(size, Image.Resampling.BILINEAR))
     small = small[: len(small) // 2 * 2] if len(small) > 1 else small.repeat(2, axis=0)
     text = Text(no_wrap=True, end="")
     for top, bottom in zip(small[::2].tolist(), small[1::2].tolist(), strict=True):
@@ -62,23 +56,14 @@ def half_blocks(pixels: PixelArray) -> Text:
     return text
 
 
-def _fitted(pixels: PixelArray, width: int, height: int) -> PixelArray:
-    image = Image.fromarray(pixels)
-    scale = min(width / image.width, height / image.height)
-    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
-    return np.asarray(image.resize(size, Image.Resampling.BILINEAR))
-
-
 @cache
-def _folder() -> Path:
-    """Where a browser finds pictures: for this user alone, and removed when the program ends."""
-    folder = Path(tempfile.mkdtemp(prefix="taps-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Where the browser finds images: readable for this user alone, removed when the program ends."""
+    return tempfile.TemporaryDirectory(prefix="taps-")
 
 
 def _open_browser(data: bytes, name: str) -> bool:
     """Show the image in a browser; whether one could be started."""
-    file = _folder() / f"question{Path(name).suffix}"
+    file = Path(_folder().name) / f"question{Path(name).suffix}"
     file.write_bytes(data)
     return webbrowser.open(file.as_uri())

@@ -1,4 +1,4 @@
-"""Why a question is put, in a sentence a person can follow: at the console and on the page."""
+"""The sentence that says why a question is asked, at the console and on the page."""
 
 from __future__ import annotations
 
@@ -21,12 +21,7 @@ RULES = {
 
 
 def rule_of(settings: Any, score: float | None = None) -> str:
-    """What a method's questions are chosen by, or this one, where its score is given.
-
-    Args:
-        settings: Of the method.
-        score: What the threshold was compared with.
-    """
+    """The rule a method asks by: its acquisition, or "random"; with a score, the rule of that question."""
     drawn = score is not None and score >= ANYWAY
     if drawn or getattr(settings, "policy", "") == "random":
         return "random"
@@ -36,14 +31,11 @@ def rule_of(settings: Any, score: float | None = None) -> str:
 def reason(
     settings: Any, top: Sequence[Sequence[Any]], entropy: float, threshold: float | None, score: float | None
 ) -> str:
-    """Why the annotator is asked about an image.
+    """Why the annotator is asked about an image, from the method's settings and its prediction.
 
     Args:
-        settings: Of the method.
-        top: The likeliest classes and their probabilities.
-        entropy: The uncertainty of the prediction.
-        threshold: What the score was compared with; None for none.
-        score: What the question was chosen on.
+        top: The likeliest classes and their probabilities, as in `Prediction.to_json`.
+        threshold: None where the method compares with none.
     """
     rule = rule_of(settings, score)
     if rule == "margin" and len(top) > 1:
@@ -53,7 +45,6 @@ def reason(
         return RULES[rule]
     if threshold is None:
         return "A question was due."
-    began = (
-        "Seen in parts, the model is unsure" if getattr(settings, "views", 1) > 1 else "The model is unsure"
-    )
-    return f"{began}: its uncertainty is {entropy:.2f}, and it asks above {threshold:.2f}."
+    several = getattr(settings, "views", 1) > 1
+    begin = "Seen in parts, the model is unsure" if several else "The model is unsure"
+    return f"{begin}: its uncertainty is {entropy:.2f}, and it asks above {threshold:.2f}."
