@@ -135,7 +135,7 @@ def test_questions_are_chosen_among_all_images_and_all_are_predicted_again(
         assert [event.value for event in asked] == 2 * [None, None, None, None, DRAWN]
         rows_of = {row.id: row for row in service.store.predictions(service.stream("photos").id)}
         assert [rows_of[event.prediction].score == ANYWAY for event in asked] == 2 * [*4 * [False], True]
-        assert made.status() | {"learner": ""} == {
+        assert made.status().model_dump() | {"learner": ""} == {
             "phase": "done", "done": 24, "images": 24, "answered": 10, "wanted": 10,
             "files": str(tmp_path / "store"), "learner": "",
         }  # fmt: skip
@@ -336,7 +336,7 @@ def check(service: Service, made: Folder, folder: Path, clip: Clip) -> None:
     }
     assert labels
     assert {row["path"]: row["label"] for row in rows if row["by"] == "person"} == labels
-    assert made.status()["learner"] == f"taps predict NEW_IMAGES --learner {service.store.files}"
+    assert made.status().learner == f"taps predict NEW_IMAGES --learner {service.store.files}"
     plain = Learner(clip, made.dataset.classes, "zero_shot+", seed=0, recent=100, **SETTINGS)
     plain.load_state_dict(service.worker("photos").session.learner_log.learner().state_dict())
     for t, row in enumerate(rows):

@@ -17,11 +17,11 @@ from PIL import Image
 
 from taps.clip import Clip
 from taps.serve.app import make_app
+from taps.serve.dependencies import State
 from taps.serve.options import Limits
 from taps.serve.records import StreamConfig
 from taps.serve.run import make_server
 from taps.serve.service import Service
-from taps.serve.state import State
 from taps.serve.store import Store
 from taps.serve.tokens import Tokens
 from tests.serve import patient, postgres  # noqa: F401

@@ -234,7 +234,7 @@ def test_a_label_studio_that_does_not_answer(
     studio.url, studio.token = "http://127.0.0.1:9", token
     assert predict(http, task(1), task(2, "http://[1.png")) == [{"result": [], "score": 0.0}] * 2
     told(http, annotated(1, "ship"))
-    assert "Annotation 9 was not learnt: " in caplog.text
+    assert "Annotation 9 was not learned: " in caplog.text
     with pytest.raises(UnusableError, match=r"could not be (fetched|asked)"):
         studio.fetch("/data/upload/3/1.png", Limits())
 

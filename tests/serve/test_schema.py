@@ -14,9 +14,9 @@ from schemathesis.specs.openapi.checks import (
 
 from taps import load_clip
 from taps.serve.app import make_app
+from taps.serve.dependencies import State
 from taps.serve.options import Limits
 from taps.serve.service import Service
-from taps.serve.state import State
 from taps.serve.store import Store
 from taps.serve.tokens import Tokens
 from tests.serve.conftest import beginning, png

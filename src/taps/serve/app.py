@@ -1,4 +1,4 @@
-"""The HTTP application: routes under /v1, errors as one sentence, the OpenAPI document."""
+"""The HTTP application: its routes, and each error as one sentence in `detail`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
-from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartParser
 from starlette.requests import ClientDisconnect
 
 import taps
 from taps.errors import ClassNameError, ImageError, QueryError, SettingsError, StateError, TapsError
+from taps.serve.dependencies import State
 from taps.serve.errors import ServiceError
 from taps.serve.middleware import SecurityMiddleware
 from taps.serve.routes import (
@@ -23,7 +23,6 @@ from taps.serve.routes import (
     export,
     health,
     labelstudio,
-    opinions,
     pages,
     predict,
     queries,
@@ -31,7 +30,6 @@ from taps.serve.routes import (
     streams,
 )
 from taps.serve.schemas import IN_WORDS
-from taps.serve.state import State
 
 log = logging.getLogger("taps.serve")
 
@@ -41,7 +39,7 @@ STATUS: dict[type[Exception], int] = {
     SettingsError: 422,
     QueryError: 409,
     StateError: 503,
-}
+}  # of errors that are not the service's own
 SENTENCE = {"type": "object", "required": ["detail"], "properties": {"detail": {"type": "string"}}}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     code: {
@@ -58,8 +56,8 @@ def make_app(state: State) -> FastAPI:
     app = FastAPI(
         title="TAPS",
         version=taps.__version__,
-        description="Images in, predictions out; the few uncertain ones wait for an annotator.",
-        docs_url=None,  # their pages load scripts from elsewhere
+        description="Predicts images, asks annotators about uncertain ones, and learns from their answers.",
+        docs_url=None,  # FastAPI's pages load scripts from other hosts
         redoc_url=None,
         openapi_url=None,  # see `pages.openapi`
         responses=PROBLEMS,
@@ -68,12 +66,10 @@ def make_app(state: State) -> FastAPI:
     app.state.taps = state
     # A form is held in memory, as a body is; nothing is written outside the store.
     MultiPartParser.spool_max_size = state.limits.body
-    every = (streams, predict, queries, opinions, review, export, events, access, health, pages, labelstudio)
-    for module in every:
+    for module in (streams, predict, queries, review, export, events, access, health, pages, labelstudio):
         app.include_router(module.router)
     app.add_exception_handler(TapsError, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse_fields)
-    app.add_exception_handler(HTTPException, _refuse_http)
     app.add_exception_handler(ClientDisconnect, _leave)
     app.add_exception_handler(Exception, _break)
     app.add_middleware(SecurityMiddleware, state=state)
@@ -89,29 +85,24 @@ async def _refuse(request: Request, error: Exception) -> JSONResponse:
 
 async def _refuse_fields(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    told = [_problem(each) for each in error.errors()]
-    return JSONResponse({"detail": "; ".join(told)[:2000]}, status_code=422)
+    problems = [_problem(each) for each in error.errors()]
+    return JSONResponse({"detail": "; ".join(problems)[:2000]}, status_code=422)
 
 
 def _problem(error: dict[str, Any]) -> str:
-    """What is wrong with a field, and which."""
+    """Which field is wrong, and why."""
     if error["type"] == "json_invalid":
         return f"The body is not JSON: {error['ctx']['error']} at character {error['loc'][-1]}"
     if error["type"] == "model_attributes_type":
         return "Send a JSON object, with the header `Content-Type: application/json`."
-    said = "unknown field" if error["type"] == "extra_forbidden" else error["msg"]
+    problem = "unknown field" if error["type"] == "extra_forbidden" else error["msg"]
     if error["type"] == "string_pattern_mismatch":
-        said = IN_WORDS[error["ctx"]["pattern"]]
-    return f"{'.'.join(str(part) for part in error['loc'])}: {said}"
-
-
-async def _refuse_http(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"detail": str(error.detail)}, status_code=error.status_code, headers=error.headers)
+        problem = IN_WORDS[error["ctx"]["pattern"]]
+    return f"{'.'.join(str(part) for part in error['loc'])}: {problem}"
 
 
 async def _leave(request: Request, error: Exception) -> JSONResponse:
-    """Nobody is there to read it; the line in the log says what became of the request."""
+    """The client is gone and reads no response; this gives the log line its status."""
     return JSONResponse({"detail": "The connection ended before the body was whole."}, status_code=400)
 
 

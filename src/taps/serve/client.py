@@ -1,4 +1,4 @@
-"""A small client: `taps.Client` speaks to `taps serve`."""
+"""`taps.Client`: a client of `taps serve`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from taps.default import METHOD
@@ -20,7 +19,7 @@ RETRY = (429, 503)
 
 
 class ClientError(TapsError):
-    """The service refused; `status` is HTTP's, the message the service's own sentence."""
+    """The service refused a request; `status` is HTTP's (0: no response), the message is the service's."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -28,15 +27,13 @@ class ClientError(TapsError):
 
 
 class Client:
-    """Speaks to one service.
+    """A client of one service. Changes carry an idempotency key, so that sending them again is safe.
 
     Args:
-        url: Where it is.
-        token: Made by `taps token create`; none is needed on a machine where none was ever made.
-        timeout: Seconds for one answer.
+        url: Of the service.
+        token: Made by `taps token create`; not needed while the service has none.
+        timeout: Seconds for one response.
         retries: How often a request is sent again after 429, 503 or a lost connection.
-
-    What changes something carries an idempotency key, so that sending it again is safe.
     """
 
     def __init__(
@@ -60,16 +57,14 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         self._http.close()
 
     def create_stream(self, name: str, classes: Sequence[str], method: str = METHOD, **more: Any) -> Any:
-        """Begin a stream; `more`: settings, seed, deadline, hold."""
+        """Create a stream; `more`: settings, seed, deadline, hold."""
         body = {"name": name, "classes": list(classes), "method": method, **more}
         return self._ask("POST", "/v1/streams", json=body)
 
@@ -88,7 +83,7 @@ class Client:
         )
 
     def queries(self, stream: str) -> Any:
-        """The questions that wait for an answer."""
+        """The open questions."""
         return self._ask("GET", f"/v1/streams/{stream}/queries")
 
     def image(self, stream: str, id: int) -> bytes:
@@ -105,9 +100,9 @@ class Client:
         Args:
             stream: Its name.
             id: The question's.
-            label: The class, by name or index; or an `Answer`. The service knows the annotator by the token.
-            no: Instead, classes it is not of.
-            none: Instead, that it is of none of the classes.
+            label: The class, by name or index; or an `Answer`. The annotator is the token's name.
+            no: Instead, classes it is not.
+            none: Instead, that it is none of the classes.
         """
         given = label if isinstance(label, Answer) else Answer(label, tuple(no), none)
         if given.unknown:
@@ -134,8 +129,8 @@ class Client:
         return found
 
     def events(self, stream: str, after: int | None = None, *, once: bool = False) -> Iterator[Any]:
-        """Events as they happen, each a dict with its `kind`; `once` ends with what is on record."""
-        params: dict[str, Any] = {"once": once} | ({} if after is None else {"after": after})
+        """Live events, each a dict with its `kind`; `once` ends after those recorded."""
+        params = {"once": once} | ({} if after is None else {"after": after})
         url = f"/v1/streams/{stream}/events"
         with self._http.stream("GET", url, params=params, timeout=None) as response:
             if response.status_code >= 400:
@@ -153,7 +148,7 @@ class Client:
         return response.json() if response.content else None
 
     def _send(self, method: str, path: str, **more: Any) -> Any:
-        if method != "GET":  # sent again after a lost answer, nothing is done twice
+        if method != "GET":  # so that nothing is done twice where a response is lost
             more["headers"] = {"Idempotency-Key": uuid.uuid4().hex, **more.get("headers", {})}
         for left in range(self.retries, -1, -1):
             try:
@@ -172,16 +167,16 @@ class Client:
         raise AssertionError("unreachable")
 
 
-def waits(said: str | None, now: float) -> float:
-    """Seconds to wait by a Retry-After, which is a number of them or a date; 1 where it says neither.
+def waits(header: str | None, now: float) -> float:
+    """Seconds to wait by a Retry-After, which is a number or a date; 1 where it is neither.
 
     >>> waits("3", 0.0), waits("Thu, 01 Jan 1970 00:00:10 GMT", 4.0), waits("soon", 0.0)
     (3.0, 6.0, 1.0)
     """
-    if said is not None and said.isdecimal():
-        return float(said)
+    if header is not None and header.isdecimal():
+        return float(header)
     try:
-        return max(parsedate_to_datetime(said or "").timestamp() - now, 0.0)
+        return max(parsedate_to_datetime(header or "").timestamp() - now, 0.0)
     except ValueError:
         return 1.0
 

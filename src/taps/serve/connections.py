@@ -1,4 +1,4 @@
-"""Connections: a request's head comes in time, and nobody has all connections for himself."""
+"""Connections: deadlines for heads and slow readers, and a limit that no caller can use up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEAD_SECONDS = 10.0  # a request's head takes so long at most, from its connection on
+HEAD_SECONDS = 10.0  # for a request's head, from its connection on
 STALL_SECONDS = 30.0  # a client that reads nothing for so long is cut off
 KEEP_ALIVE = 30  # seconds a connection waits for its next request
 HEAD_BYTES = 16 * 1024  # of a head
@@ -33,15 +33,14 @@ def is_loopback(host: str) -> bool:
 
 
 class Connection(H11Protocol):
-    """Uvicorn's, with a deadline for what a stranger can leave unfinished.
+    """Uvicorn's protocol with deadlines for a request's head and for clients that do not read.
 
-    Uvicorn itself waits for ever for a head, and for a client that does not read. Here one timer runs
-    whenever a connection owes something: the rest of a head, its next request, or to read what was sent.
+    One timer runs while the client owes something: the rest of a head, its next request, or to read.
     """
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.since = self.loop.time()  # when it was made, or its last request with a token answered
+        self.since = self.loop.time()  # when it was opened, or its last request with a token was answered
         self.known = False  # whether the last request that was answered had a token
         self._timer: asyncio.TimerHandle | None = None
 
@@ -56,12 +55,12 @@ class Connection(H11Protocol):
 
     @property
     def stranger(self) -> bool:
-        """Whether no token was shown: by the request under way or, until its own is looked up, the last."""
+        """Whether neither this request nor, until its token is looked up, the last one had a token."""
         return not self.known and (self.scope is None or self.scope.get("state", {}).get("token") is None)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        transport.max_size = CHUNK  # type: ignore[attr-defined]  # else 256 KB are read before anybody looks
+        transport.max_size = CHUNK  # type: ignore[attr-defined]  # else asyncio reads 256 KB at once
         transport.set_write_buffer_limits(high=CHUNK)
         self._within(HEAD_SECONDS)
         everybody: Iterable[Connection] = self.connections  # type: ignore[assignment]
@@ -80,7 +79,7 @@ class Connection(H11Protocol):
         super().handle_events()
         if self.cycle is not before:
             self._stop_timer()
-            self.flow.pause_reading()  # the body is read when it is asked for: not before the token counts
+            self.flow.pause_reading()  # the body is read once the token was checked
 
     def on_response_complete(self) -> None:
         self.known = self.scope.get("state", {}).get("token") is not None
@@ -99,7 +98,7 @@ class Connection(H11Protocol):
             self._stop_timer()
 
     def _within(self, seconds: float) -> None:
-        """Cut the connection unless something happens in time."""
+        """Cut the connection unless the timer is stopped in time."""
         self._stop_timer()
         self._timer = self.loop.call_later(seconds, self.transport.abort)
 
@@ -110,9 +109,9 @@ class Connection(H11Protocol):
 
 
 def _make_room(among: Iterable[Connection]) -> None:
-    """Cut one connection: a stranger's before one that rests, the oldest first.
+    """Cut one connection: one without a token before an idle one, the oldest first.
 
-    So a newcomer has time to show a token until as many others have come, whatever strangers are busy with.
+    So a new caller has time to show a token until as many others have come, whatever strangers do.
     """
     idle = [each for each in among if (each.stranger or each.idle) and not each.transport.is_closing()]
     min(idle, key=lambda each: (not each.stranger, each.since)).transport.abort()

@@ -1,4 +1,4 @@
-"""What the service refuses, with the HTTP status that says so."""
+"""Errors of the service, each with its HTTP status."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from taps.errors import TapsError
 
 
 class ServiceError(TapsError):
-    """A request that is refused; the message is one sentence that says what to do."""
+    """A refused request; the message is one sentence that says what to do."""
 
     status: ClassVar[int] = 400
 
@@ -21,29 +21,29 @@ class ServiceError(TapsError):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What goes with the answer."""
-        found = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
-        return {**found, "WWW-Authenticate": "Bearer"} if self.status == 401 else found
+        """Headers of the response."""
+        headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+        return headers | ({"WWW-Authenticate": "Bearer"} if self.status == 401 else {})
 
 
 class SignInError(ServiceError, status=401):
-    """No token, or one that does not count."""
+    """No token, or one that is not active."""
 
 
 class ForbiddenError(ServiceError, status=403):
-    """An active token, for something else."""
+    """An active token without the right to this."""
 
 
 class NotFoundError(ServiceError, status=404):
-    """There is no such stream, prediction or question."""
+    """No such stream, prediction or question."""
 
 
 class ConflictError(ServiceError, status=409):
-    """It contradicts what is there already."""
+    """It contradicts what is recorded."""
 
 
 class GoneError(ServiceError, status=410):
-    """It was there and is no more: a question past its deadline, an image past its retention."""
+    """A question past its deadline, or an image past its retention."""
 
 
 class TooLargeError(ServiceError, status=413):
@@ -55,20 +55,20 @@ class FormatError(ServiceError, status=415):
 
 
 class MisdirectedError(ServiceError, status=421):
-    """A request for a name that the service is not called by."""
+    """A `Host` that is not a name of this service."""
 
 
 class UnusableError(ServiceError, status=422):
-    """It was understood and makes no sense."""
+    """A well-formed request that cannot be done."""
 
 
 class TooManyError(ServiceError, status=429):
-    """More than the service takes at a time; try again after a while."""
+    """More requests than the service takes at a time."""
 
 
 class StoreDownError(ServiceError, status=503):
-    """The store cannot be written (or read) now. It heals by itself."""
+    """The store cannot be written (or read) now; it is tried again."""
 
 
 class LostError(ServiceError, status=503):
-    """A learner is no more where it lived: its process ended. It is made anew from snapshot and log."""
+    """The process of a learner has ended; the learner is restored from snapshot and log."""

@@ -1,4 +1,4 @@
-"""Sends each recorded event to the connections that subscribe to its stream."""
+"""The event bus: sends each recorded event to the connections that subscribe to its stream."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from taps.serve.records import Event
 from taps.session.row import Row
 
 News = tuple[Event, Row | None]
-CAPACITY = 1000  # news one subscriber may be behind; then it is cut off and catches up from the log
+CAPACITY = 1000  # events a subscriber may be behind; then it is cut off and catches up from the log
 
 
 class Subscriber:
-    """A queue of a stream's news for one connection, on its event loop."""
+    """A queue of a stream's events for one connection, on its event loop."""
 
     def __init__(self, stream: int, loop: asyncio.AbstractEventLoop) -> None:
         self.stream, self.loop = stream, loop
         self.news: asyncio.Queue[News | None] = asyncio.Queue(CAPACITY)
 
     def put(self, news: News | None) -> None:
-        """On the loop's thread: hand it over, or cut a subscriber off that is too far behind."""
+        """On the loop's thread: queue an event, or cut off a subscriber that is too far behind."""
         try:
             self.news.put_nowait(news)
         except asyncio.QueueFull:
@@ -32,7 +32,7 @@ class Subscriber:
 
 
 class EventBus:
-    """Stream workers publish, connections subscribe. None ends the news of a stream, or of the service."""
+    """Stream workers publish, connections subscribe. None ends a subscription."""
 
     def __init__(self) -> None:
         self._subscribers: set[Subscriber] = set()

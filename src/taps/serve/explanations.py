@@ -1,9 +1,11 @@
-"""Why a question was put, with the numbers of the page's small picture."""
+"""Why a question is asked: the sentence and the numbers that the page shows."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
+
+from pydantic import BaseModel, Field
 
 from taps.methods.registry import method_settings
 from taps.methods.settings import Asking
@@ -14,23 +16,36 @@ from taps.serve.store import Store
 from taps.session.row import Row
 
 
+class Why(BaseModel):
+    """Why a question is asked, in words and in the numbers of a small chart."""
+
+    rule: str = Field(description="The acquisition rule: entropy, margin, random, …")
+    text: str
+    entropy: float
+    threshold: float | None = Field(description="Of the entropy; null where the rule is another.")
+    highest: float = Field(description="The highest possible entropy: ln of the number of classes.")
+    budget: str
+    asked: int
+    spent: float = Field(description="What they took of the budget: a yes or no is part of a question.")
+    allowed: float = Field(description="Questions the budget has room for so far.")
+    alike: int = Field(description="Labelled images with the same predicted class.")
+    alike_right: int = Field(description="Those of them predicted rightly.")
+
+
 def explain(
     stream: Stream, store: Store, row: Row, summary: dict[str, Any], budget: int | None = None
-) -> s.Why:
+) -> Why:
     """Why the annotator is asked about this image.
 
     Args:
-        stream: How it began.
-        store: Where the answers are.
-        row: The prediction.
-        summary: What the learner says of itself now.
-        budget: How many questions there are by now, where that is not as it was in the beginning.
+        summary: Of the learner, as `StreamSession.summary` returns it.
+        budget: Number of questions, where it is no longer that of the settings.
     """
-    settings = settings_of(stream, budget)
+    settings = _settings(stream, budget)
     rule = rule_of(settings, row.score)
     alike, right = store.alike(stream.id, row.label)
-    text, allowed = budget_of(settings, summary)
-    return s.Why(
+    text, allowed = _budget(settings, summary)
+    return Why(
         rule=rule,
         text=reason(settings, row.top, row.entropy, row.threshold, row.score),
         entropy=row.entropy,
@@ -45,35 +60,33 @@ def explain(
     )
 
 
-def settings_of(stream: Stream, budget: int | None) -> Any:
-    """A stream's settings, with the budget that it has by now."""
+def _settings(stream: Stream, budget: int | None) -> Any:
     return method_settings(stream.method, stream.settings | ({"budget": budget} if budget else {}))
 
 
 def asking(stream: Stream, budget: int | None = None) -> s.Asking | None:
-    """By what rule a stream's method asks, and how often; None where it never does."""
-    settings = settings_of(stream, budget)
+    """The rule that a stream's method asks by, and how often; None where it never asks."""
+    settings = _settings(stream, budget)
     if not isinstance(settings, Asking):
         return None
     budget = settings.budget if isinstance(settings.budget, int) else None
     return s.Asking(rule=rule_of(settings), rate=settings.rate, budget=budget)
 
 
-def budget_of(settings: Any, summary: dict[str, Any]) -> tuple[str, float]:
+def _budget(settings: Any, summary: dict[str, Any]) -> tuple[str, float]:
     """What is left of the budget, in words, and how many questions it has room for so far."""
     spent, seen = summary["spent"], summary["seen"]
     less = " A yes or no counts as part of one." if summary["questions"]["yes_no"] else ""
-    if isinstance(settings.budget, int):
-        left = max(settings.budget - spent, 0)
-        return f"{_number(left)} of {settings.budget:,} questions are left.{less}", settings.budget
-    if settings.expected and seen <= settings.expected and settings.budget == "soft":
+    total: int | None = settings.budget if isinstance(settings.budget, int) else None
+    if settings.budget == "soft" and settings.expected and seen <= settings.expected:
         total = round(settings.rate * settings.expected)
+    if total is not None:
         return f"{_number(max(total - spent, 0))} of {total:,} questions are left.{less}", total
     share = spent / seen if seen else 0.0
-    return (
-        f"{_number(spent)} questions for {seen:,} images: {share:.1%}, of {settings.rate:.1%} allowed.{less}",
-        settings.rate * seen,
+    text = (
+        f"{_number(spent)} questions for {seen:,} images: {share:.1%}, of {settings.rate:.1%} allowed.{less}"
     )
+    return text, settings.rate * seen
 
 
 def _number(value: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 import uuid
@@ -26,18 +25,16 @@ from taps.serve.service import Service
 from taps.serve.stream_session import Outcome, StreamSession
 from taps.session.row import LABELLED, Row
 
-log = logging.getLogger("taps.serve")
-
 T = TypeVar("T")
 WHO = "label-studio"
-LENT = 120.0  # seconds that a token is used which Label Studio lends for five minutes
+LENT = 120.0  # seconds that an access token is used; Label Studio's are good for five minutes
 HINT = "; give LABEL_STUDIO_API_KEY an access token from its page Account & Settings."
 SETTINGS = {"recent": 1000}
 
 
 @dataclass(frozen=True)
 class Config:
-    """What a project's labelling configuration says: which control sets the class of which image."""
+    """Of a project's labelling configuration: the control that sets the class, its image, and the classes."""
 
     control: str
     object: str
@@ -47,14 +44,13 @@ class Config:
 
 @dataclass
 class LabelStudio:
-    """One Label Studio whose projects are served; images are fetched from there and nowhere else.
+    """One Label Studio whose projects are served; images are fetched from there and from `hosts` alone.
 
     Attributes:
-        url: Where it is.
         token: Its access token, personal or legacy; the one it sends with /setup unless given.
         hosts: Other hosts (with port) that images may come from; they get no token.
         projects: Those that are served, by stream.
-        in_order: Does what webhooks say, in the order in which they came.
+        in_order: Handles webhooks in the order in which they came.
     """
 
     url: str
@@ -86,7 +82,7 @@ class LabelStudio:
         return data
 
     def _authorization(self) -> str:
-        """What goes with a request: a legacy token itself; what a personal one, a JWT, is exchanged for."""
+        """The header of a request: a legacy token itself, or what a personal one (a JWT) is exchanged for."""
         if self.token.count(".") != 2:
             return f"Token {self.token}"
         token, until = self._lent
@@ -103,7 +99,7 @@ class LabelStudio:
         return f"Bearer {token}"
 
     def project(self, service: Service, limits: Limits, number: object, config: object) -> Project:
-        """A project and its stream, begun where there is none; classes that were added there are added."""
+        """A project and its stream, created where there is none; classes that were added there are added."""
         name, found = stream_of(number), read_config(str(config))
         if name not in service.workers:
             with suppress(ConflictError):  # another request was quicker
@@ -132,44 +128,44 @@ class Project:
     def predict(self, task: dict[str, Any]) -> dict[str, Any]:
         """A prediction in Label Studio's form."""
         data = self._fetch(task)
-        outcome = self._see(task, data)
+        outcome = self._predict(task, data)
         label, probability = outcome.row.label, outcome.row.probability
         if outcome.repeated:
-            said = self._send(partial(StreamSession.repredict, row=outcome.row, data=data))
-            label, probability = said.label, said.probability
+            again = self._send(partial(StreamSession.repredict, row=outcome.row, data=data))
+            label, probability = again.label, again.probability
         value, config = {"choices": [label]}, self.config
         result = {"from_name": config.control, "to_name": config.object, "type": "choices", "value": value}
         return {"result": [result], "score": probability, "model_version": self.name}
 
     def learn(self, task: dict[str, Any], annotation: dict[str, Any]) -> Row | None:
-        """Teach the learner what an annotation says; one that no longer names a class is forgotten."""
+        """Learn an annotation; one that no longer names a class is forgotten."""
         label = label_of(annotation, self.config.control)
         if label is None:
             return self.forget(annotation.get("id"))
         data = self._fetch(task)
         act = partial(StreamSession.label, label=label, who=who(annotation.get("id")), unasked=True)
         try:
-            return self._send(partial(act, id=self._see(task, data).row.id)).row
-        except ConflictError:  # seen too long ago to be held: it is looked at anew
-            row = self._see(task, data, more=f":{uuid.uuid4().hex[:8]}").row
+            return self._send(partial(act, id=self._predict(task, data).row.id)).row
+        except ConflictError:  # the learner no longer holds the image: it is predicted anew
+            row = self._predict(task, data, more=f":{uuid.uuid4().hex[:8]}").row
             return self._send(partial(act, id=row.id)).row
 
     def forget(self, annotation: object) -> Row | None:
-        """Take back what an annotation taught, unless another one has taken its place."""
-        taught, worker = who(annotation), self.service.worker(self.name)
+        """Undo the answer of an annotation, unless another one has replaced it."""
+        author, worker = who(annotation), self.service.worker(self.name)
 
         def undo(session: StreamSession, id: int) -> Row | None:
-            return session.undo(id, WHO).row if worker.row(id).ended_by == taught else None
+            return session.undo(id, WHO).row if worker.row(id).ended_by == author else None
 
         for row in worker.rows(states=LABELLED):
-            if row.ended_by == taught:
+            if row.ended_by == author:
                 return self._send(partial(undo, id=row.id))
         return None
 
     def _fetch(self, task: dict[str, Any]) -> bytes:
         return self.studio.fetch(str(task["data"][self.config.value]), self.limits)
 
-    def _see(self, task: dict[str, Any], data: bytes, more: str = "") -> Outcome:
+    def _predict(self, task: dict[str, Any], data: bytes, more: str = "") -> Outcome:
         name, key = f"task {task['id']}", f"{WHO}:{task['id']}{more}"
         return self._send(partial(StreamSession.predict, data=data, name=name, who=WHO, key=key))
 
@@ -178,7 +174,7 @@ class Project:
 
 
 def _download(target: str, headers: dict[str, str], most: int, hint: str) -> bytes:
-    """What is there, up to so many bytes; the hint is given where it is refused."""
+    """The file at a URL, up to `most` bytes; where it is refused, the error ends with the hint."""
     data, path = bytearray(), urlsplit(target).path
     with httpx.stream("GET", target, headers=headers, timeout=30) as response:
         if response.status_code != 200:
@@ -204,13 +200,13 @@ def stream_of(project: object) -> str:
 
 
 def who(annotation: object) -> str:
-    """Who gave an answer: one annotation, by its number."""
+    """The author of an answer: one annotation, by its number."""
     return f"{WHO} annotation {annotation}"
 
 
 def read_config(text: str) -> Config:
     """The first <Choices> of a labelling configuration, and the <Image> it is about."""
-    if "<!" in text.replace("<!--", ""):
+    if "<!" in text.replace("<!--", ""):  # entities could expand without end
         raise UnusableError("A labelling configuration with a document type is not taken.")
     try:
         root = ElementTree.fromstring(text)
@@ -226,7 +222,7 @@ def read_config(text: str) -> Config:
 
 
 def label_of(annotation: dict[str, Any], control: str) -> str | None:
-    """The class an annotation names; none where the task was skipped."""
+    """The class an annotation names; None where the task was skipped."""
     for result in [] if annotation.get("was_cancelled") else annotation.get("result") or []:
         if result.get("from_name") == control and (choices := result.get("value", {}).get("choices")):
             return str(choices[0])

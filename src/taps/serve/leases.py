@@ -1,4 +1,4 @@
-"""Who is looking at which question, so that two annotators are never shown the same one."""
+"""Leases: a question shown to one annotator is not shown to another for a while."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-PATIENCE = 120.0  # seconds a question is kept for somebody who does nothing,
-AWAY = 5.0  # and for somebody whose page is gone: it may be on its way back
+PATIENCE = 120.0  # seconds until a lease that is not renewed ends
+AWAY = 5.0  # the same once the page has disconnected: it may come back
 
 
 class Leases:
-    """Questions held by annotators' pages, for a while; in memory: after a restart every question is free.
-
-    Args:
-        patience: Seconds until a lease that is not renewed ends.
-        clock: Seconds since 1970.
+    """Questions held by annotators' pages, in memory: after a restart every question is free.
 
     Attributes:
-        lock: To be held from reading which questions are open until `take` is over: a list read before
-            another annotator's answer would hand him who has it a question that is over.
+        lock: Hold it from reading which questions are open until `take` returns: an older list could hold a
+            question that another annotator has answered meanwhile.
     """
 
     def __init__(self, patience: float = PATIENCE, clock: Callable[[], float] = time.time) -> None:
@@ -33,16 +29,15 @@ class Leases:
     def take(
         self, stream: int, holder: str, open: Sequence[int], count: int, first: int | None = None
     ) -> dict[int, float]:
-        """Let somebody hold `count` of the open questions: his own before free ones, the oldest first.
-
-        Those he held beyond that are given back.
+        """Let a page hold `count` of the open questions; those it held beyond that are given back.
 
         Args:
             stream: The stream's number.
-            holder: Who wants them.
-            open: Ids of the stream's open questions.
+            holder: The page.
+            open: Ids of the stream's open questions, in the order in which they are given out. Its own come
+                before free ones.
             count: How many.
-            first: One that is wanted before all others, if it is his or free.
+            first: A question wanted before all others, if it is its own or free.
 
         Returns:
             When each lease ends.
@@ -60,7 +55,7 @@ class Leases:
 
     @contextmanager
     def listening(self, stream: int, holder: str) -> Iterator[None]:
-        """While a page is connected; when it no longer is, its questions are soon free, however it ended."""
+        """While a page is connected. Once it is not, for whatever reason, its leases end soon."""
         with self.lock:
             self._listening[stream, holder] += 1
         try:
@@ -69,14 +64,12 @@ class Leases:
             with self.lock:
                 self._listening -= Counter([(stream, holder)])  # one that falls to 0 is dropped
                 if (stream, holder) not in self._listening:
-                    self._free_soon(stream, holder)
+                    end, held = self.clock() + AWAY, self._held.get(stream, {})
+                    for id, (who, until) in held.items():
+                        if who == holder:
+                            held[id] = (who, min(until, end))
 
     def pages(self, stream: int) -> int:
-        """How many pages wait for the stream's questions."""
+        """How many pages are connected to a stream."""
         with self.lock:
             return sum(number == stream for number, _ in self._listening)
-
-    def _free_soon(self, stream: int, holder: str) -> None:
-        end, held = self.clock() + AWAY, self._held.get(stream, {})
-        mine = {id: (holder, min(until, end)) for id, (who, until) in held.items() if who == holder}
-        self._held[stream] = held | mine

@@ -1,4 +1,4 @@
-"""How much is too much: body, pixels, formats, requests a second."""
+"""Limits on images, requests a second, and requests under way."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from taps.serve.options import Limits
 
 
 def check_image(data: bytes, limits: Limits) -> None:
-    """Look at an image's header alone: its format must be allowed, its size within the limit."""
+    """Refuse an image of another format or with too many pixels; only its header is read."""
     if not data:
         raise FormatError("The request has no image; send it as the body, or as the field `image`.")
     formats = [each for each in limits.formats if each in KNOWN]
@@ -37,12 +37,7 @@ def check_image(data: bytes, limits: Limits) -> None:
 
 
 class Rates:
-    """A token bucket for each caller.
-
-    Args:
-        rate: Requests a second.
-        clock: Seconds since whenever.
-    """
+    """A token bucket for each caller: `rate` requests a second, twice as many at once."""
 
     def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.rate, self.clock = rate, clock
@@ -50,7 +45,7 @@ class Rates:
         self._lock = threading.Lock()
 
     def take(self, who: str) -> None:
-        """One request of somebody's; raises where it is one too many."""
+        """Count one request; raises `TooManyError` where it is one too many."""
         with self._lock:
             now = self.clock()
             left, at = self._left.get(who, (2 * self.rate, now))
@@ -62,10 +57,10 @@ class Rates:
 
 
 class Shares:
-    """Slots for requests: whoever finds none is refused instead of waiting.
+    """Slots for requests; a caller who finds none is refused instead of waiting.
 
-    One caller may have as many as are free. So whatever he does, the next one finds some: of 100 places the
-    first may take 50, the second 25 of the rest.
+    One caller may take as many as remain free, so that the next one always finds some: of 100 slots the first
+    may take 50, the second 25.
     """
 
     def __init__(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Around every request: who may call, how much may come in, what a browser is told, one log line."""
+"""Around every request: host, origin, token, size and time of the body, security headers, one log line."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from taps.serve.auth import SAFE, caller, share_of
 from taps.serve.connections import CHUNK
+from taps.serve.dependencies import SAFE, State, caller
 from taps.serve.errors import ForbiddenError, MisdirectedError, ServiceError, TooLargeError
-from taps.serve.state import State
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -45,7 +44,7 @@ CLOSE = {"Connection": "close"}
 
 
 class SecurityMiddleware:
-    """The outermost layer, plain ASGI: nothing of a body is read before it is known who sends it."""
+    """The outermost layer, plain ASGI: the caller is checked before a byte of the body is read."""
 
     def __init__(self, app: App, state: State) -> None:
         self.app, self.state = app, state
@@ -59,22 +58,22 @@ class SecurityMiddleware:
         try:
             await self._check(scope, limit)
             await self.app(scope, request.receive, request.send)
-        except ServiceError as error:  # those of the routes are answered there
+        except ServiceError as error:  # raised by `_check`; the application answers those of the routes
             headers = {**error.headers, **CLOSE}  # nobody reads the rest of the body
             answer = JSONResponse({"detail": str(error)}, error.status, headers)
             await answer(scope, request.receive, request.send)
         finally:
             token = scope.get("state", {}).get("token")
             if token is not None:
-                self.state.requests.give_back(share_of(token))
-            self._note(scope, request)
+                self.state.requests.give_back(token.share)
+            self._log(scope, request)
 
     async def _check(self, scope: MutableMapping[str, Any], limit: int) -> None:
-        """What other web pages could do with a visitor's browser, and who sends a body of which size."""
+        """Refuse wrong hosts and origins, and bodies of unknown callers or over the limit."""
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
-        if self.state.hosts and _hostname(host) not in self.state.hosts:
-            raise MisdirectedError(f"This service is not called {_hostname(host)!r}; see --allowed-host.")
+        if self.state.hosts and (name := _hostname(host)) not in self.state.hosts:
+            raise MisdirectedError(f"This service is not called {name!r}; see --allowed-host.")
         if scope["method"] in SAFE:
             return
         if origin is not None and _parts(origin).netloc != host:
@@ -84,11 +83,11 @@ class SecurityMiddleware:
         if not length.isdecimal() or int(length) > limit:
             raise TooLargeError(TOO_LARGE.format(limit))
 
-    def _note(self, scope: MutableMapping[str, Any], request: _Request) -> None:
+    def _log(self, scope: MutableMapping[str, Any], request: _Request) -> None:
         seconds = time.perf_counter() - request.began
-        found = getattr(scope.get("route"), "path", None) or "unknown"
-        method = scope["method"] if scope["method"] in METHODS else "other"  # anybody can make some up
-        self.state.metrics.request(method, found, request.status, seconds)
+        route = getattr(scope.get("route"), "path", None) or "unknown"
+        method = scope["method"] if scope["method"] in METHODS else "other"  # callers can make up any number
+        self.state.metrics.request(method, route, request.status, seconds)
         line = {
             "method": scope["method"],
             "path": scope["path"],
@@ -101,16 +100,16 @@ class SecurityMiddleware:
 
 
 class _Request:
-    """One request on its way through: counts what comes in, adds headers to what goes out."""
+    """One request: counts what comes in, adds headers to what goes out."""
 
     def __init__(self, receive: Receive, send: Send, limit: int) -> None:
         self._receive, self._send, self.limit = receive, send, limit
         self.received, self.status, self.began = 0, 0, time.perf_counter()
         self._end = asyncio.get_running_loop().time() + BODY_SECONDS
-        self._more = True  # of the body is to come
+        self._more = True  # whether more of the body is to come
 
     async def receive(self) -> Message:
-        """The next part of the body. FastAPI lets an `HTTPException` through while it reads, and no other."""
+        """The next part of the body. While FastAPI reads it, only an `HTTPException` keeps its status."""
         try:
             async with asyncio.timeout_at(self._end if self._more else None):
                 message = await self._receive()
@@ -138,7 +137,7 @@ class _Request:
 
 
 def _parts(url: str) -> SplitResult:
-    """The parts of an address; none of one that cannot be read."""
+    """The parts of a URL; empty ones where it is malformed."""
     try:
         return urlsplit(url)
     except ValueError:

@@ -1,17 +1,19 @@
-"""Several annotators: answered questions put to a second person, known answers, and how far people agree.
+"""Several annotators: second opinions on answered questions, known answers ("gold"), and agreement.
 
-An opinion is on record beside the answer; the learner learns the answer alone. Where two people disagree,
-whoever settles it labels the image again.
+An opinion is recorded beside the answer; the learner learns the answer alone. A disagreement is settled by
+labelling the image again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from pydantic import BaseModel, Field
+
 from taps.evaluate.statistics import alpha_interval, krippendorff_alpha
+from taps.serve import schemas as s
 from taps.serve.records import Event
 from taps.serve.store import Store
 from taps.serve.stream_session import AnswerResult, StreamSession
@@ -19,12 +21,38 @@ from taps.session.log import ANSWERED, OPINION, UNDONE
 from taps.session.row import UNQUERIED, Row
 from taps.types import Answer
 
-GOLD = "gold"  # who gave the answers of a file
+GOLD = "gold"  # the annotator of known answers
+
+
+class Known(BaseModel):
+    """How a person answered questions whose answer is known."""
+
+    asked: int
+    right: int
+
+
+class Disagreement(BaseModel):
+    """An image with different answers; labelling it again settles that."""
+
+    prediction: s.Prediction
+    said: dict[str, str] = Field(description="By annotator; gold for a known answer.")
+
+
+class Agreed(BaseModel):
+    """How far annotators agree."""
+
+    share: float = Field(description="Share of the answered questions that a second person is asked.")
+    images: int = Field(description="Answered by two people.")
+    alpha: float | None = Field(description="Krippendorff's; null where there are too few answers.")
+    low: float | None
+    high: float | None
+    known: dict[str, Known] = Field(description="By annotator.")
+    open: list[Disagreement]
 
 
 @dataclass
-class Said:
-    """What people said of one image.
+class Answers:
+    """The answers to one question.
 
     Attributes:
         by: The first answer of each person.
@@ -41,8 +69,7 @@ class Said:
         """The answers that name a class, or none, by person."""
         return {who: each.describe() for who, each in self.by.items() if not each.no}
 
-    def take(self, event: Event) -> None:
-        """Live through one event."""
+    def apply(self, event: Event) -> None:
         if event.kind == UNDONE:
             self.by.pop(self.answered or "", None)
             return
@@ -57,13 +84,13 @@ class Said:
             self.by.pop(answer.annotator, None)
 
 
-def said_of(store: Store, stream: int) -> dict[int, Said]:
-    """What people said of each image that was answered or is known."""
-    kinds = (ANSWERED, UNDONE, OPINION)
-    found: dict[int, Said] = {}
-    for event in sorted((e for kind in kinds for e in store.events(stream, kind=kind)), key=lambda e: e.seq):
+def _answers(store: Store, stream: int) -> dict[int, Answers]:
+    """The answers and opinions about each image, by id."""
+    found: dict[int, Answers] = {}
+    events = [event for kind in (ANSWERED, UNDONE, OPINION) for event in store.events(stream, kind=kind)]
+    for event in sorted(events, key=lambda event: event.seq):
         if event.prediction is not None:
-            found.setdefault(event.prediction, Said()).take(event)
+            found.setdefault(event.prediction, Answers()).apply(event)
     return found
 
 
@@ -72,7 +99,7 @@ def _note(stream: int) -> str:
 
 
 def share_asked_twice(store: Store, stream: int) -> float:
-    """Share of the answered questions that a second person is asked, too."""
+    """Share of the answered questions that a second person is asked."""
     return float(store.note(_note(stream)) or 0.0)
 
 
@@ -81,63 +108,56 @@ def ask_twice(store: Store, stream: int, share: float) -> None:
     store.set_note(_note(stream), str(share))
 
 
-def wanted_of(store: Store, stream: int, person: str) -> list[Row]:
-    """Questions of others that a person is to be asked, too; without what was answered."""
+def second_questions(store: Store, stream: int, person: str) -> list[Row]:
+    """Questions that others answered and this person is to be asked, too; without their answers."""
     share = share_asked_twice(store, stream)
     if not share:
         return []
-    said = {id: each for id, each in said_of(store, stream).items() if len(each.by.keys() - {GOLD}) == 1}
+    answers = _answers(store, stream)
+    once = {id: each for id, each in answers.items() if len(each.by.keys() - {GOLD}) == 1}
     rows = store.predictions(stream, states=[ANSWERED])
-    mine = [row for row in rows if row.id in said and said[row.id].answered != person]
-    chosen = [row for row in mine if Random(f"{stream} {row.id} twice").random() < share]
+    others = [row for row in rows if row.id in once and once[row.id].answered != person]
+    chosen = [row for row in others if Random(f"{stream} {row.id} twice").random() < share]
     return [replace(row, **row.changes(UNDONE)) for row in chosen]
 
 
-def give(session: StreamSession, id: int, answer: Answer, who: str) -> AnswerResult:
-    """Put on record what a person thinks of an image, without learning it; an empty answer takes it back."""
+def give_opinion(session: StreamSession, id: int, answer: Answer, who: str) -> AnswerResult:
+    """Record a second opinion without learning it; an empty answer takes it back."""
     log, row = session.learner_log, session.store.prediction(session.stream.id, id)
     learner = log.writable()
-    said = session.step(lambda: learner.normalise_answer(answer)) if answer.describe() else answer
-    log.record(Event(log.seq + 1, OPINION, id, said.to_json(), who, time.time()), row)
+    named = session.step(lambda: learner.normalise_answer(answer)) if answer.describe() else answer
+    log.record(Event(log.seq + 1, OPINION, id, named.to_json(), who, time.time()), row)
     return AnswerResult(row)
 
 
 def ask_known(session: StreamSession, id: int, label: str, who: str) -> None:
-    """Ask about an image whose answer is known: it tells how good the annotators are."""
-    give(session, id, Answer(label, annotator=GOLD), who)
+    """Ask about an image whose answer is known, to see how well people answer."""
+    give_opinion(session, id, Answer(label, annotator=GOLD), who)
     if session.store.prediction(session.stream.id, id).state == UNQUERIED:
         session.ask(id, who)
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """How far people agree.
-
-    Attributes:
-        alpha: Krippendorff's, of people; None while it cannot be said.
-        interval: Its ends, at 95 %.
-        images: How many were answered by two people.
-        gold: Of each person, how many known answers were asked and how many of these were right.
-        open: Images that people disagree about, not settled: what each said, by id.
-    """
-
-    alpha: float | None
-    interval: tuple[float, float] | None
-    images: int
-    gold: Mapping[str, tuple[int, int]]
-    open: Mapping[int, Mapping[str, str]]
-
-
-def agreement_of(store: Store, stream: int) -> Agreement:
-    """From all that is on record."""
-    said = said_of(store, stream)
-    people = [[word for who, word in each.words.items() if who != GOLD] for each in said.values()]
-    pairs = [words for words in people if len(words) > 1]
-    gold: dict[str, tuple[int, int]] = {}
-    for words in (each.words for each in said.values() if GOLD in each.words):
-        for who in words.keys() - {GOLD}:
-            asked, right = gold.get(who, (0, 0))
-            gold[who] = asked + 1, right + (words[who] == words[GOLD])
-    differ = {id: each.words for id, each in said.items() if len(set(each.words.values())) > 1}
-    open = {id: words for id, words in differ.items() if not said[id].settled}
-    return Agreement(krippendorff_alpha(pairs), alpha_interval(pairs), len(pairs), gold, open)
+def agreement_of(store: Store, stream: int) -> Agreed:
+    """How far annotators agree, what they disagree about, and how they answered what is known."""
+    answers = _answers(store, stream)
+    words = {id: each.words for id, each in answers.items()}
+    people = [[word for who, word in each.items() if who != GOLD] for each in words.values()]
+    pairs = [each for each in people if len(each) > 1]
+    low, high = alpha_interval(pairs) or (None, None)
+    gold: dict[str, Known] = {}
+    for each in (each for each in words.values() if GOLD in each):
+        for who in each.keys() - {GOLD}:
+            known = gold.setdefault(who, Known(asked=0, right=0))
+            known.asked += 1
+            known.right += each[who] == each[GOLD]
+    differ = [id for id, each in words.items() if len(set(each.values())) > 1 and not answers[id].settled]
+    rows = {id: s.Prediction.model_validate(store.prediction(stream, id)) for id in differ}
+    return Agreed(
+        share=share_asked_twice(store, stream),
+        images=len(pairs),
+        alpha=krippendorff_alpha(pairs),
+        low=low,
+        high=high,
+        known=gold,
+        open=[Disagreement(prediction=row, said=words[id]) for id, row in rows.items()],
+    )

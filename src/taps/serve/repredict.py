@@ -1,4 +1,4 @@
-"""What answers have changed: the last images are predicted again, and compared with the time before."""
+"""What answers have changed: the last images are predicted again and compared with the time before."""
 
 from __future__ import annotations
 
@@ -9,44 +9,58 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from taps.serve import schemas as s
+from pydantic import BaseModel
+
 from taps.serve.errors import GoneError, TooManyError
 from taps.serve.stream_session import StreamSession
 from taps.serve.stream_worker import StreamWorker
 from taps.session.row import Row
 
-SECONDS = 3.0  # after which no further image is looked at
-KNOWN = 200  # images of a stream whose last look is remembered
+SECONDS = 3.0  # after which no further image is predicted again
+KNOWN = 200  # images of a stream whose last label is remembered
+
+
+class Repredicted(BaseModel):
+    id: int
+    before: str
+    now: str
+
+
+class Repredictions(BaseModel):
+    """Predictions that changed since the last call."""
+
+    looked: int
+    changed: list[Repredicted]
 
 
 class Repredictor:
-    """What was said of the last images at the last look, by stream."""
+    """Remembers the labels of the last call, by stream."""
 
     def __init__(self) -> None:
-        self._said: defaultdict[int, OrderedDict[int, str]] = defaultdict(OrderedDict)
+        self._labels: defaultdict[int, OrderedDict[int, str]] = defaultdict(OrderedDict)
         self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def look(self, worker: StreamWorker, rows: Sequence[Row]) -> s.Repredictions:
-        """Predict images again; which of them are predicted as something else than at the last look."""
-        said, changed = self._said[worker.stream.id], []
+    async def compare(self, worker: StreamWorker, rows: Sequence[Row]) -> Repredictions:
+        """Predict images again; which of them have another label than at the last call."""
+        labels, changed = self._labels[worker.stream.id], []
         async with self._locks[worker.stream.id]:
-            found = await repredicted(worker, rows)
+            found = await _repredict(worker, rows)
             for row in rows:
                 if (now := found.get(row.id)) is None:
                     continue
-                before, said[row.id] = said.pop(row.id, row.label), now
+                before, labels[row.id] = labels.pop(row.id, row.label), now
                 if now != before:
-                    changed.append(s.Repredicted(id=row.id, before=before, now=now))
-            while len(said) > KNOWN:
-                said.popitem(last=False)
-        return s.Repredictions(looked=len(found), changed=changed)
+                    changed.append(Repredicted(id=row.id, before=before, now=now))
+            while len(labels) > KNOWN:
+                labels.popitem(last=False)
+        return Repredictions(looked=len(found), changed=changed)
 
 
-async def repredicted(worker: StreamWorker, rows: Sequence[Row]) -> dict[int, str]:
+async def _repredict(worker: StreamWorker, rows: Sequence[Row]) -> dict[int, str]:
     """The classes that images are predicted as now, by id.
 
-    What the learner keeps of them is enough for most methods. The others look at images again, one message
-    to the worker for each: at one at least, and at no more while anybody waits for the stream.
+    Most methods predict from features that the learner keeps. Others encode the images again, one message to
+    the worker for each: at least one image, and no more while other messages wait for the stream.
     """
     found: dict[int, str] = {}
     end = time.monotonic() + SECONDS

@@ -1,14 +1,15 @@
-"""What is believed of every image of a stream now, and which predictions people accept as they are."""
+"""Review: the current label of every image, accepted predictions, similar images, tables and archives."""
 
 from __future__ import annotations
 
-import shutil
 import time
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+from pydantic import BaseModel, Field
 
 from taps.active.question import class_seconds
 from taps.aliases import current_settings
@@ -16,6 +17,7 @@ from taps.files import csv_line
 from taps.serve.export import harmless, zip_images
 from taps.serve.records import Event
 from taps.serve.service import Service
+from taps.serve.store import Store
 from taps.serve.stream_session import StreamSession
 from taps.session.log import ACCEPTED
 from taps.session.predict import ZIPPED
@@ -27,21 +29,20 @@ POWER = 0.7  # of the head's odds; docs/results/folder-order.md says what it was
 COLUMNS = (
     "path", "label", "by", "probability", "predicted_first", "asked", "accepted_by", "accepted_above",
 )  # fmt: skip
-TOGETHER = 100  # images predicted again in one go, while answers wait
-GROUP = 12  # images alike that are labelled at once, at most: a screen of them
+TOGETHER = 100  # images predicted again in one message to the worker, while answers wait
+GROUP = 12  # similar images that are labelled at once, at most: a screen of them
 GLANCE = 1.0  # seconds in which a person sees that one of them belongs to the others
 
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Predictions that somebody took as they were.
+    """Predictions that somebody accepted.
 
     Attributes:
-        who: Who did.
         at: When, in seconds since 1970.
         label: The class they were predicted as.
-        above: From which probability on.
-        ids: Which they are.
+        above: The lowest probability that was accepted.
+        ids: The predictions.
     """
 
     who: str
@@ -53,14 +54,12 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class Belief:
-    """What is believed of an image.
+    """The current label of an image.
 
     Attributes:
-        row: What is on record of it.
-        label: Its class; nothing where a person said that it is none.
+        label: Its class; empty where a person said that it is none.
         probability: That it is right, calibrated; 1 where a person named it.
-        by: "person"; "model", which predicted it again; "first", which did not.
-        accepted: Where somebody accepted this prediction.
+        by: "person"; "model", which predicted it again; "first", where it was not predicted again.
     """
 
     row: Row
@@ -71,38 +70,31 @@ class Belief:
 
     def cells(self) -> list[object]:
         """Its row in predictions.csv."""
-        asked = int(self.row.asked)
-        said = "" if self.by == "person" else f"{self.probability:.4f}"
+        probability = "" if self.by == "person" else f"{self.probability:.4f}"
         by = "person" if self.by == "person" else "model"
         accepted = ["", ""] if self.accepted is None else [self.accepted.who, f"{self.accepted.above:.4f}"]
-        return [self.row.name, self.label, by, said, self.row.label, asked, *accepted]
+        return [self.row.name, self.label, by, probability, self.row.label, int(self.row.asked), *accepted]
 
 
-def beliefs_of(
-    service: Service, stream: str, final: Mapping[str, tuple[str, float]] | None = None
-) -> list[Belief]:
-    """What is believed of every image on record, by id.
-
-    Args:
-        service: Open.
-        stream: The stream's name.
-        final: What was predicted again of images that the learner does not keep, by name.
-    """
+def beliefs_of(service: Service, stream: str) -> list[Belief]:
+    """The current label of every recorded image, by id."""
     rows = service.store.predictions(service.stream(stream).id)
-    ids = [row.id for row in rows if not _said(row)]
+    ids = [row.id for row in rows if not _named(row)]
     now: dict[int, tuple[str, float]] = {}
     for start in range(0, len(ids), TOGETHER):
         act = partial(StreamSession.repredict_kept, ids=ids[start : start + TOGETHER])
         kept = service.send(stream, act).result()
         now |= {id: (top[0][0], top[0][1]) for id, top in kept.items()}
-    accepted = accepted_of(service, stream)
-    return [
-        _belief(row, now.get(row.id) or (final or {}).get(row.name), accepted.get(row.id)) for row in rows
-    ]
+    # Of a folder, images that the learner does not keep are predicted again at the end.
+    final = service.folders[stream].final if stream in service.folders else {}
+    events = service.store.events(service.stream(stream).id, kind=ACCEPTED)
+    made = [Acceptance(event.who, event.at, **event.value) for event in events]
+    accepted = {id: each for each in made for id in each.ids}  # the last one of each image
+    return [_belief(row, now.get(row.id) or final.get(row.name), accepted.get(row.id)) for row in rows]
 
 
 def calibrated(probability: float, power: float = POWER) -> float:
-    """The probability that a prediction is right: few answers make the head too sure of itself.
+    """The probability that a prediction is right: after few answers the head is too sure of itself.
 
     >>> [round(calibrated(p), 3) for p in (0.5, 0.9, 1.0)]
     [0.5, 0.823, 1.0]
@@ -112,94 +104,78 @@ def calibrated(probability: float, power: float = POWER) -> float:
     return odds / (odds + against)
 
 
-def _said(row: Row) -> bool:
-    """Whether a person said of which class an image is, or that it is of none."""
+def _named(row: Row) -> bool:
+    """Whether a person named the class of an image, or said that it is none."""
     return row.state in LABELLED and (row.answer is not None or row.none)
 
 
 def _belief(row: Row, now: tuple[str, float] | None, accepted: Acceptance | None) -> Belief:
-    if _said(row):
+    if _named(row):
         return Belief(row, row.answer or "", 1.0, "person")
-    label, said = now or (row.label, row.probability)
-    probability = calibrated(said)
-    if accepted is not None and accepted.label != label:  # it is believed to be something else since
+    label, probability = now or (row.label, row.probability)
+    if accepted is not None and accepted.label != label:  # its prediction has changed since
         accepted = None
-    return Belief(row, label, probability, "first" if now is None else "model", accepted)
+    return Belief(row, label, calibrated(probability), "first" if now is None else "model", accepted)
 
 
 def accept(session: StreamSession, label: str, above: float, ids: Sequence[int], who: str) -> None:
-    """Put on record that predictions are taken as they are; nothing is learned from it."""
+    """Record that predictions are accepted; nothing is learned from it."""
     log = session.learner_log
     log.writable()
     value = {"label": label, "above": above, "ids": list(ids)}
     log.record(Event(log.seq + 1, ACCEPTED, None, value, who, time.time()))
 
 
-def accepted_of(service: Service, stream: str) -> dict[int, Acceptance]:
-    """The last acceptance of each image, by id."""
-    events = service.store.events(service.stream(stream).id, kind=ACCEPTED)
-    made = [Acceptance(event.who, event.at, **event.value) for event in events]
-    return {id: each for each in made for id in each.ids}
+class AlikeImages(BaseModel):
+    """Images that one answer may label."""
 
-
-@dataclass(frozen=True)
-class Alike:
-    """Images that one answer may label.
-
-    Attributes:
-        ids: Which they are, the one that was asked about first, then the nearest.
-        seconds: What labelling them at once takes a person: one question, and a glance at each.
-        singly: What as many questions take.
-    """
-
-    ids: list[int]
-    seconds: float
-    singly: float
+    ids: list[int] = Field(description="The image, then similar ones, where that saves time.")
+    seconds: float = Field(description="Labelling all at once: one question, and a glance at each.")
+    singly: float = Field(description="Labelling each with a question.")
 
     @classmethod
-    def of(cls, ids: list[int], question: float) -> Alike:
+    def of(cls, ids: list[int], question: float) -> AlikeImages:
         """A group where it saves time, else the first image alone.
 
-        >>> Alike.of([4, 7, 9], question=1.6), Alike.of([4, 7], question=1.6).ids
-        (Alike(ids=[4, 7, 9], seconds=4.6, singly=4.8), [4])
+        >>> AlikeImages.of([4, 7, 9], question=1.6), AlikeImages.of([4, 7], question=1.6).ids
+        (AlikeImages(ids=[4, 7, 9], seconds=4.6, singly=4.8), [4])
         """
         together, singly = question + GLANCE * len(ids), question * len(ids)
         if together < singly:
-            return cls(ids, round(together, 1), round(singly, 1))
-        return cls(ids[:1], question, question)
+            return cls(ids=ids, seconds=round(together, 1), singly=round(singly, 1))
+        return cls(ids=ids[:1], seconds=question, singly=question)
 
 
-def alike_to(session: StreamSession, id: int) -> Alike:
-    """The nearest images without an answer of which the head says the same by now."""
+def alike_to(session: StreamSession, id: int) -> AlikeImages:
+    """The nearest images without an answer that are now predicted as the same class."""
     learner, stream = session.learner_log.learner(), session.stream
-    session.store.prediction(stream.id, id)  # refused where there is none
+    session.store.prediction(stream.id, id)  # raises where there is none
     free = [row.id for row in session.store.predictions(stream.id, states=[UNQUERIED, OPEN])]
     near = session.step(lambda: learner.nearest(id, free, TOGETHER)) if id in free else []
-    said = session.repredict_kept([id, *near])
-    same = [each for each in near if each in said and said[each][0][0] == said[id][0][0]]
+    now = session.repredict_kept([id, *near])
+    same = [each for each in near if each in now and now[each][0][0] == now[id][0][0]]
     question = current_settings(stream.settings).get("class_seconds") or class_seconds(len(learner.classes))
-    return Alike.of([id, *same[: GROUP - 1]], question)
+    return AlikeImages.of([id, *same[: GROUP - 1]], question)
 
 
 def csv_text(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table; what a spreadsheet would take for a formula is quoted for it."""
+    """A table; cells that a spreadsheet would take for a formula are quoted."""
     return csv_line(columns) + "".join(csv_line([harmless(cell) for cell in row]) for row in rows)
 
 
-def as_zip(service: Service, found: Sequence[Belief], path: Path) -> None:
-    """The images, one folder a class as it is believed now."""
+def as_zip(store: Store, beliefs: Sequence[Belief], path: Path) -> None:
+    """The images, one folder a class as it is now."""
 
     def name(row: Row, data: bytes) -> str:
         return f"{row.id:06d}-{folder_name(row.name.rpartition('/')[2])}"
 
-    zip_images(service.store, ((each.row, each.label or NONE) for each in found), path, name)
+    zip_images(store, ((each.row, each.label or NONE) for each in beliefs), path, name)
 
 
-def learner_zip(session: StreamSession, path: Path) -> None:
-    """The learner, as `taps predict --learner` takes it."""
-    folder = path.with_suffix("")
-    session.learner_log.learner().save(folder)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+def learner_zip(service: Service, stream: str, path: Path) -> None:
+    """Write the learner as `taps predict --learner` reads it; its folder beside it is left to the caller."""
+    folder = path.with_name(ZIPPED)
+    service.send(stream, lambda session: session.learner_log.learner().save(folder)).result()
+    with zipfile.ZipFile(path, "w") as archive:
         for file in sorted(each for each in folder.rglob("*") if each.is_file()):
-            archive.write(file, f"{ZIPPED}/{file.relative_to(folder)}")
-    shutil.rmtree(folder)
+            archive.write(file, file.relative_to(path.parent))

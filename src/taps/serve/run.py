@@ -15,10 +15,10 @@ import uvicorn
 from taps.errors import SettingsError, StateError
 from taps.serve.app import make_app
 from taps.serve.connections import HEAD_BYTES, KEEP_ALIVE, Connection, is_loopback
+from taps.serve.dependencies import State
 from taps.serve.labelstudio import LabelStudio
 from taps.serve.options import Limits
 from taps.serve.service import Service
-from taps.serve.state import State
 from taps.serve.tokens import Tokens
 
 log = logging.getLogger("taps.serve")

@@ -1,17 +1,16 @@
-"""What goes over the wire, as the OpenAPI document shows it."""
+"""The bodies of requests and responses, as the OpenAPI document shows them."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from taps.default import METHOD
-from taps.serve.records import Stream
 from taps.serve.stream_session import Outcome
-from taps.serve.tokens import ANYBODY, Token
+from taps.serve.tokens import Token
 from taps.session.log import ANSWERED
-from taps.session.row import OPEN, Row
+from taps.session.row import OPEN
 from taps.types import Answer
 
 STREAM_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
@@ -26,20 +25,27 @@ StreamName = Annotated[str, StringConstraints(pattern=STREAM_NAME)]
 ClassName = Annotated[
     str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True, pattern=NO_NUL)
 ]
+PersonName = Annotated[str, Field(min_length=1, max_length=100, pattern=NO_NUL)]
 Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Asked = Literal["class", "yes_no"]
-SCORE = "What the threshold is compared with: the entropy, or what the method asks by."
-ASKED = "Which class it is, or whether it is the predicted one: then yes is that label, no is `no` with it."
+SCORE = "What is compared with the threshold: the entropy, or the method's acquisition score."
+ASKED = "`class`: which class it is; `yes_no`: whether it is `label`. A no is answered with `no`."
 
 
 class Input(BaseModel):
-    """A body; fields that are not known are refused, so that no typing error goes unnoticed."""
+    """A request's body. Unknown fields are refused, so that a typing error does not go unnoticed."""
 
     model_config = ConfigDict(extra="forbid")
 
 
+class Output(BaseModel):
+    """A response; `model_validate` makes one from any object with these attributes."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
 class NewStream(Input):
-    """A stream to begin."""
+    """A stream to create."""
 
     name: StreamName
     classes: Annotated[list[ClassName], Field(min_length=2, max_length=20_000)]
@@ -49,15 +55,15 @@ class NewStream(Input):
     )
     seed: Number = 0
     deadline: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
-        86_400.0, description="Seconds a question waits for its answer; null: for ever."
+        86_400.0, description="Seconds after which a question expires; null: never."
     )
     hold: Annotated[float, Field(ge=0, le=600)] = Field(
         30.0, description="Order ask_first: seconds a caller waits for the annotator."
     )
 
 
-class StreamInfo(BaseModel):
-    """A stream and how it began."""
+class StreamInfo(Output):
+    """A stream and how it was created."""
 
     name: str
     method: str
@@ -68,27 +74,30 @@ class StreamInfo(BaseModel):
     hold: float
     created: float
 
-    @classmethod
-    def of(cls, stream: Stream) -> StreamInfo:
-        return cls(**{name: getattr(stream, name) for name in cls.model_fields})
-
 
 class Guess(BaseModel):
     label: str
     probability: float
 
 
+def _guesses(top: list[tuple[str, float]]) -> list[Guess]:
+    return [Guess(label=label, probability=probability) for label, probability in top]
+
+
+Guesses = Annotated[list[Guess], BeforeValidator(_guesses)]
+
+
 class Answered(BaseModel):
-    """What the model said, and the annotator where there was time to wait for one."""
+    """The model's prediction, or the annotator's answer where the caller waited for one."""
 
     id: int | None = Field(description="Null where the prediction is not recorded.")
     label: str = Field(description="The class: the annotator's where `by` is annotator, else the model's.")
     by: Literal["model", "annotator"]
-    top: list[Guess]
+    top: Guesses
     entropy: float
     threshold: float | None = Field(description="Null where the method never asks.")
     score: float | None = Field(description=SCORE)
-    query_id: int | None = Field(description="Where an annotator is asked: the question's id.")
+    query_id: int | None = Field(description="The question's id, where an annotator is asked.")
     question: Asked = Field(description=ASKED)
     recorded: bool = Field(
         description="False while the store cannot be written: the model learns nothing from this image."
@@ -99,118 +108,76 @@ class Answered(BaseModel):
     @classmethod
     def of(cls, outcome: Outcome) -> Answered:
         row = outcome.row
-        known = row.state == ANSWERED and row.answer is not None
+        named = row.state == ANSWERED and row.answer is not None
         id = row.id if outcome.recorded else None
-        other: dict[str, Any] = {
+        changes = {
             "id": id,
-            "label": row.answer if known else row.label,
-            "by": "annotator" if known else "model",
-            "top": guesses(row),
+            "label": row.answer if named else row.label,
+            "by": "annotator" if named else "model",
             "query_id": id if row.state == OPEN else None,
             "recorded": outcome.recorded,
             "repeated": outcome.repeated,
         }
-        return cls(**{name: getattr(row, name) for name in cls.model_fields.keys() - other.keys()}, **other)
+        return cls.model_validate(vars(row) | changes)
 
 
-class Prediction(BaseModel):
-    """A prediction on record, and what became of its question."""
+class Prediction(Output):
+    """A recorded prediction and the state of its question; made from a `Row`."""
 
     id: int
     at: float
     name: str
     image: str = Field(description="SHA-256 of the file.")
-    has_image: bool
+    has_image: bool = Field(validation_alias="kept")
     label: str
-    top: list[Guess]
+    top: Guesses
     entropy: float
     threshold: float | None
     score: float | None = Field(description=SCORE)
-    reject: float | None = Field(description="How likely the image shows none of the classes.")
+    reject: float | None = Field(description="Probability that the image shows none of the classes.")
     asked: bool
     state: Literal["unqueried", "open", "answered", "skipped", "expired", "corrected"]
     question: Asked = Field(description=ASKED)
     deadline: float | None
-    answer: str | None = Field(description="The class that was named.")
-    no: list[str] = Field(description="Or classes it was said not to be of,")
-    none: bool = Field(description="or that it was said to be of none of the classes.")
-    said: str = Field(description="The answer in words; empty where there is none.")
+    answer: str | None = Field(description="The answer: a class,")
+    no: list[str] = Field(description="or classes that it is not,")
+    none: bool = Field(description="or that it is none of the classes.")
+    said: Annotated[str, BeforeValidator(Answer.describe)] = Field(
+        description="The answer in words; empty where there is none."
+    )
     ended_by: str | None
     ended_at: float | None
     seconds: float
 
-    @classmethod
-    def of(cls, row: Row) -> Prediction:
-        other: dict[str, Any] = {"has_image": row.kept, "top": guesses(row), "said": row.said.describe()}
-        return cls(**{name: getattr(row, name) for name in cls.model_fields.keys() - other.keys()}, **other)
 
+class Changed(Output):
+    """A question after an answer, a skip or an undo; made from an `AnswerResult`."""
 
-class Changed(BaseModel):
-    """A question after an answer, a skip or an undo."""
-
-    prediction: Prediction
-    changed: bool = Field(description="False where it was so already.")
-
-
-class Why(BaseModel):
-    """Why a question was put, in words and in the numbers of a small picture."""
-
-    rule: str = Field(description="What the choice was made on: entropy, margin, random, …")
-    text: str
-    entropy: float
-    threshold: float | None = Field(description="Of the entropy; null where the rule is another.")
-    highest: float = Field(description="The largest entropy there can be: ln of the number of classes.")
-    budget: str
-    asked: int
-    spent: float = Field(description="What they took of the budget: a yes or no is part of a question.")
-    allowed: float = Field(description="Questions the budget has room for so far.")
-    alike: int = Field(description="Labelled images that the model took for the same class.")
-    alike_right: int = Field(description="Those of them it was right about.")
-
-
-class Question(BaseModel):
-    """A question leased to one annotator: nobody else is shown it meanwhile."""
-
-    prediction: Prediction
-    why: Why
-    until: float = Field(description="When the lease ends unless it is renewed, in seconds since 1970.")
-    second: bool = Field(description="Somebody else has answered it: send an opinion, not a label.")
+    prediction: Prediction = Field(validation_alias="row")
+    changed: bool = Field(description="False where nothing changed.")
 
 
 class LeaseRequest(Input):
-    """How many questions somebody wants to hold."""
+    """How many questions a page wants to hold."""
 
     holder: Annotated[str, Field(min_length=8, max_length=64, pattern=HOLDER)] = Field(
-        description="Names one page of one annotator: a random text."
+        description="A random text that names one page of one annotator."
     )
     count: Annotated[int, Field(ge=0, le=20)] = Field(3, description="0 gives all of them back.")
     first: Number | None = Field(None, description="A question wanted before all others.")
-
-
-class Repredicted(BaseModel):
-    id: int
-    before: str
-    now: str
-
-
-class Repredictions(BaseModel):
-    """What has changed since the last look."""
-
-    looked: int
-    changed: list[Repredicted]
 
 
 Class = Annotated[str, Field(max_length=200)] | Number
 
 
 class Label(Input):
-    """An answer: a class, or classes it is not of, or that it is of none of them. One of these."""
+    """An answer: a class, or classes it is not, or none of the classes. One of these."""
 
     label: Class | None = Field(None, description="The class, by name or index.")
     no: Annotated[list[Class], Field(max_length=20_000)] = Field(
-        default_factory=list, description="Instead, classes it is not of. They add up over several answers."
+        default_factory=list, description="Instead, classes it is not. They add up over several answers."
     )
-    none: bool = Field(False, description="Instead, that it is of none of the classes.")
+    none: bool = Field(False, description="Instead, that it is none of the classes.")
 
     @model_validator(mode="after")
     def _one(self) -> Label:
@@ -219,8 +186,8 @@ class Label(Input):
         return self
 
     def by(self, token: Token) -> Answer:
-        """The answer, said by the holder of a token."""
-        return Answer.from_json({**self.model_dump(), "annotator": name_of(token)})
+        """The answer of a token's holder."""
+        return Answer.from_json({**self.model_dump(), "annotator": token.annotator})
 
 
 class NewClasses(Input):
@@ -232,7 +199,7 @@ class Classes(BaseModel):
 
 
 class Asking(BaseModel):
-    """Whom a method asks about, and how often."""
+    """The rule that a method asks by, and how often."""
 
     rule: str
     rate: float
@@ -250,17 +217,17 @@ class Estimate(BaseModel):
 
 
 class Accuracy(BaseModel):
-    """How good the predictions of all images are, by the answers to questions that were put at random."""
+    """Estimated accuracy on all images, from the answers to questions drawn at random."""
 
-    said: str = Field(description="In words; or why it cannot be said yet.")
+    said: str = Field(description="In words; or why there is no estimate yet.")
     needed: int
     random_answers: int
-    estimate: Estimate | None = Field(description="Null while it cannot be said.")
+    estimate: Estimate | None = Field(description="Null while there are too few answers.")
     by_class: dict[str, Estimate] = Field(description="By predicted class, where there are answers enough.")
 
 
 class Forecast(BaseModel):
-    """What more answers would bring, with a 90 % interval. Points of accuracy."""
+    """The expected gain of more answers, in points of accuracy, with a 90 % interval."""
 
     said: str
     answers: int
@@ -279,26 +246,26 @@ class Stats(BaseModel):
     answered: int
     skipped: int
     expired: int
-    corrected: int = Field(description="Labels for images that nobody was asked about.")
-    agreed: int = Field(description="Answers that were what the model had said.")
+    corrected: int = Field(description="Labels for images without a question.")
+    agreed: int = Field(description="Answers that equal the prediction.")
     events: int
     asking: Asking | None = Field(description="Null where the method never asks.")
-    accuracy: Accuracy | None = Field(description="How good all predictions are; null where nobody is asked.")
-    forecast: Forecast | None = Field(description="What more answers would bring; null while unknown.")
+    accuracy: Accuracy | None = Field(description="Of all predictions; null where the method never asks.")
+    forecast: Forecast | None = Field(description="Of more answers; null while unknown.")
     learner: dict[str, Any]
 
 
 class NewToken(Input):
-    name: Annotated[str, Field(min_length=1, max_length=100, pattern=NO_NUL)]
+    name: PersonName
     roles: Annotated[list[Literal["predict", "label", "admin"]], Field(min_length=1, max_length=3)]
     stream: StreamName | None = None
     seconds: Annotated[float, Field(gt=0, le=1e9)] | None = None
 
 
-class TokenInfo(BaseModel):
+class TokenInfo(Output):
     id: str
     name: str
-    roles: list[str]
+    roles: Annotated[list[str], BeforeValidator(lambda roles: roles.split(","))]
     stream: str | None
     created: float
     expires: float | None
@@ -312,21 +279,12 @@ class MadeToken(TokenInfo):
 class SignIn(Input):
     """Who signs in, where several people share a link."""
 
-    name: Annotated[str, Field(min_length=1, max_length=100, pattern=NO_NUL)] | None = None
+    name: PersonName | None = None
 
 
 class Session(BaseModel):
-    name: str = Field(description="Whose answers these are.")
+    name: str = Field(description="The name that answers carry.")
     csrf: str = Field(description="Send it as X-CSRF-Token with every request that changes something.")
     roles: list[str]
     stream: str | None
     expires: float
-
-
-def name_of(token: Token) -> str:
-    """Who holds a token; nobody in particular where there are no tokens."""
-    return "" if token is ANYBODY else token.name
-
-
-def guesses(row: Row) -> list[Guess]:
-    return [Guess(label=label, probability=probability) for label, probability in row.top]

@@ -1,4 +1,4 @@
-"""Bearer tokens: made once, shown once, stored hashed, checked at every request.
+"""Bearer tokens: created once, shown once, stored hashed, checked at every request.
 
 A token is 256 random bits, so one SHA-256 of it cannot be turned back and no salt or stretching is needed.
 """
@@ -9,7 +9,7 @@ import hashlib
 import secrets
 import threading
 import time
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 
 from sqlalchemy import insert, select, update
 
@@ -23,17 +23,17 @@ ROLES = ("predict", "label", "admin")
 PREFIX = "taps_"
 FRESH = 1.0  # seconds a list of tokens is good for: a revocation counts after so long, at most
 SESSION = 12 * 3600.0  # seconds a browser stays signed in
-LINK = "link"  # the name of a token that several people share: each says a name of their own
+LINK = "link"  # the name of a token that several people share: each signs in with a name of his own
 
 
 @dataclass(frozen=True)
 class Token:
-    """What is known of a token; not the token itself.
+    """What is on record of a token; not the token itself.
 
     Attributes:
         id: Names it in lists, logs and records.
-        name: What it is for, in its worker's words.
-        roles: Out of predict, label, admin; admin may do everything.
+        name: What it is for, in its creator's words.
+        roles: Out of predict, label, admin, separated by commas; admin may do everything.
         stream: The one stream it is for; None for every stream.
         parent: For a browser's session: the token it was opened with.
     """
@@ -48,6 +48,16 @@ class Token:
     expires: float | None
     revoked: float | None
 
+    @property
+    def share(self) -> str:
+        """Whose share of requests and uploads it uses: a session uses that of its token."""
+        return self.parent or self.id
+
+    @property
+    def annotator(self) -> str:
+        """The name that answers carry; empty while there are no tokens."""
+        return "" if self is ANYBODY else self.name
+
     def may(self, role: str, stream: str | None) -> bool:
         """Whether it allows a role for a stream; None asks for what concerns all streams."""
         allowed = role in self.roles.split(",") or "admin" in self.roles.split(",")
@@ -55,9 +65,7 @@ class Token:
 
 
 ANYBODY = Token("local", "anybody on this machine", "", "admin", None, None, 0.0, None, None)
-"""Who asks while no token was ever made; the service then listens to its own machine alone."""
-
-_COLUMNS = [t.tokens.c[field.name] for field in fields(Token)]
+"""The caller while no token was ever made; the service then listens on loopback alone."""
 
 
 def digest(secret: str) -> str:
@@ -65,17 +73,17 @@ def digest(secret: str) -> str:
 
 
 def csrf_of(secret: str) -> str:
-    """The CSRF token of a session: follows from its secret, says nothing about it."""
-    return hashlib.sha256(b"csrf:" + secret.encode()).hexdigest()
+    """The CSRF token of a session: follows from its secret and does not reveal it."""
+    return digest(f"csrf:{secret}")
 
 
 class Tokens:
-    """The tokens of a store. While the database is out of reach those last seen go on to count."""
+    """The tokens of a store. While the database cannot be read, those read last stay active."""
 
     def __init__(self, store: Store, fresh: float = FRESH) -> None:
         self.store, self.fresh = store, fresh
         self._known: dict[str, Token] = {}  # by hash
-        self._closed = False  # a token was made once: from then on everybody needs one, whatever is listed
+        self._closed = False  # once a token was made everybody needs one, whatever the table says later
         self._revoked: set[str] = set()  # ids; a session whose token is among them is over, too
         self._read_at = -float("inf")
         self._lock = threading.Lock()
@@ -90,7 +98,7 @@ class Tokens:
         parent: str | None = None,
         who: str = "console",
     ) -> tuple[Token, str]:
-        """A new token and its secret, which is nowhere written down."""
+        """A new token and its secret, which is stored nowhere."""
         unknown = sorted(set(roles) - set(ROLES))
         if unknown or not roles:
             raise SettingsError(
@@ -104,7 +112,7 @@ class Tokens:
             secrets.token_hex(6), name, digest(secret), ",".join(roles), stream, parent, now, ends, None
         )
         with self.store.audited(who, "sign in" if parent else "create token", token.id) as connection:
-            row = {field.name: getattr(token, field.name) for field in fields(Token)}
+            row = asdict(token)
             connection.execute(insert(t.tokens).values(**row, digest=digest_of(t.tokens, row)))
         self._forget()
         return token, secret
@@ -118,13 +126,10 @@ class Tokens:
             seal(connection, t.tokens, t.tokens.c.id == id)
         self._forget()
 
-    def names(self) -> dict[str, str]:
-        """What tokens and sessions are called, by id."""
-        return {token.id: token.name for token in self.list()}
-
     def list(self) -> list[Token]:
+        columns = [t.tokens.c[field.name] for field in fields(Token)]
         with self.store.database.read() as connection:
-            return [Token(*row) for row in connection.execute(select(*_COLUMNS).order_by(t.tokens.c.created))]
+            return [Token(*row) for row in connection.execute(select(*columns).order_by(t.tokens.c.created))]
 
     def any(self) -> bool:
         """Whether a token was ever made: then everybody needs one."""
@@ -132,7 +137,7 @@ class Tokens:
         return self._closed
 
     def check(self, secret: str) -> Token:
-        """Whose secret this is; raises `SignInError` where it counts for nothing."""
+        """The active token with this secret; else raises `SignInError`."""
         self.refresh()
         token = self._known.get(digest(secret))
         if token is None or not self.counts(token):
@@ -140,7 +145,7 @@ class Tokens:
         return token
 
     def counts(self, token: Token) -> bool:
-        """Whether a token that was found once counts, by the tokens as they were last read."""
+        """Whether a token is active, by the tokens as they were last read."""
         if token is ANYBODY:
             return not self._closed
         over = token.expires is not None and token.expires <= time.time()
@@ -148,14 +153,14 @@ class Tokens:
 
     @property
     def stale(self) -> bool:
-        """Whether the next look at the tokens reads the database."""
+        """Whether `refresh` would read the database."""
         return time.monotonic() - self._read_at >= self.fresh
 
     def refresh(self) -> None:
         if not self.stale:
             return
         with self._lock:
-            if not self.stale:  # another has read them meanwhile
+            if not self.stale:  # another thread has read them meanwhile
                 return
             try:
                 found = self.list()
@@ -174,6 +179,6 @@ class Tokens:
             return connection.scalar(made) is not None
 
     def _forget(self) -> None:
-        """What was read, or is being read now, counts no more: a token was made or revoked."""
+        """Have the next request read the tokens; the lock waits for a reading that has begun before."""
         with self._lock:
             self._read_at = -float("inf")

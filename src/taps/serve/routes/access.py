@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from taps.serve import schemas as s
-from taps.serve.auth import COOKIE
+from taps.serve.dependencies import COOKIE, Admin, Caller, Here
 from taps.serve.errors import UnusableError
-from taps.serve.routes.given import Admin, Caller, Here
 from taps.serve.tokens import ANYBODY, LINK, SESSION, Token, csrf_of
 
 router = APIRouter(prefix="/v1", tags=["access"])
@@ -20,32 +18,26 @@ router = APIRouter(prefix="/v1", tags=["access"])
 def sign_in(
     request: Request, response: Response, token: Caller, state: Here, body: s.SignIn | None = None
 ) -> s.Session:
-    """Change a bearer token for a session cookie. Once it is there the page need not know the token."""
+    """Exchange a bearer token for a session cookie, so that the page need not keep the token."""
     if token is ANYBODY or token.parent is not None:
         raise UnusableError("A session is opened with a bearer token; make one with `taps token create`.")
-    name = _name(token, body)
+    name = token.name
+    if body is not None and body.name is not None:  # those who share a link have names of their own
+        if token.name != LINK:
+            raise UnusableError(f"This token is that of {token.name!r}; sign in without another name.")
+        name = " ".join(body.name.split()) or token.name
     left = SESSION if token.expires is None else min(SESSION, token.expires - time.time())
-    roles = tuple(token.roles.split(","))
     made, secret = state.tokens.create(
-        name, roles, stream=token.stream, seconds=left, parent=token.id, who=token.id
+        name, tuple(token.roles.split(",")), stream=token.stream, seconds=left, parent=token.id, who=token.id
     )
     secure = request.url.scheme == "https"
     response.set_cookie(COOKIE, secret, max_age=int(left), httponly=True, samesite="strict", secure=secure)
     return _session(made, secret)
 
 
-def _name(token: Token, body: s.SignIn | None) -> str:
-    """Whose session it is. Only those who share a link choose a name: other tokens are somebody's."""
-    if body is None or body.name is None:
-        return token.name
-    if token.name != LINK:
-        raise UnusableError(f"This token is that of {token.name!r}; sign in without another name.")
-    return " ".join(body.name.split()) or token.name
-
-
 @router.get("/session")
 async def show_session(request: Request, token: Caller) -> s.Session:
-    """Who is signed in; the CSRF token, for a page that was loaded anew."""
+    """Who is signed in, with the CSRF token for a page that was reloaded."""
     return _session(token, request.cookies.get(COOKIE, ""))
 
 
@@ -62,17 +54,17 @@ def sign_out(state: Here, token: Caller) -> Response:
 
 @router.get("/tokens")
 def list_tokens(state: Here, token: Admin) -> list[s.TokenInfo]:
-    """All tokens; not the secrets, which nobody knows."""
-    return [s.TokenInfo(**_info(each)) for each in state.tokens.list() if each.parent is None]
+    """All tokens, without their secrets, which are not stored."""
+    return [s.TokenInfo.model_validate(each) for each in state.tokens.list() if each.parent is None]
 
 
 @router.post("/tokens", status_code=201)
 def create_token(body: s.NewToken, state: Here, token: Admin) -> s.MadeToken:
-    """Make a token; it is shown this once."""
+    """Create a token; it is shown this once."""
     made, secret = state.tokens.create(
         body.name, tuple(body.roles), stream=body.stream, seconds=body.seconds, who=token.id
     )
-    return s.MadeToken(**_info(made), token=secret)
+    return s.MadeToken.model_validate(vars(made) | {"token": secret})
 
 
 @router.delete("/tokens/{id}", status_code=204)
@@ -90,8 +82,3 @@ def _session(token: Token, secret: str) -> s.Session:
         stream=token.stream,
         expires=token.expires or 0.0,
     )
-
-
-def _info(token: Token) -> dict[str, Any]:
-    known = {name: getattr(token, name) for name in ("id", "name", "stream", "created", "expires", "revoked")}
-    return {**known, "roles": token.roles.split(",")}

@@ -1,10 +1,10 @@
-"""What happens, as it happens: server-sent events."""
+"""Server-sent events of a stream."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -13,10 +13,9 @@ from fastapi.responses import StreamingResponse
 
 from taps.files import json_text
 from taps.serve import schemas as s
-from taps.serve.auth import still_counts
+from taps.serve.dependencies import Annotator, Here, State, Worker, still_counts
+from taps.serve.event_bus import News
 from taps.serve.records import Event
-from taps.serve.routes.given import Annotator, Here, Worker
-from taps.serve.state import State
 from taps.serve.store import Store
 from taps.serve.tokens import Token
 from taps.session.row import Row
@@ -25,7 +24,7 @@ router = APIRouter(prefix="/v1/streams/{stream}", tags=["events"])
 
 PAUSE = 15.0  # seconds after which a comment shows that the connection lives
 PAGE = 500
-HOLDING = "Of leased questions: they are free soon after this connection ends."
+HOLDING = "The holder of leases: they end soon after this connection."
 LAST = 2**31 - 1  # the greatest number an event can have
 
 
@@ -43,7 +42,7 @@ async def stream_events(
     once: Annotated[bool, Query(description="End when all that is on record was sent.")] = False,
     holder: Annotated[str | None, Query(description=HOLDING, max_length=64, pattern=s.HOLDER)] = None,
 ) -> StreamingResponse:
-    """Events of a stream. A browser that was cut off goes on where it was (Last-Event-ID)."""
+    """Events of a stream. A browser that lost the connection continues with Last-Event-ID."""
     number = worker.stream.id
     begin = min(int(last_event_id), LAST) if last_event_id and last_event_id.isdecimal() else after
     if begin is None:
@@ -58,7 +57,7 @@ async def stream_events(
 async def follow(
     state: State, token: Token, stream: int, seen: int, once: bool, holder: str | None = None
 ) -> AsyncIterator[str]:
-    """The log after event `seen`, then what is told live, while the token counts and the stream is there."""
+    """The log after event `seen`, then live events, while the token is active and the stream exists."""
     present = nullcontext() if holder is None else state.service.leases.listening(stream, holder)
     with present, state.service.bus.subscribe(stream) as subscriber:
         while page := await run_in_threadpool(_page, state.service.store, stream, seen):
@@ -68,24 +67,20 @@ async def follow(
                 yield text_of(event, row)
                 seen = event.seq
         while not once:
-            quiet, news = False, None
-            try:
+            news: News | tuple[()] | None = ()
+            with suppress(TimeoutError):
                 news = await asyncio.wait_for(subscriber.news.get(), PAUSE)
-            except TimeoutError:
-                quiet = True
-            if not await still_counts(token, state.tokens):
+            if news is None or not await still_counts(token, state.tokens):
                 return
-            if quiet:
+            if not news:
                 yield ": \n\n"
-            elif news is None:
-                return
             elif news[0].seq > seen:
                 seen = news[0].seq
                 yield text_of(*news)
 
 
-def _page(store: Store, stream: int, seen: int) -> list[tuple[Event, Row | None]]:
-    """The next events on record, each with its prediction as it is now."""
+def _page(store: Store, stream: int, seen: int) -> list[News]:
+    """The next recorded events, each with its prediction as it is now."""
     found = store.events(stream, seen, PAGE)
     ids = [event.prediction for event in found if event.prediction is not None]
     rows = {row.id: row for row in store.predictions(stream, ids=ids)} if ids else {}
@@ -93,8 +88,8 @@ def _page(store: Store, stream: int, seen: int) -> list[tuple[Event, Row | None]
 
 
 def text_of(event: Event, row: Row | None) -> str:
-    """One event as the protocol wants it."""
+    """One event in the form of the protocol."""
     data: dict[str, Any] = {"seq": event.seq, "at": event.at, "who": event.who, "value": event.value}
     if row is not None:
-        data["prediction"] = s.Prediction.of(row).model_dump()
+        data["prediction"] = s.Prediction.model_validate(row).model_dump()
     return f"id: {event.seq}\nevent: {event.kind}\ndata: {json_text(data)}\n\n"

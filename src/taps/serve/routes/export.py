@@ -1,33 +1,34 @@
-"""Take everything home."""
+"""Downloads: predictions and labels, the images by class, the learner."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
-from taps.serve import export
+from taps.serve import export, review
+from taps.serve.dependencies import ADMINISTERS, Here, Worker
 from taps.serve.errors import StoreDownError
-from taps.serve.routes.given import ADMINISTERS, Worker
 from taps.serve.service import EXPORT
 from taps.serve.store import Store
 
-router = APIRouter(prefix="/v1/streams/{stream}", tags=["export"])
+router = APIRouter(prefix="/v1/streams/{stream}")
 
-MEDIA = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson", "zip": "application/zip"}
+CSV, JSONL, ZIP = "text/csv; charset=utf-8", "application/x-ndjson", "application/zip"
 CHUNK = 1 << 16
-ARCHIVE = "export.zip"
 
 
 @router.get(
     "/export",
+    tags=["export"],
     dependencies=ADMINISTERS,
     response_class=Response,
-    responses={200: {"content": {kind.partition(";")[0]: {} for kind in MEDIA.values()}}},
+    responses={200: {"content": {"text/csv": {}, JSONL: {}, ZIP: {}}}},
 )
 def export_stream(
     stream: str,
@@ -38,38 +39,57 @@ def export_stream(
     ] = "csv",
 ) -> Response:
     """Predictions or labels as CSV or JSONL; labelled images as a zip that ImageFolder reads."""
-    found, store = worker.stream, worker.session.store
-    headers = attached(f"{stream}-{what}.{format}")
+    found, store, name = worker.stream, worker.session.store, f"{stream}-{what}.{format}"
     if format == "zip":
-        made = archived(store, lambda path: export.as_zip(store, found, path))
-        return StreamingResponse(in_chunks(made), media_type=MEDIA[format], headers=headers)
-    make = export.as_csv if format == "csv" else export.as_jsonl
-    return StreamingResponse(
-        make(store, found, labels=what == "labels"), media_type=MEDIA[format], headers=headers
-    )
+        return _archive(store, name, lambda path: export.as_zip(store, found, path))
+    make, kind = (export.as_csv, CSV) if format == "csv" else (export.as_jsonl, JSONL)
+    lines = make(store, found, labels=what == "labels")
+    return StreamingResponse(lines, media_type=kind, headers=_attachment(name))
 
 
-def attached(name: str) -> dict[str, str]:
-    """Headers of a file that is saved under a name."""
+@router.get(
+    "/result",
+    tags=["review"],
+    dependencies=ADMINISTERS,
+    response_class=Response,
+    responses={200: {"content": {"text/csv": {}, ZIP: {}}}},
+)
+def result(
+    stream: str, state: Here, format: Annotated[Literal["csv", "zip", "learner"], Query()] = "csv"
+) -> Response:
+    """The table of all images, the images by class, or the learner."""
+    service = state.service
+    if format == "learner":
+        make = partial(review.learner_zip, service, stream)
+        return _archive(service.store, f"{stream}-learner.zip", make)
+    beliefs = review.beliefs_of(service, stream)
+    if format == "zip":
+        make = partial(review.as_zip, service.store, beliefs)
+        return _archive(service.store, f"{stream}-images.zip", make)
+    table = review.csv_text(review.COLUMNS, [each.cells() for each in beliefs])
+    return Response(table, media_type=CSV, headers=_attachment(f"{stream}-predictions.csv"))
+
+
+def _attachment(name: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
-def archived(store: Store, make: Callable[[Path], None]) -> tempfile.TemporaryDirectory[str]:
-    """A folder with an archive in it, which `make` writes."""
+def _archive(store: Store, name: str, make: Callable[[Path], None]) -> StreamingResponse:
+    """A file that `make` writes, and that is removed after it was sent."""
     try:
         folder = tempfile.TemporaryDirectory(dir=store.files, prefix=EXPORT)
+        path = Path(folder.name) / "export.zip"
         try:
-            make(Path(folder.name) / ARCHIVE)
+            make(path)
         except BaseException:
             folder.cleanup()
             raise
     except OSError as error:
         raise StoreDownError(f"The archive cannot be written now ({error}).", retry_after=1) from error
-    return folder
 
+    def chunks() -> Iterator[bytes]:
+        with folder, path.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                yield chunk
 
-def in_chunks(folder: tempfile.TemporaryDirectory[str]) -> Iterator[bytes]:
-    """The archive in a folder, which goes afterwards."""
-    with folder, (Path(folder.name) / ARCHIVE).open("rb") as file:
-        while chunk := file.read(CHUNK):
-            yield chunk
+    return StreamingResponse(chunks(), media_type=ZIP, headers=_attachment(name))

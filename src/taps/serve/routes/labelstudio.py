@@ -11,10 +11,9 @@ from fastapi import APIRouter, Body, Depends
 from fastapi.concurrency import run_in_threadpool
 
 from taps.errors import TapsError
-from taps.serve.auth import allow
+from taps.serve.dependencies import Here, allow
 from taps.serve.errors import NotFoundError, UnusableError
 from taps.serve.labelstudio import LabelStudio, Project, stream_of
-from taps.serve.routes.given import Here
 
 log = logging.getLogger("taps.serve")
 
@@ -23,25 +22,25 @@ TEACHING, DELETED = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED"), "ANNOTATIONS_D
 
 async def _studio(state: Here) -> LabelStudio:
     if state.studio is None:
-        raise NotFoundError("No Label Studio is named here; start with `taps serve --label-studio URL`.")
+        raise NotFoundError("No Label Studio is configured; start with `taps serve --label-studio URL`.")
     return state.studio
 
 
 Sent = Annotated[dict[str, Any], Body()]
 Studio = Annotated[LabelStudio, Depends(_studio)]
-ALLOWED = allow("admin", everywhere=True)
-router = APIRouter(prefix="/label-studio", include_in_schema=False, dependencies=[Depends(ALLOWED)])
+ADMIN = [Depends(allow("admin", everywhere=True))]
+router = APIRouter(prefix="/label-studio", include_in_schema=False, dependencies=ADMIN)
 
 
 @router.get("/health")
 async def health() -> dict[str, str]:
-    """It is there."""
+    """Whether the service answers."""
     return {"status": "UP", "model_class": "TAPS"}
 
 
 @router.post("/setup")
 def setup(body: Sent, state: Here, studio: Studio) -> dict[str, str]:
-    """A project is connected: its stream is begun, its access token kept in memory."""
+    """Connect a project: its stream is created, its access token kept in memory."""
     studio.token = studio.token or str(body.get("access_token") or "")
     made = studio.project(state.service, state.limits, body.get("project"), body.get("schema"))
     return {"model_version": made.name}
@@ -49,14 +48,14 @@ def setup(body: Sent, state: Here, studio: Studio) -> dict[str, str]:
 
 @router.post("/predict")
 def predict(body: Sent, state: Here, studio: Studio) -> dict[str, Any]:
-    """Predictions for some tasks, in their order; one that cannot be fetched or read has no result."""
+    """Predict tasks, in their order; one whose image cannot be fetched or read has no result."""
     found = studio.project(state.service, state.limits, body.get("project"), body.get("label_config"))
     return {"results": [_one(found, task) for task in _objects(body, "tasks")]}
 
 
 @router.post("/webhook", status_code=202)
 async def webhook(body: Sent, state: Here, studio: Studio) -> dict[str, str]:
-    """An annotation that was made, changed or deleted: answered at once, learnt or forgotten afterwards."""
+    """Take in an annotation that was made, changed or deleted: acknowledged at once, learned afterwards."""
     action, project = body.get("action"), _object(body, "project")
     if action not in (*TEACHING, DELETED):
         return {"status": "ignored"}
@@ -70,7 +69,7 @@ async def webhook(body: Sent, state: Here, studio: Studio) -> dict[str, str]:
     else:
         annotation = _object(body, "annotation")
         learn = partial(found.learn, _object(body, "task"), annotation)
-        studio.in_order.submit(_try, found, "learnt", annotation, learn)
+        studio.in_order.submit(_try, found, "learned", annotation, learn)
     return {"status": "taken"}
 
 

@@ -1,4 +1,4 @@
-"""The pages for people: labelling at /, a dashboard for each stream. Files as they are; no build step."""
+"""The pages: labelling at /, dashboard and review of each stream, API docs. Static files, no build step."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ KINDS = {
 }
 PAGES = {
     "/": "label.html",
-    "/streams/{stream}": "dashboard.html",  # it asks for its data itself; a name that is none is told there
+    "/streams/{stream}": "dashboard.html",  # it loads its data itself and says where no stream has this name
     "/streams/{stream}/review": "review.html",
     "/docs": "docs.html",
 }
 FOLDER = resources.files("taps.serve") / "web"
 FILES = {each.name: each.read_bytes() for each in FOLDER.iterdir() if each.name.rpartition(".")[2] in KINDS}
-"""All of them, read once: no name in a request ever becomes a path."""
+"""All of them, read once: a name in a request never becomes a path."""
 FILES |= {name: FILES["head.html"] + FILES[name] for name in PAGES.values()}
 
 
 @router.get("/web/{name}")
 async def web_file(name: Annotated[str, Path(max_length=40)]) -> Response:
-    """Scripts and styles, and pages."""
+    """A page, a script or a style sheet."""
     if name not in FILES:
         raise NotFoundError(f"File {name!r} not found.")
     kind = KINDS[name.rpartition(".")[2]]
@@ -46,7 +46,7 @@ for path, page in PAGES.items():
 
 @router.get("/v1/openapi.json")
 async def openapi(request: Request) -> Response:
-    """The OpenAPI document; made once, however often somebody asks for it."""
+    """The OpenAPI document, made once."""
     return Response(_document(request.app), media_type="application/json")
 
 

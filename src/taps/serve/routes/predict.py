@@ -1,4 +1,4 @@
-"""An image in, a prediction out."""
+"""Predict one image."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
 from taps.serve import schemas as s
-from taps.serve.auth import allow, share_of
+from taps.serve.dependencies import Here, Key, Worker, allow
 from taps.serve.errors import FormatError, StoreDownError, UnusableError
 from taps.serve.event_bus import EventBus
 from taps.serve.limits import check_image
-from taps.serve.routes.given import Here, Key, Worker
 from taps.serve.stream_session import Outcome, StreamSession
 from taps.serve.stream_worker import StreamWorker
 from taps.serve.tokens import Token
@@ -25,30 +24,23 @@ from taps.session.row import OPEN, Row
 router = APIRouter(prefix="/v1/streams/{stream}", tags=["predictions"])
 
 IMAGE: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
-FORM = {
-    "schema": {"type": "object", "required": ["image"], "properties": {"image": IMAGE["schema"]}},
-}
-BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {"multipart/form-data": FORM, "image/jpeg": IMAGE, "image/png": IMAGE},
-    }
-}
+FORM = {"schema": {"type": "object", "required": ["image"], "properties": {"image": IMAGE["schema"]}}}
+CONTENT = {"multipart/form-data": FORM, "image/jpeg": IMAGE, "image/png": IMAGE}
 
 
-@router.post("/predict", openapi_extra=BODY)
+@router.post("/predict", openapi_extra={"requestBody": {"required": True, "content": CONTENT}})
 async def predict(
     request: Request,
     token: Annotated[Token, Depends(allow("predict"))],
     state: Here,
     worker: Worker,
     name: Annotated[
-        str | None, Query(max_length=500, pattern=s.NO_NUL, description="What to call the image.")
+        str | None, Query(max_length=500, pattern=s.NO_NUL, description="Name of the image.")
     ] = None,
     key: Key = None,
 ) -> s.Answered:
     """Predict one image, sent as the body or as the field `image` of a form."""
-    with state.uploads.of(share_of(token)):
+    with state.uploads.of(token.share):
         data, called = await read_image(request)
         check_image(data, state.limits)
         act = partial(StreamSession.predict, data=data, name=name or called, who=token.id, key=key)
@@ -60,13 +52,11 @@ async def predict(
 
 
 async def read_image(request: Request) -> tuple[bytes, str]:
-    """The image and what it is called."""
+    """The image and its name."""
     kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind != "multipart/form-data":
         if kind and not kind.startswith("image/") and kind != "application/octet-stream":
-            raise FormatError(
-                f"A body of type {kind!r} is not an image; send image/… or multipart/form-data."
-            )
+            raise FormatError(f"A body of type {kind!r} is no image; send image/… or multipart/form-data.")
         return await request.body(), "image"
     async with request.form(max_files=1, max_fields=4) as form:
         field = form.get("image")
@@ -76,18 +66,18 @@ async def read_image(request: Request) -> tuple[bytes, str]:
 
 
 async def wait_for_annotator(bus: EventBus, worker: StreamWorker, outcome: Outcome) -> Row:
-    """The prediction after its question has ended, or as it is when the time is over."""
+    """The prediction after its question has ended, or as it is after `hold` seconds."""
     loop = asyncio.get_running_loop()
     row, end = outcome.row, loop.time() + outcome.hold
     with bus.subscribe(worker.stream.id) as subscriber:
-        with suppress(StoreDownError):  # it may have ended before this began to listen
+        with suppress(StoreDownError):  # it may have ended before this subscribed
             row = await run_in_threadpool(worker.row, row.id)
         while row.state == OPEN and (left := end - loop.time()) > 0:
             try:
                 news = await asyncio.wait_for(subscriber.news.get(), left)
             except TimeoutError:
                 break
-            if news is None:
+            if news is None:  # the stream or the service ends
                 break
             _, after = news
             if after is not None and after.id == row.id:

@@ -1,4 +1,4 @@
-"""Streams: begin, list, look at, end."""
+"""Streams: create, list, show, delete."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fastapi import APIRouter, Response
 from fastapi.concurrency import run_in_threadpool
 
 from taps.serve import schemas as s
+from taps.serve.dependencies import ANY_TOKEN, Admin, Annotator, Caller, Here, Key, StreamAdmin, Worker
 from taps.serve.explanations import asking
 from taps.serve.records import StreamConfig
-from taps.serve.routes.given import ANYBODY, Admin, Annotator, Caller, Here, Key, StreamAdmin, Worker
 from taps.session.log import ANSWERED, EXPIRED, SKIPPED
 from taps.session.row import CORRECTED, OPEN
 
@@ -19,33 +19,33 @@ router = APIRouter(prefix="/v1/streams", tags=["streams"])
 
 @router.get("")
 async def list_streams(state: Here, token: Caller) -> list[s.StreamInfo]:
-    """The streams this token is for."""
+    """The streams that this token is for."""
     found = [worker.stream for worker in list(state.service.workers.values())]
-    return [s.StreamInfo.of(each) for each in found if token.stream in (None, each.name)]
+    return [s.StreamInfo.model_validate(each) for each in found if token.stream in (None, each.name)]
 
 
 @router.post("", status_code=201)
 def create_stream(body: s.NewStream, state: Here, token: Admin, key: Key = None) -> s.StreamInfo:
-    """Begin a stream with its own classes, method, settings and learner."""
-    return s.StreamInfo.of(state.service.create(StreamConfig(**body.model_dump()), token.id, key))
+    """Create a stream with its own classes, method, settings and learner."""
+    return s.StreamInfo.model_validate(state.service.create(StreamConfig(**body.model_dump()), token.id, key))
 
 
-@router.get("/{stream}", dependencies=ANYBODY)
+@router.get("/{stream}", dependencies=ANY_TOKEN)
 async def show_stream(worker: Worker) -> s.StreamInfo:
-    """How a stream began."""
-    return s.StreamInfo.of(worker.stream)
+    """How a stream was created."""
+    return s.StreamInfo.model_validate(worker.stream)
 
 
 @router.delete("/{stream}", status_code=204)
 def delete_stream(stream: str, state: Here, token: StreamAdmin, key: Key = None) -> Response:
-    """End a stream: its log, its learner and its images are removed."""
+    """Delete a stream with its log, learner and images."""
     state.service.remove(stream, token.id, key)
     return Response(status_code=204)
 
 
-@router.get("/{stream}/stats", dependencies=ANYBODY)
+@router.get("/{stream}/stats", dependencies=ANY_TOKEN)
 async def show_stats(stream: str, state: Here, worker: Worker) -> s.Stats:
-    """Counts so far, and what the learner says of itself."""
+    """Counts, and the learner's summary."""
     learner = await asyncio.wrap_future(worker.send(lambda session: session.summary()))
     counts = await run_in_threadpool(state.service.store.counts, worker.stream.id)
     asked = (OPEN, ANSWERED, SKIPPED, EXPIRED)
@@ -65,6 +65,6 @@ async def show_stats(stream: str, state: Here, worker: Worker) -> s.Stats:
 
 @router.post("/{stream}/classes", status_code=201)
 async def add_classes(body: s.NewClasses, token: Annotator, worker: Worker, key: Key = None) -> s.Classes:
-    """Make room for classes that were not known when the stream began; what was learnt stays."""
+    """Add classes to a stream; what was learned stays."""
     adding = worker.send(lambda session: session.add_classes(body.names, token.id, key))
     return s.Classes(classes=await asyncio.wrap_future(adding))
