@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from taps.data import demo_dataset, load_dataset
-from taps.data.outside import PREFIX, parse_outside, with_outside
+from taps.data.outside import FOLDER, parse_outside, with_outside
 from taps.data.sample import bundled_sample
 from taps.data.streams import ordered
 from taps.errors import DataError, SettingsError
@@ -25,7 +25,7 @@ def test_other_images_make_up_the_share_and_no_class_of_both_comes(pictures: Pat
     for place in (0, 24, 31):
         sample = mixed.samples[place]
         source = inside if place == 0 else load_dataset(bundled_sample())
-        key = sample.key.removeprefix(PREFIX)
+        key = sample.key.removeprefix(f"{FOLDER}/")
         index = [s.key for s in source.samples].index(key)
         assert np.array_equal(mixed.image(place), source.image(index))
 

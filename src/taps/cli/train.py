@@ -14,7 +14,6 @@ from taps.errors import DataError
 
 if TYPE_CHECKING:
     from taps.data import Dataset
-    from taps.data.dataset import Source
     from taps.prompts import Prompts
 
 app = new_app()
@@ -105,17 +104,6 @@ def save_whole(prompts: Prompts, out: Path) -> None:
         shutil.rmtree(part, ignore_errors=True)
 
 
-@dataclass(frozen=True)
-class JoinedSource:
-    """Several sources; a key starts with the number of the one it belongs to."""
-
-    parts: tuple[Source, ...]
-
-    def read(self, key: str) -> bytes:
-        number, _, inner = key.partition("/")
-        return self.parts[int(number)].read(inner)
-
-
 def labelled_images(
     paths: Sequence[str], *, root: Path | None = None, classes: int | None = None, seed: int = 0
 ) -> Dataset:
@@ -130,7 +118,7 @@ def labelled_images(
 
 def join(parts: Sequence[Dataset]) -> Dataset:
     """Data sets as one: classes of the same name are the same class."""
-    from taps.data import Dataset
+    from taps.data.dataset import Dataset, JoinedSource
 
     first = parts[0]
     if len(parts) == 1:
@@ -154,7 +142,7 @@ def join(parts: Sequence[Dataset]) -> Dataset:
         name="+".join(part.name for part in parts),
         classes=names,
         samples=tuple(samples),
-        source=JoinedSource(tuple(part.source for part in parts)),
+        source=JoinedSource({str(number): part.source for number, part in enumerate(parts)}),
         template=first.template,
         skipped_kinds=sum((Counter(part.skipped_kinds) for part in parts), Counter()),
     )

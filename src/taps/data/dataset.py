@@ -27,6 +27,17 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
+class JoinedSource:
+    """Several sources by the first folder of a key; the source "" has all other keys."""
+
+    parts: Mapping[str, Source]
+
+    def read(self, key: str) -> bytes:
+        first, _, inner = key.partition("/")
+        return self.parts[first].read(inner) if first in self.parts else self.parts[""].read(key)
+
+
+@dataclass(frozen=True)
 class Sample:
     """One image of a data set.
 

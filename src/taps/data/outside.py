@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from taps.data.dataset import Dataset, Source
+from taps.data.dataset import Dataset, JoinedSource
 from taps.data.load import load_dataset
 from taps.data.names import normalised
 from taps.errors import DataError, SettingsError
 from taps.types import OUTSIDE
 
-PREFIX = "(outside)/"  # before the keys of these images
+FOLDER = "(outside)"  # above the keys of these images
 SHARE = 0.2
-
-
-@dataclass(frozen=True)
-class Joined:
-    """Two sources as one; the second one's keys begin with `PREFIX`."""
-
-    inside: Source
-    outside: Source
-
-    def read(self, key: str) -> bytes:
-        if key.startswith(PREFIX):
-            return self.outside.read(key.removeprefix(PREFIX))
-        return self.inside.read(key)
 
 
 def parse_outside(text: str) -> tuple[str, float]:
@@ -71,6 +58,6 @@ def with_outside(dataset: Dataset, text: str, root: str | None = None) -> Datase
             f"stream; give another set, or a smaller share: {name}:{enough:g}."
         )
     drawn = sorted(np.random.default_rng(0).permutation(places)[:wanted].tolist())
-    added = [replace(other.samples[i], key=PREFIX + other.samples[i].key, label=OUTSIDE) for i in drawn]
-    source = Joined(dataset.source, other.source)
+    added = [replace(other.samples[i], key=f"{FOLDER}/{other.samples[i].key}", label=OUTSIDE) for i in drawn]
+    source = JoinedSource({"": dataset.source, FOLDER: other.source})
     return replace(dataset, samples=(*dataset.samples, *added), source=source)

@@ -1,4 +1,4 @@
-"""Any image a user may hand over → 8-bit RGB pixels, or one `ImageError` that names it."""
+"""An image of any kind → 8-bit RGB pixels, or an `ImageError` that names it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from taps.errors import ImageError
 from taps.types import PixelArray
 
 MAX_PIXELS = 100_000_000
-"""Larger images are refused from their header, before any memory is spent on them."""
+"""Larger images are refused from their header, before memory is allocated for them."""
 LARGE_JPEG, MAX_JPEG = 24_000_000, 400_000_000
 """A JPEG of more pixels than the first is decoded at 1/2, 1/4 or 1/8; of more than the second, refused."""
 
@@ -42,7 +42,7 @@ UPRIGHT = {
 
 
 class _Quiet:
-    """Silences Pillow's warnings while any thread decodes: size is ours to judge, odd metadata harmless.
+    """Silences Pillow's warnings while any thread decodes: sizes are checked here, odd metadata is harmless.
 
     Filters belong to the whole process, so threads that overlap must share one change of them.
     """
@@ -78,10 +78,10 @@ def load_image(
     Args:
         source: A path, the bytes of an image file, a Pillow image, a numpy array (H×W, H×W×3, H×W×4 or
             3×H×W; uint8, or float in 0..1) or a torch tensor (3×H×W or H×W; the same number types).
-        name: What to call the image in an error; by default its path, or the kind of `source`.
+        name: Name of the image in an error; by default its path, or the kind of `source`.
         at_least: Let JPEG files be decoded at 1/2, 1/4 or 1/8 of their size as long as neither side falls
             below this. Several times faster for photographs, not exact; off by default.
-        copy: False where a numpy array that is such pixels already may be given back itself.
+        copy: False returns a numpy array of such pixels itself, not a copy.
 
     Returns:
         Pixels H×W×3, uint8, RGB, upright, transparency laid on white; with `copy` a fresh, writable array.
@@ -102,7 +102,8 @@ def load_image(
             return _from_pillow(source, label)
     if isinstance(source, np.ndarray):
         return _from_array(source, name or "<array>", channels_first=False, copy=copy)
-    if _is_tensor(source):
+    # Known by name, so that reading files does not wait for torch to be imported.
+    if any(kind.__module__ == "torch" and kind.__name__ == "Tensor" for kind in type(source).__mro__):
         return _from_tensor(source, name or "<tensor>")
     raise ImageError(
         f"{name or '<object>'}: cannot make an image of {type(source).__name__}; "
@@ -128,19 +129,19 @@ def _from_file(file: IO[bytes], name: str, at_least: int | None) -> PixelArray:
         raise ImageError(f"{name}: HEIC pictures need one more package: pip install 'taps-vlm[heif]'.")
     file.seek(0)
     with _refusing_damage(name):
-        image = _open(file)
+        image = Image.open(file, formats=_known_formats())
         _shrink_jpeg(image, at_least)
         _check_size(image.height, image.width, name)
         if image.format == "PNG":
             # Pillow decodes pixel data past its checksums; `verify` reads them, but spends the image.
             image.verify()
             file.seek(0)
-            image = _open(file)
+            image = Image.open(file, formats=_known_formats())
         return _from_pillow(image, name)
 
 
 def _shrink_jpeg(image: Image.Image, at_least: int | None) -> None:
-    """Let a JPEG be decoded smaller: a large one always, others where that is allowed."""
+    """Let a JPEG be decoded smaller: a large one always, others where `at_least` allows it."""
     pixels = image.height * image.width
     if image.format not in ("JPEG", "MPO") or pixels > MAX_JPEG:
         return
@@ -153,7 +154,7 @@ def _shrink_jpeg(image: Image.Image, at_least: int | None) -> None:
 
 @functools.cache
 def _known_formats() -> list[str]:
-    """The formats that can be read here; phones' HEIC is one where `pillow-heif` is installed."""
+    """The formats that Pillow can read; phones' HEIC where `pillow-heif` is installed."""
     Image.init()
     with suppress(ImportError):
         import pillow_heif
@@ -162,13 +163,9 @@ def _known_formats() -> list[str]:
     return [each for each in FORMATS if each in Image.OPEN]
 
 
-def _open(file: IO[bytes]) -> Image.Image:
-    return Image.open(file, formats=_known_formats())
-
-
 @contextmanager
 def _refusing_damage(name: str) -> Iterator[None]:
-    """Turn whatever a decoder raises into one error: on damaged files they raise nearly anything."""
+    """Turn every exception of a decoder into an `ImageError`: damaged files raise nearly anything."""
     try:
         with _QUIET:
             yield
@@ -221,7 +218,7 @@ def _on_white(image: Image.Image) -> Image.Image:
 
 
 def _grey_to_pixels(values: np.ndarray[Any, Any], name: str) -> PixelArray:
-    """Bring deep grey images to 8 bits by their own range, where Pillow would clip them at 255."""
+    """Scale deep grey images to 8 bits by their own range; Pillow would clip them at 255."""
     if not np.isfinite(values).all():
         raise ImageError(f"{name}: the image holds NaN or infinite values; repair or remove it.")
     low, high = values.min(), values.max()
@@ -234,11 +231,6 @@ def _grey_to_pixels(values: np.ndarray[Any, Any], name: str) -> PixelArray:
         shift = 0 if high <= 0xFF else 8 if high <= 0xFFFF else 24
         grey = np.minimum(values >> shift, 255).astype(np.uint8)
     return np.repeat(grey[:, :, None], 3, axis=2)
-
-
-def _is_tensor(source: object) -> bool:
-    # Known by name, so that reading files does not wait for torch to be imported.
-    return any(kind.__module__ == "torch" and kind.__name__ == "Tensor" for kind in type(source).__mro__)
 
 
 def _from_tensor(tensor: Any, name: str) -> PixelArray:

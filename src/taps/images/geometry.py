@@ -1,4 +1,4 @@
-"""Where the views lie: crop boxes and flips from one generator, the same for every backend."""
+"""Geometry of views: crop boxes and flips from one generator, the same for every backend."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ TRIES = 10
 """Shapes drawn per crop before it falls back to the centre."""
 LEAST = np.repeat([AREA[0], math.log(RATIO[0])], TRIES)
 SPREAD = np.repeat([AREA[1] - AREA[0], math.log(RATIO[1] / RATIO[0])], TRIES)
-"""What is multiplied with the first draws, and `LEAST` added, for the areas and logarithms of ratios."""
+"""Areas and logarithms of ratios are draws × `SPREAD` + `LEAST`."""
 
 
 def sample_generator(seed: int, step: int) -> torch.Generator:
-    """Make the generator of sample number `step`: a stream resumed there sees the same views again.
+    """The generator of sample number `step`: a stream resumed there sees the same views again.
 
     >>> first, again = sample_generator(seed=0, step=7), sample_generator(seed=0, step=7)
     >>> torch.equal(torch.rand(2, generator=first), torch.rand(2, generator=again))
@@ -53,12 +53,7 @@ def sample_crops(height: int, width: int, count: int, generator: torch.Generator
 def sample_crops_of(
     sizes: Sequence[tuple[int, int]], count: int, generators: Sequence[torch.Generator]
 ) -> tuple[Boxes, Flips]:
-    """`sample_crops` of several images, at little more than the cost of one: it is in numpy's calls.
-
-    Args:
-        sizes: Height and width of each.
-        count: Crops of each.
-        generators: Of each, its own.
+    """`sample_crops` of several images (height, width), at little more than the cost of one.
 
     Returns:
         Boxes [images, count, 4] and flips [images, count].
@@ -100,7 +95,6 @@ def central_crop(height: int, width: int) -> tuple[int, int]:
 
 RESIZES = ("shortest", "squash")
 INTERPOLATIONS = ("bicubic", "bilinear")
-Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -110,7 +104,7 @@ class Framing:
     Attributes:
         size: Side of a view in pixels.
         resize: "shortest" (short side to `size`, centre crop) or "squash" (all of it, out of shape).
-        interpolation: By which filter: "bicubic" or "bilinear".
+        interpolation: "bicubic" or "bilinear".
     """
 
     size: int
@@ -124,33 +118,25 @@ class Framing:
                 f"use one of {', '.join(RESIZES)} and one of {', '.join(INTERPOLATIONS)}."
             )
 
-    def box(self, height: int, width: int) -> Box:
-        """The part of the image that is shown (left, top, right, bottom)."""
-        if self.resize == "squash":
-            return 0.0, 0.0, float(width), float(height)
-        return centre_box(height, width, self.size)
-
     @property
     def cubic(self) -> bool:
         return self.interpolation == "bicubic"
 
+    def box(self, height: int, width: int) -> tuple[float, float, float, float]:
+        """The part of the image that is shown (left, top, right, bottom).
 
-def centre_box(height: int, width: int, size: int) -> Box:
-    """Box (left, top, right, bottom) of the image that "short side to `size`, then centre crop" shows.
+        Resizing just this box gives the pixels of "short side to `size`, then centre crop", and a 1×1,000,000
+        image needs no gigabytes on the way.
 
-    Resizing just this box gives the same pixels, and a 1×1,000,000 image needs no gigabytes on the way.
-
-    >>> centre_box(100, 200, 50)
-    (50.0, 0.0, 150.0, 100.0)
-    """
-    short = min(height, width)
-    resized_width = size if width == short else int(size * width / short)
-    resized_height = size if height == short else int(size * height / short)
-    left, top = round((resized_width - size) / 2), round((resized_height - size) / 2)
-    across, down = width / resized_width, height / resized_height
-    return (
-        left * across,
-        top * down,
-        min(float(width), (left + size) * across),
-        min(float(height), (top + size) * down),
-    )
+        >>> Framing(50).box(100, 200)
+        (50.0, 0.0, 150.0, 100.0)
+        """
+        if self.resize == "squash":
+            return 0.0, 0.0, float(width), float(height)
+        size, short = self.size, min(height, width)
+        resized_width = size if width == short else int(size * width / short)
+        resized_height = size if height == short else int(size * height / short)
+        left, top = round((resized_width - size) / 2), round((resized_height - size) / 2)
+        across, down = width / resized_width, height / resized_height
+        right, bottom = (left + size) * across, (top + size) * down
+        return left * across, top * down, min(float(width), right), min(float(height), bottom)

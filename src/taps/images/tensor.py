@@ -1,4 +1,4 @@
-"""Views by torch: crop by crop on a CPU; all at once elsewhere, by one kernel or as matrix products.
+"""Views by torch: crop by crop on a CPU; all at once on a device, by one kernel or as matrix products.
 
 All use Pillow's definition of an antialiased resize, so they differ from it by rounding alone.
 """

@@ -40,7 +40,15 @@ def import_prompts(
     fixed = state.get("token_suffix")
     state = {name: value for name, value in state.items() if not IGNORED.fullmatch(name)}
     parameters = READERS[kind](state)
-    check_position(kind, position)
+    if kind == "coop" and position is None:
+        raise PromptsError(
+            "A CoOp checkpoint does not say where the class name stood; give the position it was trained "
+            "with (CLASS_TOKEN_POSITION), 'end' for a name after the context."
+        )
+    if position not in (None, "end"):
+        raise PromptsError(
+            f"The position {position!r} cannot be used: a context is read with the class name at the end."
+        )
     if state:  # a reader takes out what it knows
         raise PromptsError(
             f"{path} holds unknown keys, {', '.join(sorted(state)[:6])}: it is no {kind} checkpoint."
@@ -63,19 +71,6 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise PromptsError(f"{path} holds no state dict of tensors; give the file the public code saved.")
     return state
-
-
-def check_position(kind: str, position: str | None) -> None:
-    """The name stands at the end in CoCoOp and MaPLe; CoOp's file is the same for three places."""
-    if kind == "coop" and position is None:
-        raise PromptsError(
-            "A CoOp checkpoint does not say where the class name stood; give the position it was trained "
-            "with (CLASS_TOKEN_POSITION), 'end' for a name after the context."
-        )
-    if position not in (None, "end"):
-        raise PromptsError(
-            f"The position {position!r} cannot be used: a context is read with the class name at the end."
-        )
 
 
 def maple_suffix(parameters: Parameters, fixed: Tensor | None, clip: Clip) -> str:
