@@ -1,4 +1,4 @@
-"""Evaluations at any address that fsspec reaches (s3://…, gs://…, hdfs://…), worked on in folders of a disk.
+"""Evaluations at any fsspec address (s3://…, gs://…, hdfs://…), worked on in folders of a local disk.
 
 Runs append to files, lock them and wait until they are written, which object stores do not offer.
 """
@@ -23,18 +23,15 @@ from taps.evaluate.pool import attempt
 from taps.files import PART
 
 log = logging.getLogger("taps")
-PATIENCE = 5.0  # seconds without an answer after which that is said
+PATIENCE = 5.0  # seconds without an answer after which a warning is logged
 EVERY = 30.0  # seconds between two copies of a run that is under way
 
 
 class Copies:
-    """The files at an address, copied to and from folders here.
-
-    Args:
-        url: As fsspec takes it.
+    """The files at an fsspec address, copied to and from folders here.
 
     Attributes:
-        known: Modification time of each file here whose copy there is up to date.
+        known: Modification time of each file here whose copy at the address is up to date.
     """
 
     def __init__(self, url: str) -> None:
@@ -51,17 +48,17 @@ class Copies:
     def check(self) -> None:
         """Refuse an address at which nothing can be written, before any work is done for it."""
         probe = f"{self.root}/.writable"
-        with self._saying("written to"):
+        with self._refusing("written to"):
             self._make_folder(self.root)
             self.files.pipe_file(probe, b"")
             self.files.rm_file(probe)
 
     def fetch(self, out: Path, folder: Path) -> None:
-        """Copy what is there below a folder of the evaluation in `out`."""
-        with self._saying("read"):
+        """Copy the files at the address to a folder of the evaluation in `out`."""
+        with self._refusing("read"):
             self.files.invalidate_cache()  # other machines write there, too
-            there = self._there(out, folder)
-            names = self.files.find(there) if self._exists(there) else []
+            remote = self._remote(out, folder)
+            names = self.files.find(remote) if self._exists(remote) else []
             here = [out / name[len(self.root) :].lstrip("/") for name in names]
             for path in here:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,15 +68,15 @@ class Copies:
     def put(self, out: Path, folder: Path) -> None:
         """Copy what was changed below a folder of the evaluation in `out`, and remove there what is gone.
 
-        What points to other files comes after them, so that a run can go on from a copy that was cut short;
-        and it is left for the next time where a run that is under way has saved its state meanwhile.
+        Files that point to others are copied after them, so that a run can continue from a copy that was cut
+        short. They wait for the next copy where the run has saved its state meanwhile.
         """
-        before = _pointers(folder)
+        pointers = _pointers(folder)
         try:
-            with self._saying("written to"):
-                self._put(out, folder, before)
+            with self._refusing("written to"):
+                self._put(out, folder, pointers)
         except DataError:
-            if _pointers(folder) == before:
+            if _pointers(folder) == pointers:
                 raise
 
     def _put(self, out: Path, folder: Path, pointers: dict[Path, bytes]) -> None:
@@ -87,22 +84,19 @@ class Copies:
         gone = {path for path in self.known if folder in path.parents} - set(here)
         new = {path: stamp for path, stamp in here.items() if self.known.get(path) != stamp}
         for parent in {path.parent for path in new}:
-            self._make_folder(self._there(out, parent))
+            self._make_folder(self._remote(out, parent))
         files = [path for path in new if path not in pointers]
-        self.files.put([str(path) for path in files], [self._there(out, path) for path in files])
+        self.files.put([str(path) for path in files], [self._remote(out, path) for path in files])
         if _pointers(folder) == pointers:
             for path in new.keys() & pointers.keys():
-                self.files.pipe_file(self._there(out, path), pointers[path])
+                self.files.pipe_file(self._remote(out, path), pointers[path])
             for path in gone:
-                with suppress(FileNotFoundError):  # the last time was cut short
-                    self.files.rm_file(self._there(out, path))
+                with suppress(FileNotFoundError):  # the last copy was cut short
+                    self.files.rm_file(self._remote(out, path))
             self.known = {path: stamp for path, stamp in self.known.items() if path not in gone} | new
 
     def keep_up(self, out: Path, folder: Path, *, now: bool) -> None:
-        """`put` what is below a folder now, or where half a minute has passed since the last time.
-
-        What fails is said and tried again: nothing is lost here.
-        """
+        """`put` a folder now, or where `EVERY` seconds have passed; what fails is logged and tried again."""
         if not now and time.monotonic() < self._due.setdefault(folder, time.monotonic() + EVERY):
             return
         try:
@@ -111,39 +105,39 @@ class Copies:
             log.warning("%s", error)
         self._due[folder] = time.monotonic() + EVERY
 
-    def _exists(self, there: str) -> bool:
-        """Libraries try for minutes where nobody answers, and say nothing meanwhile."""
-        words = f"{self.url} has not answered for {PATIENCE:g} seconds; trying on (Ctrl-C ends it)."
-        late = Timer(PATIENCE, log.warning, [words])
+    def _exists(self, remote: str) -> bool:
+        # Libraries retry for minutes without a word where nobody answers.
+        warning = f"{self.url} has not answered for {PATIENCE:g} seconds; trying on (Ctrl-C ends it)."
+        late = Timer(PATIENCE, log.warning, [warning])
         late.daemon = True
         late.start()
         try:
-            return bool(self.files.exists(there))
+            return bool(self.files.exists(remote))
         finally:
             late.cancel()
 
-    def _make_folder(self, there: str) -> None:
-        """Object stores have none: their names begin with a bucket, which is not ours to make."""
-        if there.startswith("/"):
-            self.files.makedirs(there, exist_ok=True)
+    def _make_folder(self, remote: str) -> None:
+        # Object stores have no folders: their names begin with a bucket, which is not ours to make.
+        if remote.startswith("/"):
+            self.files.makedirs(remote, exist_ok=True)
 
     @contextmanager
-    def _saying(self, what: str) -> Iterator[None]:
+    def _refusing(self, what: str) -> Iterator[None]:
         try:
             yield
         except Exception as error:
             raise DataError(f"{self.url} cannot be {what} ({error}).") from error
 
     def named(self, out: Path, text: str) -> str:
-        """A sentence about files in `out`, with where they are kept."""
+        """A sentence about files in `out`, with their address."""
         return text.replace(str(out), self.url)
 
-    def _there(self, out: Path, path: Path) -> str:
+    def _remote(self, out: Path, path: Path) -> str:
         return f"{self.root}/{path.relative_to(out).as_posix()}".removesuffix("/.")
 
 
 def _pointers(folder: Path) -> dict[Path, bytes]:
-    """What says which files of a run belong together, with what it says."""
+    """The content of the files that say which files of a run's state belong together."""
     return {path: path.read_bytes() for name in (INDEX, PREVIOUS) for path in folder.rglob(name)}
 
 
@@ -155,12 +149,7 @@ def _is_whole(path: Path) -> bool:
 def working_folder(
     out: str, part: Callable[[Path], Path] = lambda out: out
 ) -> Iterator[tuple[Path, Copies | None]]:
-    """The folder of an evaluation; for an address one with a copy of it, which goes back in the end.
-
-    Args:
-        out: A path, or an address of fsspec.
-        part: Of the folder, what is copied; all of it unless given.
-    """
+    """The folder of an evaluation; of an address a copy (of `part` alone), which goes back in the end."""
     if "://" not in out:
         yield Path(out), None
         return
@@ -186,7 +175,7 @@ def working_folder(
 def attempt_there(
     job: Job, url: str, device: str | None, stop: Callable[[], bool], tell: Callable[[int], None]
 ) -> tuple[str, Any]:
-    """`attempt` a run from what is at an address; it is copied there every half a minute and in the end."""
+    """`attempt` a run from what is at an address; it is copied there every `EVERY` seconds and in the end."""
     try:
         with working_folder(url, job.folder) as (out, copies):
             assert copies is not None

@@ -51,12 +51,10 @@ class StoreKey:
 
     Attributes:
         model: Fingerprint of the weights.
-        precision: Of the model's numbers.
-        device: Kind of device that computed them.
-        views: Of each image.
+        precision: Type of the model's numbers.
+        device: Kind of device that computed the features.
+        views: Views of each image.
         seed: Of the views.
-        augmix: Whether views are mixed with distorted copies of themselves.
-        view_backend: What makes the views.
         data: Digest of the images.
     """
 
@@ -77,14 +75,14 @@ class StoreKey:
 
 
 def store_key(clip: Clip, settings: Settings, seed: int = VIEW_SEED) -> StoreKey:
-    """The key for a model and the views that settings ask for; the digest of the data is missing."""
+    """The key for a model and the views that settings ask for, without the digest of the data."""
     precision = str(next(clip.visual.parameters()).dtype).removeprefix("torch.")
     own = settings.views, seed, settings.augmix, settings.view_backend
     return StoreKey(clip.fingerprint, precision, clip.device.type, *own)
 
 
 def data_digest(dataset: Dataset) -> str:
-    """Stands for the images and all that is done to their pixels: their files are read, not decoded."""
+    """A digest of the images and all that is done to their pixels; files are read, not decoded."""
     found = hashlib.sha256(repr(dataset.transforms).encode())
     for sample in dataset.samples:
         try:
@@ -96,11 +94,7 @@ def data_digest(dataset: Dataset) -> str:
 
 
 class FeatureStore:
-    """The features of one data set.
-
-    Args:
-        key: Says which.
-        images: How many there are.
+    """The features of one data set, made and saved in parts of `PART` images.
 
     Attributes:
         parts: Of each part its SHA-256 and the seconds an image took; None where it is not made yet.
@@ -117,7 +111,7 @@ class FeatureStore:
             self._read()
 
     def _read(self) -> None:
-        """Take over what is there; what is damaged counts as not made."""
+        """Read the parts that are made; a damaged part counts as not made."""
         try:
             held = read_json(self.folder / META)
             self.dtype, self.dim, self.parts = held["dtype"], held["dim"], held["parts"]
@@ -160,12 +154,12 @@ class FeatureStore:
         report: Callable[[int, int], None] = lambda done, total: None,
         stop: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Make what is missing, part by part; whether all of it is there.
+        """Make what is missing, part by part; returns whether all of it is there.
 
         Args:
             clip: The model of the key.
             dataset: The images of the key.
-            report: Told how many images are done, of how many.
+            report: Called with the images done, and with all.
             stop: Asked before every part; what is made stays.
         """
         make_folder(self.folder)
@@ -188,16 +182,30 @@ class FeatureStore:
         for index, each in zip(indices, found, strict=True):
             if isinstance(each, str):
                 self.broken[index] = each
-        self._write(rows.start, kept)
+        # Written, not mapped: a full disk is then an error that says so, not a signal that kills.
+        with (self.folder / ARRAY).open("r+b") as opened:
+            opened.seek(self.array.offset + kept[0].nbytes * rows.start)
+            opened.write(kept.tobytes())
+            opened.flush()
+            os.fsync(opened.fileno())
         self.parts[number] = {"sha256": _sha256(kept), "seconds": seconds}
-        self._note()
+        meta = {
+            "key": asdict(self.key),
+            "images": self.images,
+            "dtype": self.dtype,
+            "dim": self.dim,
+            "threads": torch.get_num_threads(),
+            "parts": self.parts,
+            "broken": {str(index): why for index, why in self.broken.items()},
+        }
+        write_json(self.folder / META, meta)
 
     @property
     def _stored(self) -> str:
         return "int16" if self.dtype == "bfloat16" else self.dtype  # numpy knows no bfloat16
 
     def _begin(self, learner: Learner) -> None:
-        """Learn the shape of features from a blank image, which warms up too; open the file for them."""
+        """Find the shape of features by a blank image, which also warms up; open the file for them."""
         blank = DrawnImage(np.zeros((8, 8, 3), np.uint8), 0, 0)
         assert isinstance(learner.method, BatchedMethod)
         (features,) = learner.method.encode_batch([learner.method], [learner._views(blank)])
@@ -209,26 +217,6 @@ class FeatureStore:
                 new.truncate(new.tell() + self.images * features.numel() * features.element_size())
         self.array = np.load(self.folder / ARRAY, mmap_mode="r")
 
-    def _write(self, row: int, kept: np.ndarray[Any, Any]) -> None:
-        """Written, not mapped: a full disk is then an error that says so, not a signal that kills."""
-        with (self.folder / ARRAY).open("r+b") as opened:
-            opened.seek(self.array.offset + kept[0].nbytes * row)
-            opened.write(kept.tobytes())
-            opened.flush()
-            os.fsync(opened.fileno())
-
-    def _note(self) -> None:
-        held = {
-            "key": asdict(self.key),
-            "images": self.images,
-            "dtype": self.dtype,
-            "dim": self.dim,
-            "threads": torch.get_num_threads(),
-            "parts": self.parts,
-            "broken": {str(index): why for index, why in self.broken.items()},
-        }
-        write_json(self.folder / META, held)
-
 
 def view_learner(clip: Clip, key: StoreKey) -> Learner:
     """A learner whose frozen method encodes as every method does that needs features alone."""
@@ -239,7 +227,7 @@ def view_learner(clip: Clip, key: StoreKey) -> Learner:
 def encode_images(
     learner: Learner, dataset: Dataset, indices: Sequence[int], seed: int
 ) -> tuple[list[Tensor | str], float]:
-    """Features of the views of some images, or why one cannot be read; and the seconds that each took.
+    """Features of the views of some images, or why one cannot be read; and the mean seconds of an image.
 
     On a CPU each image is encoded alone, as a stream encodes it: a product of more rows may round otherwise.
     """
@@ -260,7 +248,7 @@ def encode_images(
 def _decoded(
     dataset: Dataset, indices: Sequence[int], together: int, broken: dict[int, Any]
 ) -> Iterator[list[tuple[int, Any]]]:
-    """So many decoded images at a time; why one cannot be decoded is put into `broken`."""
+    """Decoded images, `together` at a time; why one cannot be decoded is put into `broken`."""
     some: list[tuple[int, Any]] = []
     futures = prefetch(indices, dataset.image, threads=1, depth=together + 1)
     for index, future in zip(indices, futures, strict=True):
@@ -276,9 +264,9 @@ def _decoded(
 
 
 def find_store(clip: Clip, dataset: Dataset, settings: Settings) -> FeatureStore | None:
-    """The whole store of these images, where there is one; a damaged one is named and not used."""
+    """The complete store of these images, where there is one; a damaged one is reported and not used."""
     key = store_key(clip, settings)
-    if not key.folder.is_dir():  # of all data sets; to read every file would be in vain
+    if not key.folder.is_dir():  # no data set has a store: do not read every image for its digest
         return None
     store = FeatureStore(replace(key, data=data_digest(dataset)), len(dataset))
     if store.damaged:

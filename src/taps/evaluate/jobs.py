@@ -50,11 +50,11 @@ class StreamSpec:
     Attributes:
         dataset: Name or path, as `load_dataset` takes it.
         root: Folder of the named sets.
-        corrupt: Kind of corruption, or None.
+        corrupt: Kind of corruption.
         severity: Of the corruption, 1 to 5.
-        name: How tables call it; the data set's own name unless given.
-        outside: Images of no class among them, as `taps.data.outside` takes it, or None.
-        attack: Adversarial steps, as `taps.data.attack` takes them, or None.
+        name: In tables; the data set's own name unless given.
+        outside: Images of no class among them, as `taps.data.outside` takes it.
+        attack: Adversarial steps, as `taps.data.attack` takes them.
         order: One of `taps.data.streams.ORDERS`.
     """
 
@@ -69,7 +69,7 @@ class StreamSpec:
 
     @property
     def suffix(self) -> str:
-        """What the name of the data set lacks to say what is done to it."""
+        """Added to the name of the data set: what is done to its images."""
         parts = [
             f"+{self.corrupt}-{self.severity}" if self.corrupt else "",
             f"+outside-{Path(parse_outside(self.outside)[0]).stem}" if self.outside else "",
@@ -79,7 +79,7 @@ class StreamSpec:
         return "".join(parts)
 
     def load(self) -> Dataset:
-        """The data set, mixed and corrupted if that is asked for; both have a seed of their own: 0."""
+        """The data set, mixed and corrupted as wanted; both are seeded with 0, whatever the run's seed."""
         dataset = load_dataset(self.dataset, root=self.root)
         if self.outside is not None:
             dataset = with_outside(dataset, self.outside, self.root)
@@ -99,13 +99,10 @@ class Job:
     """One run. Plain values only, so that it travels to another process and into a file.
 
     Attributes:
-        stream: The images.
-        model: The model.
-        method: Name of the method.
         seed: Of the stream's order and of the learner.
-        settings: Of the method, where they differ from its own.
-        label: How tables call the method.
-        limit: Only the first so many images of the order.
+        settings: Of the method, where they differ from its defaults.
+        label: The method's name in tables.
+        limit: Number of images, the first of the order.
         noise: Share of wrong answers from the annotator.
         delay: Images that pass before an answer comes.
     """
@@ -124,15 +121,15 @@ class Job:
         ranges = (("limit", self.limit, 1, None), ("delay", self.delay, 0, None), ("noise", self.noise, 0, 1))
         for name, value, least, most in ranges:
             if value is not None and not least <= value <= (value if most is None else most):
-                said = f"{least} or more" if most is None else f"{least} to {most}"
-                raise SettingsError(f"--{name} is {value}; it must be {said}.")
+                wanted = f"{least} or more" if most is None else f"{least} to {most}"
+                raise SettingsError(f"--{name} is {value}; it must be {wanted}.")
 
     @property
     def title(self) -> str:
         return self.label or self.method
 
     def length(self, lengths: Mapping[str, int]) -> int:
-        """Images of the run, by those of each stream."""
+        """Images of the run, from the length of each stream."""
         whole = lengths[self.stream.name]
         return min(self.limit or whole, whole)
 
@@ -164,7 +161,7 @@ def _dataset(stream: StreamSpec, model: ModelSpec, device: str | None) -> Datase
 
 
 def prepare(job: Job, device: str | None) -> None:
-    """Load the model and the data set of a run, or raise what is wrong with them; they stay loaded for it."""
+    """Load the model and the data set of a run, or raise what is wrong with them; they stay in memory."""
     _clip(job.model, device)
     _dataset(job.stream, job.model, device)
 
@@ -199,9 +196,9 @@ def run_job(
     Args:
         job: What to run.
         out: Folder of the evaluation; the run has a folder of its own below.
-        device: Where to compute.
-        stop: Asked before every image; when it says so the run is saved and left.
-        progress: Told after every image.
+        device: cpu or cuda; by default a GPU where one is found.
+        stop: Asked before every image; where it is true the run is saved and left.
+        progress: Called after every image.
         pace: How often the run is saved.
 
     Returns:
@@ -235,8 +232,8 @@ def run_job(
         repredict_all(session, look=False)
         plain = _zero_shot_ms(job.stream, job.model, device)
         row = score(read_run(folder), running, learner.summary(), asked=learner.asked, zero_shot_ms=plain)
-        said = {"dataset": job.stream.name, "method": job.title, "seed": job.seed}
-        row = {**said, "texts": block_of(job.method, job.settings), **row}
+        names = {"dataset": job.stream.name, "method": job.title, "seed": job.seed}
+        row = {**names, "texts": block_of(job.method, job.settings), **row}
         files = {name: mark for name, mark in record.marks.items() if name != ROWS}  # it may go
         write_json(folder / ROW, {**row, "files": files})
         if len(stream) == len(dataset):
@@ -245,18 +242,18 @@ def run_job(
 
 
 def _outputs(job: Job, out: Path, learner: Learner, dataset: Dataset) -> Outputs:
-    """Where the predictions of a method without a state are kept for its runs in other orders."""
+    """The file of predictions of a method without state, which its runs in other orders share."""
     known = asdict(replace(job, seed=0, limit=None, noise=0.0, delay=0))
     known["stream"]["order"] = ""
     device = str(learner.clip.device)
-    told = json_text([known, __version__, learner.clip.fingerprint, device], default=str)
+    made_by = json_text([known, __version__, learner.clip.fingerprint, device], default=str)
     images = "\n".join(f"{sample.key}\t{sample.label}" for sample in dataset.samples)
-    name = hashlib.sha256(f"{told}\n{images}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    name = hashlib.sha256(f"{made_by}\n{images}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
     return Outputs(out / ONCE / f"{name}.npy", len(dataset), len(dataset.classes))
 
 
 def _look(job: Job, learner: Learner, dataset: Dataset, outputs: Outputs | None) -> Callable[[int], Any]:
-    """Gives an image by its index: what is known of it, or its pixels. Views are the same in every order."""
+    """Maps an index to what is known of the image, or its pixels. Views are the same in every order."""
     stored = learner.method.needs_features_only and job.stream.attack is None
     store = find_store(learner.clip, dataset, learner.settings) if stored else None
 
@@ -270,7 +267,7 @@ def _look(job: Job, learner: Learner, dataset: Dataset, outputs: Outputs | None)
 
 
 def check_labels(dataset: Dataset) -> None:
-    """Refuse a data set that nothing can be measured on."""
+    """Refuse a data set with images that have no label, or a label of no class."""
     unknown = sum(sample.label is None for sample in dataset.samples)
     if unknown:
         raise DataError(
@@ -290,5 +287,5 @@ def _annotator(job: Job, truth: Oracle, dataset: Dataset) -> Oracle:
 
 
 def quiet_logs() -> None:
-    """Workers say nothing on their own; what matters travels to the parent."""
+    """Let a worker log errors alone: its parent reports what matters."""
     logging.getLogger("taps").setLevel(logging.ERROR)

@@ -8,11 +8,15 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import partial
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Lock
 from typing import Any
 
 from taps.errors import TapsError
@@ -21,10 +25,10 @@ from taps.evaluate.options import Execution
 from taps.session.process import for_children, threads_each
 from taps.session.score import RunningScore
 
-TELL = 0.25  # seconds between two words about progress
+TELL = 0.25  # seconds between two events of progress
 NOT_BEGUN = "not begun: the time was up"
 Watch = Callable[[str, int, Any], None]
-"""Called with what happened, the index of the job, and a value.
+"""Called with an event, the index of the job, and a value.
 
 "start" (None), "progress" (images done), "done" (the row), "stopped" (None) or "failed" (a sentence).
 """
@@ -42,28 +46,14 @@ def run_jobs(
         jobs: In the order in which they are begun.
         out: Folder of the evaluation.
         how: Processes, device, time; one job at a time runs in this process.
-        watch: Told what happens.
+        watch: Called with every event.
 
     Returns:
         For each job that did not reach its end, by index: why.
     """
     deadline = how.deadline()
-    if how.jobs <= 1 or len(jobs) <= 1:
-        return _run_here(jobs, out, how.device, deadline, watch)
-    pool = _Pool(out, how.device, deadline, min(how.jobs, len(jobs)))
-    try:
-        return pool.run(jobs, watch)
-    except KeyboardInterrupt:
-        pool.halt.set()  # every worker saves where it stands
-        pool.join(30.0)
-        raise
-    finally:
-        pool.end()
-
-
-def _run_here(
-    jobs: Sequence[Job], out: Path, device: str | None, deadline: float | None, watch: Watch
-) -> dict[int, str]:
+    if how.jobs > 1 and len(jobs) > 1:
+        return _Pool(jobs, out, how.device, deadline, min(how.jobs, len(jobs))).run(watch)
     unfinished: dict[int, str] = {}
     for index, job in enumerate(jobs):
         if late(deadline):
@@ -71,7 +61,7 @@ def _run_here(
             continue
         watch("start", index, None)
         tell = partial(watch, "progress", index)
-        what, value = attempt(job, out, device, lambda: late(deadline), tell)
+        what, value = attempt(job, out, how.device, lambda: late(deadline), tell)
         note(unfinished, index, what, value)
         watch(what, index, value)
     return unfinished
@@ -109,113 +99,100 @@ def attempt(
 
 
 def note(unfinished: dict[int, str], index: int, what: str, value: Any) -> None:
-    """Keep why a job did not reach its end."""
+    """Add why a job did not reach its end, where the event says so."""
     if what == "stopped":
         unfinished[index] = "stopped and saved: the time was up"
     elif what == "failed":
         unfinished[index] = str(value)
 
 
-@dataclass
-class _Worker:
-    process: Any
-    pipe: Connection
-    job: int | None = None
-
-
-@dataclass
 class _Pool:
-    out: Path
-    device: str | None
-    deadline: float | None
-    size: int
-    workers: list[_Worker] = field(default_factory=list)
+    """Worker processes, each fed with jobs by a thread of this process."""
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], out: Path, device: str | None, deadline: float | None, size: int
+    ) -> None:
+        self.waiting, self.size, self.deadline = deque(enumerate(jobs)), size, deadline
         self.context = multiprocessing.get_context("spawn")
         self.halt = self.context.Event()
+        self.told = out, device, deadline, self.halt
+        self.events = SimpleQueue[tuple[str, int, Any]]()
+        self.lock = Lock()
+        self.processes: list[SpawnProcess] = []
 
-    def start(self) -> _Worker:
+    def run(self, watch: Watch) -> dict[int, str]:
+        unfinished: dict[int, str] = {}
+        with ThreadPoolExecutor(self.size) as threads:
+            feeders = [threads.submit(self.feed) for _ in range(self.size)]
+            try:
+                running = self.size
+                while running:
+                    what, index, value = self.events.get()
+                    if what == "end":
+                        running -= 1
+                        continue
+                    note(unfinished, index, what, value)
+                    watch(what, index, value)
+            except BaseException:
+                self.halt.set()  # every worker saves where it stands
+                wait(feeders, timeout=30.0)
+                raise
+            finally:
+                for process in self.processes:
+                    process.terminate()
+        for feeder in feeders:
+            feeder.result()
+        return unfinished | {index: NOT_BEGUN for index, _ in self.waiting}
+
+    def feed(self) -> None:
+        """Give a process one job after the other, and pass on its events; one that dies is replaced."""
+        try:
+            process, pipe = self.start()
+            while given := self.next_job():
+                index, job = given
+                if not process.is_alive():
+                    process, pipe = self.start()
+                self.events.put(("start", index, None))
+                what = "progress"
+                try:
+                    pipe.send(job)
+                    while what == "progress":
+                        what, value = pipe.recv()
+                        self.events.put((what, index, value))
+                except (EOFError, OSError):
+                    process.join()
+                    why = f"its process died (exit code {process.exitcode})"
+                    self.events.put(("failed", index, why))
+            pipe.close()  # the process ends
+            process.join(2.0)
+        finally:
+            self.events.put(("end", 0, None))
+
+    def next_job(self) -> tuple[int, Job] | None:
+        """None where all are given out, or where it is time to stop."""
+        with self.lock:
+            stop = self.halt.is_set() or late(self.deadline)
+            return self.waiting.popleft() if self.waiting and not stop else None
+
+    def start(self) -> tuple[SpawnProcess, Connection]:
         mine, theirs = self.context.Pipe()
-        start = (theirs, self.out, self.device, self.deadline, self.halt)
-        process = self.context.Process(target=_serve, args=start, daemon=True)
-        with for_children(threads_each(self.size)):
+        process = self.context.Process(target=_serve, args=(theirs, *self.told), daemon=True)
+        with self.lock, for_children(threads_each(self.size)):  # it changes what all threads share
             process.start()
         theirs.close()
-        worker = _Worker(process, mine)
-        self.workers.append(worker)
-        return worker
-
-    def run(self, jobs: Sequence[Job], watch: Watch) -> dict[int, str]:
-        waiting, unfinished = deque(range(len(jobs))), dict[int, str]()
-
-        def give(worker: _Worker) -> None:
-            if waiting and not late(self.deadline):
-                worker.job = waiting.popleft()
-                worker.pipe.send((worker.job, jobs[worker.job]))
-                watch("start", worker.job, None)
-
-        for _ in range(self.size):
-            give(self.start())
-        while any(worker.job is not None for worker in self.workers):
-            busy = {worker.pipe: worker for worker in self.workers if worker.job is not None}
-            for pipe in wait(list(busy), timeout=1.0):
-                worker = busy[pipe]  # type: ignore[index]
-                assert worker.job is not None
-                try:
-                    what, value = worker.pipe.recv()
-                except (EOFError, OSError):
-                    worker.process.join()
-                    what, value = "failed", f"its process died (exit code {worker.process.exitcode})"
-                if what == "progress":
-                    watch(what, worker.job, value)
-                    continue
-                note(unfinished, worker.job, what, value)
-                watch(what, worker.job, value)
-                worker.job = None
-                if worker.process.is_alive():
-                    give(worker)
-                else:
-                    self.workers.remove(worker)
-                    if waiting:
-                        give(self.start())
-        return unfinished | dict.fromkeys(waiting, NOT_BEGUN)
-
-    def join(self, seconds: float) -> None:
-        """Wait for workers to save and leave, reading what they still say."""
-        end = time.monotonic() + seconds
-        while any(worker.job is not None for worker in self.workers) and time.monotonic() < end:
-            for worker in self.workers:
-                try:
-                    while worker.pipe.poll(0.05):
-                        if worker.pipe.recv()[0] != "progress":
-                            worker.job = None
-                except (EOFError, OSError):
-                    worker.job = None
-
-    def end(self) -> None:
-        for worker in self.workers:
-            worker.pipe.close()
-            worker.process.join(2.0)
-            if worker.process.is_alive():
-                worker.process.terminate()
+        self.processes.append(process)
+        return process, mine
 
 
 def _serve(pipe: Connection, out: Path, device: str | None, deadline: float | None, halt: Event) -> None:
-    """A worker: jobs in, words about them out, until the pipe is closed."""
+    """A worker process: receives jobs and sends events, until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     quiet_logs()
-    try:
+
+    def stop() -> bool:
+        return halt.is_set() or late(deadline)
+
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
-            _, job = pipe.recv()
-            pipe.send(
-                attempt(
-                    job,
-                    out,
-                    device,
-                    lambda: halt.is_set() or late(deadline),
-                    lambda done: pipe.send(("progress", done)),
-                )
-            )
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return
+            job = pipe.recv()
+            pipe.send(attempt(job, out, device, stop, lambda done: pipe.send(("progress", done))))

@@ -7,6 +7,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,17 +25,12 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 NUMBERS = ("correct", "top5", "probability", "entropy", "threshold", "asked", "seconds")
-# Columns that older runs do not have, and what is known of them then.
-ADDED = {
-    **{"of_label": "", "squares": "", "reject": "", "outside": "0", "phase": "0", "truth": ""},
-    "final_correct": "",
-}
-
-# What a row has of a learner's summary, and what it says where the method does not.
-UNSAID: dict[str, Any] = {
-    **{"questions": {}, "seconds": 0.0, "notes": []},
-    **{"buffer_fill": 0, "buffer_full": False, "buffer_classes": {}},
-}
+ADDED = dict.fromkeys(("of_label", "squares", "reject", "truth", "final_correct"), "")
+ADDED |= {"outside": "0", "phase": "0"}
+"""Columns that older runs do not have, and what their cells would be."""
+SUMMARY: dict[str, Any] = {"questions": {}, "seconds": 0.0, "notes": [], "buffer_fill": 0}
+SUMMARY |= {"buffer_full": False, "buffer_classes": {}}
+"""What a row has of a learner's summary, and its values where the method does not give them."""
 
 
 @dataclass(frozen=True)
@@ -42,20 +38,17 @@ class Run:
     """The predictions of one run, one array a column, in the order of the stream.
 
     Attributes:
-        keys: Which image.
-        labels: Its class, by name.
-        correct: 1 where the prediction was right.
-        top5: 1 where the class was among the five likeliest.
+        labels: The image's class by name.
+        correct: 1 where the prediction was right; so are `top5` and `asked`.
         probability: Of the predicted class.
-        entropy: What the query decision was made on, nats.
-        threshold: What it was compared with; infinite where nothing is ever asked.
-        asked: 1 where the annotator was asked.
+        entropy: In nats.
+        threshold: What the query decision compared with; infinite where nothing is ever asked.
         seconds: From decoded image to prediction.
         of_label: Probability of the image's class.
         squares: Sum of the squared probabilities of all classes.
-        reject: How likely the method takes it to be of no class.
-        outside: 1 where it is of none of the classes; it is neither right nor wrong then.
-        phase: Counts the changes of the stream so far, where it has any.
+        reject: Probability that the image is of no class, by the method.
+        outside: 1 where the image is of no class; it is neither right nor wrong then.
+        phase: Counts the changes of the stream so far.
         truth: The image's class by index: two classes may have one name.
         final_correct: 1 where it was right in the end, predicted again or answered; NaN where it was neither.
     """
@@ -97,39 +90,38 @@ class Run:
         """The images that are of some class: those that accuracy and calibration are about."""
         if not self.outside.any():
             return self
-        kept = np.flatnonzero(self.outside == 0)
+        kept = self.outside == 0
         numbers = {name: getattr(self, name)[kept] for name in (*NUMBERS, *ADDED)}
-        return Run([self.keys[i] for i in kept], [self.labels[i] for i in kept], **numbers)
+        return Run(list(compress(self.keys, kept)), list(compress(self.labels, kept)), **numbers)
 
 
 def read_run(folder: Path) -> Run:
-    """Read `predictions.csv` of one run; a line that was cut off by a kill is left out."""
+    """Read `predictions.csv` of one run, without a last line that was cut off by a kill."""
     path = folder / PREDICTIONS
     try:
         text = path.read_bytes().decode("utf-8", "surrogateescape")
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error}); run the evaluation with --resume.") from error
-    # Only "\n" ends a line here: names may hold other characters that `splitlines` would break at.
+    # Only "\n" ends a line: names may hold other characters that `splitlines` would break at.
     rows = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline="")))
     header = ["path" if name == "key" else name for name in rows[0]] if rows else []
     if not {"path", "label", *NUMBERS} <= set(header):
         raise DataError(f"{path} does not begin with {','.join(COLUMNS)}; it was not made by `taps eval`.")
     try:
-        # A run begun before there were so many columns may have gone on since: its header counts.
+        # A run that an older version began has longer rows where this one continued it: the header counts.
         columns = list(zip(*(row[: len(header)] for row in rows[1:]), strict=True)) or [()] * len(header)
         named = dict(zip(header, columns, strict=True))
         numbers = {name: _numbers(named[name]) for name in NUMBERS}
         numbers["threshold"][np.isnan(numbers["threshold"])] = np.inf  # an empty cell: nothing passes it
-        added = {
-            name: _numbers(named.get(name, [without] * len(rows[1:]))) for name, without in ADDED.items()
-        }
+        for name, missing in ADDED.items():
+            numbers[name] = _numbers(named.get(name, [missing] * len(rows[1:])))
     except ValueError as error:
         raise DataError(f"{path} is damaged ({error}); remove its folder and run with --resume.") from error
-    return Run(list(named["path"]), list(named["label"]), **numbers, **added)
+    return Run(list(named["path"]), list(named["label"]), **numbers)
 
 
 def _numbers(cells: Sequence[str]) -> Floats:
-    """Cells as numbers; NaN where an image has none, as one of no class is neither right nor wrong."""
+    """Cells as numbers; NaN where a cell is empty: an image of no class is neither right nor wrong."""
     return np.array([cell or "nan" for cell in cells], dtype=np.float64)
 
 
@@ -172,37 +164,31 @@ def score(
     """The numbers of one row.
 
     Args:
-        run: Its predictions.
-        running: Its counts.
-        summary: What the learner says of itself.
-        asked: Questions put.
-        zero_shot_ms: What a zero-shot pass took in the same process, where that was measured.
+        run: The predictions.
+        running: The counts.
+        summary: The learner's.
+        asked: Number of questions.
+        zero_shot_ms: Time of a zero-shot pass in the same process, where it was measured.
     """
     n = len(run)
     if len(run.inside) == 0:
-        raise DataError(
-            "Not one image of this stream could be read; check the data set with `taps data check`."
-        )
+        raise DataError("No image of this stream can be read; check the data set with `taps data check`.")
     measures = {**measured(run), "rate": asked / n, "peak_mem_mb": running.peak_mem_mb}
     if zero_shot_ms is not None:
         measures["adapt_ms"] = measures["ms_p50"] - zero_shot_ms
     bins = metrics.reliability(run.inside.probability, run.inside.correct)
+    columns = ("top1", "top5", "ece", "rate", "ms_p50", "ms_p95", "peak_mem_mb")
     return {
         "n": n,
         "outside": n - len(run.inside),
         "broken": running.broken,
         "asked": asked,
         "answered": running.answered,
-        **{
-            name: measures[name]
-            for name in ("top1", "top5", "ece", "rate", "ms_p50", "ms_p95", "peak_mem_mb")
-        },
-        **{name: summary.get(name, unsaid) for name, unsaid in UNSAID.items()},
+        **{name: measures[name] for name in columns},
+        **{name: summary.get(name, default) for name, default in SUMMARY.items()},
         "overhead": overhead(running),
         "measures": measures,
-        "reliability": dict(
-            zip(("share", "confidence", "accuracy"), (each.tolist() for each in bins), strict=True)
-        ),
+        "reliability": {name: bins[i].tolist() for i, name in enumerate(("share", "confidence", "accuracy"))},
     }
 
 
