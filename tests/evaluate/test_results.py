@@ -22,6 +22,15 @@ def test_runs_are_cut_to_what_all_have(tmp_path: Path) -> None:
     assert max(result.whole for result in results.of("pets", "taps")) == 50
 
 
+def test_runs_over_other_images_are_refused(tmp_path: Path) -> None:
+    made_up_folder(tmp_path, methods=("zero_shot", "tpt", "taps"), n=50)
+    path = tmp_path / "runs/pets/tpt/2/predictions.csv"
+    header, first, second, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([header, second, first, *rest]))
+    with pytest.raises(DataError, match="did not see the same images of pets in the same order"):
+        read_results(tmp_path)
+
+
 def test_seeds_that_a_method_lacks_are_dropped_for_all(tmp_path: Path) -> None:
     made_up_folder(tmp_path, methods=("zero_shot", "tpt", "taps"))
     (tmp_path / "runs/pets/tpt/3/row.json").unlink()

@@ -80,7 +80,8 @@ class Copies:
                 raise
 
     def _put(self, out: Path, folder: Path, pointers: dict[Path, bytes]) -> None:
-        here = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if _is_whole(path)}
+        whole = [path for path in folder.rglob("[!.]*") if path.is_file() and path.suffix != PART]
+        here = {path: path.stat().st_mtime_ns for path in whole}
         gone = {path for path in self.known if folder in path.parents} - set(here)
         new = {path: stamp for path, stamp in here.items() if self.known.get(path) != stamp}
         for parent in {path.parent for path in new}:
@@ -139,10 +140,6 @@ class Copies:
 def _pointers(folder: Path) -> dict[Path, bytes]:
     """The content of the files that say which files of a run's state belong together."""
     return {path: path.read_bytes() for name in (INDEX, PREVIOUS) for path in folder.rglob(name)}
-
-
-def _is_whole(path: Path) -> bool:
-    return path.is_file() and path.suffix != PART and not path.name.startswith(".")
 
 
 @contextmanager

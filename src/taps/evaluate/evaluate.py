@@ -18,7 +18,7 @@ from taps.evaluate.jobs import ONCE, ROW, Job, StreamSpec, slug
 from taps.evaluate.options import Execution
 from taps.evaluate.plan import open_streams
 from taps.evaluate.pool import Watch, run_jobs
-from taps.evaluate.pooled import write_pooled
+from taps.evaluate.pooled import POOLED, pool
 from taps.files import check_mark, locked, make_folder, read_json, write_json
 from taps.session.record import SPEC
 
@@ -129,7 +129,7 @@ def collect(out: Path) -> list[dict[str, Any]]:
     rows = [{name: row[name] for name in row if name not in ("files", "format")} for row in found]
     rows.sort(key=lambda row: (row["dataset"], row["method"], row["seed"]))
     write_json(out / RESULTS, rows)
-    write_pooled(out, rows)
+    write_json(out / POOLED, [asdict(each) for each in pool(rows)])
     return rows
 
 

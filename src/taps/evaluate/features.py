@@ -164,7 +164,9 @@ class FeatureStore:
         """
         make_folder(self.folder)
         with locked(self.folder, patience=5.0):
-            learner = view_learner(clip, self.key)
+            # A frozen method: it encodes as every method does that needs features alone.
+            views = {name: getattr(self.key, name) for name in ("views", "augmix", "view_backend")}
+            learner = Learner(clip, ["image", "photo"], "view_ensemble", **views)
             self._begin(learner)
             for number, part in enumerate(self.parts):
                 if part is None and not stop():
@@ -216,12 +218,6 @@ class FeatureStore:
                 npy.write_array_header_2_0(new, header)
                 new.truncate(new.tell() + self.images * features.numel() * features.element_size())
         self.array = np.load(self.folder / ARRAY, mmap_mode="r")
-
-
-def view_learner(clip: Clip, key: StoreKey) -> Learner:
-    """A learner whose frozen method encodes as every method does that needs features alone."""
-    views = {"views": key.views, "augmix": key.augmix, "view_backend": key.view_backend}
-    return Learner(clip, ["image", "photo"], "view_ensemble", **views)  # type: ignore[arg-type]
 
 
 def encode_images(

@@ -15,7 +15,7 @@ LEAST = 1e-12  # probability below which a loss grows no further
 
 
 def per_class(labels: Sequence[str] | Floats, correct: Floats) -> float:
-    """Mean of the accuracies of the classes that came, each counted once however many images it has.
+    """Mean of the accuracies of the classes that occurred.
 
     >>> per_class(["a", "a", "b"], np.array([1.0, 0.0, 1.0]))
     0.75
@@ -25,7 +25,7 @@ def per_class(labels: Sequence[str] | Floats, correct: Floats) -> float:
 
 
 def bins_of(probability: Floats, count: int = BINS) -> NDArray[np.int64]:
-    """Which of `count` equal bins of (0, 1] each probability falls into."""
+    """The index of each probability among `count` equal bins of (0, 1]."""
     return np.clip(np.ceil(probability * count).astype(np.int64) - 1, 0, count - 1)
 
 

@@ -1,4 +1,4 @@
-"""What an evaluation is told: what is measured, and how the runs are carried out."""
+"""The options of an evaluation: what is measured, and how the runs are carried out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from taps.errors import SettingsError
 
 
 def check_distinct(what: str, numbers: Sequence[int]) -> None:
-    """Refuse a number that is named twice: the run would be counted once, and its user expects two."""
+    """Refuse a number that is named twice: its run would be counted once."""
     twice = [number for number, count in Counter(numbers).items() if count > 1]
     if twice:
         raise SettingsError(f"{what} has {twice[0]} twice; name each number once.")

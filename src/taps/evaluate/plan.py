@@ -1,4 +1,4 @@
-"""From what a user asks for to the list of runs."""
+"""The runs of an evaluation: every data set, method and seed, with their settings checked."""
 
 from __future__ import annotations
 
@@ -26,13 +26,11 @@ Entry = str | tuple[str, str, Mapping[str, Any]]
 
 
 def settings_for(method: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that this method has a setting for; out of range ones are refused."""
+    """The values that this method has a setting for, checked against their ranges."""
     known = find_method(method).known
     taken = {name: value for name, value in values.items() if name in known and value is not None}
     if taken.get("order", "predict_first") != "predict_first":
-        raise SettingsError(
-            "Tables are made with order=predict_first: an annotator's answer is no prediction."
-        )
+        raise SettingsError("Tables need order=predict_first: an annotator's answer is no prediction.")
     found = method_settings(method, taken)
     return {name: getattr(found, name) for name in taken}
 
@@ -49,11 +47,10 @@ def check_values(methods: Sequence[str], values: Mapping[str, Any]) -> None:
 
 
 def with_baselines(methods: Sequence[str], *, prompts: bool) -> list[str]:
-    """The methods, and before them the baselines that stand in every table."""
+    """The methods, and before them the baselines of every table."""
     # Without trained prompts, a baseline that is nothing but those would be zero-shot under another name.
-    wanted = [
-        name for name, each in all_methods().items() if each.baseline and (prompts or each.prompts != "any")
-    ]
+    baselines = {name: each for name, each in all_methods().items() if each.baseline}
+    wanted = [name for name, each in baselines.items() if prompts or each.prompts != "any"]
     return list(dict.fromkeys([*wanted, *methods]))
 
 
@@ -67,8 +64,8 @@ def has_prompts(model: ModelSpec, prompts: str | None) -> bool:
 def prompts_for(method: str, prompts: str | None) -> str | None:
     """Which of the given prompts a method starts from; None for its own choice.
 
-    Baselines that can do without (`view_ensemble`, `zero`) do: in a table they say what views alone give.
-    With prompts they are variants, to be asked for as such (`--set prompts=DIR`).
+    Baselines that can do without (`view_ensemble`, `zero`) get none: in a table they show what views alone
+    give. With prompts they are variants (`--set prompts=DIR`).
 
     Args:
         method: Name of the method.
@@ -85,7 +82,7 @@ def prompts_for(method: str, prompts: str | None) -> str | None:
 
 
 def open_streams(streams: Sequence[StreamSpec]) -> list[tuple[StreamSpec, Dataset]]:
-    """Load every data set once, so that a missing or unlabelled one is refused before hours are spent."""
+    """Load every data set once, so that a missing or unlabelled one is refused before any run."""
     opened = []
     for stream in streams:
         dataset = stream.load()
@@ -99,12 +96,12 @@ def open_streams(streams: Sequence[StreamSpec]) -> list[tuple[StreamSpec, Datase
 
 
 def _refuse_equal(what: str, names: Sequence[str]) -> None:
-    """Each has a folder of its own, in whose name "a/b" and "a-b" are the same."""
+    """Refuse names of the same folder: "a/b" and "a-b" are."""
     folders = [slug(name) for name in names]
-    twice = [name for name, folder in zip(names, folders, strict=True) if folders.count(folder) > 1]
+    twice = [name for name in names if folders.count(slug(name)) > 1]
     if twice:
-        told = " and ".join(map(repr, dict.fromkeys(twice[:2])))
-        raise SettingsError(f"Two {what} are called {told}; evaluate them into two folders.")
+        both = " and ".join(map(repr, dict.fromkeys(twice[:2])))
+        raise SettingsError(f"Two {what} are called {both}; evaluate them into two folders.")
 
 
 def published(method: str, stream: StreamSpec, name: str | None) -> dict[str, Any]:
@@ -118,12 +115,7 @@ def published(method: str, stream: StreamSpec, name: str | None) -> dict[str, An
 
 
 def plan_evaluation(setup: Setup, methods: Sequence[Entry]) -> tuple[list[Job], dict[str, int]]:
-    """All runs, whole tables of fewer seeds first should time run out; and the images of each stream by name.
-
-    Args:
-        setup: Streams, model and settings.
-        methods: As `make_jobs` takes them.
-    """
+    """All runs, seed by seed; and the number of images of each stream, by name."""
     if not setup.dataset:
         raise SettingsError("--dataset is missing: give names (`taps data list`) or paths of data sets.")
     names = [entry if isinstance(entry, str) else entry[1] for entry in methods]
@@ -140,7 +132,7 @@ def plan_evaluation(setup: Setup, methods: Sequence[Entry]) -> tuple[list[Job], 
     texts = None if setup.texts is None else str(Path(setup.texts).expanduser().resolve())
     jobs = []
     for stream, dataset in opened:
-        read_texts(texts, dataset.classes)  # refused before hours are spent
+        read_texts(texts, dataset.classes)  # refused before any run
         template = dataset.template if setup.template == "own" else setup.template
         jobs += make_jobs(
             [stream],
@@ -179,7 +171,7 @@ def make_jobs(
         values: Settings; each method takes those it has.
         prompts: What methods with prompts start from; see `prompts_for`.
         preset: Published settings: a name of `taps.methods.presets`, or "auto" for the data set's own.
-        run: Anything else that `Job` has: limit, noise, delay.
+        run: Other fields of `Job`: limit, noise, delay.
     """
     if not methods or not seeds or not streams:
         raise SettingsError("An evaluation needs a data set, a method and a seed at least.")

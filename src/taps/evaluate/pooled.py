@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from taps.errors import SettingsError
 from taps.evaluate.measures import MEASURES
-from taps.files import write_json
 from taps.methods.registry import find_method
 from taps.prompts.texts import list_templates
 
@@ -104,7 +102,11 @@ def pool(rows: Sequence[Row]) -> list[Pooled]:
 
 
 def _corrupted(rows: Sequence[Row]) -> list[Pooled]:
-    """Mean corruption error, relative to zero-shot's, where all fifteen corruptions are there."""
+    """Mean corruption error: the mean over 15 corruptions of Σ error / Σ error of zero-shot.
+
+    The sums are over severities and orders. ImageNet-C divides by AlexNet's errors instead. A method is left
+    out where a corruption is missing, or where zero-shot was not measured on the same.
+    """
     errors: dict[tuple[str, str], dict[str, dict[tuple[str, int], float]]] = {}
     for row in rows:
         if match := CORRUPTED.fullmatch(row["dataset"]):
@@ -113,34 +115,10 @@ def _corrupted(rows: Sequence[Row]) -> list[Pooled]:
             kinds.setdefault(kind, {})[severity, row["seed"]] = 1 - row["top1"]
     found = []
     for (dataset, method), kinds in errors.items():
-        mce = mean_corruption_error(kinds, errors.get((dataset, BASELINE), {}))
-        if mce is not None:
+        base = errors.get((dataset, BASELINE), {})
+        measured, wanted = ({kind: set(runs) for kind, runs in each.items()} for each in (kinds, base))
+        if len(kinds) == CORRUPTIONS and measured == wanted:
+            ratios = [sum(e.values()) / max(sum(base[kind].values()), 1e-12) for kind, e in kinds.items()]
             seeds = {seed for runs in kinds.values() for _, seed in runs}
-            found.append(Pooled(dataset, method, len(seeds), {"mce": mce}))
+            found.append(Pooled(dataset, method, len(seeds), {"mce": float(np.mean(ratios))}))
     return found
-
-
-def mean_corruption_error(
-    mine: Mapping[str, Mapping[Any, float]], baseline: Mapping[str, Mapping[Any, float]]
-) -> float | None:
-    """Mean over the corruptions of Σ error / Σ error of the baseline, the sums over severities and orders.
-
-    ImageNet-C's own baseline is AlexNet; here it is zero-shot.
-
-    Args:
-        mine: Errors by corruption, and there by severity and order.
-        baseline: The same of the baseline.
-
-    Returns:
-        None where a corruption is missing, or the two were not measured on the same.
-    """
-    measured, wanted = ({kind: set(runs) for kind, runs in each.items()} for each in (mine, baseline))
-    if len(mine) != CORRUPTIONS or measured != wanted:
-        return None
-    ratios = [sum(runs.values()) / max(sum(baseline[kind].values()), 1e-12) for kind, runs in mine.items()]
-    return float(np.mean(ratios))
-
-
-def write_pooled(out: Path, rows: Sequence[Row]) -> None:
-    """`pooled.json` beside `results.json`."""
-    write_json(out / POOLED, [asdict(each) for each in pool(rows)])

@@ -1,4 +1,4 @@
-"""The results of an evaluation read back for a report: rows and predictions, comparable with each other."""
+"""The results of an evaluation, read back for a report: rows and predictions that can be compared."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ORDER = (
 
 
 def method_rank(method: str) -> tuple[int, str]:
-    """Sorts methods by `ORDER`; those it does not have come last, by name."""
+    """Sorts methods by `ORDER`; others come last, by name."""
     return (ORDER.index(method) if method in ORDER else len(ORDER), method)
 
 
@@ -112,8 +112,8 @@ class Results:
 
     @property
     def model(self) -> dict[str, Any]:
-        found: dict[str, Any] = next(iter(self.results.values()))[0].spec["model"]
-        return found
+        model: dict[str, Any] = next(iter(self.results.values()))[0].spec["model"]
+        return model
 
     @cached_property
     def pages(self) -> dict[tuple[str, str], str]:
@@ -140,7 +140,7 @@ class Results:
         return {block: replace(self, results=those) for block, those in found.items() if those}
 
     def missing(self) -> list[str]:
-        """One sentence for each method on a data set that lacks runs."""
+        """One sentence for each method and data set with unfinished runs."""
         seeds: dict[tuple[str, str, str], list[str]] = {}
         for run in self.unfinished:
             seeds.setdefault((run["method"], run["dataset"], run["why"]), []).append(str(run["seed"]))
@@ -164,17 +164,8 @@ class Results:
     def paired(self, dataset: str, method: str, baseline: str) -> Paired | None:
         """The method against the baseline over the seeds both have."""
         theirs = {result.seed: result.run for result in self.of(dataset, baseline)}
-        pairs = []
-        for result in self.of(dataset, method):
-            other = theirs.get(result.seed)
-            if other is None:
-                continue
-            if other.keys != result.run.keys:
-                raise DataError(
-                    f"{method} and {baseline} did not see the same images of {dataset} in the same order "
-                    f"(seed {result.seed}); run them again into one new folder."
-                )
-            pairs.append((result.run.keys, result.run.correct, other.correct))
+        mine = [result for result in self.of(dataset, method) if result.seed in theirs]
+        pairs = [(one.run.keys, one.run.correct, theirs[one.seed].correct) for one in mine]
         return compare(pairs, np.random.default_rng(0)) if pairs else None
 
 
@@ -215,6 +206,7 @@ def read_results(
         key: sorted((_cut(result, least[key[0]]) for result in runs), key=lambda result: result.seed)
         for key, runs in alike.items()
     }
+    _check_alike(results)
     dropped = len(have) - sum(map(len, alike.values()))
     unfinished = [run for each in outs for run in _unfinished(each, have)]
     return Results(results, unfinished, dropped, block)
@@ -248,8 +240,20 @@ def _check_together(found: Found) -> None:
             raise DataError(f"Two folders have {method} on {dataset} with the same seed; give one of them.")
 
 
+def _check_alike(found: Found) -> None:
+    """Refuse runs that did not see the same images in the same order."""
+    seen: dict[tuple[str, int], list[str]] = {}
+    for (dataset, method), runs in found.items():
+        for one in runs:
+            if seen.setdefault((dataset, one.seed), one.run.keys) != one.run.keys:
+                raise DataError(
+                    f"{method} did not see the same images of {dataset} in the same order as the others "
+                    f"(seed {one.seed}); run it again into one folder with them."
+                )
+
+
 def _cut(result: Result, n: int) -> Result:
-    """The same as if it had stopped after `n` images, with measures of these."""
+    """The result of the first `n` images."""
     row, first = result.row, result.seen.first(n)
     measures = row.get("measures", {})
     if n < result.whole or "measures" not in row:
@@ -258,9 +262,9 @@ def _cut(result: Result, n: int) -> Result:
 
 
 def _of_common_seeds(found: Found, baseline: str) -> Found:
-    """For each data set the runs of seeds that every method has: accuracies over other orders are not alike.
+    """For each data set the runs of seeds that every method has: other orders cannot be compared.
 
-    A method that shares no seed with the baseline is left out rather than everything else.
+    A method that shares no seed with the baseline is left out.
     """
     common: dict[str, set[int]] = {}
     for dataset, method in sorted(found, key=lambda key: key[1] != baseline):

@@ -43,7 +43,7 @@ def t_coverage(t: float, df: int) -> float:
 
 
 def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float | None]:
-    """Mean and half-width of its interval over independent runs; None where one run says nothing of spread.
+    """Mean and half-width of its interval over independent runs; None for one run.
 
     >>> mean, half = t_interval([1.0, 2.0, 3.0])
     >>> round(mean, 2), round(half, 2)
@@ -104,8 +104,7 @@ class Paired:
         high: Its upper end.
         gained: Images that only the method got right, over all seeds.
         lost: Images that only the baseline got right.
-        p: McNemar's p, the largest of the seeds: runs over the same images are not independent, so they are
-            not thrown together.
+        p: McNemar's p, the largest of the seeds: runs over the same images are not independent.
     """
 
     seeds: int
@@ -119,7 +118,7 @@ class Paired:
 
 
 def compare(pairs: Sequence[tuple[Sequence[str], Floats, Floats]], rng: np.random.Generator) -> Paired:
-    """Compare over seeds.
+    """Compare a method with a baseline over seeds.
 
     Args:
         pairs: For each seed: the images' keys, the method's and the baseline's hits (0 or 1) on them.

@@ -26,6 +26,7 @@ from taps.report.tables import (
     corruption_table,
     interval,
     known_measures,
+    mean_over_sets,
     overview_table,
     score,
     score_table,
@@ -34,8 +35,6 @@ from taps.report.tables import (
     with_ranks,
 )
 
-NAME = "leaderboard"
-PUBLISHED = "Published, of other models"
 TEST = (
     "Points: mean rank over the orders of all data sets, 1 is best. A bar on the right joins methods of "
     f"which no two differ at the {100 * LEVEL:.0f} % level: Wilcoxon's signed-rank test over data sets for "
@@ -90,8 +89,8 @@ def compare(
         methods: By name; or (name in tables, method, settings) for variants of one.
         out: Folder of the evaluation; what is finished in it is not run again.
         measure: What methods are ordered by, a name from `taps.evaluate.measures`.
-        how: How the runs are carried out.
-        setup: Anything else that `Setup` has: model, seeds, limit, settings, …
+        how: Processes, device, time.
+        setup: Other fields of `Setup`: model, seeds, limit, settings, …
     """
     names = (dataset,) if isinstance(dataset, str) else tuple(dataset)
     jobs, lengths = plan_evaluation(Setup(names, **setup), methods)
@@ -131,7 +130,6 @@ def _of_block(
     if chosen not in known_measures(results):
         known = ", ".join(each.name for each in known_measures(results))
         raise DataError(f"No run has the measure {chosen.name!r}; choose from {known}.")
-    _check_alike(results)
     against = baseline or results.methods[0]
     ranking = _ranking(results, chosen, against)
     table = with_ranks(score_table(results, chosen, against, linked=True, beside=False), ranking, chosen)
@@ -140,25 +138,9 @@ def _of_block(
     return Leaderboard(results, chosen, against, ranking, table)
 
 
-def _check_alike(results: Results) -> None:
-    """Refuse runs that did not see the same images in the same order."""
-    seen: dict[tuple[str, int], list[str]] = {}
-    for dataset, method in results.cells:
-        for result in results.of(dataset, method):
-            if seen.setdefault((dataset, result.seed), result.run.keys) != result.run.keys:
-                raise DataError(
-                    f"{method} did not see the same images of {dataset} in the same order as the others "
-                    f"(seed {result.seed}); run it again into one folder with them."
-                )
-
-
 def _ranking(results: Results, measure: Measure, control: str) -> Ranking | None:
     """Over the methods that have the measure on every data set."""
-    whole = [
-        method
-        for method in results.methods
-        if all(values_of(results.of(dataset, method), measure) for dataset in results.datasets)
-    ]
+    whole = [name for name in results.methods if mean_over_sets(results, name, measure) is not None]
     if len(whole) < 2:
         return None
     blocks = []
@@ -219,13 +201,13 @@ def summary(board: Leaderboard) -> str:
     ranking = board.ranking
     if ranking is None:
         return text
-    alike = next((last for first, last in ranking.groups if first == 0), 0)
-    shown = f" {ranking.methods[0]} has the best mean rank ({ranking.mean_ranks[0]:.2f})"
+    text += f" {ranking.methods[0]} has the best mean rank ({ranking.mean_ranks[0]:.2f})"
     if blind(ranking):
-        return f"{text}{shown}."
+        return f"{text}."
+    alike = next((last for first, last in ranking.groups if first == 0), 0)
     if alike:
-        return f"{text}{shown}; {', '.join(ranking.methods[1 : alike + 1])} cannot be told from it."
-    return f"{text}{shown}, and differs from every other."
+        return f"{text}; {', '.join(ranking.methods[1 : alike + 1])} cannot be told from it."
+    return f"{text}, and differs from every other."
 
 
 def _count(things: Sequence[Any], name: str) -> str:
@@ -269,10 +251,10 @@ def write_leaderboard(board: Leaderboard, out: Path, *, published: bool = False)
     """
     for each in board.blocks:
         write_details(each.results, out)
-    paths = {kind: out / f"{NAME}.{kind}" for kind in ("html", "tex", "csv", "json")}
+    paths = {kind: out / f"leaderboard.{kind}" for kind in ("html", "tex", "csv", "json")}
     means = published_means() if published else []
     pages = [line for each in board.blocks for line in _page(each)]
-    pages += [f"<h2>{PUBLISHED}</h2>", *map(html_table, means)] if means else []
+    pages += ["<h2>Published, of other models</h2>", *map(html_table, means)] if means else []
     write_text(paths["html"], document(_title(board), pages))
     needs = f"% {_title(board)}; needs \\usepackage{{booktabs}}, and graphicx for wide tables"
     tables = []

@@ -135,8 +135,9 @@ def chart(
     marks = [_finite(mark) for mark in marks]
     names = [mark.name for mark in marks if isinstance(mark, Line) and mark.name]
     right = 14 + (LETTER * max(map(len, names)) + 14 if names else 0)
-    x_range, y_range = _x_range(marks, log_x), y or _y_range(marks)
-    frame = Frame(size, right, x_range, y_range, log_x, top=TOP + (18 if title else 0))
+    highs = [value for mark in marks for value in (*mark.ys, *getattr(mark, "high", ()))]
+    y = y or (0.0, span([0.0, *highs])[1])
+    frame = Frame(size, right, _x_range(marks, log_x), y, log_x, top=TOP + (18 if title else 0))
     parts = [
         *_axes(frame, x_title, y_title, percent),
         *(part for mark in marks for part in _drawn(mark, frame)),
@@ -179,11 +180,6 @@ def span(values: Iterable[float], share: float = 0.06) -> tuple[float, float]:
     known = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
     spare = share * (max(known) - min(known)) or 0.05 * abs(max(known)) or 1.0
     return min(known) - spare, max(known) + spare
-
-
-def _y_range(marks: Sequence[Mark]) -> tuple[float, float]:
-    every = [[*mark.ys, *mark.high] if isinstance(mark, Line) else mark.ys for mark in marks]
-    return 0.0, span([0.0, *(value for values in every for value in values)])[1]
 
 
 def _x_range(marks: Sequence[Mark], log_x: bool) -> tuple[float, float]:

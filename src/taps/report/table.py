@@ -100,22 +100,15 @@ def _bar(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-LATEX = {
+LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "±": r"$\pm$",
+    "·": r"$\cdot$",
     "−": "$-$",
     "<": "$<$",
     ">": "$>$",
-    "·": r"$\cdot$",
 }
 
 
