@@ -177,11 +177,11 @@ def attempt_there(
         with working_folder(url, job.folder) as (out, copies):
             assert copies is not None
 
-            def told(position: int) -> None:
+            def on_progress(position: int) -> None:
                 copies.keep_up(out, job.folder(out), now=False)
                 tell(position)
 
-            what, value = attempt(job, out, device, stop, told)
+            what, value = attempt(job, out, device, stop, on_progress)
     except DataError as error:
         return "failed", str(error)
     return what, copies.named(out, value) if what == "failed" else value

@@ -65,7 +65,7 @@ def evaluate(
     with locked(out):
         watch, due = watcher([(job, job.length(lengths)) for job in left]), time.monotonic() + 2.0
 
-        def told(what: str, index: int, value: Any) -> None:
+        def on_event(what: str, index: int, value: Any) -> None:
             nonlocal due
             watch(what, index, say(value) if what == "failed" else value)
             if copies:
@@ -75,7 +75,7 @@ def evaluate(
                 due = began + max(2.0, 50 * (time.monotonic() - began))  # 2 % of the time at most
 
         try:
-            why = run(left, out, how, told)
+            why = run(left, out, how, on_event)
         finally:
             rows = collect(out)
             shutil.rmtree(out / ONCE, ignore_errors=True)
@@ -101,7 +101,7 @@ def read_spec(folder: Path) -> dict[str, Any]:
 
 
 def read_row(folder: Path) -> dict[str, Any] | None:
-    """The row of a finished run; None where there is none, or a damaged one: the run is then done again."""
+    """The row of a finished run; None where it is missing or damaged: the run is then done again."""
     if not (folder / ROW).is_file():
         return None
     try:

@@ -34,15 +34,10 @@ from taps.methods.settings import Settings
 from taps.types import Prediction
 
 log = logging.getLogger("taps")
-PLACE = "TAPS_FEATURES"  # the variable that says where stores lie
+PLACE = "TAPS_FEATURES"  # the variable with the folder of all stores
 ARRAY, META = "features.npy", "store.json"
 PART = 32  # images that are saved together
 VIEW_SEED = 0  # of the views in an evaluation, whatever the order of its images
-
-
-def stores() -> Path:
-    """The folder that all stores lie in."""
-    return Path(os.environ.get(PLACE) or "~/.cache/taps/features").expanduser()
 
 
 @dataclass(frozen=True)
@@ -70,8 +65,9 @@ class StoreKey:
     @property
     def folder(self) -> Path:
         """Stores of one model and one way to make views lie side by side, one for each digest of images."""
+        stores = Path(os.environ.get(PLACE) or "~/.cache/taps/features").expanduser()
         made = "-".join(str(value) for name, value in asdict(self).items() if name != "data")
-        return stores() / hashlib.sha256(made.encode()).hexdigest()[:16] / self.data
+        return stores / hashlib.sha256(made.encode()).hexdigest()[:16] / self.data
 
 
 def store_key(clip: Clip, settings: Settings, seed: int = VIEW_SEED) -> StoreKey:
@@ -117,9 +113,9 @@ class FeatureStore:
             self.dtype, self.dim, self.parts = held["dtype"], held["dim"], held["parts"]
             self.broken = {int(index): why for index, why in held["broken"].items()}
             self.array = np.load(self.folder / ARRAY, mmap_mode="r")
-            assert self.array.shape == self._shape
-            assert len(self.parts) == -(-self.images // PART)
-        except (OSError, DamagedError, StateError, ValueError, KeyError, AssertionError):
+            if self.array.shape != self._shape or len(self.parts) != -(-self.images // PART):
+                raise ValueError("another shape")
+        except (OSError, DamagedError, StateError, ValueError, KeyError):
             self.parts = [None] * -(-self.images // PART)
             self.damaged = list(range(len(self.parts)))
         for number, part in enumerate(self.parts):
@@ -154,13 +150,10 @@ class FeatureStore:
         report: Callable[[int, int], None] = lambda done, total: None,
         stop: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Make what is missing, part by part; returns whether all of it is there.
+        """Make what is missing, part by part, from the model and the images of the key.
 
-        Args:
-            clip: The model of the key.
-            dataset: The images of the key.
-            report: Called with the images done, and with all.
-            stop: Asked before every part; what is made stays.
+        `report` is called with the images done and with all; `stop` is asked before every part. Returns
+        whether the store is complete.
         """
         make_folder(self.folder)
         with locked(self.folder, patience=5.0):
@@ -281,12 +274,8 @@ def _sha256(rows: np.ndarray[Any, Any]) -> str:
 class Outputs:
     """A file of the predictions of a method without state, by image: they hold for every order of the stream.
 
-    Two processes may write the same row: they write the same numbers.
-
-    Args:
-        file: Made where it is missing. Its name stands for the method, the model and the images.
-        images: Number of images.
-        classes: Number of classes.
+    The file is made where it is missing; its name stands for the method, the model and the images. Two
+    processes may write the same row: they write the same numbers.
     """
 
     def __init__(self, file: Path, images: int, classes: int) -> None:

@@ -197,12 +197,9 @@ def run_job(
         job: What to run.
         out: Folder of the evaluation; the run has a folder of its own below.
         device: cpu or cuda; by default a GPU where one is found.
-        stop: Asked before every image; where it is true the run is saved and left.
+        stop: Asked before every image; where it is true the run is saved, and None is returned.
         progress: Called after every image.
         pace: How often the run is saved.
-
-    Returns:
-        The row of results, or None where the run was left before its end.
     """
     folder = job.folder(out)
     clip = _clip(job.model, device)

@@ -47,7 +47,7 @@ class Measure:
         title: In tables.
         unit: "%" (numbers are stored as shares from 0 to 1), "ms", "MB", "images", or "" for plain numbers.
         better: "higher" or "lower".
-        said: What it is, in one sentence.
+        description: In one sentence.
         pool: From the numbers of a method's orders to the one in a table.
         of: The measure whose numbers are pooled; by default this one.
         digits: After the point, in tables.
@@ -57,7 +57,7 @@ class Measure:
     title: str
     unit: str
     better: str
-    said: str
+    description: str
     pool: Pool = mean
     of: str = ""
     digits: int = 2
@@ -97,7 +97,7 @@ _ALL = (
     Measure("top1", "top-1", "%", "higher", "Images whose predicted class is right."),
     Measure("final", "in the end", "%", "higher", "Images right when all are predicted again, or answered."),
     Measure("top5", "top-5", "%", "higher", "Images whose class is among the five likeliest."),
-    Measure("per_class", "per class", "%", "higher", "Mean of the accuracies of the classes that came."),
+    Measure("per_class", "per class", "%", "higher", "Mean accuracy of the classes that occurred."),
     Measure(
         *("worst_tenth", "worst tenth", "%", "higher"),
         "Top-1 in the tenth of the orders where it is lowest, one at least.",
@@ -108,12 +108,12 @@ _ALL = (
     Measure("adaptive_ece", "adaptive ECE", "%", "lower", "The same over 15 bins of equally many images."),
     Measure("brier", "Brier", "", "lower", "Squared distance from the probabilities to the class.", digits=3),
     Measure("log_loss", "log-loss", "", "lower", "−log of the probability of the class, nats.", digits=3),
-    Measure("auroc_max", "AUROC max p", "%", "higher", "Images of no class told by low top probability."),
-    Measure("auroc_entropy", "AUROC entropy", "%", "higher", "Images of no class told by high entropy."),
-    Measure("auroc_reject", "AUROC reject", "%", "higher", "… told by what the method learned of such."),
+    Measure("auroc_max", "AUROC max p", "%", "higher", "Images of no class found by low top probability."),
+    Measure("auroc_entropy", "AUROC entropy", "%", "higher", "Images of no class found by high entropy."),
+    Measure("auroc_reject", "AUROC reject", "%", "higher", "The same, by the method's own score."),
     Measure("fpr95_max", "FPR95 max p", "%", "lower", "Images of no class let in with 95 % of the others."),
-    Measure("fpr95_entropy", "FPR95 entropy", "%", "lower", "The same, told by entropy."),
-    Measure("fpr95_reject", "FPR95 reject", "%", "lower", "The same, told by what the method learned."),
+    Measure("fpr95_entropy", "FPR95 entropy", "%", "lower", "The same, by entropy."),
+    Measure("fpr95_reject", "FPR95 reject", "%", "lower", "The same, by the method's own score."),
     Measure("acc_known", "known", "%", "higher", "Images of a class that are let in and right (ROSITA)."),
     Measure("acc_unknown", "unknown", "%", "higher", "Images of no class that are rejected (ROSITA)."),
     Measure("acc_hm", "harmonic mean", "%", "higher", "Harmonic mean of both (ROSITA's Acc_HM)."),

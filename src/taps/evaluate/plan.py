@@ -65,11 +65,8 @@ def prompts_for(method: str, prompts: str | None) -> str | None:
     """Which of the given prompts a method starts from; None for its own choice.
 
     Baselines that can do without (`view_ensemble`, `zero`) get none: in a table they show what views alone
-    give. With prompts they are variants (`--set prompts=DIR`).
-
-    Args:
-        method: Name of the method.
-        prompts: "hand", a directory made by `taps train`, or a directory of such, one a family.
+    give. With prompts they are variants (`--set prompts=DIR`). `prompts` is "hand", a directory made by
+    `taps train`, or a directory of such, one a family.
     """
     takes = find_method(method).prompts
     if prompts is None or takes in (None, "hand", "optional"):

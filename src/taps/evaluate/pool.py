@@ -40,17 +40,7 @@ def run_jobs(
     how: Execution = Execution(),
     watch: Watch = lambda what, index, value: None,
 ) -> dict[int, str]:
-    """Carry out many runs.
-
-    Args:
-        jobs: In the order in which they are begun.
-        out: Folder of the evaluation.
-        how: Processes, device, time; one job at a time runs in this process.
-        watch: Called with every event.
-
-    Returns:
-        For each job that did not reach its end, by index: why.
-    """
+    """Carry out many runs, begun in their order; returns why a job did not reach its end, by its index."""
     deadline = how.deadline()
     if how.jobs > 1 and len(jobs) > 1:
         return _Pool(jobs, out, how.device, deadline, min(how.jobs, len(jobs))).run(watch)
@@ -75,13 +65,13 @@ def attempt(
     job: Job, out: Path, device: str | None, stop: Callable[[], bool], tell: Callable[[int], None]
 ) -> tuple[str, Any]:
     """Run one job; a refusal or a crash becomes a sentence."""
-    told = 0.0
+    last = 0.0
 
     def progress(running: RunningScore) -> None:
-        nonlocal told
+        nonlocal last
         now = time.monotonic()
-        if now - told >= TELL:
-            told = now
+        if now - last >= TELL:
+            last = now
             tell(running.position)
 
     try:
@@ -115,7 +105,7 @@ class _Pool:
         self.waiting, self.size, self.deadline = deque(enumerate(jobs)), size, deadline
         self.context = multiprocessing.get_context("spawn")
         self.halt = self.context.Event()
-        self.told = out, device, deadline, self.halt
+        self.args = out, device, deadline, self.halt
         self.events = SimpleQueue[tuple[str, int, Any]]()
         self.lock = Lock()
         self.processes: list[SpawnProcess] = []
@@ -176,7 +166,7 @@ class _Pool:
 
     def start(self) -> tuple[SpawnProcess, Connection]:
         mine, theirs = self.context.Pipe()
-        process = self.context.Process(target=_serve, args=(theirs, *self.told), daemon=True)
+        process = self.context.Process(target=_serve, args=(theirs, *self.args), daemon=True)
         with self.lock, for_children(threads_each(self.size)):  # it changes what all threads share
             process.start()
         theirs.close()

@@ -80,11 +80,6 @@ class Run:
         cut = Run(*(getattr(self, name)[:n] for name in self.__dataclass_fields__))
         return replace(cut, final_correct=np.full(n, np.nan))  # later images had a say in it
 
-    @property
-    def truth_or_label(self) -> Sequence[str] | Floats:
-        """The class of every image; by name where an older run has no other."""
-        return self.labels if np.isnan(self.truth).any() else self.truth
-
     @cached_property
     def inside(self) -> Run:
         """The images that are of some class: those that accuracy and calibration are about."""
@@ -133,11 +128,12 @@ def answers_at(folder: Path) -> list[int]:
 def measured(run: Run) -> dict[str, float]:
     """Every measure that can be read off the predictions of a run; see `taps.evaluate.measures`."""
     inside = run.inside
+    classes = inside.labels if np.isnan(inside.truth).any() else inside.truth  # older runs have names alone
     found = {
         "top1": float(inside.correct.mean()),
         "final": float(inside.final_correct.mean()),
         "top5": float(inside.top5.mean()),
-        "per_class": metrics.per_class(inside.truth_or_label, inside.correct),
+        "per_class": metrics.per_class(classes, inside.correct),
         "ece": metrics.calibration_error(inside.probability, inside.correct),
         "adaptive_ece": metrics.adaptive_calibration_error(inside.probability, inside.correct),
         "brier": metrics.brier(inside.squares, inside.of_label),
@@ -161,14 +157,9 @@ def measured(run: Run) -> dict[str, float]:
 def score(
     run: Run, running: RunningScore, summary: dict[str, Any], asked: int, zero_shot_ms: float | None = None
 ) -> dict[str, Any]:
-    """The numbers of one row.
+    """The numbers of one row, from the predictions, the counts and the learner's summary.
 
-    Args:
-        run: The predictions.
-        running: The counts.
-        summary: The learner's.
-        asked: Number of questions.
-        zero_shot_ms: Time of a zero-shot pass in the same process, where it was measured.
+    `zero_shot_ms` is the time of a zero-shot pass in the same process, where it was measured.
     """
     n = len(run)
     if len(run.inside) == 0:

@@ -62,13 +62,7 @@ def bootstrap_interval(
     """Percentile interval of the mean over results when images are drawn again with replacement.
 
     Differences of right and wrong take few distinct values, so it is enough to draw how often each appears.
-
-    Args:
-        sums: Sum of each image's results.
-        counts: How many results each image has.
-        rng: For the draws.
-        level: Of the interval.
-        resamples: How often all images are drawn.
+    `sums` has the sum of each image's results, `counts` their number.
     """
     kinds, often = np.unique(np.stack([sums, counts], axis=1), axis=0, return_counts=True)
     drawn = rng.multinomial(len(sums), often / len(sums), size=resamples) @ kinds
@@ -99,11 +93,9 @@ class Paired:
     Attributes:
         seeds: Runs that both have.
         difference: Mean difference in accuracy.
-        half: Half-width of its interval over seeds; None for one seed.
-        low: Lower end of the bootstrap interval over images.
-        high: Its upper end.
-        gained: Images that only the method got right, over all seeds.
-        lost: Images that only the baseline got right.
+        half: Half-width of its t-interval over seeds; None for one seed.
+        low: Lower end of the bootstrap interval over images; `high` is the upper end.
+        gained: Images that only the method got right, over all seeds; `lost`: only the baseline.
         p: McNemar's p, the largest of the seeds: runs over the same images are not independent.
     """
 
@@ -118,12 +110,7 @@ class Paired:
 
 
 def compare(pairs: Sequence[tuple[Sequence[str], Floats, Floats]], rng: np.random.Generator) -> Paired:
-    """Compare a method with a baseline over seeds.
-
-    Args:
-        pairs: For each seed: the images' keys, the method's and the baseline's hits (0 or 1) on them.
-        rng: For the bootstrap.
-    """
+    """Compare over seeds; for each: the images' keys, the method's and the baseline's hits (0 or 1)."""
     differences = [mine - theirs for _, mine, theirs in pairs]
     gained = [int((d > 0).sum()) for d in differences]
     lost = [int((d < 0).sum()) for d in differences]

@@ -15,7 +15,7 @@ from taps.evaluate.measures import MEASURES, Measure
 from taps.evaluate.metrics import reliability
 from taps.evaluate.results import Result, Results
 from taps.report import svg
-from taps.report.document import charts
+from taps.report.document import side_by_side
 from taps.report.svg import (
     BLACK,
     BLUE,
@@ -102,7 +102,7 @@ def over_stream_of(runs: Sequence[Result]) -> str:
     shades = colours([f"seed {result.seed}" for result in runs])
     curves = zip(shades, _running(result.run.correct for result in runs), strict=True)
     lines = {name: _mean_line([curve], name, shades[name]) for name, curve in curves}
-    return charts(_of_methods(lines, [], "images seen", "right so far, %", "Accuracy over the stream"))
+    return side_by_side(_of_methods(lines, [], "images seen", "right so far, %", "Accuracy over the stream"))
 
 
 def against_labels(results: Results, dataset: str, baseline: str) -> list[str]:
@@ -249,12 +249,8 @@ def dotplot(
 ) -> str:
     """One row a name: a point, and its interval where there is one.
 
-    Args:
-        rows: Name, value, half-width of its interval.
-        x_title: Below the axis.
-        title: Above the picture.
-        groups: First and last row of those that a bar on the right joins.
-        level: Position of a dashed line.
+    A row is a name, a value and the half-width of its interval. A bar on the right joins the rows from the
+    first to the last of a group. A dashed line stands at `level`.
     """
     left = min(16 + svg.LETTER * max(len(name) for name, *_ in rows), SIZE[0] / 2)
     top = svg.TOP - 12 + (18 if title else 0)

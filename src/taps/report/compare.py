@@ -16,24 +16,12 @@ from taps.evaluate.plan import Entry, plan_evaluation
 from taps.evaluate.pooled import RICHER
 from taps.evaluate.results import Results, blocks_in, read_results
 from taps.files import write_json, write_text
-from taps.report.charts import dotplot, reliability_of_all, trade_off
-from taps.report.document import charts, document
+from taps.report import charts, tables
+from taps.report.document import document, side_by_side
 from taps.report.pages import write_details
 from taps.report.published import published_means
 from taps.report.ranks import LEVEL, Ranking, rank_methods
 from taps.report.table import Cell, Table, csv_table, html_table, latex, markdown
-from taps.report.tables import (
-    corruption_table,
-    interval,
-    known_measures,
-    mean_over_sets,
-    overview_table,
-    score,
-    score_table,
-    settings_table,
-    values_of,
-    with_ranks,
-)
 
 TEST = (
     "Points: mean rank over the orders of all data sets, 1 is best. A bar on the right joins methods of "
@@ -101,12 +89,9 @@ def compare(
 
 
 def leaderboard(folders: Sequence[Path], measure: str = "top1", baseline: str | None = None) -> Leaderboard:
-    """The leaderboard of what is finished in folders of evaluations.
+    """The leaderboard of what is finished in folders of evaluations with one model, ordered by a measure.
 
-    Args:
-        folders: Made by `taps eval` or `taps compare`, with one model.
-        measure: What methods are ordered by.
-        baseline: The method that differences are to; zero-shot, or else the first, unless given.
+    Differences are to the baseline: zero-shot, or else the first method, unless given.
     """
     if measure not in MEASURES:
         raise SettingsError(f"Unknown measure {measure!r}: use one of {', '.join(MEASURES)}.")
@@ -127,12 +112,13 @@ def _of_block(
 ) -> Leaderboard:
     """The leaderboard of the runs with one kind of class texts; `named`: its title says which."""
     results = read_results(folders, baseline=baseline, block=block)
-    if chosen not in known_measures(results):
-        known = ", ".join(each.name for each in known_measures(results))
+    if chosen not in tables.known_measures(results):
+        known = ", ".join(each.name for each in tables.known_measures(results))
         raise DataError(f"No run has the measure {chosen.name!r}; choose from {known}.")
     against = baseline or results.methods[0]
     ranking = _ranking(results, chosen, against)
-    table = with_ranks(score_table(results, chosen, against, linked=True, beside=False), ranking, chosen)
+    ranks = {} if ranking is None else dict(zip(ranking.methods, ranking.mean_ranks, strict=True))
+    table = tables.score_table(results, chosen, against, linked=True, beside=False, ranks=ranks)
     if named or block == RICHER:
         table = replace(table, title=f"{table.title}; {block}")
     return Leaderboard(results, chosen, against, ranking, table)
@@ -140,12 +126,12 @@ def _of_block(
 
 def _ranking(results: Results, measure: Measure, control: str) -> Ranking | None:
     """Over the methods that have the measure on every data set."""
-    whole = [name for name in results.methods if mean_over_sets(results, name, measure) is not None]
+    whole = [name for name in results.methods if tables.mean_over_sets(results, name, measure) is not None]
     if len(whole) < 2:
         return None
     blocks = []
     for dataset in results.datasets:
-        columns = [values_of(results.of(dataset, method), measure) for method in whole]
+        columns = [tables.values_of(results.of(dataset, method), measure) for method in whole]
         blocks += [(dataset, [measure.sign * value for value in row]) for row in zip(*columns, strict=True)]
     return rank_methods(whole, blocks, control)
 
@@ -183,7 +169,7 @@ def rank_table(results: Results, ranking: Ranking, measure: Measure, baseline: s
 def _won_and_lost(results: Results, measure: Measure, method: str, baseline: str) -> str:
     won = lost = 0
     for dataset in results.datasets:
-        mine, theirs = (score(results.of(dataset, name), measure) for name in (method, baseline))
+        mine, theirs = (tables.score(results.of(dataset, name), measure) for name in (method, baseline))
         if mine is not None and theirs is not None:
             won += measure.sign * (mine - theirs) > 0
             lost += measure.sign * (mine - theirs) < 0
@@ -196,7 +182,7 @@ def summary(board: Leaderboard) -> str:
     text = (
         f"{_count(results.methods, 'method')} on {_count(results.datasets, 'data set')}, "
         f"{_count(results.seeds, 'order')} each; "
-        f"{board.measure.title}: {board.measure.said} {board.measure.better.capitalize()} is better."
+        f"{board.measure.title}: {board.measure.description} {board.measure.better.capitalize()} is better."
     )
     ranking = board.ranking
     if ranking is None:
@@ -218,12 +204,12 @@ def as_dict(board: Leaderboard) -> dict[str, Any]:
     """Everything on the page as plain values."""
     results = board.results
     scores: dict[str, Any] = {}
-    for measure in known_measures(results):
+    for measure in tables.known_measures(results):
         by_set = scores.setdefault(measure.name, {})
         for (dataset, method), runs in results.results.items():
-            values = values_of(runs, measure)
+            values = tables.values_of(runs, measure)
             if values:
-                half = interval(values)[1] if measure.pool is mean else None
+                half = tables.interval(values)[1] if measure.pool is mean else None
                 by_set.setdefault(dataset, {})[method] = {
                     **{"score": measure.pool(values), "half": half, "values": values},
                     "seeds": [result.seed for result in runs],
@@ -239,15 +225,9 @@ def as_dict(board: Leaderboard) -> dict[str, Any]:
 
 
 def write_leaderboard(board: Leaderboard, out: Path, *, published: bool = False) -> list[Path]:
-    """Write leaderboard.html, .tex, .csv and .json, and the pages its cells link to.
+    """Write leaderboard.html, .tex, .csv and .json, which are returned, and the pages its cells link to.
 
-    Args:
-        board: The leaderboard.
-        out: Folder for them.
-        published: Whether means of the field, of other models, are added to the page and to LaTeX.
-
-    Returns:
-        The files written, without those pages.
+    `published` adds means of the field, of other models, to the page and to LaTeX.
     """
     for each in board.blocks:
         write_details(each.results, out)
@@ -257,11 +237,11 @@ def write_leaderboard(board: Leaderboard, out: Path, *, published: bool = False)
     pages += ["<h2>Published, of other models</h2>", *map(html_table, means)] if means else []
     write_text(paths["html"], document(_title(board), pages))
     needs = f"% {_title(board)}; needs \\usepackage{{booktabs}}, and graphicx for wide tables"
-    tables = []
+    made = []
     for each in board.blocks:
-        measures = [measure for measure in known_measures(each.results) if not measure.of]
-        tables += [each.table, overview_table(each.results, measures)]
-    write_text(paths["tex"], "\n".join([needs, *map(latex, [*tables, *means])]))
+        measures = [measure for measure in tables.known_measures(each.results) if not measure.of]
+        made += [each.table, tables.overview_table(each.results, measures)]
+    write_text(paths["tex"], "\n".join([needs, *map(latex, [*made, *means])]))
     write_text(paths["csv"], "\n".join(csv_table(each.table) for each in board.blocks))
     write_json(paths["json"], as_dict(board))
     return list(paths.values())
@@ -275,10 +255,10 @@ def _title(board: Leaderboard) -> str:
 
 def _page(board: Leaderboard) -> list[str]:
     results, measure = board.results, board.measure
-    measures = known_measures(results)
+    measures = tables.known_measures(results)
     costs = {"ms_p50": "time", "rate": "labels asked", "ece": "calibration error"}
     trade_offs = [
-        trade_off(results, MEASURES[name], measure, title=f"{measure.title} against {cost}")
+        charts.trade_off(results, MEASURES[name], measure, title=f"{measure.title} against {cost}")
         for name, cost in costs.items()
     ]
     return [
@@ -289,23 +269,23 @@ def _page(board: Leaderboard) -> list[str]:
         *_ranks(board),
         "<h2>What it costs</h2>",
         "<p>Means over data sets. The line joins methods that no cheaper one beats (the Pareto front).</p>",
-        charts(trade_offs),
+        side_by_side(trade_offs),
         "<h2>Calibration</h2>",
         "<p>How often predictions of a confidence are right, over all data sets; larger points are more "
         "images. Below the dashed line a method is surer of itself than it should be. The ECE here is that "
         "of all images together.</p>",
-        charts(reliability_of_all(results, results.datasets), small=True),
+        side_by_side(charts.reliability_of_all(results, results.datasets), small=True),
         "<h2>Every measure</h2>",
-        html_table(overview_table(results, measures), sortable=True),
-        html_table(corrupted) if (corrupted := corruption_table(results)).rows else "",
+        html_table(tables.overview_table(results, measures), sortable=True),
+        html_table(corrupted) if (corrupted := tables.corruption_table(results)).rows else "",
         *(_folded(board, each) for each in measures if each != measure),
         "<h2>Settings</h2>",
-        html_table(settings_table(results)),
+        html_table(tables.settings_table(results)),
     ]
 
 
 def _folded(board: Leaderboard, measure: Measure) -> str:
-    table = score_table(board.results, measure, board.baseline, linked=True, beside=False)
+    table = tables.score_table(board.results, measure, board.baseline, linked=True, beside=False)
     heading = html.escape(f"{measure.heading} by data set")
     return f"<details><summary>{heading}</summary>{html_table(table, sortable=True)}</details>"
 
@@ -315,7 +295,9 @@ def _ranks(board: Leaderboard) -> list[str]:
     if ranking is None:
         return []
     rows = [(name, rank, None) for name, rank in zip(ranking.methods, ranking.mean_ranks, strict=True)]
-    picture = dotplot(rows, x_title="mean rank", title="Mean ranks, and who differs", groups=ranking.groups)
+    picture = charts.dotplot(
+        rows, x_title="mean rank", title="Mean ranks, and who differs", groups=ranking.groups
+    )
     table = html_table(rank_table(board.results, ranking, board.measure, board.baseline))
     unranked = ", ".join(sorted({*board.results.methods} - {*ranking.methods}))
     missing = f"<p class=note>Not ranked, because a data set is missing: {html.escape(unranked)}.</p>"
@@ -324,5 +306,5 @@ def _ranks(board: Leaderboard) -> list[str]:
         f"<p>{html.escape(TEST)}</p>",
         f"<p class=warning>{html.escape(blind(ranking))}</p>" if blind(ranking) else "",
         missing if unranked else "",
-        charts([picture, f"<div>{table}</div>"]),
+        side_by_side([picture, f"<div>{table}</div>"]),
     ]

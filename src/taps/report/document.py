@@ -33,7 +33,7 @@ def document(title: str, body: Iterable[str]) -> str:
     )
 
 
-def charts(pictures: Iterable[str], *, small: bool = False) -> str:
+def side_by_side(pictures: Iterable[str], *, small: bool = False) -> str:
     """Pictures side by side, as many as there is room for; empty ones are left out."""
     inside = "\n".join(picture for picture in pictures if picture)
     return f'<div class="charts{" small" if small else ""}">\n{inside}\n</div>' if inside else ""

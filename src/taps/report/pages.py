@@ -15,30 +15,10 @@ from taps.evaluate.jobs import StreamSpec, slug
 from taps.evaluate.measures import MEASURES, Measure, find_measures
 from taps.evaluate.results import Result, Results, read_results
 from taps.files import write_text
-from taps.report.charts import (
-    against_labels,
-    asked_share,
-    bars,
-    over_stream,
-    over_stream_of,
-    questions_of,
-    reliability_of,
-    reliability_of_all,
-    trade_off,
-)
-from taps.report.document import Card, charts, document, gallery, thumbnail
+from taps.report import charts, tables
+from taps.report.document import Card, document, gallery, side_by_side, thumbnail
 from taps.report.svg import standalone
 from taps.report.table import Cell, Table, html_table, latex, markdown
-from taps.report.tables import (
-    corruption_table,
-    detail_table,
-    difference_table,
-    interval,
-    number,
-    score_table,
-    settings_table,
-    values_of,
-)
 from taps.session.record import read_predictions
 
 FORMATS = ("md", "tex", "html")
@@ -81,7 +61,7 @@ def write_report(
     against = baseline or results.methods[0]
     pictures = draw(results, against) if plots else {}
     written = write_pictures(pictures, out) if "md" in formats else []
-    made = tables(results, against, wanted)
+    made = all_tables(results, against, wanted)
     makers = {"md": as_markdown, "tex": as_latex, "html": as_html}
     for kind in formats:
         path = out / f"report.{kind}"
@@ -92,7 +72,7 @@ def write_report(
     return written
 
 
-def tables(results: Results, baseline: str, measures: Sequence[Measure]) -> list[Table]:
+def all_tables(results: Results, baseline: str, measures: Sequence[Measure]) -> list[Table]:
     """All tables; each once for every kind of class texts, where there are several."""
     parts = results.by_texts()
     if len(parts) < 2:
@@ -106,11 +86,11 @@ def tables(results: Results, baseline: str, measures: Sequence[Measure]) -> list
 
 def tables_of(results: Results, baseline: str, measures: Sequence[Measure]) -> list[Table]:
     found = [
-        score_table(results, MEASURES["top1"], baseline, linked=True),
-        difference_table(results, baseline),
-        detail_table(results, measures),
-        corruption_table(results),
-        settings_table(results),
+        tables.score_table(results, MEASURES["top1"], baseline, linked=True),
+        tables.difference_table(results, baseline),
+        tables.detail_table(results, measures),
+        tables.corruption_table(results),
+        tables.settings_table(results),
     ]
     return [table for table in found if table.rows]
 
@@ -120,13 +100,13 @@ def draw(results: Results, baseline: str) -> Pictures:
     drawn: Pictures = {}
     for dataset in results.datasets:
         part = results.only(results.methods_of(dataset), [dataset])
-        time = trade_off(part, MEASURES["ms_p50"], title="Accuracy against time")
+        time = charts.trade_off(part, MEASURES["ms_p50"], title="Accuracy against time")
         found = {
-            "accuracy_over_stream": over_stream(part, dataset, baseline),
-            "accuracy_against_labels": against_labels(part, dataset, baseline),
-            "asked": asked_share(part, dataset),
+            "accuracy_over_stream": charts.over_stream(part, dataset, baseline),
+            "accuracy_against_labels": charts.against_labels(part, dataset, baseline),
+            "asked": charts.asked_share(part, dataset),
             "accuracy_against_time": [time] if time else [],
-            "reliability": reliability_of_all(part, [dataset]),
+            "reliability": charts.reliability_of_all(part, [dataset]),
         }
         drawn[dataset] = {name: parts for name, parts in found.items() if parts}
     return drawn
@@ -173,11 +153,11 @@ def as_html(results: Results, made: Sequence[Table], pictures: Pictures) -> str:
     body += [f"<p class=note>{html.escape(line)}</p>" for line in results.missing()]
     for dataset, found in pictures.items():
         body.append(f"<h2>{html.escape(dataset)}</h2>")
-        body.append(charts(part for parts in found.values() if len(parts) == 1 for part in parts))
+        body.append(side_by_side(part for parts in found.values() if len(parts) == 1 for part in parts))
         for name, parts in found.items():
             if len(parts) > 1:
                 title = f"<h3>{name.replace('_', ' ').capitalize()}, by method</h3>"
-                body.append(title + charts(parts, small=True))
+                body.append(title + side_by_side(parts, small=True))
         best = max(results.methods_of(dataset), key=lambda m: sum(r.top1 for r in results.of(dataset, m)))
         inside = "\n".join(part for part in details(results, dataset, best) if part)
         body.append(
@@ -201,14 +181,14 @@ def details(results: Results, dataset: str, method: str) -> list[str]:
     runs = results.of(dataset, method)
     rows = [row for result in runs for row in read_rows(result)]
     first = runs[0]
-    asked = questions_of(read_rows(first), f"When it asked · seed {first.seed}") if first.rate else ""
+    asked = charts.questions_of(read_rows(first), f"When it asked · seed {first.seed}") if first.rate else ""
     kept = Counter(first.row["buffer_classes"]).most_common(BARS)
-    buffer = bars(kept, title=f"Labelled images kept · seed {first.seed}") if kept else ""
-    pictures = [over_stream_of(runs), reliability_of(runs, "Reliability"), asked, buffer]
+    buffer = charts.bars(kept, title=f"Labelled images kept · seed {first.seed}") if kept else ""
+    pictures = [charts.over_stream_of(runs), charts.reliability_of(runs, "Reliability"), asked, buffer]
     return [
         html_table(by_seed(runs)),
-        html_table(settings_table(results.only([method], [dataset]))),
-        charts(pictures),
+        html_table(tables.settings_table(results.only([method], [dataset]))),
+        side_by_side(pictures),
         gallery("Most confident mistakes", _mistakes(rows, first)),
         html_table(class_table(rows), sortable=True),
         html_table(confusion_table(rows)),
@@ -229,11 +209,11 @@ def by_seed(runs: Sequence[Result]) -> Table:
     columns = ("measure", *(f"seed {result.seed}" for result in runs), *(["mean"] if len(runs) > 1 else []))
     rows = []
     for measure in MEASURES.values():
-        values = values_of(runs, measure)
+        values = tables.values_of(runs, measure)
         if not values or measure.of:
             continue
-        cells = [number(measure, value) for value in values]
-        mean = [number(measure, *interval(values))] if len(runs) > 1 else []
+        cells = [tables.number(measure, value) for value in values]
+        mean = [tables.number(measure, *tables.interval(values))] if len(runs) > 1 else []
         rows.append((measure.heading, *cells, *mean))
     return Table("Measures of each run", columns, tuple(rows))
 
@@ -292,7 +272,7 @@ def confusion_matrix(rows: Sequence[Row]) -> str:
 
 
 def _mistakes(rows: Sequence[Row], result: Result) -> list[Card]:
-    """The wrong predictions of highest probability, an image once, with pictures where the data is there."""
+    """The wrong predictions of highest probability, each image once, with its picture where it is known."""
     wrong = sorted((row for row in rows if row["correct"] == "0"), key=lambda row: -float(row["probability"]))
     first = {row["path"]: row for row in reversed(wrong)}
     worst = sorted(first.values(), key=lambda row: -float(row["probability"]))[:MISTAKES]
@@ -309,7 +289,7 @@ def _mistakes(rows: Sequence[Row], result: Result) -> list[Card]:
 
 @lru_cache(maxsize=4096)
 def picture_of(stream: StreamSpec, path: str) -> str:
-    """An image as a small picture; "" where the data set is not there any more."""
+    """An image as a small picture; "" where the data set is gone."""
     try:
         dataset, places = _images(stream)
         return thumbnail(dataset.image(places[path]))

@@ -54,7 +54,7 @@ def signed_rank_p(differences: Floats) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """P-values corrected for there being many, by Holm's step-down procedure.
+    """P-values of many tests, corrected by Holm's step-down procedure.
 
     >>> holm([0.01, 0.04, 0.02])
     [0.03, 0.04, 0.04]
@@ -89,32 +89,29 @@ class Ranking:
 
     @property
     def least(self) -> float:
-        """The smallest corrected p there can be with so many sets and methods."""
+        """The smallest corrected p that so many sets and methods allow."""
         return min(1.0, 2.0 ** (1 - self.sets) * max(len(self.p), 1))
 
 
 def rank_methods(
     methods: Sequence[str], blocks: Sequence[tuple[str, Sequence[float]]], control: str = ""
 ) -> Ranking:
-    """Rank methods and say which of them differ.
+    """Rank methods and test which of them differ; all are tested against `control` as well.
 
-    Args:
-        methods: Their names.
-        blocks: For each order of each data set: the set's name and the methods' scores, higher is better.
-        control: The method that all others are tested against as well.
+    A block is one order of one data set: the set's name and the methods' scores, higher is better.
     """
     scores = np.array([values for _, values in blocks], np.float64)
     mean = ranks(scores).mean(0)
     order = sorted(range(len(methods)), key=lambda i: (mean[i], methods[i]))
     names = np.array([name for name, _ in blocks])
     by_set = np.stack([scores[names == name].mean(0) for name in dict.fromkeys(names.tolist())])
-    pairs = list(combinations([methods[i] for i in order], 2))
+    placed = [methods[i] for i in order]
+    pairs = list(combinations(placed, 2))
     column = dict(zip(methods, by_set.T, strict=True))
     raw = {(a, b): signed_rank_p(np.round(column[a] - column[b], 12)) for a, b in pairs}
     p = dict(zip(pairs, holm(list(raw.values())), strict=True))
     to_control = {a if b == control else b: value for (a, b), value in raw.items() if control in (a, b)}
     against = dict(zip(to_control, holm(list(to_control.values())), strict=True))
-    placed = [methods[i] for i in order]
     return Ranking(placed, [float(mean[i]) for i in order], p, against, groups(placed, p), len(by_set))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from taps.errors import DataError, ImageError
 from taps.files import write_text
 from taps.report.charts import questions_of
-from taps.report.document import Card, charts, document, gallery, thumbnail
+from taps.report.document import Card, document, gallery, side_by_side, thumbnail
 from taps.report.table import Table, html_table
 from taps.session.record import read_predictions
 from taps.session.stream import Stream
@@ -34,7 +34,7 @@ def write_page(folder: Path, stream: Stream, summary: dict[str, Any]) -> Path:
         *(f"<p>{html.escape(note)}</p>" for note in summary["learner"].get("notes", [])),
         html_table(by_class(rows)),
         "<h2>When did it ask?</h2>",
-        charts([questions_of(rows)]),
+        side_by_side([questions_of(rows)]),
         gallery(f"The last of {len(asked)} questions", _cards(asked[-SHOWN:], stream)),
         gallery("Answers to look at again", _cards(again, stream)),
         gallery("Least sure", _cards(unsure, stream)),

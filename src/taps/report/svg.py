@@ -120,17 +120,9 @@ def chart(
     log_x: bool = False,
     size: tuple[int, int] = SIZE,
 ) -> str:
-    """Curves and points over common axes, as a figure element.
+    """Curves and points over common axes, as a figure element; the last mark is on top.
 
-    Args:
-        marks: Drawn in this order, the last on top.
-        x_title: Below the axis.
-        y_title: Above the axis.
-        title: Above the picture.
-        percent: Whether y values are shares, written as per cent.
-        y: Range of the axis; by default from zero to the highest value.
-        log_x: Whether the x axis is logarithmic.
-        size: Width and height.
+    The y axis spans `y`, by default from zero to the highest value; with `percent` its values are shares.
     """
     marks = [_finite(mark) for mark in marks]
     names = [mark.name for mark in marks if isinstance(mark, Line) and mark.name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -16,10 +15,9 @@ from taps.evaluate.results import Result, Results, mean_of
 from taps.evaluate.statistics import t_interval
 from taps.methods.registry import settings as default_settings
 from taps.report.published import is_papers_model, published, published_accuracy
-from taps.report.ranks import Ranking
 from taps.report.table import Cell, Row, Table
 
-ENOUGH = 3  # seeds for an interval: that of two has the factor 12.7 and says nothing
+ENOUGH = 3  # seeds for an interval: that of two is 12.7 standard errors wide
 FEW = (
     "No interval is shown for fewer than three seeds: that of two is wider than anything it could tell "
     "apart. Give --seeds 1,2,3 or more."
@@ -73,25 +71,33 @@ def score_table(
     *,
     linked: bool = False,
     beside: bool = True,
+    ranks: Mapping[str, float] | None = None,
 ) -> Table:
     """A measure by method and data set, the mean over data sets and its difference to the baseline.
 
-    Args:
-        results: Of an evaluation.
-        measure: Which.
-        baseline: The method that the last column but one is a difference to.
-        linked: Whether cells link to the pages about their runs.
-        beside: Whether the paper's numbers stand beside ours where model and images are the paper's.
+    With `linked` cells link to the pages about their runs. With `beside` the paper's numbers stand beside
+    ours where model and images are the paper's. With `ranks`, mean ranks by method, the best method comes
+    first, and ranks and means come before the data sets.
     """
     datasets, several = results.datasets, len(results.datasets) > 1
+    means = {method: mean_over_sets(results, method, measure) for method in results.methods}
+    ordered, first = results.methods, 1  # column of a score
+    if ranks is not None:
+        ordered = sorted(means, key=lambda m: (means[m] is None, -measure.sign * (means[m] or 0.0)))
+        first = 2
+
+    def in_order(name: str, rank: str, scores: list[str], mean: str, *rest: str) -> Row:
+        over_sets = [mean] if several else []
+        return (name, *([*scores, *over_sets] if ranks is None else [rank, *over_sets, *scores]), *rest)
+
     rows: list[Row] = []
     printed: set[int] = set()
     notes = [_length_note(results)]
-    for method in results.methods:
-        cells = [_score_cell(results, dataset, method, measure, linked) for dataset in datasets]
-        over_sets = [number(measure, mean_over_sets(results, method, measure))] if several else []
-        gain = _gain(results, method, baseline, measure)
-        rows.append((method, *cells, *over_sets, gain, _rate(results, method)))
+    for method in ordered:
+        scores = [_score_cell(results, dataset, method, measure, linked) for dataset in datasets]
+        rank = Cell(f"{ranks[method]:.2f}", value=ranks[method]) if ranks and method in ranks else "–"
+        rest = _gain(means, method, baseline, measure), _rate(results, method)
+        rows.append(in_order(method, rank, scores, number(measure, means[method]), *rest))
         theirs = _published_row(results, method, several) if beside and measure is TOP1 else None
         if theirs is not None:
             printed.add(len(rows))
@@ -99,10 +105,11 @@ def score_table(
             notes += [published()["notes"][method]] if method in published()["notes"] else []
     orders = [len(runs) for runs in results.results.values()]
     notes += [FEW] if min(orders) < ENOUGH else []
+    measured = range(first, first + len(datasets) + several)
     return Table(
         _title(measure, max(orders)),
-        ("method", *datasets, *(["mean"] if several else []), f"to {baseline}", "asked %"),
-        _with_places(rows, dict.fromkeys(range(1, len(datasets) + 1 + several), measure), printed),
+        in_order("method", "rank", datasets, "mean", f"to {baseline}", "asked %"),
+        _with_places(rows, dict.fromkeys(measured, measure), printed),
         tuple(notes),
         published=frozenset(printed),
     )
@@ -125,9 +132,9 @@ def _score_cell(results: Results, dataset: str, method: str, measure: Measure, l
     return number(measure, measure.pool(values), half, link)
 
 
-def _gain(results: Results, method: str, baseline: str, measure: Measure) -> str:
+def _gain(means: Mapping[str, float | None], method: str, baseline: str, measure: Measure) -> str:
     """Difference of the means; methods on a data set have the same seeds, so it is that of pairs."""
-    mine, theirs = (mean_over_sets(results, name, measure) for name in (method, baseline))
+    mine, theirs = means[method], means.get(baseline)
     if method == baseline or mine is None or theirs is None:
         return ""
     gain = (mine - theirs) * measure.scale
@@ -198,30 +205,9 @@ def overview_table(results: Results, measures: Sequence[Measure]) -> Table:
         (method, *(number(measure, mean_over_sets(results, method, measure)) for measure in measures))
         for method in results.methods
     ]
-    notes = (" ".join(f"{measure.title}: {measure.said}" for measure in measures),)
+    notes = (" ".join(f"{measure.title}: {measure.description}" for measure in measures),)
     marked = _with_places(rows, dict(enumerate(measures, 1)))
     return Table("Means over data sets", ("method", *(each.heading for each in measures)), marked, notes)
-
-
-def with_ranks(table: Table, ranking: Ranking | None, measure: Measure) -> Table:
-    """A `score_table` with the best first, and with mean ranks and means before the data sets."""
-    ranks = {} if ranking is None else dict(zip(ranking.methods, ranking.mean_ranks, strict=True))
-    last = len(table.columns) - 3  # of the data sets, or their mean
-
-    def place(row: Row) -> tuple[bool, float]:
-        cell = row[last]
-        value = cell.value if isinstance(cell, Cell) else None
-        return value is None, -measure.sign * (value or 0.0)
-
-    def moved(row: Row, rank: str) -> Row:
-        mean_too = (row[last],) if "mean" in table.columns else ()
-        return (row[0], rank, *mean_too, *row[1 : last + 1 - len(mean_too)], *row[last + 1 :])
-
-    rows = []
-    for row in sorted(table.rows, key=place):
-        rank = Cell(f"{ranks[row[0]]:.2f}", value=ranks[row[0]]) if row[0] in ranks else "–"
-        rows.append(moved(row, rank))
-    return replace(table, columns=moved(table.columns, "rank"), rows=tuple(rows))
 
 
 def difference_table(results: Results, baseline: str = BASELINE) -> Table:
@@ -263,7 +249,7 @@ def detail_table(results: Results, measures: Sequence[Measure] = ()) -> Table:
         rows.append((dataset, method, str(len(runs)), *numbers, asked, _buffer(runs), broken))
     columns = ("data set", "method", "seeds", *(m.heading for m in wanted), "asked", "buffer", "broken")
     notes = [
-        " ".join(f"{measure.title}: {measure.said}" for measure in wanted),
+        " ".join(f"{measure.title}: {measure.description}" for measure in wanted),
         "Means over seeds, of times medians; runs side by side slow each other down. "
         "buffer: labelled images kept at the end. broken: images that could not be read.",
     ]
@@ -297,7 +283,7 @@ def corruption_table(results: Results) -> Table:
         (m, *(number(measure, mce.get((dataset, m))) for dataset in sets)) for m in results.methods if sets
     ]
     title = f"{measure.heading} (mean corruption error)"
-    return Table(title, ("method", *sets), tuple(rows), (measure.said,))
+    return Table(title, ("method", *sets), tuple(rows), (measure.description,))
 
 
 def settings_table(results: Results) -> Table:
@@ -308,11 +294,11 @@ def settings_table(results: Results) -> Table:
         values = [{**(_defaults(spec["method"]) or {}), **spec["settings"]} for spec in specs]
         names = dict.fromkeys(name for value in values for name in value)
         # What runs have in common, or every value of it.
-        told = {name: " or ".join(dict.fromkeys(str(v.get(name)) for v in values)) for name in names}
-        views = told.pop("views", "")
+        text = {name: " or ".join(dict.fromkeys(str(v.get(name)) for v in values)) for name in names}
+        views = text.pop("views", "")
         given = {name for spec in specs for name in spec["settings"]}
-        ours = ", ".join(f"{name}={told[name]}" for name in told if name in given)
-        rest = ", ".join(f"{name}={told[name]}" for name in told if name not in given)
+        ours = ", ".join(f"{name}={text[name]}" for name in text if name in given)
+        rest = ", ".join(f"{name}={text[name]}" for name in text if name not in given)
         rows.append((method, views, ours, rest))
     specs = [run.spec for runs in results.results.values() for run in runs]
     notes = [f"Model {results.model['name']}."]
