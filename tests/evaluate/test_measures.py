@@ -25,7 +25,8 @@ def row(seed: int, dataset: str = "pets", method: str = "zero_shot", **measures:
 
 def test_each_measure_says_what_it_is() -> None:
     assert all(
-        measure.better in ("higher", "lower") and measure.said.endswith(".") for measure in MEASURES.values()
+        measure.better in ("higher", "lower") and measure.description.endswith(".")
+        for measure in MEASURES.values()
     )
     assert len({measure.title for measure in MEASURES.values()}) == len(MEASURES)
     assert find_measures(["ece", "top1"]) == [MEASURES["ece"], MEASURES["top1"]]

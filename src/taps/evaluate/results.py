@@ -37,7 +37,6 @@ class Result:
     """One finished run, cut to the images that all runs on its data set have.
 
     Attributes:
-        folder: Where its files lie.
         spec: What was run.
         row: Its row; `measures` are those of the images kept.
         seen: Its predictions of these images.
@@ -73,7 +72,7 @@ class Result:
         return answers_at(self.folder)
 
 
-Found = dict[tuple[str, str], list[Result]]
+Runs = dict[tuple[str, str], list[Result]]
 """Runs by data set and method."""
 
 
@@ -88,7 +87,7 @@ class Results:
         block: The kind of class texts, where only runs with one kind were read.
     """
 
-    results: Found
+    results: Runs
     unfinished: list[dict[str, Any]]
     dropped: int = 0
     block: str | None = None
@@ -134,7 +133,7 @@ class Results:
 
     def by_texts(self) -> dict[str, Results]:
         """The results by the kind of class texts, without empty kinds."""
-        found: dict[str, Found] = {block: {} for block in BLOCKS}
+        found: dict[str, Runs] = {block: {} for block in BLOCKS}
         for key, runs in self.results.items():
             found[block_of(runs[0].spec["method"], runs[0].spec["settings"])][key] = runs
         return {block: replace(self, results=those) for block, those in found.items() if those}
@@ -183,7 +182,7 @@ def read_results(
     for each in outs:
         if not run_folders(each):
             raise DataError(f"{each} holds no results of `taps eval`; give the folder that was its --out.")
-    found: Found = {}
+    found: Runs = {}
     for folder, spec, row in _finished(outs):
         if block in (None, block_of(spec["method"], spec["settings"])):
             check_files(folder, row)
@@ -201,7 +200,8 @@ def read_results(
     alike = _of_common_seeds(found, baseline)
     least: dict[str, int] = {}  # predictions that every run on a data set has
     for (dataset, _), runs in alike.items():
-        least[dataset] = min([result.whole for result in runs] + [least.get(dataset, runs[0].whole)])
+        shortest = min(result.whole for result in runs)
+        least[dataset] = min(shortest, least.get(dataset, shortest))
     results = {
         key: sorted((_cut(result, least[key[0]]) for result in runs), key=lambda result: result.seed)
         for key, runs in alike.items()
@@ -228,7 +228,7 @@ def _finished(outs: Sequence[Path]) -> Iterator[tuple[Path, dict[str, Any], dict
             yield folder, spec, row
 
 
-def _check_together(found: Found) -> None:
+def _check_together(found: Runs) -> None:
     """Refuse runs of folders that cannot stand in one table."""
     models = {tuple(one.spec["model"].values()): one.folder for runs in found.values() for one in runs}
     if len(models) > 1:
@@ -240,7 +240,7 @@ def _check_together(found: Found) -> None:
             raise DataError(f"Two folders have {method} on {dataset} with the same seed; give one of them.")
 
 
-def _check_alike(found: Found) -> None:
+def _check_alike(found: Runs) -> None:
     """Refuse runs that did not see the same images in the same order."""
     seen: dict[tuple[str, int], list[str]] = {}
     for (dataset, method), runs in found.items():
@@ -261,7 +261,7 @@ def _cut(result: Result, n: int) -> Result:
     return replace(result, row={**row, "measures": measures}, seen=first)
 
 
-def _of_common_seeds(found: Found, baseline: str) -> Found:
+def _of_common_seeds(found: Runs, baseline: str) -> Runs:
     """For each data set the runs of seeds that every method has: other orders cannot be compared.
 
     A method that shares no seed with the baseline is left out.

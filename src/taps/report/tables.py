@@ -17,10 +17,10 @@ from taps.methods.registry import settings as default_settings
 from taps.report.published import is_papers_model, published, published_accuracy
 from taps.report.table import Cell, Row, Table
 
-ENOUGH = 3  # seeds for an interval: that of two is 12.7 standard errors wide
+ENOUGH = 3  # seeds for an interval
 FEW = (
-    "No interval is shown for fewer than three seeds: that of two is wider than anything it could tell "
-    "apart. Give --seeds 1,2,3 or more."
+    "No interval is shown for fewer than three seeds: with two it would be ± 12.7 standard errors. "
+    "Give --seeds 1,2,3 or more."
 )
 TOP1 = MEASURES["top1"]
 TOOK = ("top5", "ece", "rate", "ms_p50", "ms_p95", "peak_mem_mb")
