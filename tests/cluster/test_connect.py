@@ -102,7 +102,7 @@ def test_without_a_cluster_one_sentence_says_how_to_start_one(monkeypatch: pytes
 
 def test_a_bare_flag_joins_the_cluster_or_starts_one(monkeypatch: pytest.MonkeyPatch) -> None:
     with listening() as head:
-        for known, tried in ((head, ["auto"]), (None, ["auto", "local"])):
+        for known, tried in ((head, ["auto"]), (None, ["local"])):
             said: list[Any] = []
             monkeypatch.setitem(sys.modules, "ray", starting(said, head=known))
             with connected("default"):

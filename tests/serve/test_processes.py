@@ -14,8 +14,7 @@ import pytest
 
 from taps.clip import Clip, load_clip
 from taps.serve.errors import LostError
-from taps.serve.learners import STAND_IN, RemoteLearner, Threads, fresh
-from taps.serve.processes import Processes
+from taps.serve.learners import STAND_IN, Processes, RemoteLearner, Threads, fresh
 from taps.serve.records import Stream
 
 STREAM = Stream("pets", ["cat", "dog"], "zero_shot", {}, 0, None, 0.0, id=1, created=0.0)

@@ -53,8 +53,8 @@ class Zygote:
 
 def live(place: str, files: Path, clip: object) -> None:
     """One life of the service, until it is killed or told to stop."""
+    from taps.serve.learners import Processes
     from taps.serve.options import Limits
-    from taps.serve.processes import Processes
     from taps.serve.run import make_server
     from taps.serve.service import Service
     from taps.serve.store import Store

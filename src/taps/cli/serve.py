@@ -66,7 +66,7 @@ def serve(options: ServeOptions, limits: Limits) -> None:
 def executors_for(options: ServeOptions, clip: Clip, stack: ExitStack, share: Execution) -> Any:
     """Where learners live: on a cluster, in processes of this machine, or (None) in this process."""
     if options.ray is None:
-        from taps.serve.processes import Processes
+        from taps.serve.learners import Processes
 
         processes = options.processes_on(clip.device.type)
         return stack.enter_context(Processes(clip, processes)) if processes else None

@@ -36,9 +36,16 @@ def connected(address: str, share: ResourceShare = Execution()) -> Iterator[Any]
             "default" for the first of the two that exists, or the HOST:PORT of a head.
         share: What each process takes. One machine without room for it is refused; a cluster may grow.
     """
-    ray = find_ray(address, share)
+    ray, found = find_ray(address, share)
+    alone = found == "local"  # the cluster is started here, and has this machine alone
     try:
-        alone = _join(ray, address)
+        ray.init(
+            address=found,
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+            runtime_env={"env_vars": {name: os.environ[name] for name in PASSED_ON if name in os.environ}},
+            **({"include_dashboard": False} if alone else {}),
+        )
     except Exception as error:  # Ray's are of many kinds
         reason = str(error).strip().split("\n")[0]
         raise SettingsError(
@@ -64,34 +71,36 @@ def connected(address: str, share: ResourceShare = Execution()) -> Iterator[Any]
         ray.shutdown()
 
 
-def find_ray(address: str | None, share: ResourceShare = Execution()) -> Any:
-    """The module `ray`, where it is installed and a head answers at the address; None without an address.
+def find_ray(address: str | None, share: ResourceShare = Execution()) -> tuple[Any, str]:
+    """The module `ray` and the address to connect to, where Ray is installed and a head answers.
 
-    Commands call it before anything that takes time.
+    Commands call it before anything that takes time; without an address it does nothing.
     """
     if address is None:
-        return None
+        return None, ""
     check_share(share)
     os.environ |= {name: value for name, value in SETTINGS.items() if name not in os.environ}
     try:
         import ray
     except ImportError:
         raise SettingsError("--ray needs Ray: pip install 'taps-vlm[ray]'.") from None
-    _check_cluster(ray, address)
-    return ray
+    return ray, _checked(ray, "auto" if address == DEFAULT else address, or_local=address == DEFAULT)
 
 
-def _check_cluster(ray: Any, address: str) -> None:
-    """Refuse a cluster that does not exist, does not answer, or that this machine is not part of."""
-    named = os.environ.get("RAY_ADDRESS", "") if address in ("auto", DEFAULT) else address
+def _checked(ray: Any, address: str, *, or_local: bool) -> str:
+    """The address, or "local" where no cluster was found and one may be started.
+
+    Refuses a cluster that does not exist, does not answer, or that this machine is not part of.
+    """
+    named = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
     if named == "local":
-        return
+        return address
     services = ray._private.services
     try:
         head = services.canonicalize_bootstrap_address("auto") if named in ("", "auto") else named
     except ConnectionError:
-        if address == DEFAULT:
-            return  # one will be started
+        if or_local:
+            return "local"
         raise SettingsError(
             "This machine belongs to no Ray cluster; start one (`ray start --head`), or use --ray local."
         ) from None
@@ -107,6 +116,7 @@ def _check_cluster(ray: Any, address: str) -> None:
             f"Ray was started in a container, and {min(sockets)} is not seen from outside: run this in the "
             "same container, or use --ray local."
         )
+    return address
 
 
 def check_reachable(address: str) -> None:
@@ -120,21 +130,3 @@ def check_reachable(address: str) -> None:
         raise SettingsError(
             f"No Ray cluster answers at {address} ({error}); check the address, or use --ray local."
         ) from error
-
-
-def _join(ray: Any, address: str) -> bool:
-    """Connect; whether the cluster was started here, and so has this machine alone."""
-    if address == DEFAULT:
-        try:
-            return _join(ray, "auto")
-        except ConnectionError:
-            return _join(ray, "local")
-    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    ray.init(
-        address=address,
-        logging_level=logging.ERROR,
-        log_to_driver=False,
-        runtime_env={"env_vars": passed},
-        **({"include_dashboard": False} if address == "local" else {}),
-    )
-    return address == "local"

@@ -21,8 +21,7 @@ from taps.cluster.machines import Origin, Resources, why_unfit
 from taps.evaluate.jobs import ModelSpec
 from taps.evaluate.options import Execution
 from taps.serve.errors import LostError
-from taps.serve.learners import Executor, Learners
-from taps.serve.processes import reply
+from taps.serve.learners import Executor, Learners, reply
 
 log = logging.getLogger("taps.serve")
 START = 60.0  # seconds for the first actors to load the model; later streams go to those that have

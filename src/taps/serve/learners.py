@@ -6,11 +6,21 @@ the service sees it.
 
 from __future__ import annotations
 
+import gc
+import logging
+import multiprocessing
 import os
+import pickle
+import signal
 import threading
+import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +28,7 @@ import numpy as np
 
 from taps.aliases import current_settings
 from taps.clip import Clip
+from taps.clip.load import SharedClip
 from taps.default import BEFORE
 from taps.images.decode import load_image
 from taps.learner import Learner
@@ -28,9 +39,13 @@ from taps.serve.errors import LostError
 from taps.serve.records import Stream
 from taps.session.alike import nearest
 from taps.session.log import apply
+from taps.session.process import for_children
 from taps.stages import Stage, keep_stages, stage
 from taps.types import Answer, Prediction
 
+log = logging.getLogger("taps.serve")
+
+NICE = 5  # computing processes give way to the one that answers requests, which needs little
 STAND_IN = np.full((32, 32, 3), 128, np.uint8)
 """A grey image, predicted in the place of one that is lost or not yet there."""
 
@@ -128,6 +143,22 @@ class Learners:
         return self._held[key]
 
 
+def reply(learners: Learners, act: str, args: tuple[Any, ...]) -> bytes:
+    """Carry out a call: whether it succeeded, and the result or the error, pickled."""
+    try:
+        result: tuple[bool, Any] = (True, getattr(learners, act)(*args))
+    except Exception as error:
+        error.add_note(traceback.format_exc())
+        result = (False, error)
+    try:
+        data = pickle.dumps(result)
+        if not result[0]:
+            pickle.loads(data)  # errors of some libraries can be pickled, but not unpickled
+    except Exception:
+        return pickle.dumps((False, RuntimeError(repr(result[1]))))
+    return data
+
+
 class Executor(Protocol):
     """Where learners live."""
 
@@ -161,6 +192,101 @@ class Threads:
     def call(self, act: str, *args: Any) -> Any:
         with self._gate:
             return getattr(self.learners, act)(*args)
+
+
+class Processes:
+    """`count` processes with learners of a model on the CPU, and the streams spread over them.
+
+    Python's fork server starts them, and replaces one that died. What it has imported, and the model's
+    weights, are in memory once.
+    """
+
+    def __init__(self, clip: Clip, count: int) -> None:
+        with for_children(1):  # the fork server imports while the service starts
+            forkserver.set_forkserver_preload([__name__])
+            forkserver.ensure_running()
+        shared = SharedClip(clip)
+        self.processes = [Process(shared) for _ in range(count)]
+
+    def executor_of(self, stream: int) -> Executor:
+        return self.processes[stream % len(self.processes)]
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End all of them; none is left when this returns."""
+        for process in self.processes:
+            process.close()
+
+
+class Process:
+    """One process, started by the first call. It takes one call at a time."""
+
+    def __init__(self, clip: SharedClip) -> None:
+        self._clip, self._turn, self._life = clip, threading.Lock(), threading.Lock()
+        self._pipe: Connection | None = None
+        self._process: BaseProcess | None = None
+        self._closed = False
+
+    def call(self, act: str, *args: Any) -> Any:
+        data = pickle.dumps((act, args))
+        with self._turn:
+            try:
+                pipe = self._pipe or self._start()
+                pipe.send_bytes(data)
+                good, value = pipe.recv()
+            except (EOFError, OSError) as error:
+                log.error("A computing process ended; its streams are restored from the store.")
+                self._end()
+                raise LostError("The process that computed this ended; try again.", retry_after=1) from error
+        if good:
+            return value
+        raise value
+
+    def close(self) -> None:
+        """End the process, even in the middle of a call; it is not started again."""
+        self._closed = True
+        self._end()
+
+    def _start(self) -> Connection:
+        context = multiprocessing.get_context("forkserver")
+        with self._life:
+            if self._closed:
+                raise OSError("The service ends.")
+            self._pipe, theirs = context.Pipe()
+            with theirs, for_children(1):
+                self._process = context.Process(target=work, args=(theirs, self._clip), daemon=True)
+                self._process.start()
+            return self._pipe
+
+    def _end(self) -> None:
+        with self._life:
+            if self._process is not None and self._process.pid is not None:
+                self._process.kill()
+                self._process.join()
+            self._pipe = self._process = None
+
+
+def work(pipe: Connection, clip: SharedClip) -> None:
+    """Answer calls one after the other, until the service closes its end of the pipe or ends."""
+    gc.freeze()  # a collection would touch, and so copy, shared memory
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # they are for the service, which then ends this process
+    os.nice(NICE)
+    learners = Learners(clip.clip())
+    with suppress(EOFError, OSError):
+        while True:
+            pipe.send_bytes(reply(learners, *pipe.recv()))
+
+
+def _end_with_parent() -> None:
+    """End even in the middle of a step: what it would write would be in the next service's way."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(0)
 
 
 class RemoteLearner:
