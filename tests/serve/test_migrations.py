@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import inspect, text
 
 from taps.aliases import EVENTS
@@ -16,9 +17,13 @@ from taps.serve.tables import metadata
 from tests.serve.conftest import beginning, png
 from tests.serve.streams import Served, live_through
 
-TABLES = (  # of version 0002
+SINCE_0002 = (
+    "question VARCHAR(16) DEFAULT 'which' NOT NULL, "
+    """"no" JSON DEFAULT '[]' NOT NULL, "none" BOOLEAN DEFAULT false NOT NULL, """
+)
+TABLES = (
     "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)",
-    "INSERT INTO alembic_version VALUES ('0002')",
+    "INSERT INTO alembic_version VALUES ('{version}')",
     "CREATE TABLE meta (name VARCHAR(40) NOT NULL PRIMARY KEY, value TEXT)",
     "CREATE TABLE streams (id {serial}, name VARCHAR(64) NOT NULL UNIQUE, method VARCHAR(64) NOT NULL, "
     "classes JSON NOT NULL, settings JSON NOT NULL, seed INTEGER NOT NULL, deadline DOUBLE PRECISION, "
@@ -32,8 +37,7 @@ TABLES = (  # of version 0002
     'kept BOOLEAN NOT NULL, name TEXT NOT NULL, "index" INTEGER NOT NULL, label TEXT NOT NULL, '
     "top JSON NOT NULL, entropy DOUBLE PRECISION NOT NULL, threshold DOUBLE PRECISION, "
     "seconds DOUBLE PRECISION NOT NULL, state VARCHAR(16) NOT NULL, deadline DOUBLE PRECISION, answer TEXT, "
-    "ended_by VARCHAR(64), ended_at DOUBLE PRECISION, question VARCHAR(16) DEFAULT 'which' NOT NULL, "
-    """"no" JSON DEFAULT '[]' NOT NULL, "none" BOOLEAN DEFAULT false NOT NULL, PRIMARY KEY (stream, id))""",
+    "ended_by VARCHAR(64), ended_at DOUBLE PRECISION, {since_0002}PRIMARY KEY (stream, id))",
     "CREATE INDEX predictions_by_state ON predictions (stream, state)",
     "CREATE INDEX predictions_by_image ON predictions (image)",
     "CREATE TABLE tokens (id VARCHAR(16) NOT NULL PRIMARY KEY, name TEXT NOT NULL, "
@@ -54,15 +58,26 @@ OLD = (
 )
 
 
-def test_a_store_without_scores_goes_on(place: tuple[str, Path], tmp_path: Path, open_service: Any) -> None:
+@pytest.mark.parametrize("version", ["0001", "0002"])
+def test_a_store_without_scores_goes_on(
+    place: tuple[str, Path], tmp_path: Path, open_service: Any, version: str
+) -> None:
     store = Store(*place)
+    form = {
+        "{version}": version,
+        "{since_0002}": SINCE_0002 if version == "0002" else "",
+        "{serial}": SERIAL[store.database.sqlite],
+    }
     with store.database.write() as connection:
         for line in (*TABLES, *OLD):
-            connection.execute(text(line.replace("{serial}", SERIAL[store.database.sqlite])))
+            for name, words in form.items():
+                line = line.replace(name, words)
+            connection.execute(text(line))
     (store.files / IDENTITY).write_text("this one")
     backup(store, tmp_path / "copy")  # before the service was ever started in this version
     with Store(str(tmp_path / "copy")) as copy:
         assert copy.prediction(7, 0).entropy == 0.5
+        assert (copy.prediction(7, 0).state, copy.prediction(7, 0).question) == ("unqueried", "class")
     store.close()
     service = open_service(*place)
     assert service.store.prediction(7, 0).entropy == 0.5

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sqlalchemy import delete, insert, inspect, select
 
+from taps.aliases import current_value
 from taps.errors import StateError
 from taps.files import make_durable_folder, sync_folder, write_durably
 from taps.serve import tables as t
@@ -52,7 +53,6 @@ def _copy(store: Store, place: Path) -> Store:
     _copy_tables(store, copy)
     if old:
         copy.seal()
-    copy.note_form()
     _copy_images(store, place / "images")
     copy.pairing.copy_marks(place)
     for folder in [place, *(path for path in place.rglob("*") if path.is_dir())]:
@@ -79,4 +79,6 @@ def _copy_tables(store: Store, copy: Store) -> None:
             query = select(*(column for column in table.c if column.name in there))
             rows = source.execution_options(yield_per=PAGE).execute(query)
             for page in rows.mappings().partitions(PAGE):
-                target.execute(insert(table), [dict(row) for row in page])
+                rows_now = [{name: current_value(name, value) for name, value in row.items()} for row in page]
+                target.execute(insert(table), rows_now)  # in the words of today
+        copy.note_form(target)

@@ -31,13 +31,9 @@ CLAIM = "SELECT pg_try_advisory_lock(hashtext('taps ' || coalesce(current_schema
 KEEPALIVE = [f"SET tcp_keepalives_{name}" for name in ("idle = 30", "interval = 10", "count = 3")]
 
 
-def is_url(place: str) -> bool:
-    return "://" in place
-
-
 def database_url(place: str) -> URL:
     """The URL of the tables: PostgreSQL's as it is given, or that of SQLite's file in a folder."""
-    if not is_url(place):
+    if "://" not in place:
         return URL.create("sqlite", database=str(Path(place) / FILE))
     try:
         url = make_url(place)

@@ -189,7 +189,7 @@ class LearnerLog:
     def _check_files(self) -> None:
         """See that no part of the store was deleted."""
         try:
-            self.store.check()
+            self.store.database.check()
         except StoreDownError as error:
             self._set_trouble(error)
 
@@ -237,7 +237,7 @@ class LearnerLog:
             return
         began = time.monotonic()
         try:
-            self.store.check()
+            self.store.database.check()
             self.snapshots.save(self._learner, self.seq)
             recent = self.stream.settings.get("recent", 0)  # the page shows them
             self.store.evict(self.stream.id, self._older(), time.time(), recent)

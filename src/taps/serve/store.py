@@ -19,7 +19,7 @@ from taps.files import make_durable_folder
 from taps.serve import tables as t
 from taps.serve.blobs import Bin, Blobs
 from taps.serve.checksums import AUDIT, Heads, changed, digest_of, form_of, seal, seal_all
-from taps.serve.database import Database, database_url, is_url
+from taps.serve.database import Database, database_url
 from taps.serve.errors import ConflictError, NotFoundError, StoreDownError
 from taps.serve.guards import IDENTITY, STARTS, Pairing, Watch
 from taps.serve.migrations import BEFORE_DIGESTS, migrate, version_of
@@ -55,7 +55,7 @@ class Store:
     """
 
     def __init__(self, place: str, files: Path | None = None, *, anew: bool = False) -> None:
-        if is_url(place) and files is None:
+        if "://" in place and files is None:
             raise StateError("Images and snapshots need a folder beside the database; give one with --files.")
         self.files = Path(place) if files is None else files
         self.anew = anew
@@ -93,16 +93,13 @@ class Store:
         inner = [self.files / name for name in ("images", "snapshots", "heads", IDENTITY, STARTS, ".lock")]
         self.database.check = Watch([self.files, *self.database.hold_files(), *inner]).check
 
-    def check(self) -> None:
-        """Raises where a part of the store was deleted or replaced since `watch`."""
-        self.database.check()
-
     def migrate(self) -> None:
         """Bring the tables to this version's form."""
         with self.database.write() as connection:
             done = migrate(connection)
+            if done:
+                self.note_form(connection)
         if done:
-            self.note_form()
             self.heads.renew()
 
     def version(self) -> str | None:
@@ -124,7 +121,7 @@ class Store:
     def close(self, *, leave: bool = False) -> None:
         """Close the database; with `leave`, where nobody else uses it, note its file's checksum."""
         with suppress(StoreDownError, OSError):
-            self.check()
+            self.database.check()
             self.heads.put_back()
             self.database.close()
             if leave:
@@ -187,14 +184,13 @@ class Store:
         """Take what the database holds for right, as after a repair."""
         with self.database.write() as connection:
             seal_all(connection)
-        self.note_form()
+            self.note_form(connection)
         self.heads.renew()
         self._ends.clear()
 
-    def note_form(self) -> None:
+    def note_form(self, connection: Connection) -> None:
         """Take the tables as they are made for right."""
-        with self.database.write() as connection:
-            self._put_note(connection, FORM, form_of(connection))
+        self._put_note(connection, FORM, form_of(connection))
 
     # Streams
 
@@ -206,7 +202,7 @@ class Store:
                 key = connection.execute(insert(t.streams).values(row)).inserted_primary_key
                 assert key is not None
                 seal(connection, t.streams, t.streams.c.id == key[0])
-                self._put_note(connection, FORM, form_of(connection))
+                self.note_form(connection)  # it covers the last number given to a stream
                 if note is not None:
                     self._put_note(connection, note, f"create {key[0]}")
         except IntegrityError:

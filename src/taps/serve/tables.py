@@ -5,7 +5,7 @@ The `digest` of a row is that of its other columns (`taps.serve.checksums`).
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields
 from typing import Any
 
 import sqlalchemy as sa
@@ -58,20 +58,22 @@ TYPES: dict[str, Any] = {"int": Integer(), "float": Double(), "str": Text(), "bo
 SHORT = {"image": String(64), "state": String(16), "question": String(16), "ended_by": String(64)}
 
 
-def column(name: str, kind: str) -> Column[Any]:
+def column(field: Field[Any]) -> Column[Any]:
     """The column that holds a field of `Row`, by its annotation; JSON for other types."""
+    kind = str(field.type)
     plain = kind.removesuffix(" | None")
-    made = SHORT.get(name) or TYPES.get(plain) or sa.JSON()
-    if name == "id":
-        return Column(name, made, primary_key=True, autoincrement=False)
-    return Column(name, made, nullable=plain != kind)
+    made = SHORT.get(field.name) or TYPES.get(plain) or sa.JSON()
+    if field.name == "id":
+        return Column(field.name, made, primary_key=True, autoincrement=False)
+    default = None if field.default is MISSING else field.default  # for rows of versions without the column
+    return Column(field.name, made, nullable=plain != kind, default=default)
 
 
 predictions = Table(
     "predictions",
     metadata,
     Column("stream", Integer, sa.ForeignKey("streams.id", ondelete="CASCADE"), primary_key=True),
-    *(column(field.name, str(field.type)) for field in fields(Row)),
+    *map(column, fields(Row)),
     Column("digest", String(32)),
     sa.Index("predictions_by_state", "stream", "state"),
     sa.Index("predictions_by_image", "image"),
