@@ -88,8 +88,9 @@ def test_a_store_without_scores_goes_on(
     assert kept.score == outcome.row.score == kept.entropy  # it asks by entropy
     with service.store.database.engine.connect() as connection:
         for name, table in metadata.tables.items():
-            columns = {each["name"]: each["nullable"] for each in inspect(connection).get_columns(name)}
-            assert columns == {column.name: column.nullable for column in table.c}
+            reflected = inspect(connection).get_columns(name)
+            columns = {each["name"]: (each["nullable"], each["type"]._type_affinity) for each in reflected}
+            assert columns == {each.name: (each.nullable, each.type._type_affinity) for each in table.c}
 
 
 def test_a_log_in_older_words_gives_the_same_bits(place: tuple[str, Path], open_service: Any) -> None:

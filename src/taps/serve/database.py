@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -27,6 +27,7 @@ GONE = 3  # seconds until the server has noticed that an earlier process was kil
 SURE = 1.0  # seconds for which a claim that was checked is taken to hold
 # One service for each schema of a database, for each has tables of its own.
 CLAIM = "SELECT pg_try_advisory_lock(hashtext('taps ' || coalesce(current_schema(), '')))"
+LAST_START = "SELECT value FROM meta WHERE name = 'start'"
 # So the server notices within a minute, and not after hours, that a machine is gone.
 KEEPALIVE = [f"SET tcp_keepalives_{name}" for name in ("idle = 30", "interval = 10", "count = 3")]
 
@@ -76,23 +77,11 @@ class Database:
         if self.sqlite:
             yield
             return
-        with Claim(self.engine, self._verify) as claim:
+        with closing(Claim(self)) as claim:
             with self._explained():
                 claim.take(GONE)
             self._claim = claim
             yield
-
-    def _verify(self, connection: Connection) -> None:
-        """Refuse to go on where another service has started with another copy of the folder."""
-        if self.start is None:
-            return
-        found = str(connection.scalar(text("SELECT value FROM meta WHERE name = 'start'")))
-        if found != self.start:
-            raise StoreDownError(
-                f"Another service took the database {self.url.database!r} over, with the files in "
-                f"{found.partition(' ')[2]}; what was recorded since is there. Stop this service.",
-                retry_after=1,
-            )
 
     def hold_files(self) -> list[Path]:
         """Keep SQLite's files open, so that it removes none of them by itself; their paths."""
@@ -177,44 +166,42 @@ class Claim:
     A killed service loses it with its connection. A service that loses its connection takes the lock again
     before its next write, unless another has it. In the second that may pass unnoticed, the log's numbers,
     each of which can be given once, keep two services apart.
-
-    Args:
-        engine: Of the database.
-        verify: Given the connection that has the lock; raises where this service must not take it again.
     """
 
-    def __init__(self, engine: Engine, verify: Callable[[Connection], None]) -> None:
-        self._engine, self._verify, self._lock = engine, verify, threading.Lock()
+    def __init__(self, database: Database) -> None:
+        self._database, self._lock = database, threading.Lock()
         self._connection: Connection | None = None
         self._seen = 0.0
 
-    def __enter__(self) -> Claim:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
     def take(self, patience: float = 0.0) -> None:
         """Take the lock; raises where another service keeps it for longer than `patience` seconds."""
         end = time.monotonic() + patience
-        connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         connection.detach()  # when closed it does not return to the pool, and the server frees the lock
-        for line in KEEPALIVE:
-            connection.execute(text(line))
-        while not connection.scalar(text(CLAIM)):
-            if time.monotonic() >= end:
-                connection.close()
+        name, start = self._database.url.database, self._database.start
+        try:
+            for line in KEEPALIVE:
+                connection.execute(text(line))
+            while not connection.scalar(text(CLAIM)):
+                if time.monotonic() >= end:
+                    raise StoreDownError(
+                        f"Another service uses the database {name!r}; stop it, or give another --store.",
+                        retry_after=1,
+                    )
+                time.sleep(0.1)
+            found = str(connection.scalar(text(LAST_START))) if start else start
+            if found != start:
                 raise StoreDownError(
-                    f"Another service uses the database {self._engine.url.database!r}; stop it, or give "
-                    "another --store.",
+                    f"Another service took the database {name!r} over, with the files in "
+                    f"{str(found).partition(' ')[2]}; what was recorded since is there. Stop this service.",
                     retry_after=1,
                 )
-            time.sleep(0.1)
-        try:
-            self._verify(connection)
         except BaseException:
-            connection.close()  # the rightful service may take it
+            connection.close()
             raise
         self._connection, self._seen = connection, time.monotonic()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import queue
 import socket
 import threading
@@ -20,8 +19,6 @@ from taps.serve.labelstudio import LabelStudio
 from taps.serve.options import Limits
 from taps.serve.service import Service
 from taps.serve.tokens import Tokens
-
-log = logging.getLogger("taps.serve")
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 GRACE = 2  # seconds requests under way get when the service is told to stop

@@ -90,7 +90,9 @@ class StreamWorker:
                 last = time.monotonic()
             elif self._closed and self._messages.empty():
                 break
-            wait = self._upkeep(idle=time.monotonic() - last)
+            wait = self._safely(self.session.tick) or 1.0
+            if time.monotonic() - last > IDLE and self.log.loaded:
+                self._safely(self.log.unload)
         self._safely(self.log.unload)
 
     def _handle(self, future: Future[Any], act: Callable[[StreamSession], Any]) -> None:
@@ -107,17 +109,10 @@ class StreamWorker:
         else:
             future.set_result(result)
 
-    def _upkeep(self, idle: float) -> float:
-        """Do what is due; seconds until something may be due again."""
-        found: list[float] = []
-        self._safely(lambda: found.append(self.session.tick()))
-        if idle > IDLE and self.log.loaded:
-            self._safely(self.log.unload)
-        return found[0] if found else 1.0
-
-    def _safely(self, act: Callable[[], object]) -> None:
+    def _safely(self, act: Callable[[], T]) -> T | None:
         """Keep the thread alive whatever happens; the next message gets the error."""
         try:
-            act()
+            return act()
         except Exception as error:
-            log.error(f"upkeep failed: {error}", extra={"stream": self.session.stream.name})
+            log.error(f"upkeep failed: {error}", extra={"stream": self.stream.name})
+            return None
