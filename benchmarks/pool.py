@@ -14,8 +14,7 @@ from taps.bench.measure import class_names, clock, photo, summarise, wait
 from taps.bench.step import IMAGE, free_memory, keep_busy, with_memory
 from taps.clip import Clip, TextLayout
 from taps.learner import Learner
-from taps.methods.base import Method
-from taps.methods.batched import predict_batch
+from taps.methods.base import Method, predict_batch
 from taps.methods.known import DrawnImage
 from taps.methods.registry import find_method
 from taps.methods.tuner import Tuner

@@ -28,9 +28,9 @@ from taps.default import METHOD
 from taps.errors import QueryError, SettingsError, StateError
 from taps.images.decode import load_image
 from taps.images.views import make_views, make_views_of, sample_generator
+from taps.methods import BatchedMethod, Method, MethodOutput, Snapshot
 from taps.methods.answers import normalise_answer
-from taps.methods.base import BatchedMethod, Method, MethodOutput, Snapshot, with_prefix, without_prefix
-from taps.methods.batched import predict_batch
+from taps.methods.base import predict_batch, with_prefix, without_prefix
 from taps.methods.known import DrawnImage, KnownImage, ViewedImage
 from taps.methods.registry import chosen_method, find_method
 from taps.methods.settings import Asking, Settings, TextSettings

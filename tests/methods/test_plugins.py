@@ -14,8 +14,7 @@ import pytest
 
 from taps.errors import SettingsError
 from taps.files import read_json, write_json
-from taps.methods import plugins
-from taps.methods.registry import load_plugins
+from taps.methods.registry import PLUGINS, load_plugins
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-method.md").read_text(encoding="utf-8")
 CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -30,7 +29,7 @@ def call(tmp_path: Path) -> Call:
     (tmp_path / "prototypes.py").write_text(CODE[0], encoding="utf-8")
 
     def call(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        clean = {name: value for name, value in os.environ.items() if name != plugins.VARIABLE}
+        clean = {name: value for name, value in os.environ.items() if name != PLUGINS}
         return subprocess.run(
             [sys.executable, "-c", TAPS, *arguments],
             cwd=tmp_path,
@@ -111,8 +110,8 @@ def test_a_plugin_that_is_not_there_is_a_sentence(call: Call) -> None:
 
 
 def test_a_name_is_given_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(plugins.VARIABLE, raising=False)
+    monkeypatch.delenv(PLUGINS, raising=False)
     (tmp_path / "again.py").write_text(CODE[0].replace('"prototypes"', '"taps"'), encoding="utf-8")
     with pytest.raises(SettingsError, match="A method named 'taps' exists already"):
         load_plugins([str(tmp_path / "again.py")])
-    assert plugins.VARIABLE not in os.environ
+    assert PLUGINS not in os.environ

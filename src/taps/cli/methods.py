@@ -19,8 +19,8 @@ def methods(
     """List the methods with one line each, or the settings of one of them."""
     from dataclasses import fields
 
-    from taps.methods.ranges import allowed
     from taps.methods.registry import all_methods, find_method, settings
+    from taps.methods.settings import allowed
 
     if name is None:
         known = all_methods()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from taps.adapt.memory import Alignment, make_alignment
 from taps.errors import SettingsError
-from taps.methods.settings import AskSettings, TuneSettings
+from taps.methods import AskSettings, TuneSettings
 from taps.prompts import Prompts
 from taps.prompts.choose import shipped_source
 from taps.prompts.classifier import Classifier

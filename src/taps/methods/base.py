@@ -1,16 +1,19 @@
-"""What every method is to the learner: it predicts one image at a time and may learn from answers."""
+"""The interface of methods: one predicts an image at a time and may learn from answers."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from taps.adapt.batch import batch_size
 from taps.adapt.memory import ReplayItem
 from taps.errors import QueryError, SettingsError
 from taps.prompts import Prompts
@@ -20,18 +23,18 @@ from taps.types import Answer, FloatArray
 
 @dataclass(frozen=True)
 class MethodOutput:
-    """What a method says about one image.
+    """A method's prediction of one image.
 
     Attributes:
         probs: Probability of each class [K].
         entropy: H_t in nats, what the query decision is made on.
         item: What to keep of the image until its label arrives; None for methods that learn from none.
-        updated: Whether the prompts were moved for this image.
+        updated: Whether the method took a step for this image.
         score: What the query decision is made on where that is not the entropy.
         feature: Normalised feature of view 0 at the loaded prompts [d], where the method has one.
         features: Those of all views, where the method looks at several [V, d].
         ensemble: Mean log-probability of the confident views at the loaded prompts [K], where it has views.
-        reject: How likely the image shows none of the classes, where the method learns that.
+        reject: Probability that the image shows none of the classes, where the method learns that.
     """
 
     probs: Tensor
@@ -54,11 +57,7 @@ class Snapshot:
 
 
 def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors under longer names.
-
-    >>> list(with_prefix("head.", {"mean": None}))
-    ['head.mean']
-    """
+    """The tensors under longer names."""
     return {prefix + name: value for name, value in tensors.items()}
 
 
@@ -67,14 +66,24 @@ def without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tens
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
+def to_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
+    """Copies of arrays as tensors of a snapshot."""
+    return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+
+
+def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
+    """The tensors of a snapshot as arrays."""
+    return {name: value.cpu().numpy() for name, value in tensors.items()}
+
+
 def prompts_snapshot(prompts: Prompts, parameters: Mapping[str, Tensor]) -> Snapshot:
-    """What a state says of the prompts it began with; `taps.checkpoint` makes them again of it."""
+    """The prompts a method began with; `taps.checkpoint` makes them again from it."""
     return Snapshot(with_prefix("anchor.", parameters), {"kind": prompts.kind, "suffix": prompts.suffix})
 
 
 @dataclass(frozen=True)
 class HeadInputs:
-    """What a label head stands on.
+    """What a method gives to a label head on it.
 
     Attributes:
         classifier: The frozen model and the classes.
@@ -91,21 +100,21 @@ class HeadInputs:
 
 
 class Method:
-    """One named system. A subclass says how it predicts, and where it learns or keeps a state, the rest."""
+    """A method. A subclass has `predict`, and where it learns or keeps a state, the rest."""
 
     @property
     def needs_features_only(self) -> bool:
-        """Whether features of the views by the frozen tower are all that it needs of an image."""
+        """Whether the frozen tower's features of the views are all that it needs of an image."""
         return False
 
     @property
     def stateless(self) -> bool:
-        """Whether every image is predicted as if it were the first, whatever the seed."""
+        """Whether a prediction depends on the image alone, not on earlier ones or the seed."""
         return False
 
     @property
     def asks(self) -> bool:
-        """Whether labels are any use to it."""
+        """Whether it learns from labels."""
         return False
 
     @property
@@ -120,43 +129,31 @@ class Method:
     def wanted_kept(
         self, items: Sequence[ReplayItem], open: Sequence[ReplayItem]
     ) -> NDArray[np.float64] | None:
-        """How much an answer is wanted for each of some images that are kept; None where it cannot say.
-
-        Args:
-            items: The images.
-            open: Those that are asked about already.
-        """
+        """Acquisition scores of kept images, beside those `open` to an answer; None where it has none."""
         return None
 
     def predict_kept(self, item: ReplayItem) -> FloatArray | None:
-        """What it says now of an image, from what its output kept; None where it must look at it again."""
+        """Probabilities now, from what the output kept of an image; None where the image itself is needed."""
         return None
 
     def row_of(self, item: ReplayItem) -> FloatArray | None:
-        """All that `predict_rows` needs of an image, from what its output kept; None where it cannot."""
+        """What `predict_rows` needs of an image, from what its output kept; None where it cannot."""
         return None
 
     def predict_rows(self, rows: Sequence[FloatArray]) -> Iterator[FloatArray]:
-        """What it says now of images that it has seen.
-
-        Args:
-            rows: What `row_of` gave of each, when it came.
-        """
+        """Probabilities now of earlier images, from what `row_of` gave of each when it came."""
         raise NotImplementedError
 
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
-        """Take in the label of an image predicted before; `item` is what its output kept."""
+        """Learn the label of an image predicted before; `item` is what its output kept."""
 
     def learn_answer(self, id: int, answer: Answer, item: ReplayItem) -> None:
-        """Take in an answer of any kind, classes by index; here, one that names the class."""
+        """Learn an answer of any kind, classes by index; here, one that names the class."""
         assert isinstance(answer.label, int)
         self.learn(id, answer.label, item)
 
     def forget(self, id: int, label: int, item: ReplayItem) -> None:
-        """Take an answer back, given as it was to `learn`: from now on it is no part of anything.
-
-        Where the answer named no class, the label is −1.
-        """
+        """Take an answer back that was given to `learn`; its label is −1 where it named no class."""
         raise QueryError(f"{type(self).__name__} cannot take answers back; it has no `forget`.")
 
     def remembers(self, id: int) -> bool:
@@ -164,7 +161,7 @@ class Method:
         return type(self).forget is not Method.forget
 
     def grow(self, old: Self) -> None:
-        """Take over what the same method learned while there were fewer classes; those added are the last."""
+        """Take over what the method learned with fewer classes; those added are the last."""
         raise SettingsError(
             f"{type(self).__name__} cannot take in classes added later; begin a new learner with all of them."
         )
@@ -174,19 +171,19 @@ class Method:
         return Snapshot()
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
 
     def summary(self) -> dict[str, Any]:
         """Plain values worth reporting: buffer fill, skipped updates."""
         return {}
 
     def head_inputs(self) -> HeadInputs:
-        """What a head can stand on, for methods whose outputs have features."""
+        """What a label head needs, for methods whose outputs have features."""
         raise SettingsError(f"A head cannot be put on {type(self).__name__}: it gives no features.")
 
 
 class BatchedMethod(Method):
-    """A method a part of whose work, the same whatever came before, is done for many images at once."""
+    """A method that does a part of its work, independent of earlier images, for many images at once."""
 
     def batch_key(self) -> Hashable:
         """Methods with equal keys can encode together; None where this one cannot."""
@@ -201,9 +198,38 @@ class BatchedMethod(Method):
             views: Of each image, all of one shape.
 
         Returns:
-            For each image what `predict` is given.
+            For each image the `ahead` of `predict`.
         """
 
     @abstractmethod
     def predict(self, views: Tensor, ahead: Any = None) -> MethodOutput:
-        """As `Method.predict`; `ahead` is what `encode_batch` gave for the image, if it was asked."""
+        """As `Method.predict`; `ahead` is what `encode_batch` returned for the image, if it was called."""
+
+
+def predict_batch(images: Iterable[tuple[Method, Tensor]]) -> list[Callable[[], MethodOutput]]:
+    """For each image, given as its method and its views, a function that predicts it.
+
+    The functions are to be called once and in order; each does what `Method.predict` would do there. Work
+    that does not depend on the order is launched as soon as there are enough images to fill a batch.
+    """
+    waiting: dict[Hashable, list[tuple[int, BatchedMethod, Tensor]]] = defaultdict(list)
+    predict: list[Callable[[], MethodOutput]] = []
+
+    def flush(group: list[tuple[int, BatchedMethod, Tensor]]) -> None:
+        places, methods, views = zip(*group, strict=True)
+        encoded = methods[0].encode_batch(methods, views)
+        for place, method, own, ahead in zip(places, methods, views, encoded, strict=True):
+            predict[place] = lambda method=method, own=own, ahead=ahead: method.predict(own, ahead)  # type: ignore[misc]
+        group.clear()
+
+    for place, (method, views) in enumerate(images):
+        predict.append(lambda method=method, views=views: method.predict(views))  # type: ignore[misc]
+        if isinstance(method, BatchedMethod) and (key := method.batch_key()) is not None:
+            group = waiting[key, views.shape, views.dtype]
+            group.append((place, method, views))
+            if len(group) == batch_size(len(views), views.device.type):
+                flush(group)
+    for group in waiting.values():
+        if len(group) > 1:  # a single image needs no batch
+            flush(group)
+    return predict

@@ -8,10 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.methods.features import EncodedImage, FeatureMethod, State
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import TextSettings
+from taps.methods import EncodedImage, FeatureMethod, State, TextSettings, method, setting
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,8 @@ from torch import Tensor
 
 from taps.active.acquisition import SCORES
 from taps.active.question import KINDS, YES_NO_SECONDS
-from taps.adapt.memory import ReplayItem
-from taps.methods.ranges import setting
+from taps.methods import ReplayItem, method, setting
 from taps.methods.recent import RecentImagesMethod, RecentSettings, gradient_of
-from taps.methods.registry import method
 from taps.types import Answer
 
 PASSES = 4  # with dropout, whose mean is the policy π

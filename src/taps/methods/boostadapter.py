@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.methods.features import EMPTY, EncodedImage, keep_surest
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import ViewSettings
+from taps.methods import EncodedImage, ViewSettings, method, setting
+from taps.methods.features import EMPTY, Cache
 from taps.methods.tda import Tda, TdaSettings
 
 
@@ -41,10 +39,10 @@ class BoostAdapter(Tda):
             places[-1] = value
 
     def votes_for(self, seen: EncodedImage) -> Tensor:
-        features = F.pad(self.state["positive"], (0, 0, 0, self.settings.more))
-        entropies = F.pad(self.state["positive_entropies"], (0, self.settings.more), value=EMPTY)
-        features, entropies = features.clone(), entropies.clone()
+        kept, more = self.cache("positive"), self.settings.more
+        features = F.pad(kept.features, (0, 0, 0, more)).clone()
+        cache = Cache(features, F.pad(kept.entropies, (0, more), value=EMPTY).clone())
         for view in seen.chosen.tolist():
             logits = seen.logits[view]
-            keep_surest(features, entropies, int(logits.argmax()), self.entropy(logits), seen.features[view])
-        return self.count_votes(features, entropies, seen.feature)
+            cache.keep(int(logits.argmax()), self.entropy(logits), seen.features[view])
+        return self.count_votes(cache, seen.feature)

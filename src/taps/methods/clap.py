@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.methods.ranges import setting
-from taps.methods.registry import method
+from taps.methods import method, setting
 from taps.methods.stepwise import Stepwise, StepwiseSettings
 
 MOMENTUM = 0.9

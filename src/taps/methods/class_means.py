@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.methods.features import EncodedImage
+from taps.methods import EncodedImage, method, setting
 from taps.methods.labelled import LabelSettings, LabelSums
-from taps.methods.ranges import setting
-from taps.methods.registry import method
 
 
 @dataclass(frozen=True)

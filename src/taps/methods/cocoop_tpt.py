@@ -9,10 +9,8 @@ from torch import Tensor
 from taps.adapt.gradient import point_at
 from taps.clip import Clip
 from taps.errors import SettingsError
-from taps.methods.base import HeadInputs
+from taps.methods import EncodedImage, HeadInputs, method
 from taps.methods.contexts import ContextSettings, ContextTuner
-from taps.methods.features import EncodedImage
-from taps.methods.registry import method
 from taps.prompts import prompt_tokens
 from taps.prompts.choose import trained_prompts
 from taps.prompts.classify import placed, prompt_classifier

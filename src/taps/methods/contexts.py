@@ -17,10 +17,8 @@ from taps.adapt.losses import mean_entropy
 from taps.adapt.optimiser import adamw, fresh_moments
 from taps.clip import Clip
 from taps.errors import PromptsError
-from taps.methods.base import Snapshot, prompts_snapshot
-from taps.methods.features import EncodedImage, FeatureMethod
-from taps.methods.ranges import setting
-from taps.methods.settings import ViewSettings
+from taps.methods import EncodedImage, FeatureMethod, Snapshot, ViewSettings, setting
+from taps.methods.base import prompts_snapshot
 from taps.prompts import Prompts
 from taps.prompts.choose import choose_prompts
 from taps.prompts.classify import placed, prompt_classifier

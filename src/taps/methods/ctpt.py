@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from taps.methods import EncodedImage, method, setting
 from taps.methods.contexts import ContextSettings, ContextTuner
-from taps.methods.features import EncodedImage
-from taps.methods.ranges import setting
-from taps.methods.registry import method
 
 
 @dataclass(frozen=True)

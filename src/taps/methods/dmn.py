@@ -8,18 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.methods.features import (
-    EMPTY,
-    EncodedImage,
-    FeatureMethod,
-    State,
-    closeness,
-    empty_memory,
-    keep_surest,
-)
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import TextSettings, ViewSettings
+from taps.methods import EncodedImage, FeatureMethod, State, TextSettings, ViewSettings, method, setting
+from taps.methods.features import closeness, empty_cache
 
 
 @dataclass(frozen=True)
@@ -49,13 +39,13 @@ class DmnWeak(FeatureMethod):
     settings: WeakSettings
 
     def start(self) -> State:
-        return empty_memory(self.text, self.settings.shots)
+        return empty_cache(self.text, self.settings.shots)
 
     def adapt(self, seen: EncodedImage) -> Tensor:
         label = int(torch.softmax(seen.logits[seen.chosen], dim=-1).mean(dim=0).argmax())
-        keep_surest(self.state["memory"], self.state["entropies"], label, seen.entropy, seen.feature)
-        used = (self.state["entropies"] < EMPTY).any(dim=0).nonzero().max() + 1
-        memory = self.state["memory"][:, :used]  # an empty place adds nothing
+        cache = self.cache()
+        cache.keep(label, seen.entropy, seen.feature)
+        memory = cache.features[:, : cache.held.any(dim=0).nonzero().max() + 1]  # empty places add nothing
         read = recalled(memory, self.text, seen.feature, self.settings.sharpness)
         told = torch.softmax(self.classifier.logits(seen.features[:1], read)[0], dim=-1)
         return torch.log(seen.probs + self.settings.weight * told)
@@ -67,7 +57,7 @@ class Dmn(DmnWeak):
 
 
 def recalled(memory: Tensor, text: Tensor, feature: Tensor, sharpness: float) -> Tensor:
-    """Each class as an image remembers it: the mean of its kept images and its text, by closeness [K, d].
+    """Each class read out for an image: the mean of its kept images and its text, by closeness [K, d].
 
     Args:
         memory: Kept images of each class [K, shots, d], zeros where there is none.

@@ -15,13 +15,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.adapt.memory import ReplayItem
 from taps.errors import SettingsError
-from taps.methods.base import HeadInputs, MethodOutput
-from taps.methods.features import EncodedImage, FeatureMethod, State
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import Asking, ViewSettings
+from taps.methods import (
+    Asking,
+    EncodedImage,
+    FeatureMethod,
+    HeadInputs,
+    MethodOutput,
+    ReplayItem,
+    State,
+    ViewSettings,
+    method,
+    setting,
+)
+from taps.methods.features import gaussian_scores
 
 BEGIN = 0.001  # what the authors' code has a mean begin with, in every direction
 
@@ -80,7 +87,8 @@ class Dota(FeatureMethod):
         features, logits = seen.features[seen.chosen], seen.logits[seen.chosen]
         growth = self.settings.weight_growth * self.state["counts"].mean() / len(features)
         weight = torch.clamp(growth, max=self.settings.weight_most)
-        told = logits.mean(dim=0) + weight * self.score(features.mean(dim=0))
+        scores = gaussian_scores(self.means(), self.covariance(), features.mean(dim=0))
+        told = logits.mean(dim=0) + weight * scores
         if not self.settings.as_published:
             self.state["outer"] += features.T @ features
         self.take(features, torch.softmax(logits, dim=-1), self.means())
@@ -93,24 +101,14 @@ class Dota(FeatureMethod):
         """Shrunk, and shared by the classes [d, d]."""
         counts, shrink = self.state["counts"], self.settings.shrink
         if self.settings.as_published:
-            shrink = (
-                shrink if float(counts.sum()) > len(counts) else 0.0
-            )  # their first image meets it as it is
+            if float(counts.sum()) <= len(counts):
+                shrink = 0.0  # in the authors' code the first image is compared before any is shrunk
             covariance = (self.state["scatter"] / counts[:, None, None]).mean(dim=0)
         else:
             covariance = (self.state["outer"] - self.state["sums"].T @ self.means()) / counts.sum()
         covariance *= 1 - shrink
         covariance.diagonal().add_(shrink)
         return covariance
-
-    def score(self, feature: Tensor) -> Tensor:
-        """xᵀΛμ_k − ½ μ_kᵀΛμ_k of each class [K], with Λ the inverse of the shrunk covariance."""
-        # With Λ = (LLᵀ)⁻¹, one triangular solve gives all products: half the work of solving for Λμ.
-        factor = torch.linalg.cholesky(self.covariance())
-        solved: Tensor = torch.linalg.solve_triangular(
-            factor, torch.cat([self.means(), feature[None]]).T, upper=False
-        )
-        return solved[:, -1] @ solved[:, :-1] - 0.5 * solved[:, :-1].square().sum(dim=0)
 
     def take(self, features: Tensor, weights: Tensor, around: Tensor) -> None:
         """Add views [n, d] to the classes' sums, with the weights given [n, K].

@@ -10,20 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taps.adapt.losses import mean_entropy
-from taps.methods.features import (
-    EncodedImage,
-    FeatureMethod,
-    State,
-    class_means,
-    closeness,
-    empty_memory,
-    first_step,
-    keep_surest,
-    through_unit,
-)
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import ViewSettings
+from taps.methods import EncodedImage, FeatureMethod, State, ViewSettings, method, setting
+from taps.methods.features import closeness, empty_cache, first_step, through_unit
 
 TEMPERATURE = 0.01  # of the contrast between texts and means
 EPS = 1e-3  # of AdamW
@@ -60,7 +48,7 @@ class Dpe(FeatureMethod):
         return {
             "texts": self.text.clone(),  # the running mean of moved texts
             "moved": self.text.new_zeros(()),  # how many
-            **empty_memory(self.text, self.settings.shots),
+            **empty_cache(self.text, self.settings.shots),
         }
 
     def adapt(self, seen: EncodedImage) -> Tensor:
@@ -69,11 +57,9 @@ class Dpe(FeatureMethod):
         chosen = self.settings.confident(logits)  # by the texts as they have moved
         logits, mean = logits[chosen], seen.features[chosen].mean(dim=0)
         entropy = float(mean_entropy(logits))
-        keep_surest(
-            self.state["memory"], self.state["entropies"], int(logits.mean(dim=0).argmax()), entropy, mean
-        )
-        means, counts = class_means(self.state)
-        held = counts > 0
+        cache = self.cache()
+        cache.keep(int(logits.mean(dim=0).argmax()), entropy, mean)
+        means, held = cache.means(), cache.held.any(dim=1)
         gradients = self.gradients(texts, means, held, mean)
         steps, self.updated = first_step(gradients, self.settings.lr, EPS)
         moved = F.normalize(self.state["texts"] - steps[0], dim=-1)

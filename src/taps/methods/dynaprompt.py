@@ -10,10 +10,8 @@ from torch import Tensor
 
 from taps.adapt.gradient import point_at
 from taps.adapt.losses import entropies
+from taps.methods import EncodedImage, State, method, setting
 from taps.methods.contexts import ContextSettings, ContextTuner
-from taps.methods.features import EncodedImage, State
-from taps.methods.ranges import setting
-from taps.methods.registry import method
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,8 @@ from torch import Tensor
 
 from taps.active.acquisition import SCORES
 from taps.adapt.losses import entropies
-from taps.adapt.memory import ReplayItem
-from taps.methods.base import MethodOutput
-from taps.methods.features import State
-from taps.methods.ranges import setting
+from taps.methods import MethodOutput, ReplayItem, State, method, setting
 from taps.methods.recent import RecentImagesMethod, RecentSettings, gradient_of
-from taps.methods.registry import method
 
 KEEP = 0.8  # of the running norms of the two gradients
 

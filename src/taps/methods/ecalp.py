@@ -9,12 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taps.active.acquisition import SCORES
-from taps.methods.base import Snapshot
-from taps.methods.features import EncodedImage, FeatureMethod, State
+from taps.methods import EncodedImage, FeatureMethod, Snapshot, State, TextSettings, method, setting
 from taps.methods.labelled import BufferSettings, LabelledImages
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import TextSettings
 
 KEPT = 0.2  # share of an image's top score that it starts the next round with
 TINY = 1e-9  # weight of zero-shot where nothing reached the image

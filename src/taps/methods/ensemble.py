@@ -11,10 +11,8 @@ from torch import Tensor
 
 from taps.adapt.losses import mean_entropy, mean_log_probs, select_confident
 from taps.clip import Clip
+from taps.methods import ViewSettings, method, setting
 from taps.methods.frozen import Frozen
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import ViewSettings
 from taps.prompts import Prompts
 from taps.prompts.choose import choose_prompts
 

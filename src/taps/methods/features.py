@@ -1,7 +1,7 @@
-"""What methods in feature space share: features of views and class texts in, log-probabilities out, a state.
+"""The base of methods in feature space: features of views and class texts in, log-probabilities out.
 
-The model is run once on the views of an image; all the rest happens on its features. A state is a dict of
-tensors, so that it is saved, restored and given room for added classes without a word from the method.
+The frozen model encodes the views of an image once; all the rest happens on their features. The state of a
+method is a dict of tensors, which is saved, restored and widened for added classes here.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from torch import Tensor
 
 from taps.adapt.batch import batch_size
 from taps.adapt.graphs.features import frozen_features
-from taps.adapt.losses import mean_entropy, mean_log_probs, select_confident
+from taps.adapt.losses import mean_entropy, mean_log_probs
 from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
 from taps.methods.base import BatchedMethod, HeadInputs, Method, MethodOutput, Snapshot
-from taps.methods.settings import TextSettings, ViewSettings
+from taps.methods.settings import TextSettings
 from taps.prompts import Prompts
 from taps.prompts.classifier import Classifier
 from taps.prompts.classify import text_classifier
 
 State = dict[str, Tensor]
-EMPTY = 1e9  # entropy of a place in a memory that holds no image
+EMPTY = 1e9  # entropy of a place in a cache that holds no image
+ALIKE = 1e-9  # total variance below which images are copies of each other and say nothing of directions
 
 
 @dataclass(frozen=True)
 class EncodedImage:
-    """One image as the frozen model sees it.
+    """One image as the frozen model encodes it.
 
     Attributes:
         features: Normalised features of the views [n, d], view 0 first.
@@ -47,7 +48,7 @@ class EncodedImage:
 
     @property
     def feature(self) -> Tensor:
-        """Of view 0 [d]."""
+        """Feature of view 0 [d]."""
         return self.features[0]
 
     @property
@@ -57,17 +58,11 @@ class EncodedImage:
 
 
 class EncodingMethod(BatchedMethod):
-    """A method that is given the features of an image's views; those of many images are made at once.
+    """A method that works on the features of an image's views; those of many images are computed at once."""
 
-    Attributes:
-        classifier: The frozen model and the classes.
-        prompts: Learned prompts, or None.
-        vision: Their tokens in the vision tower, where they have some.
-    """
-
-    classifier: Classifier
+    classifier: Classifier  # the frozen model and the classes
     prompts: Prompts | None = None
-    vision: Tensor | None = None
+    vision: Tensor | None = None  # the prompts' tokens in the vision tower, where they have some
 
     def batch_key(self) -> Hashable:
         """Features depend on the model and the vision tokens alone, not on the classes."""
@@ -76,7 +71,7 @@ class EncodingMethod(BatchedMethod):
 
     @property
     def needs_features_only(self) -> bool:
-        """One that encodes in its own way needs what that gives."""
+        """Not where a subclass encodes in its own way."""
         own = type(self)
         plain = own.encode is EncodingMethod.encode and own.encode_batch is EncodingMethod.encode_batch
         return plain and self.vision is None
@@ -87,24 +82,17 @@ class EncodingMethod(BatchedMethod):
         joined = torch.cat(list(views))
         if len(views) in (1, batch_size(len(views[0]), joined.device.type)):
             features = frozen_features(self.classifier, joined, self.vision)
-        else:  # what is left over: captured work is of few shapes
+        else:  # graphs are captured for few shapes, not for what is left over
             features = self.classifier.image(self.classifier.clip.preprocess(joined), self.vision)
         return list(torch.split(features, [len(each) for each in views]))
 
     def encode(self, views: Tensor, ahead: Tensor | None) -> Tensor:
-        """Features of the views, which may have been made with those of others [n, d]."""
+        """Features of the views [n, d]; `ahead` where `encode_batch` computed them."""
         return frozen_features(self.classifier, views, self.vision) if ahead is None else ahead
 
 
 class FeatureMethod(EncodingMethod):
-    """A subclass says how the state starts (`start`) and what one image does (`adapt`).
-
-    Args:
-        clip: The frozen model.
-        classes: Class names.
-        settings: With several views where they are `ViewSettings`.
-        seed: For random choices.
-    """
+    """A subclass says how the state starts (`start`) and what one image does (`adapt`)."""
 
     settings: TextSettings
     updated = False  # whether a step was taken for the present image
@@ -121,7 +109,7 @@ class FeatureMethod(EncodingMethod):
         return {}
 
     def adapt(self, seen: EncodedImage) -> Tensor:
-        """Take one image into the state, and predict it: log-probabilities, or logits [K]."""
+        """Update the state with one image, and predict it: log-probabilities, or logits [K]."""
         raise NotImplementedError
 
     def item(self, seen: EncodedImage) -> ReplayItem | None:
@@ -135,35 +123,29 @@ class FeatureMethod(EncodingMethod):
             return MethodOutput(seen.probs, float("nan"))
         item = self.item(seen)
         probs = torch.softmax(self.adapt(seen), dim=-1)
+        several = seen.features if len(seen.features) > 1 else None
         ensemble = mean_log_probs(seen.logits[seen.chosen])
-        return MethodOutput(
-            probs,
-            seen.entropy,
-            item,
-            self.updated,
-            feature=seen.feature,
-            features=seen.features if len(seen.features) > 1 else None,
-            ensemble=ensemble,
-        )
+        return MethodOutput(probs, seen.entropy, item, self.updated, None, seen.feature, several, ensemble)
 
     def see(self, features: Tensor) -> EncodedImage:
-        """The image these are the features of."""
-        logits, settings = self.logits(features), self.settings
-        if isinstance(settings, ViewSettings):
-            chosen = settings.confident(logits)
-        else:
-            chosen = select_confident(logits, 1.0)
+        """The image with these features of its views [n, d]."""
+        logits = self.logits(features)
+        chosen = self.settings.confident(logits)
         return EncodedImage(features, logits, chosen, float(mean_entropy(logits[chosen])))
 
     def logits(self, features: Tensor) -> Tensor:
         """Zero-shot logits [n, K]."""
         return self.classifier.logits(features, self.text)
 
+    def cache(self, name: str = "memory") -> Cache:
+        """A cache that is part of the state, as `empty_cache` made it."""
+        return Cache(self.state[name], self.state[_entropies(name)])
+
     def head_inputs(self) -> HeadInputs:
         return HeadInputs(self.classifier, self.text, ("zero_shot", "own"), several=self.settings.views > 1)
 
     def grow(self, old: Self) -> None:
-        """Rows of classes that were there are kept; those added are as at the start."""
+        """Rows of the former classes are kept; those added are as at the start."""
         for name, before in old.state.items():
             self.state[name][tuple(slice(0, size) for size in before.shape)] = before
 
@@ -175,32 +157,47 @@ class FeatureMethod(EncodingMethod):
         self.state = {name: snapshot.tensors[name].to(device, copy=True) for name in self.state}
 
 
-def empty_memory(text: Tensor, shots: int, name: str = "memory", entropies: str = "entropies") -> State:
-    """Room for so many images of each class: features [K, shots, d], entropies [K, shots]."""
-    classes, dim = text.shape
-    return {name: text.new_zeros(classes, shots, dim), entropies: text.new_full((classes, shots), EMPTY)}
+@dataclass(frozen=True)
+class Cache:
+    """The surest images of each predicted class; a part of a method's state, written to in place.
 
-
-def keep_surest(
-    features: Tensor, entropies: Tensor, label: int, entropy: float, feature: Tensor
-) -> int | None:
-    """Put an image into a class's memory in the place of its least sure one, if it is surer.
-
-    Args:
-        features: Of the memory [K, shots, d]; written to.
-        entropies: Theirs [K, shots], `EMPTY` where there is no image; written to.
-        label: The class.
-        entropy: Of the image.
-        feature: Of the image [d].
-
-    Returns:
-        Its place, or None where it was not put in.
+    Attributes:
+        features: Of the images [K, shots, d], zeros in empty places.
+        entropies: Of their predictions [K, shots], `EMPTY` in empty places.
     """
-    slot = int(entropies[label].argmax())
-    if entropy >= float(entropies[label, slot]):
-        return None
-    features[label, slot], entropies[label, slot] = feature, entropy
-    return slot
+
+    features: Tensor
+    entropies: Tensor
+
+    @property
+    def held(self) -> Tensor:
+        """Which places hold an image [K, shots]."""
+        return self.entropies < EMPTY
+
+    def keep(self, label: int, entropy: float, feature: Tensor) -> int | None:
+        """Put an image in the place of its class's least sure one, if it is surer; that place, or None."""
+        slot = int(self.entropies[label].argmax())
+        if entropy >= float(self.entropies[label, slot]):
+            return None
+        self.features[label, slot], self.entropies[label, slot] = feature, entropy
+        return slot
+
+    def means(self) -> Tensor:
+        """The mean of each class's images [K, d], zeros where there are none."""
+        return self.features.sum(dim=1) / self.held.sum(dim=1).clamp_min(1)[:, None]
+
+
+def empty_cache(text: Tensor, shots: int, name: str = "memory") -> State:
+    """A `Cache` of `shots` images a class, as a part of a state."""
+    classes, dim = text.shape
+    return {
+        name: text.new_zeros(classes, shots, dim),
+        _entropies(name): text.new_full((classes, shots), EMPTY),
+    }
+
+
+def _entropies(name: str) -> str:
+    return "entropies" if name == "memory" else f"{name}_entropies"
 
 
 def closeness(keys: Tensor, feature: Tensor, sharpness: float) -> Tensor:
@@ -208,19 +205,27 @@ def closeness(keys: Tensor, feature: Tensor, sharpness: float) -> Tensor:
     return torch.exp(sharpness * (keys @ feature - 1))
 
 
-def class_means(state: State) -> tuple[Tensor, Tensor]:
-    """The mean of the images in each class's memory [K, d], and how many there are [K]."""
-    counts = (state["entropies"] < EMPTY).sum(dim=1)
-    return state["memory"].sum(dim=1) / counts.clamp_min(1)[:, None], counts
+def gaussian_scores(means: Tensor, covariance: Tensor, feature: Tensor) -> Tensor:
+    """xᵀΛμ_k − ½ μ_kᵀΛμ_k of each class [K], with Λ the inverse of the covariance that they share."""
+    # With Λ = (LLᵀ)⁻¹, one triangular solve gives all products: half the work of solving for Λμ.
+    factor = torch.linalg.cholesky(covariance)
+    solved: Tensor = torch.linalg.solve_triangular(factor, torch.cat([means, feature[None]]).T, upper=False)
+    return solved[:, -1] @ solved[:, :-1] - 0.5 * solved[:, :-1].square().sum(dim=0)
+
+
+def ridge_precision(means: Tensor, scatter: Tensor, spread: float) -> Tensor:
+    """Λμ_k [K, d] with Λ = d · (scatter + spread · I)⁻¹, or d · I where images are all alike."""
+    dim = means.shape[1]
+    if spread < ALIKE:
+        return dim * means
+    scatter.diagonal().add_(spread)
+    return dim * torch.cholesky_solve(means.T, torch.linalg.cholesky(scatter)).T
 
 
 def first_step(gradients: Sequence[Tensor], lr: float, eps: float = 1e-8) -> tuple[list[Tensor], bool]:
-    """What AdamW takes off tensors that begin at zero: its corrected moments are the gradient and its square.
+    """AdamW's first step for tensors at zero, and whether it was taken: not where a gradient is not finite.
 
-    Nothing where a gradient is not finite.
-
-    Returns:
-        One for each gradient, and whether there was a step.
+    The corrected first moments are the gradient and its square, and nothing decays.
     """
     taken = all(math.isfinite(float(gradient.sum())) for gradient in gradients)
     if not taken:
@@ -229,9 +234,9 @@ def first_step(gradients: Sequence[Tensor], lr: float, eps: float = 1e-8) -> tup
 
 
 def entropy_gradient(logits: Tensor) -> Tensor:
-    """Of the entropy of the rows' mean prediction, by their logits [n, K].
+    """Gradient of the entropy of the rows' mean prediction by their logits [n, K].
 
-    Written out: with p̄ the mean of the rows' p_i, ∂H/∂z_ik = p_ik (a_k − Σ_j p_ij a_j) / n, where
+    With p̄ the mean of the rows' p_i, ∂H/∂z_ik = p_ik (a_k − Σ_j p_ij a_j) / n, where
     a_k = −ln p̄_k; the constant of −(1 + ln p̄_k) falls out.
     """
     probs = torch.softmax(logits, dim=-1)

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from taps.methods.features import EncodedImage, FeatureMethod, State
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import TextSettings
+from taps.methods import EncodedImage, FeatureMethod, State, TextSettings, method, setting
+from taps.methods.features import gaussian_scores
 
 
 @dataclass(frozen=True)
@@ -51,13 +49,8 @@ class FreeTta(FeatureMethod):
 
     def score(self, feature: Tensor) -> Tensor:
         """ln π_k + xᵀΛμ_k − ½ μ_kᵀΛμ_k of each class [K], with Λ the inverse of the shared covariance."""
-        means, counts = self.state["means"], self.state["counts"]
-        factor = torch.linalg.cholesky(self.state["covariance"])
-        solved: Tensor = torch.linalg.solve_triangular(
-            factor, torch.cat([means, feature[None]]).T, upper=False
-        )
-        density = solved[:, -1] @ solved[:, :-1] - 0.5 * solved[:, :-1].square().sum(dim=0)
-        return density + torch.log(counts / counts.sum())
+        density = gaussian_scores(self.state["means"], self.state["covariance"], feature)
+        return density + torch.log(self.state["counts"] / self.state["counts"].sum())
 
     def take(self, feature: Tensor, posterior: Tensor, weight: float) -> None:
         """The M step: counts, means and covariance with one more image, of this weight."""

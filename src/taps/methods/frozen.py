@@ -14,10 +14,9 @@ from torch import Tensor
 from taps.adapt.losses import mean_entropy
 from taps.clip import Clip
 from taps.errors import SettingsError
-from taps.methods.base import HeadInputs, MethodOutput, Snapshot, prompts_snapshot
+from taps.methods import HeadInputs, MethodOutput, Snapshot, TextSettings, method
+from taps.methods.base import prompts_snapshot
 from taps.methods.features import EncodingMethod
-from taps.methods.registry import method
-from taps.methods.settings import TextSettings
 from taps.prompts import Prompts
 from taps.prompts.base import Parameters
 from taps.prompts.choose import starting_prompts

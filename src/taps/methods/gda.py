@@ -7,12 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from taps.methods.features import EncodedImage, State
+from taps.methods import EncodedImage, State, method, setting
+from taps.methods.features import ridge_precision
 from taps.methods.labelled import LabelSettings, LabelSums
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-
-ALIKE = 1e-9  # total variance below which labelled images say nothing of directions
 
 
 @dataclass(frozen=True)
@@ -34,9 +31,8 @@ class Gda(LabelSums):
     fitted: tuple[Tensor, Tensor] | None
 
     def start(self) -> State:
-        begun = super().start()
         dim = self.text.shape[1]
-        return begun | {"outer": begun["sums"].new_zeros(dim, dim)}
+        return super().start() | {"outer": self.text.new_zeros(dim, dim, dtype=torch.float64)}
 
     def adapt(self, seen: EncodedImage) -> Tensor:
         if self.fitted is None:
@@ -51,12 +47,8 @@ class Gda(LabelSums):
 
     def gaussians(self) -> tuple[Tensor, Tensor]:
         """Λμ_k [K, d] and ½ μ_kᵀΛμ_k [K], with Λ = d · (scatter + tr(scatter)/(n − 1) · I)⁻¹."""
-        means, dim = self.means(), self.text.shape[1]
+        means = self.means()
         scatter = self.state["outer"] - self.state["sums"].T @ means
         spread = float(scatter.trace()) / max(1.0, float(self.state["counts"].sum()) - 1)
-        if spread < ALIKE:  # no class has two different images: as if the covariance were I/d
-            projected = dim * means
-        else:
-            scatter.diagonal().add_(spread)
-            projected = dim * torch.cholesky_solve(means.T, torch.linalg.cholesky(scatter)).T
+        projected = ridge_precision(means, scatter, spread)
         return projected, 0.5 * (projected * means).sum(dim=1)

@@ -13,11 +13,8 @@ from taps.adapt.losses import mean_entropy
 from taps.clip import Clip
 from taps.clip.vision import VisionTower
 from taps.errors import SettingsError
-from taps.methods.base import Method
-from taps.methods.features import EncodedImage, FeatureMethod, entropy_gradient
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import ViewSettings
+from taps.methods import EncodedImage, FeatureMethod, Method, ViewSettings, method, setting
+from taps.methods.features import entropy_gradient
 
 KEPT = 0.9  # share of the newest bias in the one that is used
 CHANGE = 0.25  # relative change of the views' entropy at which the steps end

@@ -19,7 +19,6 @@ from torch import Tensor
 from taps.active.acquisition import SCORES, Acquisition, joined, narrowness, novelty
 from taps.active.question import KINDS, YES_NO_SECONDS
 from taps.adapt.graphs.capture import CudaCapture
-from taps.adapt.memory import ReplayItem
 from taps.default import ACQUISITION
 from taps.errors import QueryError
 from taps.head.experts import HeadSettings
@@ -28,9 +27,8 @@ from taps.head.history import History
 from taps.head.neighbours import Neighbourhood, RecentImages
 from taps.head.notes import notes_on
 from taps.head.on_device import DeviceHead
-from taps.methods.base import BatchedMethod, Method, MethodOutput, Snapshot, with_prefix, without_prefix
-from taps.methods.ranges import setting
-from taps.methods.settings import Asking
+from taps.methods import Asking, BatchedMethod, Method, MethodOutput, ReplayItem, Snapshot, setting
+from taps.methods.base import with_prefix, without_prefix
 from taps.stages import stage
 from taps.types import OUTSIDE, Answer, FloatArray
 

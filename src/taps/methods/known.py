@@ -1,4 +1,4 @@
-"""Images of which something is known before they come: how their views are drawn, their features, or more."""
+"""Images prepared before their turn in a stream: with their own views, with views made, or encoded."""
 
 from __future__ import annotations
 
@@ -13,13 +13,7 @@ from taps.types import PixelArray
 
 @dataclass(frozen=True)
 class DrawnImage:
-    """An image whose random views are its own, wherever in a stream it comes.
-
-    Attributes:
-        pixels: The decoded image.
-        seed: Of the views.
-        number: Of the image.
-    """
+    """A decoded image whose random views come from its own seed and number, wherever in a stream it comes."""
 
     pixels: PixelArray
     seed: int
@@ -28,13 +22,7 @@ class DrawnImage:
 
 @dataclass(frozen=True)
 class ViewedImage:
-    """An image whose views were made before its turn.
-
-    Attributes:
-        seconds: What it took to make them.
-        views: Pixels 0..255 [n, 3, size, size].
-        number: Of the image in the stream that they were drawn for.
-    """
+    """An image whose views [n, 3, size, size] were made, in some seconds, for a number in the stream."""
 
     seconds: float
     views: Tensor
@@ -48,7 +36,7 @@ class KnownImage:
     Attributes:
         seconds: What it took to make what is known of it.
         features: Normalised features of its views [n, d], for methods that need nothing else.
-        output: What the method says of it, for methods that keep no state.
+        output: The method's output, for methods that keep no state.
         number: Of the image in the stream that its views were drawn for; None where they are its own.
     """
 
@@ -58,7 +46,6 @@ class KnownImage:
     number: int | None = None
 
     def predicted_by(self, method: Method) -> MethodOutput:
-        """What the method says of it."""
         if self.output is not None:
             return self.output
         assert isinstance(method, BatchedMethod)
@@ -67,4 +54,3 @@ class KnownImage:
 
 
 Prepared = ViewedImage | KnownImage
-"""What may be done of an image before its turn."""

@@ -13,15 +13,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from taps.active.acquisition import SCORES, Acquisition, joined
-from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
 from taps.head.neighbours import RecentImages
 from taps.head.threads import one_thread
 from taps.head.whitening import FeatureWhitener
-from taps.methods.base import MethodOutput, Snapshot, with_prefix, without_prefix
-from taps.methods.features import FeatureMethod, State
-from taps.methods.ranges import setting
-from taps.methods.settings import Asking, TextSettings
+from taps.methods import (
+    Asking,
+    FeatureMethod,
+    MethodOutput,
+    ReplayItem,
+    Snapshot,
+    State,
+    TextSettings,
+    setting,
+)
+from taps.methods.base import with_prefix, without_prefix
 from taps.types import FloatArray
 
 

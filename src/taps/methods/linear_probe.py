@@ -8,11 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.adapt.memory import ReplayItem
-from taps.methods.features import EncodedImage, State
+from taps.methods import EncodedImage, ReplayItem, State, method, setting
 from taps.methods.labelled import BufferSettings, LabelledImages
-from taps.methods.ranges import setting
-from taps.methods.registry import method
 
 STEPS = 1000  # of L-BFGS at most; a warm fit needs few of them
 TOLERANCE = 1e-8  # of the largest entry of the gradient, and of what a step still changes

@@ -15,11 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taps.adapt.losses import mean_entropy, mean_log_probs
+from taps.methods import EncodedImage, State, ViewSettings, method, setting
 from taps.methods.dmn import recalled
-from taps.methods.features import EMPTY, EncodedImage, State, closeness, empty_memory, first_step, keep_surest
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import ViewSettings
+from taps.methods.features import closeness, empty_cache, first_step
 from taps.methods.tda import Tda, TdaSettings
 
 CENTRE = 0.8  # share of the prototype in a class's centre; the rest is its text
@@ -68,7 +66,7 @@ class Mcp(Tda):
         places = self.settings.aligned_shots + self.settings.positive_shots
         return {
             **super().start(),
-            **empty_memory(self.text, self.settings.aligned_shots, "aligned", "aligned_entropies"),
+            **empty_cache(self.text, self.settings.aligned_shots, "aligned"),
             # Both caches of a class as they were when one of them was last written for a prediction.
             "kept": self.text.new_zeros(len(self.text), places, self.text.shape[1]),
             "counts": self.text.new_zeros(len(self.text)),
@@ -84,32 +82,31 @@ class Mcp(Tda):
         return torch.log(views + settings.recall_weight * read + settings.prototype_weight * corrected)
 
     def keep(self, seen: EncodedImage) -> None:
-        """Take one image into the caches."""
+        """Put one image into the caches."""
         label, near = int(seen.logits[0].argmax()), int(mean_log_probs(seen.logits[seen.chosen]).argmax())
-        entropy, feature = self.entropy(seen.logits[0]), seen.feature
-        keep_surest(self.state["positive"], self.state["positive_entropies"], label, entropy, feature)
-        self.keep_aligned(near, seen.entropy, feature)
+        entropy = self.entropy(seen.logits[0])
+        self.cache("positive").keep(label, entropy, seen.feature)
+        self.keep_aligned(near, seen.entropy, seen.feature)
         self.gather({label, near})
         if self.unsure(entropy):
             self.reflect(seen)
 
     def keep_aligned(self, label: int, entropy: float, feature: Tensor) -> None:
         """Where a class is full, an image must be surer than its least sure one and nearer to its centre."""
-        held, entropies = self.state["aligned"], self.state["aligned_entropies"]
-        worst = int(entropies[label].argmax())
-        if float(entropies[label, worst]) < EMPTY:
+        cache = self.cache("aligned")
+        worst = int(cache.entropies[label].argmax())
+        if cache.held[label, worst]:
             centre = CENTRE * self.prototypes()[label] + (1 - CENTRE) * self.text[label]
-            if torch.dist(feature, centre) >= torch.dist(held[label, worst], centre):
+            if torch.dist(feature, centre) >= torch.dist(cache.features[label, worst], centre):
                 return
-        keep_surest(held, entropies, label, entropy, feature)
+        cache.keep(label, entropy, feature)
 
     def gather(self, labels: Iterable[int]) -> None:
         """Bring the prototypes of some classes up to their caches."""
+        both = [self.cache(name) for name in ("aligned", "positive")]
         for label in labels:
-            both = [self.state[name][label] for name in ("aligned", "positive")]
-            self.state["kept"][label] = torch.cat(both)
-            entropies = [self.state[f"{name}_entropies"][label] for name in ("aligned", "positive")]
-            self.state["counts"][label] = (torch.cat(entropies) < EMPTY).sum()
+            self.state["kept"][label] = torch.cat([cache.features[label] for cache in both])
+            self.state["counts"][label] = torch.cat([cache.held[label] for cache in both]).sum()
 
     def reflect(self, seen: EncodedImage) -> None:
         """Look at an unsure image again with the votes of sure ones: it speaks against classes or is sure."""
@@ -119,8 +116,7 @@ class Mcp(Tda):
             mask = (torch.softmax(told, dim=-1) > self.settings.mask_above).to(self.text)
             self.keep_unsure(label, entropy, seen.feature, mask)
         elif entropy <= self.settings.unsure_from * math.log2(len(self.text)):
-            positive, entropies = self.state["positive"], self.state["positive_entropies"]
-            keep_surest(positive, entropies, label, entropy, seen.feature)
+            self.cache("positive").keep(label, entropy, seen.feature)
 
     def prototypes(self) -> Tensor:
         """The mean of each class's kept images [K, d]."""
@@ -167,13 +163,8 @@ class McpPlus(Mcp):
         entropy = mean_entropy(self.corrected(texts, means, feature)[None])
         held = self.state["counts"] > 0
         loss = entropy + ALIGN * contrast(means[held].T, texts[held].T)
-        loss = loss + APART * apart(means[held], self.unsure_means()[held])
+        loss = loss + APART * apart(means[held], self.cache("negative").means()[held])
         return list(torch.autograd.grad(loss, moved))
-
-    def unsure_means(self) -> Tensor:
-        """The mean of each class's unsure images, zeros where there is none [K, d]."""
-        counts = (self.state["negative_entropies"] < EMPTY).sum(dim=1)
-        return self.state["negative"].sum(dim=1) / counts.clamp_min(1)[:, None]
 
 
 def contrast(means: Tensor, texts: Tensor) -> Tensor:

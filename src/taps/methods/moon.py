@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taps.adapt.losses import entropies
-from taps.methods.registry import method
+from taps.methods import method
 from taps.methods.window import PASSES, WindowMethod, WindowSettings, neighbours
 
 TINY = 1e-6

@@ -10,10 +10,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from taps.methods.features import EncodedImage, FeatureMethod
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import ViewSettings
+from taps.methods import EncodedImage, FeatureMethod, ViewSettings, method, setting
 
 Floats = NDArray[np.float64]
 NEAREST = 0.3  # share of the other views that set the bandwidth of one

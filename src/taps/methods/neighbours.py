@@ -16,11 +16,9 @@ from taps.head.arrays import softmax
 from taps.head.neighbours import RecentImages, vote
 from taps.head.threads import one_thread
 from taps.head.whitening import FeatureWhitener
-from taps.methods.base import MethodOutput, Snapshot
+from taps.methods import MethodOutput, Snapshot, method, setting
 from taps.methods.ensemble import EnsembleSettings, confident_mean, given_prompts
 from taps.methods.frozen import Frozen
-from taps.methods.ranges import setting
-from taps.methods.registry import method
 
 
 @dataclass(frozen=True)

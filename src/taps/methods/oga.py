@@ -7,21 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from taps.methods.base import Snapshot
-from taps.methods.features import (
-    EMPTY,
-    EncodedImage,
-    FeatureMethod,
-    State,
-    class_means,
-    empty_memory,
-    keep_surest,
-)
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import TextSettings
-
-ALIKE = 1e-9  # total variance below which images are copies of each other and say nothing of directions
+from taps.methods import EncodedImage, FeatureMethod, Snapshot, State, TextSettings, method, setting
+from taps.methods.features import ALIKE, empty_cache, ridge_precision
 
 
 @dataclass(frozen=True)
@@ -48,12 +35,11 @@ class Oga(FeatureMethod):
     fitted: tuple[Tensor, Tensor] | None = None  # follows from the memory, until that changes
 
     def start(self) -> State:
-        return empty_memory(self.text, self.settings.shots)
+        return empty_cache(self.text, self.settings.shots)
 
     def adapt(self, seen: EncodedImage) -> Tensor:
         label = int(seen.logits[0].argmax())
-        memory, entropies = self.state["memory"], self.state["entropies"]
-        kept = keep_surest(memory, entropies, label, seen.entropy, seen.feature)
+        kept = self.cache().keep(label, seen.entropy, seen.feature)
         if kept is not None or self.fitted is None:
             self.fitted = self.gaussians()
         projected, offsets = self.fitted
@@ -67,20 +53,19 @@ class Oga(FeatureMethod):
 
     def gaussians(self) -> tuple[Tensor, Tensor]:
         """Λμ_k [K, d] and ½ μ_kᵀΛμ_k [K]: μ_k is a class's text until it has two images, Λ is shared."""
-        own, counts = class_means(self.state)
+        cache = self.cache()
+        own, counts = cache.means(), cache.held.sum(dim=1)
         if self.settings.as_published:
             own = own * counts[:, None] / self.settings.shots
         means = torch.where(counts[:, None] >= 2, own, self.text)
-        dim = self.text.shape[1]
-        apart = (self.state["memory"] - means[:, None])[self.state["entropies"] < EMPTY]
+        apart = (cache.features - means[:, None])[cache.held]
         apart = apart - apart.mean(dim=0)
         scatter = apart.T @ apart
         spread = float(scatter.trace()) / max(1, len(apart) - 1)
-        if int(counts.max()) <= 2 or spread < ALIKE:
-            projected = dim * means
-        elif len(apart) > 4 * dim:
+        if int(counts.max()) <= 2:
+            spread = 0.0  # too few images to say anything of directions
+        if spread >= ALIKE and len(apart) > 4 * apart.shape[1]:
             projected = means @ torch.linalg.pinv(scatter / (len(apart) - 1))
         else:
-            scatter.diagonal().add_(spread)
-            projected = dim * torch.cholesky_solve(means.T, torch.linalg.cholesky(scatter)).T
+            projected = ridge_precision(means, scatter, spread)
         return projected, 0.5 * (projected * means).sum(dim=1)

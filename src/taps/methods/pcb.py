@@ -6,10 +6,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from taps.methods.base import MethodOutput
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import AskSettings, reset_setting
+from taps.methods import AskSettings, MethodOutput, method, reset_setting, setting
 from taps.methods.tuner import Launched, Tuner
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from taps.clip import Clip
 from taps.default import FRACTION, VIEWS
+from taps.methods import find_method
 from taps.methods.ensemble import EnsembleSettings
 from taps.methods.headed import Headed, HeadedSettings
-from taps.methods.registry import Registered, find_method, register, register_head
+from taps.methods.registry import Registered, register, register_head
 from taps.methods.taps import TapsSettings
 from taps.methods.zero_shot import ZeroShotSettings
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from taps.errors import SettingsError
-from taps.methods.registry import find_method
+from taps.methods import find_method
 
 FINE_GRAINED = (
     "caltech101",

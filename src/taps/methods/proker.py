@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.methods.features import EncodedImage, closeness
+from taps.methods import EncodedImage, method, setting
+from taps.methods.features import closeness
 from taps.methods.labelled import BufferSettings, LabelledImages
-from taps.methods.ranges import setting
-from taps.methods.registry import method
 
 LEAST = 1e-6  # a probability below this is taken for this
 

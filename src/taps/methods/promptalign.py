@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taps.methods.registry import method
-from taps.methods.settings import TuneSettings
+from taps.methods import TuneSettings, method
 from taps.methods.tuner import Tuner
 
 

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
-from taps.methods.base import MethodOutput
-from taps.methods.features import EncodedImage, State
+from taps.methods import EncodedImage, MethodOutput, ReplayItem, State, setting
 from taps.methods.labelled import BufferSettings, LabelledImages
-from taps.methods.ranges import setting
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,22 @@
-"""Every method by its name. A method registers itself where it is defined: `@method("tda", TdaSettings)`."""
+"""Every method by its name. A method registers itself where it is defined: `@method("tda", TdaSettings)`.
+
+Plugins are modules that register further ones. They are named with `--plugin` or in the environment variable
+TAPS_PLUGINS (separated by commas), or are installed packages with an entry point in the group `taps.methods`.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
+import logging
+import os
 import pkgutil
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,9 +25,10 @@ from taps.aliases import current_settings
 from taps.clip import Clip
 from taps.errors import SettingsError
 from taps.methods.base import Method
-from taps.methods.plugins import import_plugins
 from taps.methods.settings import Asking, Settings
 
+log = logging.getLogger("taps")
+PLUGINS = "TAPS_PLUGINS"
 Build = Callable[[Clip, tuple[str, ...], Any, int], Method]
 B = TypeVar("B", bound=Build)
 
@@ -63,6 +74,7 @@ class Registered:
 
 _METHODS: dict[str, Registered] = {}
 _HEADS: list[Callable[[str], Registered]] = []
+_loaded: set[str] = set()  # plugins
 
 
 def method(
@@ -81,8 +93,8 @@ def method(
     """
 
     def registered(build: B) -> B:
-        said = line or (build.__doc__ or "").strip().partition("\n")[0]
-        register(Registered(name, build, settings, said, prompts, baseline, by_dataset))
+        first = (build.__doc__ or "").strip().partition("\n")[0]
+        register(Registered(name, build, settings, line or first, prompts, baseline, by_dataset))
         return build
 
     return registered
@@ -98,16 +110,63 @@ def register(found: Registered) -> None:
 @functools.cache
 def _load_own() -> None:
     """Import every module of this package; those that are methods register themselves."""
-    import taps.methods as package
-
-    for found in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{found.name}")
+    for found in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        importlib.import_module(f"taps.methods.{found.name}")
 
 
 def load_plugins(names: Iterable[str] = ()) -> None:
-    """Import modules with methods of one's own: those named, in TAPS_PLUGINS, and of installed packages."""
-    _load_own()  # first, so that a name which is taken is told to whoever takes it again
-    import_plugins(names)
+    """Import plugins: those named, those in TAPS_PLUGINS, and installed ones. Each is imported once.
+
+    Those named are added to TAPS_PLUGINS, so that processes started from here know them too.
+
+    Args:
+        names: Of modules, also in the working directory; or paths of files that end in .py.
+    """
+    _load_own()  # first: where a plugin takes a name that is taken, the error is the plugin's
+    full = [str(Path(name).resolve()) if name.endswith(".py") else name for name in names]
+    wanted = dict.fromkeys([*named_plugins(), *full])
+    for entry in entry_points(group="taps.methods"):
+        if entry.value not in _loaded:
+            _loaded.add(entry.value)
+            try:
+                entry.load()
+            except Exception as error:  # whoever installed it may not need it now
+                log.warning("The plugin %s (%s) cannot be loaded: %s.", entry.name, entry.value, error)
+    for name in wanted:
+        if name not in _loaded:
+            _load_named(name)
+            _loaded.add(name)
+    if wanted:
+        os.environ[PLUGINS] = ",".join(wanted)
+
+
+def named_plugins() -> list[str]:
+    """Plugins that were named so far, by this process or the one that started it."""
+    return [name for name in os.environ.get(PLUGINS, "").split(",") if name]
+
+
+def _load_named(name: str) -> None:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)  # where people have their module; installed ones come first
+    try:
+        if name.endswith(".py"):
+            _load_file(Path(name))
+        else:
+            importlib.import_module(name)
+    except SettingsError:
+        raise
+    except Exception as error:
+        raise SettingsError(f"The plugin {name!r} cannot be loaded ({error!r}).") from error
+
+
+def _load_file(path: Path) -> None:
+    spec = spec_from_file_location(f"taps_plugin_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[module.__name__] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
 
 
 def all_methods() -> dict[str, Registered]:
@@ -142,7 +201,7 @@ def _headed(name: str) -> Registered:
 
 
 def register_head(make: Callable[[str], Registered]) -> None:
-    """Say how `NAME+` is made of any method NAME. Told by the module that knows, which imports this one."""
+    """Say how `NAME+` is made of any method NAME; `taps.methods.plus` does, which imports this module."""
     _HEADS[:] = [make]
 
 
@@ -183,7 +242,7 @@ def chosen_method(method: str | Settings, values: Mapping[str, Any]) -> tuple[st
 
 
 def with_length(name: str, values: Mapping[str, Any], images: int) -> dict[str, Any]:
-    """Settings of a method that asks, with how many images it may expect, unless they say so already.
+    """Settings of a method; where it asks, `expected` is the number of images unless they give another.
 
     >>> with_length("view_ensemble+", {"rate": 0.1}, images=300), with_length("zero_shot", {}, images=300)
     ({'expected': 300, 'rate': 0.1}, {})
@@ -192,7 +251,7 @@ def with_length(name: str, values: Mapping[str, Any], images: int) -> dict[str, 
 
 
 def _plain(value: Any) -> Any:
-    """Python's own number for one of numpy's: ranges and saved states know no others."""
+    """Python's own number for one of numpy's: ranges and saved states take no others."""
     if isinstance(value, np.ndarray):
         return tuple(value.tolist())
     if isinstance(value, list | tuple):

@@ -9,11 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taps.clip import Clip, load_clip
-from taps.methods.base import MethodOutput
+from taps.methods import EncodedImage, MethodOutput, method, setting
 from taps.methods.contexts import ContextSettings, ContextTuner
-from taps.methods.features import EncodedImage
-from taps.methods.ranges import setting
-from taps.methods.registry import method
 from taps.prompts.classify import text_classifier
 
 SHARPNESS = 2.5  # of CLIPScore

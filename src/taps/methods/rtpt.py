@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 from taps.adapt.losses import entropies
+from taps.methods import EncodedImage, method, setting
 from taps.methods.contexts import ContextSettings, ContextTuner
-from taps.methods.features import EncodedImage
-from taps.methods.ranges import setting
-from taps.methods.registry import method
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,7 @@ from torch import Tensor, nn
 from taps.adapt.losses import entropies, mean_entropy
 from taps.adapt.optimiser import Moments, all_finite
 from taps.clip import Clip
-from taps.methods.base import Snapshot
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import reset_setting
+from taps.methods import Snapshot, method, reset_setting, setting
 from taps.methods.tower import TowerSettings, TowerTuner
 from taps.prompts.base import Parameters
 

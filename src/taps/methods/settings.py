@@ -1,9 +1,15 @@
-"""Settings that methods have in common: dataclasses that build on each other, each field with its range."""
+"""Settings that methods have in common: dataclasses that build on each other, each field with its range.
+
+A range stands where the setting is defined: `views: int = setting(64, at_least=1)`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,10 +19,96 @@ from taps.active.buffer import EVICTIONS
 from taps.active.question import YES_NO_SECONDS
 from taps.adapt.graphs import ENGINES
 from taps.adapt.losses import select_confident
+from taps.errors import SettingsError
 from taps.images.views import BACKENDS
-from taps.methods.ranges import check_ranges, setting
 from taps.prompts import Prompts
 from taps.prompts.source import SourceStats
+
+# Plain types by name: what a value may be, and how an error calls it.
+TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "bool": ((bool,), "True or False"),
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "str": ((str,), "a text"),
+    "None": ((type(None),), ""),
+}
+BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "at_least": (operator.ge, "of at least"),
+    "above": (operator.gt, "above"),
+    "at_most": (operator.le, "at most"),
+    "below": (operator.lt, "below"),
+}
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bounds of a number, choices of a text, or a rule; `words` takes their place in errors."""
+
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+    choices: Sequence[str] = ()
+    rule: Callable[[Any], bool] | None = None
+    words: str = ""
+
+    def bounds(self) -> list[tuple[Callable[[Any, Any], bool], str, float]]:
+        given = {name: getattr(self, name) for name in BOUNDS}
+        return [(*BOUNDS[name], bound) for name, bound in given.items() if bound is not None]
+
+    def holds(self, value: Any) -> bool:
+        if isinstance(value, str):
+            return (not self.choices or value in self.choices) and (self.rule is None or self.rule(value))
+        return all(compare(value, bound) for compare, _, bound in self.bounds())
+
+
+def setting(default: Any, **bounds: Any) -> Any:
+    """A field of a settings dataclass and what it may be; numbers are finite in any case.
+
+    Args:
+        default: Its value where none is given.
+        **bounds: `at_least`, `above`, `at_most`, `below`, `choices`; or `rule` and `words`.
+    """
+    return field(default=default, metadata={"range": Range(**bounds)})
+
+
+def allowed(kind: type, each: Field[Any]) -> str:
+    """What a setting may be, in words; nothing where anything goes."""
+    names, own = _types(each), _range(kind, each.name)
+    words = own.words or f"one of {', '.join(own.choices)}"
+    if not own.words and not own.choices:
+        kinds = " or ".join(word for name, (_, word) in TYPES.items() if word and name in names)
+        words = f"{kinds} {' and '.join(f'{word} {bound:g}' for _, word, bound in own.bounds())}".strip()
+    return f"{words}, or None" if "None" in names else words
+
+
+def _range(kind: type, name: str) -> Range:
+    """The range of a setting; a subclass that only gives it another default keeps the one it had."""
+    for base in kind.__mro__:
+        found = vars(base).get("__dataclass_fields__", {}).get(name)
+        if found is not None and "range" in found.metadata:
+            return found.metadata["range"]  # type: ignore[no-any-return]
+    return Range()
+
+
+def _types(each: Field[Any]) -> set[str]:
+    """Names of the plain types of a field; none where it takes other things as well."""
+    text = each.type.__name__ if isinstance(each.type, type) else str(each.type)
+    names = set(text.split(" | "))
+    return names if names <= TYPES.keys() else set()
+
+
+def _fits(kind: type, each: Field[Any], value: Any) -> bool:
+    names = _types(each)
+    if not names:
+        return True
+    if isinstance(value, bool) or value is None:  # a bool is an int to Python, but not here
+        return ("None" if value is None else "bool") in names
+    if not any(isinstance(value, TYPES[name][0]) for name in names):
+        return False
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
+    return _range(kind, each.name).holds(value)
 
 
 @dataclass(frozen=True)
@@ -28,6 +120,7 @@ class Settings:
     """
 
     views = 1
+    fraction = tsallis = 1.0
     view_backend = "tensor"
     augmix = False
     order = "predict_first"
@@ -39,7 +132,16 @@ class Settings:
     class_seconds = budget_seconds = cast("float | None", None)
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        """Refuse values of another type or out of range, naming the field and the value."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if not _fits(type(self), each, value):
+                wanted = allowed(type(self), each)
+                raise SettingsError(f"The setting {each.name} is {value!r}; it must be {wanted}.")
+
+    def confident(self, logits: Tensor) -> Tensor:
+        """Indices of the views that are kept, the surest first, from their logits [n, K]."""
+        return select_confident(logits, self.fraction, self.tsallis)
 
 
 @dataclass(frozen=True)
@@ -77,19 +179,14 @@ class ViewSettings(TextSettings):
     augmix: bool = False
     view_backend: str = setting("tensor", choices=BACKENDS)
 
-    def confident(self, logits: Tensor) -> Tensor:
-        """Indices of the views that are kept, the surest first, from their logits [n, K]."""
-        return select_confident(logits, self.fraction, self.tsallis)
-
-
-def is_reset(value: str) -> bool:
-    return value in ("sample", "never") or (
-        value.startswith("every:") and value[6:].isdecimal() and int(value[6:]) >= 1
-    )
-
 
 def reset_setting(default: str) -> Any:
-    return setting(default, rule=is_reset, words='"sample", "never" or "every:k" with k of at least 1')
+    """A setting that says when what is tuned goes back to where it began; see `reset_period`."""
+
+    def rule(value: str) -> bool:
+        return re.fullmatch(r"sample|never|every:0*[1-9]\d*", value, re.ASCII) is not None
+
+    return setting(default, rule=rule, words='"sample", "never" or "every:k" with k of at least 1')
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taps.adapt.losses import entropies
-from taps.adapt.memory import ReplayItem
 from taps.adapt.optimiser import adamw
 from taps.clip import Clip
-from taps.methods.base import MethodOutput, Snapshot
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import Asking, reset_setting
+from taps.methods import Asking, MethodOutput, ReplayItem, Snapshot, method, reset_setting, setting
 from taps.methods.tower import TowerSettings, TowerTuner
 from taps.prompts.base import Parameters
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from taps.methods.ranges import setting
-from taps.methods.registry import method
+from taps.methods import method, setting
 from taps.methods.window import PASSES, WindowMethod, WindowSettings, neighbours
 
 TINY = 1e-8  # least variance

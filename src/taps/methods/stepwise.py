@@ -8,11 +8,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from taps.adapt.memory import ReplayItem
 from taps.adapt.optimiser import Moments, adamw
-from taps.methods.features import EncodedImage, State
+from taps.methods import EncodedImage, ReplayItem, State, setting
 from taps.methods.labelled import BufferSettings, LabelledImages
-from taps.methods.ranges import setting
 
 EPS = 1e-4  # of Adam, in ProLIP's code; a first gradient near 0 is no reason for a whole step
 

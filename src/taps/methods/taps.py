@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from taps.methods.registry import method
-from taps.methods.settings import AskSettings
+from taps.methods import AskSettings, method
 from taps.methods.tuner import Tuner
 
 

@@ -18,10 +18,8 @@ from taps.clip import Clip
 from taps.clip.transformer import Block
 from taps.clip.vision import VisionTower
 from taps.errors import SettingsError
-from taps.methods.features import EMPTY, EncodedImage, FeatureMethod, State
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import TextSettings
+from taps.methods import EncodedImage, FeatureMethod, State, TextSettings, method, setting
+from taps.methods.features import EMPTY
 
 MERGED = 4  # tokens that doubtful ones are merged into
 

@@ -1,4 +1,4 @@
-"""TDA: no gradient, no label; features of confident images vote for their class, unsure ones against."""
+"""TDA: a training-free cache; features of confident images vote for their class, unsure ones against."""
 
 from __future__ import annotations
 
@@ -9,18 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from taps.methods.features import (
-    EMPTY,
-    EncodedImage,
-    FeatureMethod,
-    State,
-    closeness,
-    empty_memory,
-    keep_surest,
-)
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import TextSettings
+from taps.methods import EncodedImage, FeatureMethod, State, TextSettings, method, setting
+from taps.methods.features import Cache, closeness, empty_cache
 
 
 @dataclass(frozen=True)
@@ -61,8 +51,8 @@ class Tda(FeatureMethod):
     def start(self) -> State:
         classes, shots = len(self.text), self.settings.negative_shots
         return {
-            **empty_memory(self.text, self.settings.positive_shots, "positive", "positive_entropies"),
-            **empty_memory(self.text, shots, "negative", "negative_entropies"),
+            **empty_cache(self.text, self.settings.positive_shots, "positive"),
+            **empty_cache(self.text, shots, "negative"),
             # For each unsure image the classes it votes against.
             "masks": self.text.new_zeros(classes, shots, classes),
         }
@@ -78,7 +68,7 @@ class Tda(FeatureMethod):
 
     def adapt(self, seen: EncodedImage) -> Tensor:
         entropy, label = self.entropy(seen.logits[0]), int(seen.logits[0].argmax())
-        keep_surest(self.state["positive"], self.state["positive_entropies"], label, entropy, seen.feature)
+        self.cache("positive").keep(label, entropy, seen.feature)
         if self.unsure(entropy):
             mask = (seen.probs > self.settings.mask_above).to(self.text)
             self.keep_unsure(label, entropy, seen.feature, mask)
@@ -92,26 +82,23 @@ class Tda(FeatureMethod):
 
     def keep_unsure(self, label: int, entropy: float, feature: Tensor, mask: Tensor) -> None:
         """Of the unsure images, too, the surest are kept."""
-        slot = keep_surest(self.state["negative"], self.state["negative_entropies"], label, entropy, feature)
+        slot = self.cache("negative").keep(label, entropy, feature)
         if slot is not None:
             self.state["masks"][label, slot] = mask
 
     def votes_for(self, seen: EncodedImage) -> Tensor:
         """Votes of the confident images for each class [K]."""
-        return self.count_votes(self.state["positive"], self.state["positive_entropies"], seen.feature)
+        return self.count_votes(self.cache("positive"), seen.feature)
 
-    def count_votes(self, features: Tensor, entropies: Tensor, feature: Tensor) -> Tensor:
-        """weight · Σ_i exp(−sharpness · (1 − cos_i)) over the images of each class; none in empty places."""
-        close = closeness(features, feature, self.settings.positive_sharpness) * (entropies < EMPTY)
+    def count_votes(self, cache: Cache, feature: Tensor) -> Tensor:
+        """weight · Σ_i exp(−sharpness · (1 − cos_i)) over the images of each class [K]."""
+        close = closeness(cache.features, feature, self.settings.positive_sharpness) * cache.held
         return self.settings.positive_weight * close.sum(dim=1)
 
     def votes_against(self, feature: Tensor) -> Tensor:
-        held = self.state["negative_entropies"] < EMPTY
-        close = closeness(self.state["negative"], feature, self.settings.negative_sharpness) * held
+        cache = self.cache("negative")
+        close = closeness(cache.features, feature, self.settings.negative_sharpness) * cache.held
         return self.settings.negative_weight * (close.flatten() @ self.state["masks"].flatten(0, 1))
 
     def summary(self) -> dict[str, Any]:
-        return {
-            f"cache_{name}": int((self.state[f"{name}_entropies"] < EMPTY).sum())
-            for name in ("positive", "negative")
-        }
+        return {f"cache_{name}": int(self.cache(name).held.sum()) for name in ("positive", "negative")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from taps.adapt.losses import entropies
-from taps.methods.registry import method
+from taps.methods import method
 from taps.methods.tower import TowerSettings, TowerTuner
 
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from taps.methods.features import EncodedImage, closeness
+from taps.methods import EncodedImage, method, setting
+from taps.methods.features import closeness
 from taps.methods.labelled import BufferSettings, LabelledImages
-from taps.methods.ranges import setting
-from taps.methods.registry import method
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from taps.adapt.losses import mean_entropy, select_confident
 from taps.adapt.optimiser import Moments, adamw, fresh_moments
 from taps.clip import Clip
 from taps.errors import SettingsError
-from taps.methods.base import Method, MethodOutput, Snapshot, with_prefix, without_prefix
-from taps.methods.ranges import setting
-from taps.methods.settings import ViewSettings, reset_period, reset_setting
+from taps.methods import Method, MethodOutput, Snapshot, ViewSettings, reset_setting, setting
+from taps.methods.base import with_prefix, without_prefix
+from taps.methods.settings import reset_period
 from taps.prompts.base import Parameters
 from taps.prompts.classify import text_classifier
 

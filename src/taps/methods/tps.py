@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.methods.features import EncodedImage, FeatureMethod, entropy_gradient, first_step, through_unit
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import ViewSettings
+from taps.methods import EncodedImage, FeatureMethod, ViewSettings, method, setting
+from taps.methods.features import entropy_gradient, first_step, through_unit
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from taps.active.policy import Quantile
 from taps.clip import Clip
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import TuneSettings
+from taps.methods import TuneSettings, method, setting
 from taps.methods.tuner import Tuner
 
 

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from taps.methods.features import EMPTY, EncodedImage, FeatureMethod, State, closeness
-from taps.methods.ranges import setting
-from taps.methods.registry import method
-from taps.methods.settings import TextSettings
+from taps.methods import EncodedImage, FeatureMethod, State, TextSettings, method, setting
+from taps.methods.features import EMPTY, closeness
 
 VARIANCE = 0.01  # of a class's first image, in every direction
 TEMPERATURE = 0.2  # of the class distributions that are compared

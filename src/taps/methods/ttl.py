@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from taps.adapt.losses import entropies
-from taps.methods.ranges import setting
-from taps.methods.registry import method
+from taps.methods import method, setting
 from taps.methods.tower import TowerSettings, TowerTuner
 from taps.prompts.base import Parameters
 

@@ -22,10 +22,11 @@ from taps.adapt.step import StepResult, StepSettings
 from taps.adapt.warm_up import try_step_kernels
 from taps.clip import Clip
 from taps.errors import StateError
+from taps.methods import AskSettings, BatchedMethod, HeadInputs, MethodOutput, Snapshot, TuneSettings
 from taps.methods.alignment import find_alignment
-from taps.methods.base import BatchedMethod, HeadInputs, MethodOutput, Snapshot, with_prefix, without_prefix
+from taps.methods.base import with_prefix, without_prefix
 from taps.methods.collapse_guard import CollapseGuard
-from taps.methods.settings import AskSettings, TuneSettings, reset_period
+from taps.methods.settings import reset_period
 from taps.prompts import Parameters
 from taps.prompts.choose import starting_prompts
 from taps.prompts.classify import placed, prompt_classifier

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from taps.methods.features import EncodedImage, FeatureMethod, State
-from taps.methods.ranges import setting
-from taps.methods.settings import TextSettings
+from taps.methods import EncodedImage, FeatureMethod, State, TextSettings, setting
 
 PASSES = 10
 NEAR = 3  # neighbours of an image in the window

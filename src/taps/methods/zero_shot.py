@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from taps.clip import Clip
+from taps.methods import TextSettings, method
 from taps.methods.frozen import Frozen, view_zero
-from taps.methods.registry import method
-from taps.methods.settings import TextSettings
 
 
 class ZeroShotSettings(TextSettings):

@@ -20,8 +20,7 @@ from taps.default import QUICK
 from taps.errors import DataError, SettingsError, StateError
 from taps.files import locked, make_folder, read_json, write_json
 from taps.learner import Learner
-from taps.methods.plugins import named_plugins
-from taps.methods.registry import all_methods, find_method, method_settings, with_length
+from taps.methods.registry import all_methods, find_method, method_settings, named_plugins, with_length
 from taps.oracles import Console, Oracle
 from taps.prompts.classes import check_classes
 from taps.prompts.texts import read_texts

@@ -10,8 +10,8 @@ import pytest
 import taps
 from taps.errors import SettingsError
 from taps.methods import Settings, setting
-from taps.methods.ranges import allowed
 from taps.methods.registry import all_methods, method_settings
+from taps.methods.settings import allowed
 
 
 @dataclass(frozen=True)
