@@ -76,6 +76,11 @@ def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
     return {name: value.cpu().numpy() for name, value in tensors.items()}
 
 
+def to_array(tensor: Tensor) -> NDArray[np.float64]:
+    """A tensor as an array in double precision."""
+    return tensor.detach().double().cpu().numpy()
+
+
 def prompts_snapshot(prompts: Prompts, parameters: Mapping[str, Tensor]) -> Snapshot:
     """The prompts a method began with; `taps.checkpoint` makes them again from it."""
     return Snapshot(with_prefix("anchor.", parameters), {"kind": prompts.kind, "suffix": prompts.suffix})

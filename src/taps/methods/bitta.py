@@ -11,7 +11,7 @@ from torch import Tensor
 from taps.active.acquisition import SCORES
 from taps.active.question import KINDS, YES_NO_SECONDS
 from taps.methods import ReplayItem, method, setting
-from taps.methods.recent import RecentImagesMethod, RecentSettings, gradient_of
+from taps.methods.stepwise import RecentImagesMethod, RecentSettings, gradient_of
 from taps.types import Answer
 
 PASSES = 4  # with dropout, whose mean is the policy π

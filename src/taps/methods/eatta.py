@@ -12,7 +12,7 @@ from torch import Tensor
 from taps.active.acquisition import SCORES
 from taps.adapt.losses import entropies
 from taps.methods import MethodOutput, ReplayItem, State, method, setting
-from taps.methods.recent import RecentImagesMethod, RecentSettings, gradient_of
+from taps.methods.stepwise import RecentImagesMethod, RecentSettings, gradient_of
 
 KEEP = 0.8  # of the running norms of the two gradients
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from taps.methods import EncodedImage, State, method, setting
+from taps.methods import EncodedImage, ReplayItem, State, method, setting
 from taps.methods.features import ridge_precision
 from taps.methods.labelled import LabelSettings, LabelSums
 
@@ -41,8 +41,9 @@ class Gda(LabelSums):
         scores = projected @ seen.feature.to(projected) - offsets
         return seen.logits[0] + self.settings.weight * self.against_the_others(scores)
 
-    def add(self, label: int, feature: Tensor, times: int) -> None:
-        super().add(label, feature, times)
+    def change(self, label: int, item: ReplayItem, times: int) -> None:
+        super().change(label, item, times)
+        feature = item.feature.to(self.state["outer"])
         self.state["outer"] += times * torch.outer(feature, feature)
 
     def gaussians(self) -> tuple[Tensor, Tensor]:

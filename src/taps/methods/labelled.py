@@ -1,4 +1,4 @@
-"""What methods share that learn from answers on features alone: the labelled images, or sums over them."""
+"""The base of methods that learn from answers on features alone: the labelled images, or sums over them."""
 
 from __future__ import annotations
 
@@ -9,25 +9,16 @@ from typing import Any, Self
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from taps.active.acquisition import SCORES, Acquisition, joined
+from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
 from taps.head.neighbours import RecentImages
 from taps.head.threads import one_thread
 from taps.head.whitening import FeatureWhitener
-from taps.methods import (
-    Asking,
-    FeatureMethod,
-    MethodOutput,
-    ReplayItem,
-    Snapshot,
-    State,
-    TextSettings,
-    setting,
-)
-from taps.methods.base import with_prefix, without_prefix
+from taps.methods import Asking, FeatureMethod, MethodOutput, Snapshot, State, TextSettings, setting
+from taps.methods.base import to_array, to_arrays, to_tensors, with_prefix, without_prefix
 from taps.types import FloatArray
 
 
@@ -36,10 +27,10 @@ class LabelSettings(Asking, TextSettings):
     """Questions at an exact rate.
 
     Attributes:
-        acquisition: Whom to ask about, as methods with a head do (`taps.methods.headed`). By "entropy", that
-            of zero-shot, or "random" all methods ask about the same images.
-        explore: Share of the questions that are put at random, whatever `acquisition` says. With 0 the
-            learner cannot say how good its predictions are.
+        acquisition: Acquisition function, as for methods with a head (`taps.methods.headed`). By "entropy",
+            that of zero-shot, or "random" all methods ask about the same images.
+        explore: Share of the questions that are put at random, whatever `acquisition` is. With 0 the
+            learner cannot estimate how good its predictions are.
     """
 
     policy: str = "paced"
@@ -58,53 +49,24 @@ class BufferSettings(LabelSettings):
     buffer: int = setting(1000, at_least=1)
 
 
-class Surroundings:
-    """How typical an image is of the stream: mean cosine to the images most like it, as a head has it.
-
-    Args:
-        dim: Length of a feature.
-    """
-
-    def __init__(self, dim: int) -> None:
-        self.whitener, self.recent = FeatureWhitener(dim, several=False), RecentImages((1, dim), (1, 1))
-
-    def density(self, feature: NDArray[np.float64]) -> float:
-        """Of an image, which is remembered."""
-        with one_thread():
-            return self.recent.look(self.whitener.see(feature[None]), np.zeros((1, 1))).density
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything that changes with the images."""
-        return self.whitener.arrays() | self.recent.arrays()
-
-    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Go on from where `arrays` was taken."""
-        self.whitener.restore(arrays)
-        self.recent.restore(arrays)
-
-
 class LabelMethod(FeatureMethod):
-    """Learns from answers, and asks for them by any rule.
+    """Learns from answers, and asks for them by any acquisition function."""
 
-    Where a prediction changes nothing (`pure`), one of a feature nearby can be made beside it.
-
-    Attributes:
-        fitted: Whatever a method computes of the labels; None again once they change.
-    """
-
-    pure = True
+    pure = True  # a prediction changes no state, so that one of a feature nearby can be made beside it
     asks = True
     settings: LabelSettings
-    fitted: Any = None
+    fitted: Any = None  # whatever a method computes from the labels; None again once they change
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: LabelSettings, seed: int) -> None:
         super().__init__(clip, classes, settings, seed)
-        rule, dim = settings.acquisition, self.text.shape[1]
-        self.acquisition = Acquisition(rule, seed)
-        self.surroundings = Surroundings(dim) if rule == "density" else None
+        self.acquisition = Acquisition(settings.acquisition, seed)
+        self.around: tuple[FeatureWhitener, RecentImages] | None = None
+        if settings.acquisition == "density":
+            dim = self.text.shape[1]
+            self.around = FeatureWhitener(dim, several=False), RecentImages((1, dim), (1, 1))
 
     def start(self) -> State:
-        """Where the rule compares images with the labelled ones, also (I + Σ x xᵀ)⁻¹ over these."""
+        """Where the acquisition compares images with the labelled ones, also (I + Σ x xᵀ)⁻¹ over these."""
         if self.settings.acquisition not in ("leverage", "vessal"):
             return super().start()
         inverse = torch.eye(self.text.shape[1], dtype=torch.float64, device=self.text.device)
@@ -117,21 +79,26 @@ class LabelMethod(FeatureMethod):
         return replace(output, score=self.score(output, output.feature))
 
     def score(self, output: MethodOutput, feature: Tensor) -> float:
-        """How much an answer for this image is wanted."""
-        around, dense = self.surroundings, 1.0
-        if around is not None:
-            dense = around.density(feature.double().cpu().numpy())
-        probs, counts = (each.double().cpu().numpy() for each in (output.probs, self.label_counts()))
+        """The acquisition score of an image."""
+        probs = to_array(output.probs)
         return self.acquisition.score(
             probs,
             output.entropy,
-            counts,
-            dense,
+            to_array(self.label_counts()),
+            self.density(feature),
             lambda: float(feature.double() @ self.state["inverse"] @ feature.double()),
             lambda: self.sensitivity(output.probs, feature),
-            lambda: torch.softmax(self.logits(feature[None])[0], dim=-1).double().cpu().numpy(),
-            lambda: joined(feature.double().cpu().numpy(), probs, self.text.double().cpu().numpy()),
+            lambda: to_array(torch.softmax(self.logits(feature[None])[0], dim=-1)),
+            lambda: joined(to_array(feature), probs, to_array(self.text)),
         )
+
+    def density(self, feature: Tensor) -> float:
+        """Mean cosine of an image, which is remembered, to the recent ones most like it; 1 where unused."""
+        if self.around is None:
+            return 1.0
+        whitener, recent = self.around
+        with one_thread():
+            return recent.look(whitener.see(to_array(feature)[None]), np.zeros((1, 1))).density
 
     @torch.no_grad()
     def sensitivity(self, probs: Tensor, feature: Tensor) -> float:
@@ -142,35 +109,33 @@ class LabelMethod(FeatureMethod):
         return abs(float(probs[likeliest]) - float(moved[likeliest]))
 
     def predict_kept(self, item: ReplayItem) -> FloatArray | None:
-        """What is said now of an image, by its feature."""
-        return self._said_of(item.feature) if self.pure else None
+        return self._predict_feature(item.feature) if self.pure else None
 
     @torch.no_grad()
-    def _said_of(self, feature: Tensor) -> FloatArray:
+    def _predict_feature(self, feature: Tensor) -> FloatArray:
         seen = self.see(feature.to(self.text)[None])
         return torch.softmax(self.adapt(seen), dim=-1).float().cpu().numpy()
 
     def row_of(self, item: ReplayItem) -> FloatArray | None:
-        """Its feature."""
         return item.feature.float().cpu().numpy() if self.pure else None
 
     def predict_rows(self, rows: Sequence[FloatArray]) -> Iterator[FloatArray]:
-        return (self._said_of(torch.from_numpy(row)) for row in rows)
+        return (self._predict_feature(torch.from_numpy(row)) for row in rows)
 
     def label_counts(self) -> Tensor:
-        """Labels held of each class [K]."""
+        """Number of labels held of each class [K]."""
         raise NotImplementedError
 
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
-        self.change(item, 1)
+        self.change(label, item, 1)
 
     def forget(self, id: int, label: int, item: ReplayItem) -> None:
-        self.change(item, -1)
+        self.change(label, item, -1)
 
-    def change(self, item: ReplayItem, times: int) -> None:
-        """Where directions are counted: an image's is known, or no longer is (Sherman–Morrison)."""
+    def change(self, label: int, item: ReplayItem, times: int) -> None:
+        """Add an answer (1), or take it back (−1); the inverse follows by Sherman–Morrison."""
         self.fitted = None
-        self.acquisition.answered(lambda: item.feature.double().cpu().numpy(), times)
+        self.acquisition.answered(lambda: to_array(item.feature), times)
         if "inverse" in self.state:
             feature = item.feature.to(self.state["inverse"])
             across = self.state["inverse"] @ feature
@@ -182,21 +147,19 @@ class LabelMethod(FeatureMethod):
 
     def snapshot(self) -> Snapshot:
         arrays = self.acquisition.clusters.arrays()
-        arrays |= {} if self.surroundings is None else self.surroundings.arrays()
-        around = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-        found = super().snapshot()
-        values = found.values | {"acquisition": self.acquisition.values()}
-        return Snapshot(found.tensors | with_prefix("around.", around), values)
+        for part in self.around or ():
+            arrays |= part.arrays()
+        own = super().snapshot()
+        values = own.values | {"acquisition": self.acquisition.values()}
+        return Snapshot(own.tensors | with_prefix("around.", to_tensors(arrays)), values)
 
     def restore(self, snapshot: Snapshot) -> None:
         super().restore(snapshot)
         self.fitted = None
         self.acquisition.restore(snapshot.values["acquisition"])
-        tensors = without_prefix("around.", snapshot.tensors)
-        arrays = {name: value.cpu().numpy() for name, value in tensors.items()}
-        self.acquisition.clusters.restore(arrays)
-        if self.surroundings is not None:
-            self.surroundings.restore(arrays)
+        arrays = to_arrays(without_prefix("around.", snapshot.tensors))
+        for part in (self.acquisition.clusters, *(self.around or ())):
+            part.restore(arrays)
 
 
 class LabelledImages(LabelMethod):
@@ -246,28 +209,20 @@ class LabelSums(LabelMethod):
             "counts": self.text.new_zeros(len(self.text), dtype=torch.float64),
         }
 
-    def learn(self, id: int, label: int, item: ReplayItem) -> None:
-        super().learn(id, label, item)
-        self.add(label, item.feature.to(self.state["sums"]), 1)
-
-    def forget(self, id: int, label: int, item: ReplayItem) -> None:
-        super().forget(id, label, item)
-        self.add(label, item.feature.to(self.state["sums"]), -1)
+    def change(self, label: int, item: ReplayItem, times: int) -> None:
+        super().change(label, item, times)
+        self.state["sums"][label] += times * item.feature.to(self.state["sums"])
+        self.state["counts"][label] += times
 
     def label_counts(self) -> Tensor:
         return self.state["counts"]
 
-    def add(self, label: int, feature: Tensor, times: int) -> None:
-        """Add an image to the sums, or take it off."""
-        self.state["sums"][label] += times * feature
-        self.state["counts"][label] += times
-
     def means(self) -> Tensor:
-        """Of each class's labelled features [K, d]; 0 where there are none."""
+        """Mean of each class's labelled features [K, d]; 0 where there are none."""
         return self.state["sums"] / self.state["counts"].clamp_min(1)[:, None]
 
     def against_the_others(self, scores: Tensor) -> Tensor:
-        """Scores of the classes [K] less their mean; a class that nobody has named counts as the mean one."""
+        """Scores of the classes [K] less their mean; 0 for a class without a label."""
         named = self.state["counts"] > 0
         mean = scores[named].mean() if bool(named.any()) else 0.0
         return torch.where(named, scores - mean, 0.0).to(self.text)
