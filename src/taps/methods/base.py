@@ -15,8 +15,9 @@ from torch import Tensor
 
 from taps.adapt.batch import batch_size
 from taps.adapt.memory import ReplayItem
+from taps.adapt.optimiser import Moments
 from taps.errors import QueryError, SettingsError
-from taps.prompts import Prompts
+from taps.prompts import Parameters, Prompts
 from taps.prompts.classifier import Classifier
 from taps.types import Answer, FloatArray
 
@@ -64,6 +65,18 @@ def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
 def without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Those whose names begin with the prefix, without it."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def tuned_tensors(parameters: Parameters, moments: Moments) -> dict[str, Tensor]:
+    """Tuned parameters and their optimiser's moments, as tensors of a snapshot."""
+    both = with_prefix("first.", moments.first) | with_prefix("second.", moments.second)
+    return with_prefix("parameters.", parameters) | both
+
+
+def tuned_from(tensors: Mapping[str, Tensor], steps: int) -> tuple[Parameters, Moments]:
+    """What `tuned_tensors` was given, with the optimiser's number of steps."""
+    moments = Moments(without_prefix("first.", tensors), without_prefix("second.", tensors), steps)
+    return without_prefix("parameters.", tensors), moments
 
 
 def to_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:

@@ -1,8 +1,7 @@
-"""A method with a head that learns from every answer in feature space.
+"""A method with a label head on it, which learns from every answer in feature space (`taps.head`).
 
-The method inside goes on as it always did. Beside its prediction stand those it had on the way, zero-shot and
-the confident views' mean, at no cost; the head learns from the labels on top of all of them and decides, by
-the labels alone, whom to believe (`taps.head`).
+The inner method predicts as it does alone. The head takes its prediction, zero-shot and the confident views'
+mean as experts, learns residuals on each from the labels, and weights them by how they predicted the labels.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from taps.head.neighbours import Neighbourhood, RecentImages
 from taps.head.notes import notes_on
 from taps.head.on_device import DeviceHead
 from taps.methods import Asking, BatchedMethod, Method, MethodOutput, ReplayItem, Snapshot, setting
-from taps.methods.base import with_prefix, without_prefix
+from taps.methods.base import to_array, to_arrays, to_tensors, with_prefix, without_prefix
 from taps.stages import stage
 from taps.types import OUTSIDE, Answer, FloatArray
 
@@ -42,20 +41,20 @@ class HeadedSettings(Asking):
 
     Attributes:
         policy: "paced" (the highest scores, at an exact rate), or one of the policies of `taps`.
-        acquisition: Whom to ask about: "entropy" (H_t), "margin", "confidence" (the least sure), "random",
+        acquisition: Acquisition function: "entropy" (H_t), "margin", "confidence" (the least sure), "random",
             "leverage" (new to the labels), "coverage" (classes with few labels), "density" (narrow margin,
             and like many others), "sensitivity" (EATTA's: a little noise changes the prediction most),
             "vessal" (VeSSAL's: its gradient is new to the labels), "drift" (WISE-ATTA's: answers have moved
             the prediction most) or "clusters" (CB's: typical of a cluster with few answers).
-        explore: Share of the questions that are put at random, whatever `acquisition` says. From their
+        explore: Share of the questions that are put at random, whatever `acquisition` is. From their
             answers the learner estimates how good all its predictions are.
-        refit: How many of the last labels are refitted with every new one; older ones keep their say.
+        refit: How many of the last labels are refitted with every new one; older ones keep their weight.
         questions: What is asked: "class" (which one it is), "yes_no" (is it the likeliest one?) or
             "both", whichever is expected to tell more a second. A question of less time takes less of the
             rate and of the budget. None for "both" where `budget_seconds` is given, else "class".
         yes_no_seconds: Seconds that a yes or no takes.
-        neighbourhood: Whose vote counts when an image is answered or predicted again: of those it had "then",
-            when it came; or of those it has "now", which takes a seventeenth of the memory.
+        neighbourhood: Which neighbours vote when an image is answered or predicted again: those it had
+            "then", when it came; or those it has "now", which takes a seventeenth of the memory.
     """
 
     policy: str = "paced"
@@ -69,30 +68,16 @@ class HeadedSettings(Asking):
 
 @dataclass(frozen=True)
 class HeadOutput:
-    """What the head says of an image.
-
-    Attributes:
-        probs: Probability of each class.
-        density: How typical it is: mean cosine to its neighbours.
-        reject: How likely it shows none of the classes.
-        rows: It and its neighbours, as `Neighbourhood` has them.
-    """
+    """The head's prediction of an image."""
 
     probs: Array
-    density: float
-    reject: float
-    rows: Tensor
+    density: float  # mean cosine to its neighbours
+    reject: float  # probability that it shows none of the classes
+    rows: Tensor  # it and its neighbours, as `Neighbourhood` has them
 
 
 class Headed(BatchedMethod):
-    """A method with a label head.
-
-    Args:
-        inner: The method that the head is put on.
-        classes: Class names.
-        settings: Of the head, and the policy's name.
-        seed: For random choices.
-    """
+    """A label head on an inner method."""
 
     asks = True
     takes_any_answer = True
@@ -108,7 +93,8 @@ class Headed(BatchedMethod):
         self.head = Head(dim, len(classes), len(self.bases), self.inputs.several, grid)
         self.acquisition = Acquisition(settings.acquisition, seed)
         self.history = History(self.head, settings.undo)
-        self.people = [""]  # who has answered; answers without a name are those of one person
+        self.people = [""]  # annotators; answers without a name are those of one person
+        self._anew = settings.neighbourhood == "now"  # whether neighbours are looked for when needed
         self.device_head: DeviceHead | None = None
         if self.inputs.text.device.type in DEVICES:
             captures = self.inputs.text.is_cuda and settings.engine != "eager"
@@ -117,7 +103,7 @@ class Headed(BatchedMethod):
 
     @property
     def examples(self) -> dict[int, LabelledExample]:
-        """The last answers by the id of their image."""
+        """The last answers, by the id of their image."""
         return self.history.examples
 
     @property
@@ -125,7 +111,7 @@ class Headed(BatchedMethod):
         return self.inner.needs_features_only
 
     def batch_key(self) -> Hashable:
-        """A head learns nothing of an image that the method inside has to know."""
+        """The head changes nothing in the inner method's part of the work."""
         return self.inner.batch_key() if isinstance(self.inner, BatchedMethod) else None
 
     def encode_batch(self, methods: Sequence[Method], views: Sequence[Tensor]) -> list[Any]:
@@ -140,43 +126,43 @@ class Headed(BatchedMethod):
         return self.finish(self.inner.predict(views, ahead))
 
     def finish(self, output: MethodOutput) -> MethodOutput:
-        """What the head makes of what the method inside says of an image."""
+        """The head's prediction, from the inner method's."""
         device_head = self.device_head
         with stage("head"):
-            sight = self._on_host(output) if device_head is None else self._on_device(device_head, output)
-        if sight is None:
+            own = self._on_host(output) if device_head is None else self._on_device(device_head, output)
+        if own is None:
             return replace(output, entropy=float("nan"), item=None)  # never asked about, never learned
+        assert output.feature is not None
+        feature = output.feature.detach()
         score = self.acquisition.score(
-            sight.probs,
+            own.probs,
             output.entropy,
             self.head.counts,
-            sight.density,
-            lambda: self.head.leverage(self._look(sight.rows)),
-            lambda: self._sensitivity(sight, output.feature),
-            lambda: np.exp(self._look(sight.rows).logs[0, 0].astype(np.float64)),
-            lambda: joined(_plain(_kept(output.feature)), sight.probs, _plain(self.inputs.text)),
+            own.density,
+            lambda: self.head.leverage(self._look(own.rows)),
+            lambda: self._sensitivity(own, feature),
+            lambda: np.exp(self._look(own.rows).logs[0, 0].astype(np.float64)),
+            lambda: joined(to_array(feature), own.probs, to_array(self.inputs.text)),
         )
-        item = output.item or ReplayItem(pixels=None, views=None, feature=_kept(output.feature))
-        item = replace(item, beliefs=sight.rows[:1].clone() if self._anew else sight.rows)
-        told = torch.from_numpy(sight.probs).to(output.probs.dtype)
-        return replace(output, probs=told, item=item, score=score, reject=sight.reject)
+        item = output.item or ReplayItem(pixels=None, views=None, feature=feature.clone())
+        item = replace(item, beliefs=own.rows[:1].clone() if self._anew else own.rows)
+        probs = torch.from_numpy(own.probs).to(output.probs.dtype)
+        return replace(output, probs=probs, item=item, score=score, reject=own.reject)
 
-    def _sensitivity(self, sight: HeadOutput, feature: Tensor | None) -> float:
+    def _sensitivity(self, own: HeadOutput, feature: Tensor) -> float:
         """By how much the likeliest class's probability changes when all views of the image move a little."""
-        look, kept = self._look(sight.rows), _kept(feature)
-        noise = self.acquisition.noise(len(kept))
-        moved = torch.nn.functional.normalize(kept + torch.from_numpy(noise).to(kept), dim=-1)
+        look, noise = self._look(own.rows), self.acquisition.noise(len(feature))
+        moved = torch.nn.functional.normalize(feature + torch.from_numpy(noise).to(feature), dim=-1)
         with torch.no_grad():  # every base moves as zero-shot does
-            change = (self._zero_shot(moved) - self._zero_shot(kept)).float().cpu().numpy()
+            change = (self._zero_shot(moved) - self._zero_shot(feature)).float().cpu().numpy()
         nearby = replace(look, rows=look.rows.copy())
         nearby.features[0] += noise
         nearby.logs[0] += change
-        likeliest = int(sight.probs.argmax())
-        there = self.head.predict(nearby)
-        return abs(float(sight.probs[likeliest]) - float(there[likeliest]))
+        likeliest = int(own.probs.argmax())
+        return abs(float(own.probs[likeliest]) - float(self.head.predict(nearby)[likeliest]))
 
     def predict_kept(self, item: ReplayItem) -> FloatArray:
-        """What the head says now; what the bases said is as it was then.
+        """The head's prediction now, on the bases' predictions of then.
 
         All answers count alike for the classes' shares: the image may be of long ago.
         """
@@ -184,12 +170,12 @@ class Headed(BatchedMethod):
         return self.head.predict(self._kept_look(item), again=True).astype(np.float32)
 
     def row_of(self, item: ReplayItem) -> FloatArray:
-        """The image's feature, then what the head knows of it."""
+        """The image's feature, then its row of the neighbourhood."""
         assert item.beliefs is not None
         return torch.cat([item.feature.float().cpu(), item.beliefs[0].float().cpu()]).numpy()
 
     def predict_rows(self, rows: Sequence[FloatArray]) -> Iterator[FloatArray]:
-        """What the head says now; all the images given are neighbours of each other."""
+        """The head's predictions now; all the images given are neighbours of each other."""
         self._bring()
         count, dim, bases = self.head.recent.shape
         looks = [
@@ -203,29 +189,24 @@ class Headed(BatchedMethod):
             around = together.around(look.rows[0])
             yield self.head.predict(around, again=True).astype(np.float32)
 
-    @property
-    def _anew(self) -> bool:
-        """Whether neighbours are looked for when they are wanted."""
-        return self.settings.neighbourhood == "now"
-
     def wanted_kept(self, items: Sequence[ReplayItem], open: Sequence[ReplayItem]) -> Array:
-        """Narrow margin, like many others, and unlike what is answered or asked about: all three count."""
+        """Narrow margin × density × novelty beside what is answered or asked about."""
         self._bring()
         looks = [self._kept_look(item) for item in items]
-        known = [example.look for example in self.examples.values()] + [
-            self._kept_look(each) for each in open
-        ]
+        known = [example.look for example in self.examples.values()]
+        known += [self._kept_look(each) for each in open]
         scores = [max(look.density, 0.0) * narrowness(self.head.predict(look, again=True)) for look in looks]
         return np.array(scores) * novelty(_units(looks), _units(known))
 
     def _bring(self) -> None:
-        """Where a device holds what was seen, get what kept images are looked at with."""
+        """Copy what a device holds of the stream to the host, as far as kept images need it."""
         if self.device_head is not None:
             self.device_head.bring() if self._anew else self.device_head.bring_stream()
 
     def _kept_look(self, item: ReplayItem) -> Neighbourhood:
-        """What is known of an image that was kept, and of its neighbours."""
-        look = self._widened(self._look(_kept(item.beliefs)), item.feature)
+        """A kept image and its neighbours."""
+        assert item.beliefs is not None
+        look = self._widened(self._look(item.beliefs.detach().clone()), item.feature)
         return self.head.recent.around(look.rows[0]) if self._anew else look
 
     def _on_host(self, output: MethodOutput) -> HeadOutput | None:
@@ -249,7 +230,7 @@ class Headed(BatchedMethod):
         return HeadOutput(told[:classes], float(told[classes]), reject, seen.look.clone())
 
     def _given(self, output: MethodOutput) -> list[Tensor]:
-        """What `_read` reads of an output: the views' features [V, d], then what it says beside zero-shot."""
+        """What `_read` reads of an output: the views' features [V, d], then the bases beside zero-shot."""
         assert output.feature is not None
         given = [output.feature[None] if output.features is None else output.features]
         if "view_ensemble" in self.bases:
@@ -258,9 +239,9 @@ class Headed(BatchedMethod):
         return given if len(self.bases) == len(given) else [*given, output.probs]
 
     @torch.no_grad()
-    def _read(self, features: Tensor, *said: Tensor) -> tuple[Tensor, Tensor]:
-        """The views' features [V, d], and what each base says [B, K]."""
-        rows = [self._zero_shot(features[0]), *said]
+    def _read(self, features: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
+        """The views' features [V, d], and each base's log-probabilities [B, K]."""
+        rows = [self._zero_shot(features[0]), *others]
         if self.bases[-1] not in ("zero_shot", "view_ensemble"):  # the method's own: probabilities
             rows[-1] = torch.log(rows[-1].clamp_min(1e-12)).to(rows[0])
         return features, torch.stack(rows)
@@ -276,12 +257,12 @@ class Headed(BatchedMethod):
             self.inner.learn(id, answer.label, replace(item, beliefs=None))
 
     def learn_head(self, id: int, answer: Answer, item: ReplayItem) -> None:
-        """What the head does of `learn_answer`."""
+        """Teach the head alone."""
         if answer.annotator not in self.people:
             self.people.append(answer.annotator)
         self._bring()
         look = self._kept_look(item)
-        self.acquisition.answered(lambda: _plain(item.feature))
+        self.acquisition.answered(lambda: to_array(item.feature))
         label = answer.label if isinstance(answer.label, int) else OUTSIDE
         no = tuple(index for index in answer.no if isinstance(index, int))
         self.history.learn(id, look, label, no, self.people.index(answer.annotator))
@@ -296,15 +277,15 @@ class Headed(BatchedMethod):
 
     @torch.no_grad()
     def _widened(self, look: Neighbourhood, feature: Tensor) -> Neighbourhood:
-        """What the bases said before some classes were added, as if these had been there.
+        """The bases' predictions from before some classes were added, as if these had been there.
 
-        Of a class that was not there, each base says what zero-shot says; among the others it is as it was.
+        A new class gets zero-shot's probability in every base; among the others nothing changes.
         """
         new = len(self.classes) - look.logs.shape[2]
         if not new:
             return look
-        said = self._zero_shot(feature).float().cpu()
-        old, added = said[:-new].logsumexp(dim=0), said[-new:].expand(len(self.bases), new)
+        logs = self._zero_shot(feature).float().cpu()
+        old, added = logs[:-new].logsumexp(dim=0), logs[-new:].expand(len(self.bases), new)
         return look.widened(torch.cat([torch.from_numpy(look.logs[0]) + old, added], dim=1).numpy())
 
     def remembers(self, id: int) -> bool:
@@ -313,18 +294,14 @@ class Headed(BatchedMethod):
     def forget(self, id: int, label: int, item: ReplayItem) -> None:
         """Take an answer back: the head is as if it had never been given.
 
-        The labels that came after it are judged and learned anew without it. The method inside forgets it
-        too, as far as it can.
-
-        Raises:
-            QueryError: The answer is none of the last `undo` ones.
+        The labels after it are learned again without it. The inner method forgets it as far as it can.
         """
         if not self.remembers(id):
             raise QueryError(
                 f"The answer for sample {id} is not among the last {self.settings.undo}; raise undo."
             )
         self.history.forget(id)
-        self.acquisition.answered(lambda: _plain(item.feature), -1)
+        self.acquisition.answered(lambda: to_array(item.feature), -1)
         if self.device_head is not None:
             self.device_head.learned()
         if self.inner.asks and label != OUTSIDE:
@@ -355,13 +332,13 @@ class Headed(BatchedMethod):
         if self.device_head is not None:
             self.device_head.bring()
         arrays = self.head.arrays() | self.history.arrays() | self.acquisition.clusters.arrays()
-        own = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        own = with_prefix("head.", to_tensors(arrays))
         values = {
             "bases": list(self.bases),
             "acquisition": self.acquisition.values(),
             "people": list(self.people),
         }
-        return Snapshot(inner.tensors | with_prefix("head.", own), inner.values | {"head": values})
+        return Snapshot(inner.tensors | own, inner.values | {"head": values})
 
     def restore(self, snapshot: Snapshot) -> None:
         inner = {name: value for name, value in snapshot.tensors.items() if not name.startswith("head.")}
@@ -369,8 +346,7 @@ class Headed(BatchedMethod):
         self._restore_head(snapshot)
 
     def _restore_head(self, snapshot: Snapshot) -> None:
-        own = without_prefix("head.", snapshot.tensors)
-        arrays = {name: value.cpu().numpy() for name, value in own.items()}
+        arrays = to_arrays(without_prefix("head.", snapshot.tensors))
         self.head.restore(arrays)
         self.people = list(snapshot.values["head"]["people"])
         self.acquisition.restore(snapshot.values["head"]["acquisition"])
@@ -381,18 +357,9 @@ class Headed(BatchedMethod):
 
 
 def _units(looks: Sequence[Neighbourhood]) -> Array:
-    """What images are compared by, of length 1 [N, d]."""
+    """Unit features that images are compared by [N, d]."""
     features = np.array([look.features[0, -1] for look in looks], dtype=np.float64)
     if not len(features):
         return features.reshape(0, 0)
     units: Array = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
     return units
-
-
-def _plain(tensor: Tensor) -> Array:
-    return tensor.detach().double().cpu().numpy()
-
-
-def _kept(tensor: Tensor | None) -> Tensor:
-    assert tensor is not None
-    return tensor.detach().clone()

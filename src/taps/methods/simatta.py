@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taps.adapt.losses import entropies
-from taps.adapt.optimiser import adamw
 from taps.clip import Clip
 from taps.methods import Asking, MethodOutput, ReplayItem, Snapshot, method, reset_setting, setting
 from taps.methods.tower import TowerSettings, TowerTuner
@@ -77,17 +76,9 @@ class SimAtta(TowerTuner):
         self.rounds += 1
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.rounds)
         for _ in range(self.settings.steps):
-            moved, moments, taken = adamw(
-                self.parameters,
-                self.by_labels(generator),
-                self.moments,
-                lr=self.settings.lr,
-                weight_decay=self.settings.weight_decay,
-            )
-            if not bool(taken):
+            if not self.adamw_step(self.by_labels(generator)):
                 self.skipped_updates += 1
                 return
-            self.parameters, self.moments = moved, moments
 
     def by_labels(self, generator: torch.Generator) -> Parameters:
         """Gradient of the cross-entropies of both kinds of images, weighted by how many there are."""

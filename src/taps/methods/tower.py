@@ -1,6 +1,6 @@
-"""What methods share that tune the vision tower: weights of their own, a step for each image, a state.
+"""The base of methods that tune the vision tower, with one step for each image.
 
-The frozen model is shared by others: what is tuned is a copy, and everything else is not copied.
+The frozen model is shared with other learners: what is tuned is copied, the rest is not.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from taps.adapt.losses import mean_entropy, select_confident
-from taps.adapt.optimiser import Moments, adamw, fresh_moments
+from taps.adapt.optimiser import adamw, fresh_moments
 from taps.clip import Clip
 from taps.errors import SettingsError
 from taps.methods import Method, MethodOutput, Snapshot, ViewSettings, reset_setting, setting
-from taps.methods.base import with_prefix, without_prefix
+from taps.methods.base import tuned_from, tuned_tensors
 from taps.methods.settings import reset_period
 from taps.prompts.base import Parameters
 from taps.prompts.classify import text_classifier
@@ -67,15 +67,15 @@ class TowerTuner(Method):
         self.seen = self.skipped_updates = 0
 
     def tuned(self, tower: nn.Module, seed: int) -> Parameters:
-        """What is tuned, as it starts."""
+        """The tuned weights before the first step."""
         return {name: value.detach().to(self.classifier.dtype) for name, value in norms(tower).items()}
 
     def weights(self, parameters: Parameters) -> Parameters:
-        """The tower's weights, by name, where the tuned ones make them differ."""
+        """The tower's weights that the tuned ones take the place of, by name."""
         return parameters
 
     def loss(self, logits: Tensor) -> Tensor:
-        """What is minimised, from the logits of the chosen views [n, K]."""
+        """What a step minimises, from the logits of the chosen views [n, K]."""
         raise NotImplementedError
 
     def predict(self, views: Tensor) -> MethodOutput:
@@ -95,21 +95,20 @@ class TowerTuner(Method):
     def adapt(self, images: Tensor) -> tuple[float, bool]:
         """One step; H of the chosen views' mean probability before it, and whether it was taken."""
         gradients, logits, chosen = self.gradients(self.parameters, images, self.settings.fraction)
-        moved, moments, taken = adamw(
-            self.parameters,
-            gradients,
-            self.moments,
-            lr=self.settings.lr,
-            weight_decay=self.settings.weight_decay,
-        )
+        return float(mean_entropy(logits[chosen])), self.adamw_step(gradients)
+
+    def adamw_step(self, gradients: Parameters) -> bool:
+        """One step of AdamW; whether it was taken: not where a gradient is not finite."""
+        lr, decay = self.settings.lr, self.settings.weight_decay
+        moved, moments, taken = adamw(self.parameters, gradients, self.moments, lr=lr, weight_decay=decay)
         if bool(taken):
             self.parameters, self.moments = moved, moments
-        return float(mean_entropy(logits[chosen])), bool(taken)
+        return bool(taken)
 
     def gradients(
         self, parameters: Parameters, images: Tensor, fraction: float
     ) -> tuple[Parameters, Tensor, Tensor]:
-        """Of the loss of the confident views at the given weights; the views' logits; which were chosen."""
+        """Gradients of the confident views' loss at some weights; all views' logits; the confident ones."""
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         with torch.enable_grad():
             logits = self.logits(leaves, images)
@@ -132,8 +131,7 @@ class TowerTuner(Method):
         values: dict[str, Any] = {"seen": self.seen, "skipped_updates": self.skipped_updates}
         if self.period == 1:  # nothing carries over
             return Snapshot({}, values)
-        moments = with_prefix("first.", self.moments.first) | with_prefix("second.", self.moments.second)
-        tensors = with_prefix("parameters.", self.parameters) | moments
+        tensors = tuned_tensors(self.parameters, self.moments)
         return Snapshot(tensors, values | {"steps": self.moments.steps})
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -142,9 +140,7 @@ class TowerTuner(Method):
         if self.period == 1:
             return
         tensors = {name: value.to(self.text.device) for name, value in snapshot.tensors.items()}
-        self.parameters = without_prefix("parameters.", tensors)
-        first, second = without_prefix("first.", tensors), without_prefix("second.", tensors)
-        self.moments = Moments(first, second, values["steps"])
+        self.parameters, self.moments = tuned_from(tensors, values["steps"])
 
 
 def norms(tower: nn.Module) -> Parameters:
@@ -154,5 +150,5 @@ def norms(tower: nn.Module) -> Parameters:
 
 
 def private_copy(tower: nn.Module) -> nn.Module:
-    """A tower of one's own whose weights are the shared ones: others can be put in their place for a call."""
+    """A module of its own with the shared weights: `functional_call` puts others in their place for a call."""
     return copy.deepcopy(tower, {id(value): value for value in tower.parameters()})

@@ -1,4 +1,4 @@
-"""What is behind every method that tunes prompts at test time: it owns the prompts and the memory."""
+"""The base of methods that tune prompts at test time; it owns the prompts and the labelled memory."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from taps.active.buffer import Buffer
 from taps.adapt.batch import report
 from taps.adapt.gradient import Gradient, point_at
 from taps.adapt.graphs import Engine, Start, shared_start
-from taps.adapt.memory import Memory, ReplayItem, replay_item_from
-from taps.adapt.optimiser import Moments, fresh_moments
+from taps.adapt.memory import Alignment, Memory, ReplayItem, make_alignment, replay_item_from
+from taps.adapt.optimiser import fresh_moments
 from taps.adapt.step import StepResult, StepSettings
 from taps.adapt.warm_up import try_step_kernels
 from taps.clip import Clip
-from taps.errors import StateError
+from taps.errors import SettingsError, StateError
 from taps.methods import AskSettings, BatchedMethod, HeadInputs, MethodOutput, Snapshot, TuneSettings
-from taps.methods.alignment import find_alignment
-from taps.methods.base import with_prefix, without_prefix
+from taps.methods.base import tuned_from, tuned_tensors, with_prefix, without_prefix
 from taps.methods.collapse_guard import CollapseGuard
 from taps.methods.settings import reset_period
 from taps.prompts import Parameters
-from taps.prompts.choose import starting_prompts
+from taps.prompts.choose import shipped_source, starting_prompts
 from taps.prompts.classify import placed, prompt_classifier
+from taps.prompts.source import SourceStats
 
 log = logging.getLogger("taps")
 EPISODIC_LR, CONTINUAL_LR = 4e-3, 5e-5
+PROMPTALIGN_LAYERS = (0, 1)
 Launched = tuple[StepResult, MethodOutput]
-"""A step, and what is said of its image as far as the host need not wait for it."""
+"""A step, and its image's output as far as the host need not wait for the device."""
 
 
 class Tuner(BatchedMethod):
@@ -43,15 +44,12 @@ class Tuner(BatchedMethod):
     Args:
         clip: The frozen model.
         classes: Class names.
-        settings: Of the method; with a memory where they are `AskSettings`.
+        settings: With a labelled memory where they are `AskSettings`.
         seed: For random eviction.
         gate: Picks out the images that are too uncertain to learn from; None to learn from all.
-
-    Attributes:
-        starts_from: Which prompts are tuned, as `@method(prompts=…)` says it.
     """
 
-    starts_from = "hand"
+    starts_from = "hand"  # which prompts are tuned, as in `@method(prompts=…)`
 
     def __init__(
         self,
@@ -69,7 +67,7 @@ class Tuner(BatchedMethod):
         try_step_kernels(clip, self.prompts)
         self.period = reset_period(settings.reset)
         self.classifier = prompt_classifier(clip, classes, self.prompts)
-        self.alignment = find_alignment(self.classifier, classes, self.prompts, settings)
+        self.alignment = self._find_alignment()
         self.step_settings = StepSettings(
             fraction=settings.fraction,
             lr=self.lr,
@@ -82,7 +80,16 @@ class Tuner(BatchedMethod):
         self.engine, self.anchor = self.start.engine, self.start.anchor
         self.fresh = fresh_moments(self.anchor.parameters)
         self.point, self.moments = self.anchor, self.fresh
-        self.memory = self._memory(settings, seed) if isinstance(settings, AskSettings) else None
+        self.memory: Memory | None = None
+        if isinstance(settings, AskSettings):
+            self.memory = Memory(
+                Buffer(settings.buffer, settings.eviction, seed),
+                anchor=self.anchor if self.episodic else None,
+                weight_ce=settings.weight_ce,
+                weight_fine=settings.weight_fine,
+                alignment=self.alignment,
+                chunk=settings.chunk,
+            )
         guarded = settings.guard and not self.episodic
         self.guard = CollapseGuard(settings.guard_window) if guarded else None
         self.seen = 0
@@ -101,6 +108,43 @@ class Tuner(BatchedMethod):
         weight = settings.weight_ce if isinstance(settings, AskSettings) else None
         clip = id(self.classifier.clip)
         return clip, self.classes, self.prompts.fingerprint, settings.engine, self.step_settings, weight
+
+    def _find_alignment(self) -> Alignment | None:
+        """The alignment that the settings ask for; None where both of its weights are 0."""
+        settings, prompts = self.settings, self.prompts
+        fine = bool(settings.weight_fine) if isinstance(settings, AskSettings) else False
+        if not settings.weight_coarse and not fine:
+            return None
+        if prompts.kind != "maple":
+            raise SettingsError(
+                f"Alignment needs prompts in the vision tower (maple), but these are {prompts.kind} prompts; "
+                "give others or set weight_coarse and weight_fine to 0."
+            )
+        stats = self._source_stats()
+        own = PROMPTALIGN_LAYERS if settings.align == "promptalign" else stats.layers
+        layers = settings.align_layers or own
+        missing = [layer for layer in layers if layer not in stats.layers]
+        if missing:
+            raise SettingsError(
+                f"The source statistics hold blocks {stats.layers}, not {missing}; make them again."
+            )
+        depth = 1 + len(prompts.parameters["deep"])
+        return make_alignment(
+            settings.align, layers, stats, self.classes, self.classifier, fine=fine, depth=depth
+        )
+
+    def _source_stats(self) -> SourceStats:
+        source, clip = self.settings.source, self.classifier.clip
+        if source is None:
+            shipped = shipped_source(clip, self.prompts)
+            if shipped is None:
+                raise SettingsError(
+                    "Alignment needs source statistics: give source=, a file made by `taps stats`."
+                )
+            return shipped
+        stats = source if isinstance(source, SourceStats) else SourceStats.load(source)
+        stats.check(model=clip.fingerprint, prompts=self.prompts.fingerprint)
+        return stats
 
     def _make_start(self) -> Start:
         engine = Engine(self.settings.engine, self.classifier.clip.device, episodic=self.episodic)
@@ -141,8 +185,14 @@ class Tuner(BatchedMethod):
         entropy, updated = told[-2:].tolist()
         if updated and not self.episodic:  # a step that was skipped leaves the optimiser as it was, too
             self.point, self.moments = outcome.end, outcome.moments
-        if self.guard is not None and leaders is not None:
-            self._watch(self.guard, *leaders.tolist())
+        if self.guard is not None and leaders is not None and self.guard.collapsed(*leaders.tolist()):
+            self._start_afresh()
+            log.warning(
+                "The prompts collapsed to few classes at image %d and were restored (time %d); "
+                "a lower lr or more resets may prevent it.",
+                self.seen,
+                self.guard.collapses,
+            )
         self.skipped_updates += not updated
         return replace(output, probs=told[:-2], entropy=entropy, updated=bool(updated))
 
@@ -214,16 +264,6 @@ class Tuner(BatchedMethod):
         anchored = self.classifier.logits(feature[None], self.anchor.text)[0]
         return torch.stack([logits.argmax(), anchored.argmax()])
 
-    def _watch(self, guard: CollapseGuard, predicted: int, anchored: int) -> None:
-        if guard.collapsed(predicted, anchored):
-            self._start_afresh()
-            log.warning(
-                "The prompts collapsed to few classes at image %d and were restored (time %d); "
-                "a lower lr or more resets may prevent it.",
-                self.seen,
-                guard.collapses,
-            )
-
     def summary(self) -> dict[str, Any]:
         counts: dict[str, Any] = {"skipped_updates": self.skipped_updates}
         if self.gate is not None:
@@ -242,8 +282,7 @@ class Tuner(BatchedMethod):
     def snapshot(self) -> Snapshot:
         tensors = with_prefix("anchor.", self.anchor.parameters)
         if not self.episodic:
-            tensors |= with_prefix("parameters.", self.point.parameters)
-            tensors |= with_prefix("first.", self.moments.first) | with_prefix("second.", self.moments.second)
+            tensors |= tuned_tensors(self.point.parameters, self.moments)
         values: dict[str, Any] = {
             "seen": self.seen,
             "skipped_updates": self.skipped_updates,
@@ -262,11 +301,9 @@ class Tuner(BatchedMethod):
         self._check_snapshot(values, without_prefix("anchor.", tensors))
         self.seen, self.skipped_updates = values["seen"], values["skipped_updates"]
         if not self.episodic:
-            moved = without_prefix("parameters.", tensors)
+            moved, self.moments = tuned_from(tensors, values["optimiser_steps"])
             at_anchor = _same(moved, self.anchor.parameters)
             self.point = self.anchor if at_anchor else point_at(self.classifier, moved)
-            first, second = without_prefix("first.", tensors), without_prefix("second.", tensors)
-            self.moments = Moments(first, second, values["optimiser_steps"])
         if self.memory is not None:
             kept = without_prefix("memory.", tensors)
             count = len({name.split(".")[1] for name in kept if name.startswith("entry.")})
@@ -297,16 +334,6 @@ class Tuner(BatchedMethod):
         if self.memory is None:
             return own
         return own | {"weight_ce": self.memory.weight_ce, "weight_fine": self.memory.weight_fine}
-
-    def _memory(self, settings: AskSettings, seed: int) -> Memory:
-        return Memory(
-            Buffer(settings.buffer, settings.eviction, seed),
-            anchor=self.anchor if self.episodic else None,
-            weight_ce=settings.weight_ce,
-            weight_fine=settings.weight_fine,
-            alignment=self.alignment,
-            chunk=settings.chunk,
-        )
 
     def _replay_item(self, views: Tensor, chosen: Tensor, feature: Tensor) -> ReplayItem | None:
         if self.memory is None:
