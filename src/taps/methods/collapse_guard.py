@@ -1,8 +1,8 @@
-"""The collapse guard: prompts that carry over may shrink to predicting few classes, and nothing repairs that.
+"""The collapse guard: prompts that carry over may collapse to few classes, and nothing repairs that.
 
-Entropy falls as they do, so Algorithm 1 stops asking and no label comes to help. The guard compares the
-classes predicted over the last images with those the loaded prompts θ0 predict for the same images: a stream
-that really shows few classes shows them to both.
+Entropy falls as they collapse, so Algorithm 1 stops asking and no label comes. The guard compares the classes
+predicted over the last images with those the loaded prompts θ0 predict for the same images: where the stream
+itself shows few classes, both predict few.
 """
 
 from __future__ import annotations
@@ -18,13 +18,7 @@ SHARE_LABELLED, SHARE_SILENT = 0.5, 0.7
 
 
 class CollapseGuard:
-    """Watches one stream.
-
-    Args:
-        window: How many of the last images are looked at.
-
-    Attributes:
-        collapses: How often prompts had to be restored.
+    """Watches the last `window` images of one stream, and counts collapses.
 
     >>> guard = CollapseGuard(window=4)
     >>> [guard.collapsed(predicted=0, anchored=image) for image in range(4)]
@@ -42,7 +36,7 @@ class CollapseGuard:
         self.since_label = 0
 
     def collapsed(self, predicted: int, anchored: int) -> bool:
-        """Take in one image's class by the current prompts and by θ0; whether to restore θ0 now."""
+        """Add one image's class by the current prompts and by θ0; whether to restore θ0 now."""
         self._pairs.append((predicted, anchored))
         self.since_label += 1
         if len(self._pairs) < self.window:

@@ -1,6 +1,6 @@
-"""What methods share that tune the text context alone: images keep their features, so a step is cheap.
+"""The base of methods that tune the text context alone: image features stay fixed, so a step is cheap.
 
-Every image starts from the loaded context. A subclass has the loss, and perhaps another answer than view 0's.
+Every image starts from the loaded context. A subclass has the loss, and perhaps another `answer`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ContextTuner(FeatureMethod):
         return not self.state
 
     def loss(self, seen: EncodedImage, text: Tensor) -> Tensor:
-        """What is minimised, at text features [K, d]; TPT's loss unless said otherwise."""
+        """What a step minimises, at text features [K, d]; here TPT's: H of the confident views' mean."""
         return mean_entropy(self.classifier.logits(seen.features[seen.chosen], text))
 
     def answer(self, seen: EncodedImage, text: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ class ContextTuner(FeatureMethod):
         return self.answer(seen, point.text)
 
     def tune(self, seen: EncodedImage, point: Point) -> tuple[Point, bool]:
-        """The steps from a point; where they end, and whether they were taken."""
+        """Take the steps from a point; where they end, and whether they were taken."""
         moments, settings = fresh_moments(point.parameters), self.settings
         for step in range(settings.steps):
             with torch.enable_grad():

@@ -1,4 +1,4 @@
-"""Many views, no gradient: the mean of the confident ones (it keeps everyone honest), or their vote."""
+"""View ensembles without gradients: the mean of the confident views, the base line of TPT; or ZERO's vote."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def confident_vote(
 ) -> tuple[Tensor, Tensor]:
     """Share of the confident views' votes: their mean probability at temperature zero.
 
-    One vote more decides ties and can decide nothing else. It goes to the class a further view names, and is
-    spread as the mean probability is where there is no tie, no such view, or `ties` says "mean".
+    One vote more decides ties and nothing else. It goes to the tied class that a further view predicts; where
+    there is no tie, no such view, or `ties` is "mean", it is spread as the mean probability.
 
     >>> import torch
     >>> logits = torch.tensor([[3.0, 0.0], [0.0, 2.0], [0.0, 1.0]])

@@ -1,4 +1,7 @@
-"""Methods that adapt nothing: prompts as they are, and a rule from the views' logits to a prediction."""
+"""Methods that adapt nothing: frozen prompts or texts, and a rule from the views' logits to a prediction.
+
+`source`, `coop`, `cocoop`, `proda` and `maple` predict view 0 with trained prompts.
+"""
 
 from __future__ import annotations
 
@@ -38,15 +41,7 @@ class FrozenSettings(TextSettings):
 
 
 class Frozen(EncodingMethod):
-    """A model that never changes.
-
-    Args:
-        clip: The frozen model.
-        classes: Class names.
-        rule: How logits become a prediction.
-        settings: Whose `template` and `texts` are the class texts, where there are no prompts.
-        prompts: Learned prompts, or None.
-    """
+    """A model that never changes. Without prompts, `template` and `texts` are the class texts."""
 
     def __init__(
         self,
@@ -81,7 +76,7 @@ class Frozen(EncodingMethod):
     @torch.no_grad()
     def predict(self, views: Tensor, ahead: Tensor | None = None) -> MethodOutput:
         features, text = self.encode(views, ahead), self.text
-        if text is None:  # the context follows the image, whatever its views show
+        if text is None:  # CoCoOp's context depends on the image: on view 0, for all views
             text, _ = class_features(self.classifier, self.parameters, features[0])
         probs, entropy = self.rule(self.classifier.logits(features, text))
         return MethodOutput(probs, float(entropy), feature=features[0], features=features)
@@ -96,7 +91,7 @@ class Frozen(EncodingMethod):
         return HeadInputs(self.classifier, self.text.detach(), bases, several)
 
     def grow(self, old: Self) -> None:
-        """Nothing was learned, so nothing is to be taken over."""
+        """There is nothing to take over."""
 
     def snapshot(self) -> Snapshot:
         return Snapshot() if self.prompts is None else prompts_snapshot(self.prompts, self.parameters)

@@ -1,11 +1,11 @@
-"""Images most like one have a vote on what it shows: no labels, no gradient, the unlabelled stream alone."""
+"""Neighbours: the recent images most like one vote on its class; no labels, no gradient."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from taps.head.neighbours import RecentImages, vote
 from taps.head.threads import one_thread
 from taps.head.whitening import FeatureWhitener
 from taps.methods import MethodOutput, Snapshot, method, setting
+from taps.methods.base import to_array, to_arrays, to_tensors
 from taps.methods.ensemble import EnsembleSettings, confident_mean, given_prompts
 from taps.methods.frozen import Frozen
 
@@ -48,12 +49,6 @@ class Neighbours(Frozen):
 
     The 16 nearest of the last 1,000 images are compared by the mean of their views, from the centre of the
     stream and in the views' metric (`taps.head.whitening`); p · e^(τ r), r being `taps.head.neighbours.vote`.
-
-    Args:
-        clip: The frozen model.
-        classes: Class names.
-        settings: Of the views, and τ.
-        seed: Nothing is drawn.
     """
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: NeighbourSettings, seed: int) -> None:
@@ -68,8 +63,7 @@ class Neighbours(Frozen):
     def predict(self, views: Tensor, ahead: Tensor | None = None) -> MethodOutput:
         output = super().predict(views, ahead)
         assert output.features is not None
-        features = output.features.double().cpu().numpy()
-        logs = torch.log(output.probs.clamp_min(1e-12)).double().cpu().numpy()
+        features, logs = to_array(output.features), to_array(torch.log(output.probs.clamp_min(1e-12)))
         if not (np.isfinite(features).all() and np.isfinite(logs).all()):
             return output
         self.stream = self.stream + np.exp(logs)
@@ -77,9 +71,9 @@ class Neighbours(Frozen):
             look = self.recent.look(self.whitener.see(features), logs[None])
         cosines = look.cosines.astype(np.float64)
         odds = vote(np.exp(look.logs[1:, 0]), cosines, self.stream / self.stream.sum())
-        told = torch.from_numpy(softmax(logs + self.vote * odds)).to(output.probs)
-        entropy = float(-(told * torch.log(told.clamp_min(1e-12))).sum())
-        return replace(output, probs=told, entropy=entropy)
+        probs = torch.from_numpy(softmax(logs + self.vote * odds)).to(output.probs)
+        entropy = float(-(probs * torch.log(probs.clamp_min(1e-12))).sum())
+        return replace(output, probs=probs, entropy=entropy)
 
     def grow(self, old: Self) -> None:
         self.restore(old.snapshot())
@@ -87,11 +81,10 @@ class Neighbours(Frozen):
     def snapshot(self) -> Snapshot:
         arrays = {**self.whitener.arrays(), **self.recent.arrays(), "stream": self.stream}
         begun = super().snapshot()
-        own = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-        return Snapshot(begun.tensors | own, begun.values)
+        return Snapshot(begun.tensors | to_tensors(arrays), begun.values)
 
     def restore(self, snapshot: Snapshot) -> None:
-        arrays: dict[str, Any] = {name: value.cpu().numpy() for name, value in snapshot.tensors.items()}
+        arrays = to_arrays(snapshot.tensors)
         self.whitener.restore(arrays)
         self.recent.restore(arrays)
         self.stream = np.pad(arrays["stream"], (0, len(self.stream) - len(arrays["stream"])))

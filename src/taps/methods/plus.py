@@ -1,6 +1,6 @@
-"""`taps+` and its kin: any method, with a label head on it (`taps.methods.headed`).
+"""`NAME+`: the method NAME with a label head on it (`taps.methods.headed`).
 
-Three are listed; `find_method` makes the others, such as `tda+`, where they are asked for.
+`taps+`, `zero_shot+` and `view_ensemble+` are listed; `find_method` makes others, such as `tda+`.
 """
 
 from __future__ import annotations
@@ -37,12 +37,9 @@ class ViewEnsemblePlusSettings(HeadedSettings, EnsembleSettings):
 
 
 def with_head(name: str, settings: type[HeadedSettings] | None = None, *, line: str) -> Registered:
-    """The method `name+`: the same with a head, for any method that has a `head_inputs`.
+    """The method `name+`, for any method that has `head_inputs`; `line` is what `taps methods` prints.
 
-    Args:
-        name: Of the method.
-        settings: The head's and the method's own, where they have a class.
-        line: What `taps methods` says of it.
+    Without a settings class, one is made from the head's and the method's own.
     """
     inner = find_method(name)
 

@@ -150,5 +150,5 @@ def norms(tower: nn.Module) -> Parameters:
 
 
 def private_copy(tower: nn.Module) -> nn.Module:
-    """A module of its own with the shared weights: `functional_call` puts others in their place for a call."""
+    """A module of its own with the shared weights; `functional_call` replaces them for one call."""
     return copy.deepcopy(tower, {id(value): value for value in tower.parameters()})
