@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import FrozenInstanceError, dataclass, fields
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from taps.methods.registry import all_methods, method_settings
 from taps.methods.settings import allowed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True)  # not needed, but allowed
 class Base(Settings):
     count: int = setting(3, at_least=1)
     share: float = setting(0.5, above=0, below=1)
@@ -25,7 +25,6 @@ class Base(Settings):
     free: object = None
 
 
-@dataclass(frozen=True)
 class Narrow(Base):
     count: int = 7
 
@@ -52,6 +51,17 @@ def test_wrong_values(kind: type[Base], wrong: dict[str, Any], wanted: str) -> N
     with pytest.raises(SettingsError) as caught:
         kind(**wrong)
     assert str(caught.value) == wanted
+
+
+@pytest.mark.parametrize("kind", [Base, Narrow])
+def test_settings_are_frozen(kind: type[Base]) -> None:
+    settings = kind()
+    with pytest.raises(FrozenInstanceError):
+        settings.count = 4  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        del settings.count
+    assert settings == kind()
+    assert hash(settings) == hash(kind())
 
 
 def test_right_values() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -11,7 +9,6 @@ from torch import Tensor
 from taps.methods import EncodedImage, FeatureMethod, State, TextSettings, method, setting
 
 
-@dataclass(frozen=True)
 class BcaSettings(TextSettings):
     """BCA's values, as far as they are known.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -18,7 +16,6 @@ PASSES = 4  # with dropout, whose mean is the policy π
 LEAST = 1e-6  # log π has no lower bound: a "no" pushes no further than this
 
 
-@dataclass(frozen=True)
 class BittaSettings(RecentSettings):
     """BiTTA's values; the learning rate is the one for PACS.
 

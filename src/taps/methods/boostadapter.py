@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -12,7 +10,6 @@ from taps.methods.features import EMPTY, Cache
 from taps.methods.tda import Tda, TdaSettings
 
 
-@dataclass(frozen=True)
 class BoostSettings(TdaSettings, ViewSettings):
     """TDA's values.
 

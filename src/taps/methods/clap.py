@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,7 +12,6 @@ from taps.methods.stepwise import Stepwise, StepwiseSettings
 MOMENTUM = 0.9
 
 
-@dataclass(frozen=True)
 class ClapSettings(StepwiseSettings):
     """CLAP's learning rate; it has no value to search.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -11,7 +9,6 @@ from taps.methods import EncodedImage, method, setting
 from taps.methods.labelled import LabelSettings, LabelSums
 
 
-@dataclass(frozen=True)
 class ClassMeansSettings(LabelSettings):
     """Zero-shot and the means count alike.
 

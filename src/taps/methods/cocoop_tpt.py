@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -16,7 +16,6 @@ from taps.prompts.choose import trained_prompts
 from taps.prompts.classify import placed, prompt_classifier
 
 
-@dataclass(frozen=True)
 class CocoopTptSettings(ContextSettings):
     """TPT's published values; `prompts` are CoCoOp's, None for those that come with the package."""
 

@@ -5,7 +5,6 @@ Every image starts from the loaded context. A subclass has the loss, and perhaps
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,7 +23,6 @@ from taps.prompts.choose import choose_prompts
 from taps.prompts.classify import placed, prompt_classifier
 
 
-@dataclass(frozen=True)
 class ContextSettings(ViewSettings):
     """TPT's published values.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -12,7 +10,6 @@ from taps.methods import method, setting
 from taps.methods.stepwise import Stepwise, StepwiseSettings
 
 
-@dataclass(frozen=True)
 class CrossModalSettings(StepwiseSettings):
     """The first values of its authors' search."""
 

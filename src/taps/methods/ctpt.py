@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -11,7 +9,6 @@ from taps.methods import EncodedImage, method, setting
 from taps.methods.contexts import ContextSettings, ContextTuner
 
 
-@dataclass(frozen=True)
 class CtptSettings(ContextSettings):
     """C-TPT's published values, those for fine-grained sets.
 
@@ -22,7 +19,6 @@ class CtptSettings(ContextSettings):
     spread: float = setting(50.0, at_least=0)
 
 
-@dataclass(frozen=True)
 class OtptSettings(ContextSettings):
     """O-TPT's published values, those for fine-grained sets.
 

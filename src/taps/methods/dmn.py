@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -12,7 +10,6 @@ from taps.methods import EncodedImage, FeatureMethod, State, TextSettings, ViewS
 from taps.methods.features import closeness, empty_cache
 
 
-@dataclass(frozen=True)
 class WeakSettings(TextSettings):
     """DMN's published values, without those searched for each data set.
 
@@ -27,7 +24,6 @@ class WeakSettings(TextSettings):
     weight: float = setting(1.0, at_least=0)
 
 
-@dataclass(frozen=True)
 class DmnSettings(WeakSettings, ViewSettings):
     """The same, and the views whose mean prediction is kept with an image."""
 

@@ -8,7 +8,7 @@ around the means as they were when an image came, as the authors' code does: K·
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
 
 import torch
@@ -33,7 +33,6 @@ from taps.methods.features import gaussian_scores
 BEGIN = 0.001  # what the authors' code has a mean begin with, in every direction
 
 
-@dataclass(frozen=True)
 class DotaSettings(ViewSettings):
     """One setting for all data sets, the authors' for Flowers; theirs for the others are presets.
 
@@ -55,7 +54,6 @@ class DotaSettings(ViewSettings):
     weight_most: float = setting(0.2, at_least=0)
 
 
-@dataclass(frozen=True)
 class DotaLabelSettings(Asking, DotaSettings):
     """The same, and whom to ask about: images of lowest top probability, at an exact rate."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +16,6 @@ TEMPERATURE = 0.01  # of the contrast between texts and means
 EPS = 1e-3  # of AdamW
 
 
-@dataclass(frozen=True)
 class DpeSettings(ViewSettings):
     """DPE's published values for DTD, here for all data sets.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
 
 import torch
@@ -14,7 +14,6 @@ from taps.methods import EncodedImage, State, method, setting
 from taps.methods.contexts import ContextSettings, ContextTuner
 
 
-@dataclass(frozen=True)
 class DynaPromptSettings(ContextSettings):
     """DynaPrompt's published values, those for fine-grained sets.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,6 @@ from taps.methods.stepwise import RecentImagesMethod, RecentSettings, gradient_o
 KEEP = 0.8  # of the running norms of the two gradients
 
 
-@dataclass(frozen=True)
 class EattaSettings(RecentSettings):
     """EATTA's values, but for the learning rate.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,7 +14,6 @@ KEPT = 0.2  # share of an image's top score that it starts the next round with
 TINY = 1e-9  # weight of zero-shot where nothing reached the image
 
 
-@dataclass(frozen=True)
 class EcalpSettings(TextSettings):
     """ECALP's published values.
 
@@ -37,7 +34,6 @@ class EcalpSettings(TextSettings):
     rounds: int = setting(3, at_least=1)
 
 
-@dataclass(frozen=True)
 class EcalpLabelSettings(BufferSettings, EcalpSettings):
     """The same, and how many labelled images are in the graph."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from taps.prompts import Prompts
 from taps.prompts.choose import choose_prompts
 
 
-@dataclass(frozen=True)
 class EnsembleSettings(ViewSettings):
     """The views that TPT keeps.
 
@@ -28,7 +26,6 @@ class EnsembleSettings(ViewSettings):
     prompts: str | Path | Prompts | None = None
 
 
-@dataclass(frozen=True)
 class ZeroSettings(EnsembleSettings):
     """ZERO's published values: it keeps more views.
 

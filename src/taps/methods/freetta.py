@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,7 +11,6 @@ from taps.methods import EncodedImage, FeatureMethod, State, TextSettings, metho
 from taps.methods.features import gaussian_scores
 
 
-@dataclass(frozen=True)
 class FreettaSettings(TextSettings):
     """FreeTTA's values, the same for all data sets.
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -29,7 +28,6 @@ Rule = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Logits of the views [N, K] → probabilities [K] and the entropy of the prediction."""
 
 
-@dataclass(frozen=True)
 class FrozenSettings(TextSettings):
     """For trained prompts that are not adapted.
 

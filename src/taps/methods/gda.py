@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -12,7 +10,6 @@ from taps.methods.features import ridge_precision
 from taps.methods.labelled import LabelSettings, LabelSums
 
 
-@dataclass(frozen=True)
 class GdaSettings(LabelSettings):
     """One weight for all data sets; the authors search it on a validation set.
 

@@ -20,7 +20,6 @@ KEPT = 0.9  # share of the newest bias in the one that is used
 CHANGE = 0.25  # relative change of the views' entropy at which the steps end
 
 
-@dataclass(frozen=True)
 class GsBiasSettings(ViewSettings):
     """GS-Bias' values for Caltech101, here for all data sets.
 

@@ -35,7 +35,6 @@ Array = NDArray[np.float64]
 DEVICES = ("cuda",)  # where the head predicts beside the model
 
 
-@dataclass(frozen=True)
 class HeadedSettings(Asking):
     """What a head adds to a method's settings.
 

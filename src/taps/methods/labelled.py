@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -22,7 +22,6 @@ from taps.methods.base import to_array, to_arrays, to_tensors, with_prefix, with
 from taps.types import FloatArray
 
 
-@dataclass(frozen=True)
 class LabelSettings(Asking, TextSettings):
     """Questions at an exact rate.
 
@@ -38,7 +37,6 @@ class LabelSettings(Asking, TextSettings):
     explore: float = setting(0.0, at_least=0, at_most=1)
 
 
-@dataclass(frozen=True)
 class BufferSettings(LabelSettings):
     """For methods that keep the labelled images themselves.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,7 +13,6 @@ STEPS = 1000  # of L-BFGS at most; a warm fit needs few of them
 TOLERANCE = 1e-8  # of the largest entry of the gradient, and of what a step still changes
 
 
-@dataclass(frozen=True)
 class ProbeSettings(BufferSettings):
     """scikit-learn's defaults.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +25,6 @@ ALIGN, APART, TEMPERATURE = 0.5, 0.2, 0.01  # weights of MCP++'s two contrasts; 
 EPS, TINY = 1e-3, 1e-7  # of AdamW; of a logarithm
 
 
-@dataclass(frozen=True)
 class McpSettings(TdaSettings, ViewSettings):
     """MCP's views and shots; TDA's votes, as the authors' files of settings were not found.
 
@@ -45,7 +43,6 @@ class McpSettings(TdaSettings, ViewSettings):
     prototype_weight: float = setting(1.0, at_least=0)
 
 
-@dataclass(frozen=True)
 class McpPlusSettings(McpSettings):
     """The same, and:
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +15,6 @@ from taps.methods.window import PASSES, WindowMethod, WindowSettings, neighbours
 TINY = 1e-6
 
 
-@dataclass(frozen=True)
 class MoonSettings(WindowSettings):
     """MOON has no settings but the batch."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -18,7 +16,6 @@ NARROW = 1e-6  # bandwidth at least, well above the rounding of a cosine: views 
 ROUNDS = 5  # of the weights, of the mode, and of both by turns
 
 
-@dataclass(frozen=True)
 class MtaSettings(ViewSettings):
     """MTA's published values.
 

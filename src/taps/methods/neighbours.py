@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Self
 
@@ -22,7 +22,6 @@ from taps.methods.ensemble import EnsembleSettings, confident_mean, given_prompt
 from taps.methods.frozen import Frozen
 
 
-@dataclass(frozen=True)
 class NeighbourSettings(EnsembleSettings):
     """The views that TPT keeps, and the weight of the vote.
 

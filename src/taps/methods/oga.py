@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -11,7 +9,6 @@ from taps.methods import EncodedImage, FeatureMethod, Snapshot, State, TextSetti
 from taps.methods.features import ALIKE, empty_cache, ridge_precision
 
 
-@dataclass(frozen=True)
 class OgaSettings(TextSettings):
     """OGA's published values, the same for all data sets.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +13,6 @@ from taps.methods import EncodedImage, FeatureMethod, State, TextSettings, metho
 EXPECTED = 1000
 
 
-@dataclass(frozen=True)
 class OnzetaSettings(TextSettings):
     """OnZeta's published values.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -10,7 +10,6 @@ from taps.methods import AskSettings, MethodOutput, method, reset_setting, setti
 from taps.methods.tuner import Launched, Tuner
 
 
-@dataclass(frozen=True)
 class PcbSettings(AskSettings):
     """No entropy in the loss, prompts that carry over, questions at an exact rate."""
 

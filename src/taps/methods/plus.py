@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, make_dataclass
+from dataclasses import make_dataclass
 from typing import Any
 
 from taps.clip import Clip
@@ -18,17 +18,14 @@ from taps.methods.taps import TapsSettings
 from taps.methods.zero_shot import ZeroShotSettings
 
 
-@dataclass(frozen=True)
 class TapsPlusSettings(HeadedSettings, TapsSettings):
     """Those of TAPS and of the head."""
 
 
-@dataclass(frozen=True)
 class ZeroShotPlusSettings(HeadedSettings, ZeroShotSettings):
     """Those of zero-shot CLIP and of the head."""
 
 
-@dataclass(frozen=True)
 class ViewEnsemblePlusSettings(HeadedSettings, EnsembleSettings):
     """Those of the views' mean and of the head; of fewer views, a larger share is kept."""
 

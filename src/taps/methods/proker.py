@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,7 +13,6 @@ from taps.methods.labelled import BufferSettings, LabelledImages
 LEAST = 1e-6  # a probability below this is taken for this
 
 
-@dataclass(frozen=True)
 class ProKerSettings(BufferSettings):
     """One kernel and penalty for all data sets; its authors search both on a validation set.
 

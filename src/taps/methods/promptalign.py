@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from taps.methods import TuneSettings, method
 from taps.methods.tuner import Tuner
 
 
-@dataclass(frozen=True)
 class PromptAlignSettings(TuneSettings):
     """Alignment at the weight PromptAlign gives it; its own learning rates are presets."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,7 +14,6 @@ from taps.prompts.classify import text_classifier
 SHARPNESS = 2.5  # of CLIPScore
 
 
-@dataclass(frozen=True)
 class RlcfSettings(ContextSettings):
     """RLCF's published values.
 

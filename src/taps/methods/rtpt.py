@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -12,7 +10,6 @@ from taps.methods import EncodedImage, method, setting
 from taps.methods.contexts import ContextSettings, ContextTuner
 
 
-@dataclass(frozen=True)
 class RtptSettings(ContextSettings):
     """R-TPT's published values.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,7 +16,6 @@ from taps.methods.tower import TowerSettings, TowerTuner
 from taps.prompts.base import Parameters
 
 
-@dataclass(frozen=True)
 class SarSettings(TowerSettings):
     """SAR's published values for vision transformers and one image at a time.
 

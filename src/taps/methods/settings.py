@@ -9,9 +9,9 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, FrozenInstanceError, dataclass, field, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast, dataclass_transform
 
 from torch import Tensor
 
@@ -84,11 +84,8 @@ def allowed(kind: type, each: Field[Any]) -> str:
 
 def _range(kind: type, name: str) -> Range:
     """The range of a setting; a subclass that only gives it another default keeps the one it had."""
-    for base in kind.__mro__:
-        found = vars(base).get("__dataclass_fields__", {}).get(name)
-        if found is not None and "range" in found.metadata:
-            return found.metadata["range"]  # type: ignore[no-any-return]
-    return Range()
+    found = (vars(base).get("ranges", {}).get(name) for base in kind.__mro__)
+    return next(filter(None, found), Range())
 
 
 def _types(each: Field[Any]) -> set[str]:
@@ -111,14 +108,16 @@ def _fits(kind: type, each: Field[Any], value: Any) -> bool:
     return _range(kind, each.name).holds(value)
 
 
-@dataclass(frozen=True)
+@dataclass_transform(frozen_default=True)
 class Settings:
-    """What the learner reads of every method's settings.
+    """What the learner reads of every method's settings. Every subclass is made a frozen dataclass.
 
     Here they are fixed; a method that leaves the choice to its user has a field of the same name, as
     `ViewSettings`, `TuneSettings`, `Asking` and `HeadedSettings` have, which say what each is for.
     """
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    ranges: ClassVar[dict[str, Range]] = {}  # of the class's own fields
     views = 1
     fraction = tsallis = 1.0
     view_backend = "tensor"
@@ -130,6 +129,19 @@ class Settings:
     questions = cast("str | None", "class")
     yes_no_seconds = YES_NO_SECONDS
     class_seconds = budget_seconds = cast("float | None", None)
+
+    def __init_subclass__(cls) -> None:
+        given = {name: value for name, value in vars(cls).items() if isinstance(value, Field)}
+        cls.ranges = {name: value.metadata["range"] for name, value in given.items()}
+        dataclass(frozen=True)(cls)
+        # Settings' own freeze it: `dataclass` refuses to write these twice where a class is decorated, too.
+        del cls.__setattr__, cls.__delattr__
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
 
     def __post_init__(self) -> None:
         """Refuse values of another type or out of range, naming the field and the value."""
@@ -144,7 +156,6 @@ class Settings:
         return select_confident(logits, self.fraction, self.tsallis)
 
 
-@dataclass(frozen=True)
 class TextSettings(Settings):
     """For methods that need class texts and one view.
 
@@ -160,7 +171,6 @@ class TextSettings(Settings):
     texts: str | Path | Mapping[str, Sequence[str]] | None = None
 
 
-@dataclass(frozen=True)
 class ViewSettings(TextSettings):
     """For methods that look at several views of an image.
 
@@ -189,7 +199,6 @@ def reset_setting(default: str) -> Any:
     return setting(default, rule=rule, words='"sample", "never" or "every:k" with k of at least 1')
 
 
-@dataclass(frozen=True)
 class TuneSettings(ViewSettings):
     """For methods that tune prompts on each image.
 
@@ -223,7 +232,6 @@ class TuneSettings(ViewSettings):
     engine: str = setting("auto", choices=ENGINES)
 
 
-@dataclass(frozen=True)
 class Asking(Settings):
     """For methods that ask an annotator: whom to ask about, and how often.
 
@@ -272,7 +280,6 @@ class Asking(Settings):
     recent: int = setting(100, at_least=0)
 
 
-@dataclass(frozen=True)
 class AskSettings(Asking, TuneSettings):
     """For methods that tune prompts on each image and on a memory of labelled ones.
 

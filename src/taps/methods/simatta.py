@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,7 +19,6 @@ from taps.prompts.base import Parameters
 Images = OrderedDict[int, tuple[Tensor, int]]  # pixels of view 0 and the label, by the image's number
 
 
-@dataclass(frozen=True)
 class SimAttaSettings(Asking, TowerSettings):
     """SimATTA's values, fewer steps.
 

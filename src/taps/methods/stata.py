@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -13,7 +11,6 @@ from taps.methods.window import PASSES, WindowMethod, WindowSettings, neighbours
 TINY = 1e-8  # least variance
 
 
-@dataclass(frozen=True)
 class StatASettings(WindowSettings):
     """StatA's published values.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -16,7 +15,6 @@ from taps.methods.labelled import BufferSettings, LabelledImages
 EPS = 1e-4  # of Adam, in ProLIP's code; a first gradient near 0 is no reason for a whole step
 
 
-@dataclass(frozen=True)
 class StepwiseSettings(BufferSettings):
     """How far an answer moves the weights.
 
@@ -31,7 +29,6 @@ class StepwiseSettings(BufferSettings):
     weight_decay: float = setting(0.0, at_least=0)
 
 
-@dataclass(frozen=True)
 class RecentSettings(BufferSettings):
     """How far an answer moves the weights.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +23,6 @@ from taps.methods.features import EMPTY
 MERGED = 4  # tokens that doubtful ones are merged into
 
 
-@dataclass(frozen=True)
 class TcaSettings(TextSettings):
     """The published share of tokens; TDA's votes, as the authors' files of settings were not found.
 

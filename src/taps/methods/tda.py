@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,7 +12,6 @@ from taps.methods import EncodedImage, FeatureMethod, State, TextSettings, metho
 from taps.methods.features import Cache, closeness, empty_cache
 
 
-@dataclass(frozen=True)
 class TdaSettings(TextSettings):
     """TDA's published values.
 

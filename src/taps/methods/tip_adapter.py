@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from taps.methods import EncodedImage, method, setting
@@ -11,7 +9,6 @@ from taps.methods.features import closeness
 from taps.methods.labelled import BufferSettings, LabelledImages
 
 
-@dataclass(frozen=True)
 class TipSettings(BufferSettings):
     """Tip-Adapter's values before it searches them on a validation set.
 

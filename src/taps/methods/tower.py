@@ -6,7 +6,6 @@ The frozen model is shared with other learners: what is tuned is copied, the res
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -25,7 +24,6 @@ from taps.prompts.base import Parameters
 from taps.prompts.classify import text_classifier
 
 
-@dataclass(frozen=True)
 class TowerSettings(ViewSettings):
     """For methods that tune the vision tower on the views of each image.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -11,7 +9,6 @@ from taps.methods import EncodedImage, FeatureMethod, ViewSettings, method, sett
 from taps.methods.features import entropy_gradient, first_step, through_unit
 
 
-@dataclass(frozen=True)
 class TpsSettings(ViewSettings):
     """TPS's published values, those for ImageNet and its relatives.
 

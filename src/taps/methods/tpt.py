@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from taps.active.policy import Quantile
 from taps.clip import Clip
@@ -11,14 +10,12 @@ from taps.methods import TuneSettings, method, setting
 from taps.methods.tuner import Tuner
 
 
-@dataclass(frozen=True)
 class TptSettings(TuneSettings):
     """TPT's published values."""
 
     lr: float | None = 5e-3
 
 
-@dataclass(frozen=True)
 class SkipSettings(TptSettings):
     """TPT that does not learn from the most uncertain images.
 

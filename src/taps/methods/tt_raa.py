@@ -7,8 +7,6 @@ Two numbers hold it, and its inverse is closed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -20,7 +18,6 @@ TEMPERATURE = 0.2  # of the class distributions that are compared
 TINY = 1e-8
 
 
-@dataclass(frozen=True)
 class TtRaaSettings(TextSettings):
     """TT-RAA's values for DTD, here for all data sets.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
@@ -13,7 +11,6 @@ from taps.methods.tower import TowerSettings, TowerTuner
 from taps.prompts.base import Parameters
 
 
-@dataclass(frozen=True)
 class TtlSettings(TowerSettings):
     """TTL's published values.
 

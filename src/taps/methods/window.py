@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -13,7 +11,6 @@ PASSES = 10
 NEAR = 3  # neighbours of an image in the window
 
 
-@dataclass(frozen=True)
 class WindowSettings(TextSettings):
     """How much of the stream is looked at together.
 
