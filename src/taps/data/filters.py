@@ -1,8 +1,8 @@
-"""Corruptions of our own: what cameras, transmission and artists do to images.
+"""Corruptions of our own: noise, blur, compression and drawing styles.
 
 Each is a pure function of pixels, a strength and a random generator; `graded` gives it the strengths of the
-severities 1 to 5. Images are of any size: lengths such as a blur's radius grow with the short side, so that a
-small copy of a picture is hurt as much.
+severities 1 to 5. Lengths such as a blur's radius are relative to the short side, so that a small copy of a
+picture is corrupted as much.
 """
 
 from __future__ import annotations

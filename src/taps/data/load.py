@@ -58,7 +58,7 @@ def load_dataset(
 
 
 def check_there(name_or_path: str | None) -> None:
-    """Refuse what is neither a path nor a set's name, before anything slow is imported for it."""
+    """Refuse a text that is neither a path nor a set's name, before slow imports."""
     if name_or_path is not None and find_set(name_or_path) is None:
         _find_path(Path(name_or_path).expanduser(), _data_folder(None))
 

@@ -89,7 +89,7 @@ def find_set(name: str) -> NamedSet | None:
 
 
 def official_classes(named: NamedSet) -> tuple[str, ...] | None:
-    """The readable class names in label order; None where they depend on which folders there are."""
+    """The readable class names in label order; None where they depend on the folders of a copy."""
     if named.id in class_names():
         return tuple(readable(name) for name in class_names()[named.id])
     return tuple(imagenet_names().values()) if named.classes == 1000 else None

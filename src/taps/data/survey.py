@@ -1,4 +1,4 @@
-"""Survey of a copy of a named set: its images and labels, held against what was published."""
+"""Survey of a copy of a named set: its images and labels, compared with the published ones."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Survey:
         self.findings.append(Finding(level, self.prefix + text, count))
 
     def add_list(self, level: str, text: str, items: Sequence[str], most: int = 5) -> None:
-        """Add a finding about some files, rows or folders that names the first of them, if there are any."""
+        """Add a finding that names the first of the files, rows or folders, if there are any."""
         if items:
             self.add(level, f"{text}: {shown(items, most)}.", len(items))
 

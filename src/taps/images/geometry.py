@@ -9,8 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
 
 from taps.errors import SettingsError
+from taps.types import PixelArray
 
 Boxes = NDArray[np.int64]
 Flips = NDArray[np.bool_]
@@ -117,6 +120,15 @@ class Framing:
                 f"resize={self.resize!r}, interpolation={self.interpolation!r} is unknown; "
                 f"use one of {', '.join(RESIZES)} and one of {', '.join(INTERPOLATIONS)}."
             )
+
+    def view(self, image: PixelArray) -> Tensor:
+        """View 0 by Pillow [3, size, size]."""
+        height, width = image.shape[:2]
+        if height == width == self.size:
+            return torch.from_numpy(image).permute(2, 0, 1)
+        filter = Image.Resampling.BICUBIC if self.cubic else Image.Resampling.BILINEAR
+        view = Image.fromarray(image).resize((self.size, self.size), filter, box=self.box(height, width))
+        return torch.from_numpy(np.array(view)).permute(2, 0, 1)
 
     @property
     def cubic(self) -> bool:

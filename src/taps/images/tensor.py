@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from taps.images.geometry import Boxes, Flips, Framing
-from taps.images.pillow import whole_view
 from taps.kernels.verify import require_agreement, tried_once
 from taps.types import FloatArray, PixelArray
 
@@ -35,7 +34,7 @@ def cpu_views(image: PixelArray, boxes: Boxes, flips: Flips, framing: Framing) -
     upright = torch.from_numpy(image)
     mirrored = upright.flip(1) if flips.any() else upright
     total, size = image.shape[1], framing.size
-    views = [whole_view(image, framing)[None]]
+    views = [framing.view(image)[None]]
     for (top, left, height, width), flip in zip(boxes.tolist(), flips.tolist(), strict=True):
         source, left = (mirrored, total - left - width) if flip else (upright, left)
         # A compact copy of the crop is what torch's fast uint8 kernel asks for.
@@ -157,7 +156,7 @@ def batched_views(
 
 
 def _padded(length: int) -> int:
-    """The next multiple of 8: rows that begin at whole 16 bytes are what matrix units are fast on."""
+    """The next multiple of 8: matrix units are fast on rows that begin at whole 16 bytes."""
     return -(-length // 8) * 8
 
 
@@ -169,7 +168,7 @@ def _send(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def _filter_plan(image: PixelArray, boxes: Boxes, flips: Flips, framing: Framing) -> FloatArray:
-    """Where each output pixel looks, [2 axes, 1 + count, 3 + size], float32: all the device has to be told.
+    """Filter centres of each output pixel, [2 axes, 1 + count, 3 + size], float32, for the device.
 
     The first three columns are the first pixel a view may read, how many, and one over the filter's width;
     then come the centres of the output pixels, counted from that first pixel in units of the filter's width.
@@ -217,7 +216,7 @@ def _weights(plan: Tensor, length: int, dtype: torch.dtype, cubic_first: bool) -
 
 
 def _cubic(distance: Tensor) -> Tensor:
-    """Keys' cubic with a = −½, as Pillow has it; without branches, since launches are what costs here."""
+    """Keys' cubic with a = −½, as in Pillow; without branches, since launches cost the most here."""
     inner, outer = (1 - distance), (2 - distance).clamp_(min=0)
     near = inner.clamp(min=0)
     return (outer * outer).mul_(inner).mul_(0.5).addcmul_(near * near, 2 * distance - 1)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from taps.errors import ImageError, SettingsError
 from taps.images.augmix import augmix as mix_views
-from taps.images.geometry import Framing, sample_crops, sample_crops_of, sample_generator
-from taps.images.pillow import pillow_views
+from taps.images.geometry import Boxes, Flips, Framing, sample_crops, sample_crops_of, sample_generator
 from taps.images.tensor import cpu_views, device_views
 from taps.types import PixelArray
 
@@ -42,8 +42,8 @@ def make_views(
         image: Pixels H×W×3, uint8, as `taps.images.decode.load_image` gives them.
         views: How many, view 0 included.
         size: Side of a view in pixels.
-        generator: CPU generator all randomness comes from, see `sample_generator`.
-        device: Where the views are wanted, and with `backend="tensor"` where they are made.
+        generator: CPU generator of all randomness, see `sample_generator`.
+        device: Of the views; with `backend="tensor"` they are also made there.
         backend: "tensor" (fast) or "pillow" (reference).
         augmix: Mix views 1.. with mild distortions of themselves; slow, made by Pillow.
         resize: How view 0 becomes a square: "shortest" or "squash".
@@ -83,13 +83,7 @@ def make_views_of(
     resize: str = "shortest",
     interpolation: str = "bicubic",
 ) -> list[Tensor]:
-    """What `make_views` makes of each of several images: on CUDA by one upload and one launch.
-
-    Args:
-        images: Of any sizes.
-        generators: Of each, its own.
-        views: How many of each; this and the others as in `make_views`.
-    """
+    """`make_views` of several images of any sizes, each with its own generator; on CUDA by one launch."""
     for image in images:
         _check(image, views, size, backend)
     # torch takes neither read-only nor reversed arrays
@@ -99,12 +93,26 @@ def make_views_of(
     if backend == "tensor" and device.type != "cpu":
         made = device_views(images, boxes, flips, framing, device)
     else:
-        way = cpu_views if backend == "tensor" else pillow_views
-        made = [way(*each, framing).to(device) for each in zip(images, boxes, flips, strict=True)]
+        make = cpu_views if backend == "tensor" else pillow_views
+        made = [make(*each, framing).to(device) for each in zip(images, boxes, flips, strict=True)]
     if augmix:
         pairs = zip(made, generators, strict=True)
         made = [torch.cat([own[:1].float(), mix_views(own[1:], generator)]) for own, generator in pairs]
     return made
+
+
+def pillow_views(image: PixelArray, boxes: Boxes, flips: Flips, framing: Framing) -> Tensor:
+    """View 0, then each box cut, resized (bilinear) and flipped: [1 + count, 3, size, size], uint8.
+
+    The reference that the other backends are measured against.
+    """
+    whole, size = Image.fromarray(image), framing.size
+    crops = np.empty((len(boxes), size, size, 3), dtype=np.uint8)
+    for view, (top, left, height, width), flip in zip(crops, boxes.tolist(), flips.tolist(), strict=True):
+        crop = whole.crop((left, top, left + width, top + height))
+        pixels = np.asarray(crop.resize((size, size), Image.Resampling.BILINEAR))
+        view[:] = pixels[:, ::-1] if flip else pixels
+    return torch.cat([framing.view(image)[None], torch.from_numpy(crops).permute(0, 3, 1, 2)])
 
 
 def _check(image: PixelArray, views: int, size: int, backend: str) -> None:

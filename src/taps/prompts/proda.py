@@ -11,7 +11,7 @@ from taps.prompts.base import WORDS, Parameters, Prompts, PromptTokens, prompts_
 
 
 def initial(clip: Clip, generator: torch.Generator, *, bank: int = 8) -> Prompts:
-    """A bank around hand-written words; the scatter is what lets its members become different."""
+    """A bank around hand-written words; the scatter lets its members become different."""
     context = word_vectors(clip, WORDS).cpu()
     scatter = context.std() * torch.randn(bank, *context.shape, generator=generator)
     return prompts_for(clip, "proda", {"context": context + scatter}, "{}.", init=WORDS, bank=bank)

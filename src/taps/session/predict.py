@@ -16,7 +16,6 @@ from taps.checkpoint import exists
 from taps.clip import Clip
 from taps.errors import DataError, ImageError
 from taps.images.geometry import Framing
-from taps.images.pillow import whole_view
 from taps.images.prefetch import prefetch
 from taps.learner import Learner
 from taps.methods.typed import AnySettings
@@ -46,7 +45,7 @@ class Predictor:
         clip, settings = self.learner.clip, self.learner.settings
         if settings.views > 1 or clip.device.type != "cpu":
             return image
-        return whole_view(image, Framing(**clip.config.framing)).permute(1, 2, 0).numpy()
+        return Framing(**clip.config.framing).view(image).permute(1, 2, 0).numpy()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How prompts are trained: the published numbers of each family, and the learning rate of each epoch."""
+"""Training recipes: the published numbers of each family, and the learning rate of each epoch."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ class Recipe:
     """Stochastic gradient descent with momentum, a warm-up at a tiny rate, then a cosine.
 
     Attributes:
-        epochs: Passes over the few shots.
+        epochs: Passes over the images.
         batch: Images a step.
         lr: Learning rate the cosine starts from.
-        momentum: Of the gradient.
-        weight_decay: Of the learned tensors.
-        warmup: Epochs at `warmup_lr`; one less than `epochs` at most, so that something is learned.
-        warmup_lr: Learning rate of the warm-up.
+        warmup: Epochs at `warmup_lr`; at most one less than `epochs`, so that something is learned.
         crops: Random crops of each image; an epoch takes one of them, in turn. 0 makes new ones each
             epoch. Prompts in the text tower alone leave image features as they are: a crop is encoded once.
     """
@@ -46,7 +43,7 @@ RECIPES = {
 
 
 def recipe_for(kind: str, **changes: Any) -> Recipe:
-    """The recipe of a family, with what is not None of the changes.
+    """The recipe of a family, with the changes that are not None.
 
     >>> recipe_for("coop", epochs=3, lr=None).epochs
     3
