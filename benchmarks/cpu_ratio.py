@@ -30,12 +30,13 @@ from taps.data import Dataset, load_dataset
 from taps.default import METHOD, QUICK, VIEWS
 from taps.images.decode import load_image
 from taps.images.views import make_views, sample_generator
+from taps.learner import Learner
 from taps.serve.folder import Folder, pool_settings
 from taps.serve.service import Service, StreamConfig
 from taps.serve.store import Store
 from taps.session.loop import follow
 from taps.session.options import RunOptions
-from taps.session.predict import predict_all, zero_shot
+from taps.session.predict import predict_all
 from taps.session.process import keep_freed_memory
 from taps.session.run import open_run
 
@@ -75,9 +76,9 @@ def bare(clip: Clip, together: int, times: int) -> Spent:
 
 def predicting(clip: Clip, images: Dataset) -> Spent:
     """`taps predict`, its CSV left out."""
-    predictor = zero_shot(clip, images.classes)
+    learner = Learner(clip, images.classes, "zero_shot", allow_duplicates=True)
     places = {sample.key: index for index, sample in enumerate(images.samples)}
-    return spent(lambda: list(predict_all(places, lambda key: images.image(places[key]), predictor)))
+    return spent(lambda: list(predict_all(places, lambda key: images.image(places[key]), learner)))
 
 
 def running(options: RunOptions) -> Spent:

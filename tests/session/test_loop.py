@@ -65,7 +65,7 @@ def test_an_unasked_label_reaches_only_the_score(tmp_path: Path, pictures: Path,
 
 def test_the_spy_catches_a_protocol_that_peeks(tmp_path: Path, pictures: Path, tiny: Clip) -> None:
     session = watched(tmp_path, pictures, tiny)
-    session.record.events.flush()
+    session.record.files[EVENTS].flush()
     with closing(session.record), pytest.raises(AssertionError, match="before its prediction"):
         session.stream.label(0)
 

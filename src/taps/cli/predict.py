@@ -20,7 +20,7 @@ from taps.session.options import ImageOptions, SortOptions
 if TYPE_CHECKING:
     from taps.data import Dataset
     from taps.learner import Learner
-    from taps.session.predict import Guess, Predictor
+    from taps.session.predict import Guess
 
 app = new_app()
 
@@ -78,19 +78,19 @@ def predict(
     check_sorting(options.folder, sort)
     if options.learner is None:
         dataset, names = images_of(options)
-        predictor, classes = make_predictor(options, names, **text_settings(options, dataset))
+        learner = make_learner(options, names, **text_settings(options, dataset))
     else:
-        predictor, classes = make_predictor(options, ())
-        dataset, _ = images_of(options, ClassNames(classes))
+        learner = make_learner(options)
+        dataset, _ = images_of(options, ClassNames(learner.classes))
     paths = [sample.key for sample in dataset.samples]
     index_of = {path: index for index, path in enumerate(paths)}
-    guesses = predict_all(paths, lambda path: dataset.image(index_of[path]), predictor, batch=options.batch)
+    guesses = predict_all(paths, lambda path: dataset.image(index_of[path]), learner, batch=options.batch)
     quiet = quiet or options.out == "-"
     if not quiet:
         guesses = track(guesses, "images", total=len(paths))  # type: ignore[assignment]
-    counts: dict[str | None, int] = dict.fromkeys([*classes, None], 0)  # None: could not be read
+    counts: dict[str | None, int] = dict.fromkeys([*learner.classes, None], 0)  # None: could not be read
     with ExitStack() as stack:
-        table = PredictionsCsv(stack, options, sort, classes, dataset)
+        table = PredictionsCsv(stack, options, sort, learner.classes, dataset)
         for guess in guesses:
             counts[table.write(guess)] += 1
     if quiet:
@@ -132,34 +132,31 @@ def watch(
         raise DataError(f"{folder} is not a folder; give one to watch.")
     if options.classes is None and options.learner is None:
         raise DataError("No classes given; add --classes, or a --learner that knows them.")
-    predictor, classes = make_predictor(options, class_list(options.classes) if options.classes else ())
-    dataset = Dataset(folder.name, classes, (), FolderSource(folder))
+    learner = make_learner(options, class_list(options.classes) if options.classes else ())
+    dataset = Dataset(folder.name, learner.classes, (), FolderSource(folder))
     with ExitStack() as stack:
-        table = PredictionsCsv(stack, options, sort, classes, dataset, append=True)
+        table = PredictionsCsv(stack, options, sort, learner.classes, dataset, append=True)
         for count, path in enumerate(new_images(folder, every, table.done), start=1):
-            (guess,) = predict_all([path], lambda path: load_image(folder / path, name=path), predictor)
+            (guess,) = predict_all([path], lambda path: load_image(folder / path, name=path), learner)
             label = table.write(guess)
             print(f"{path}  {guess.error if label is None else f'{label}  {guess.probs[0]:.1%}'}", flush=True)
             if limit is not None and count >= limit:
                 break
 
 
-def make_predictor(
-    options: PredictOptions, names: Sequence[str], **texts: Any
-) -> tuple[Predictor, tuple[str, ...]]:
-    """A saved learner and its own classes; or zero-shot CLIP and those given."""
+def make_learner(options: PredictOptions, names: Sequence[str] = (), **texts: Any) -> Learner:
+    """A saved learner; or zero-shot CLIP with the classes given."""
     from taps.clip import load_clip
-    from taps.session.predict import Predictor, zero_shot
+    from taps.learner import Learner
 
     if options.learner is not None:
         if options.classes or options.template or options.texts:
             raise SettingsError(
                 "A --learner knows its classes and their texts; leave --classes, --template and --texts out."
             )
-        learner = find_learner(Path(options.learner), options.stream)
-        return Predictor(learner), learner.classes
+        return find_learner(Path(options.learner), options.stream)
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device, dtype=options.dtype)
-    return zero_shot(clip, names, **texts), tuple(names)
+    return Learner(clip, names, "zero_shot", allow_duplicates=True, **texts)
 
 
 def find_learner(folder: Path, stream: str | None) -> Learner:

@@ -1,4 +1,4 @@
-"""Images alike: those that one look can tell to be of one class."""
+"""Similar images, to be labelled together."""
 
 from __future__ import annotations
 
@@ -9,18 +9,11 @@ import torch
 
 from taps.learner import Learner
 
-ALIKE = 0.5  # cosine at least, once the mean of all is taken away: two images of a stream have about 0
+ALIKE = 0.5  # least cosine of features without their mean: of two images of a stream it is about 0
 
 
 def nearest(learner: Learner, id: int, others: Collection[int], most: int) -> list[int]:
-    """Which images without an answer are alike to one of them, the nearest first.
-
-    Args:
-        learner: Keeps their features.
-        id: Of the one.
-        others: Those that may be among them.
-        most: How many at most.
-    """
+    """The `most` images of `others` that are most similar to image `id`, the nearest first."""
     kept = {**learner.queries.pending, **learner.queries.recent}
     if id not in kept:
         return []

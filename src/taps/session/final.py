@@ -1,8 +1,8 @@
-"""When a stream is over: every image is predicted again, by all that was learned since it came."""
+"""The end of a stream: every image is predicted again, by all that was learned since it came."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from taps.errors import DataError, ImageError
@@ -15,9 +15,9 @@ from taps.types import OUTSIDE, FloatArray
 def repredict_all(
     session: Session, *, look: bool = True, progress: Callable[[int], None] = lambda done: None
 ) -> bool:
-    """Put on record what is believed of every image in the end; whether that was done.
+    """Predict every image again and write it down; whether that was done.
 
-    Where nobody answered it is not: a prediction made again would tell of no label.
+    It is not where nobody answered: predictions would be the same.
 
     Args:
         session: At the end of its stream.
@@ -25,35 +25,33 @@ def repredict_all(
             nothing is done.
         progress: Told how many images are done.
     """
-    record = session.record
-    rows = read_rows(record.folder)
-    kept = record.kept()
-    missing = [row for row in rows if row.id not in kept and not _settled(row)]
-    if not session.learner.answered or (missing and not look):
+    learner = session.learner
+    rows = read_rows(session.record.folder)
+    kept = session.record.kept()
+    missing = [row for row in rows if row.id not in kept and row.answer is None and not row.none]
+    if not learner.answered or (missing and not look):
         return False
-    told = session.learner.method.predict_rows(list(kept.values())) if kept else ()
-    said = dict(zip(kept, told, strict=True))
-    progress(len(rows) - len(missing))
-    for done, (id, probs) in enumerate(_looked_again(session, missing), len(rows) - len(missing) + 1):
-        said[id] = probs
-        progress(done)
-    _write(session, {str(row.seq): _final(session, row, said.get(row.id)) for row in rows})
+    probs = dict(zip(kept, learner.method.predict_rows(list(kept.values())) if kept else (), strict=True))
+    done = len(rows) - len(missing)
+    progress(done)
+    for row in missing:
+        with suppress(ImageError, DataError):  # it is gone since: its cells stay empty
+            probs[row.id] = learner.repredict(row.id, session.stream.image(row.seq)).probs
+            done += 1
+            progress(done)
+    _write(session, {str(row.seq): _final(session, row, probs.get(row.id)) for row in rows})
     return True
 
 
 def forget_final(session: Session) -> None:
-    """Remove what was believed when the run was shorter, where it is not predicted again."""
+    """Empty the cells that were written when the run was shorter, where it is not predicted again."""
     rows = read_predictions(session.record.folder)
     if any(row.get("final") for row in rows):
         _write(session, {row["t"]: Final() for row in rows})
 
 
 def final_accuracy(rows: Sequence[dict[str, str]]) -> float | None:
-    """Share of the images that are right in the end, where that is known.
-
-    Args:
-        rows: Of `predictions.csv`.
-    """
+    """Share of the rows of `predictions.csv` that are right in the end, where that is known."""
     known = [cell == "1" for row in rows if (cell := row.get("final_correct"))]
     return sum(known) / len(known) if known else None
 
@@ -62,17 +60,6 @@ def _write(session: Session, cells: dict[str, Final]) -> None:
     session.record.set_final(cells)
     for _ in range(2):  # the checkpoint before knows of the new file too: it is used if this one is damaged
         session.record.checkpoint(session.learner, session.running)
-
-
-def _settled(row: Row) -> bool:
-    """Whether somebody said of which class an image is, or that it is of none."""
-    return row.answer is not None or row.none
-
-
-def _looked_again(session: Session, rows: Sequence[Row]) -> Iterator[tuple[int, FloatArray]]:
-    for row in rows:
-        with suppress(ImageError, DataError):  # it is gone since: nothing is said of it
-            yield row.id, session.learner.repredict(row.id, session.stream.image(row.seq)).probs
 
 
 def _final(session: Session, row: Row, probs: FloatArray | None) -> Final:

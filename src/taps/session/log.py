@@ -1,4 +1,4 @@
-"""The words of both logs, a run's and the service's, and what each event does to a learner."""
+"""The kinds of events in the log of a run and of the service, and what each does to a learner."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from taps.types import Answer
 PREDICTED, ANSWERED, SKIPPED, UNDONE, EXPIRED = "predicted", "answered", "skipped", "undone", "expired"
 """An image was predicted; its question ended, or its end was taken back."""
 ASKED, ACCEPTED = "asked", "accepted"
-"""About an image that nobody was asked about when it came; predictions that are taken as they are."""
-DRAWN = "drawn"
-"""At random: what is on record beside `ASKED`."""
-REPEATED = "repeated"
-"""An answer that changed nothing: it is on record for its idempotency key."""
-OPINION = "opinion"
-"""What another person said of an answered question; nothing is learned from it."""
+"""A question about an image came later; predictions were accepted as they are."""
+DRAWN = "drawn"  # value of `ASKED`: the image was drawn at random
+REPEATED = "repeated"  # an answer that changed nothing; the log keeps its idempotency key
+OPINION = "opinion"  # another person's answer to an answered question; nothing is learned from it
 CLASSES_ADDED, UNREADABLE, UNDO_FAILED = "classes_added", "unreadable", "undo_failed"
 
 
@@ -31,11 +28,11 @@ class Learns(Protocol):
 
 
 def apply(learner: Learns, kind: str, id: int | None, value: Any = None) -> Any:
-    """Let a learner live through an event, when it happens or when a log is replayed; what it returns.
+    """Apply an event to a learner, when it happens or when a log is replayed; what the learner returns.
 
     Args:
         learner: Learns or forgets.
-        kind: Of the event; one that is not about the learner's state changes nothing.
+        kind: Of the event; kinds that are not about the learner's state change nothing.
         id: Of the prediction.
         value: The answer, the names of the new classes, or that an image was drawn.
     """
@@ -47,11 +44,11 @@ def apply(learner: Learns, kind: str, id: int | None, value: Any = None) -> Any:
         return learner.learn_one(id, value)
     if kind == ASKED:
         return learner.ask(id, value == DRAWN)
-    if kind in (SKIPPED, UNDONE):
-        return learner.skip(id) if kind == SKIPPED else learner.undo(id)
-    return None
+    if kind == SKIPPED:
+        return learner.skip(id)
+    return learner.undo(id) if kind == UNDONE else None
 
 
 def kind_of(answer: Answer) -> str:
-    """The event that an answer is: who does not know skips the question."""
+    """The event of an answer: "I don't know" skips the question."""
     return SKIPPED if answer.unknown else ANSWERED

@@ -1,4 +1,4 @@
-"""What commands over a folder of images are told. Nothing here imports torch: a mistake is told at once."""
+"""Options of the commands over a folder of images. It imports no torch: a mistake is reported at once."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class RunOptions(ImageOptions):
             raise SettingsError(f"--oracle {self.oracle!r} is unknown; use folder, console or none.")
 
     def plain(self) -> dict[str, Any]:
-        """As it is stored: paths in full, so that the run can be taken up from anywhere."""
+        """The stored form: paths in full, so that the run can be continued from any folder."""
         values = asdict(self)
         for name in ("folder", "classes", "texts", "model", "pretrained", "prompts", "source"):
             if values[name] is not None and _is_path(values[name]):
@@ -115,7 +115,7 @@ class RunOptions(ImageOptions):
 
 
 def _is_path(text: str) -> bool:
-    """Whether it leads to something, if only to a zip on its way, and is no plain name."""
+    """Whether a text is the path of something, if only inside a zip, and no plain name."""
     place = Path(text).expanduser()
     return (os.path.isdir(place) or bool(place.suffix) or "/" in text) and any(
         os.path.exists(step)

@@ -4,53 +4,28 @@ from __future__ import annotations
 
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Unpack
 
 import numpy as np
 
 from taps.checkpoint import exists
-from taps.clip import Clip
 from taps.errors import DataError, ImageError
 from taps.images.geometry import Framing
 from taps.images.prefetch import prefetch
 from taps.learner import Learner
-from taps.methods.typed import AnySettings
 from taps.session.record import SPEC, STATE
 from taps.session.run import check_plugins
-from taps.types import FloatArray, PixelArray
+from taps.types import PixelArray
 
 ZIPPED = "learner"  # the folder in a ZIP
 
 
 @dataclass(frozen=True)
-class Predictor:
-    """A learner with what it has learned so far; no image changes what is said of another."""
-
-    learner: Learner
-
-    def __call__(self, images: Sequence[PixelArray]) -> FloatArray:
-        """Decoded images → probabilities [images, classes]."""
-        return np.stack([said.probs for said in self.learner.predict_many(images, update=False)])
-
-    def framed(self, image: PixelArray) -> PixelArray:
-        """What the learner looks at of an image: view 0 in the place of the whole, where that is all.
-
-        The thread that decodes makes it, and a photograph is not kept until its batch is full. View 0 of it
-        is itself. A GPU makes its own, which are rounded otherwise.
-        """
-        clip, settings = self.learner.clip, self.learner.settings
-        if settings.views > 1 or clip.device.type != "cpu":
-            return image
-        return Framing(**clip.config.framing).view(image).permute(1, 2, 0).numpy()
-
-
-@dataclass(frozen=True)
 class Guess:
-    """What is said of one image.
+    """The prediction of one image.
 
     Attributes:
         path: Its path.
@@ -63,11 +38,6 @@ class Guess:
     best: tuple[int, ...] = ()
     probs: tuple[float, ...] = ()
     error: str = ""
-
-
-def zero_shot(clip: Clip, classes: Sequence[str], **texts: Unpack[AnySettings]) -> Predictor:
-    """CLIP with texts for each class: `template` and `texts` of `TextSettings`."""
-    return Predictor(Learner(clip, classes, "zero_shot", allow_duplicates=True, **texts))
 
 
 def load_learner(folder: Path) -> Learner:
@@ -84,32 +54,44 @@ def load_learner(folder: Path) -> Learner:
     return Learner.load(found)
 
 
+def framed(learner: Learner, image: PixelArray) -> PixelArray:
+    """View 0 of an image, where the learner looks at no other; else the image.
+
+    The thread that decodes makes it, and a photograph is not kept until its batch is full. View 0 of it is
+    itself. A GPU makes its own, which are rounded otherwise.
+    """
+    clip = learner.clip
+    if learner.settings.views > 1 or clip.device.type != "cpu":
+        return image
+    return Framing(**clip.config.framing).view(image).permute(1, 2, 0).numpy()
+
+
 def predict_all(
-    paths: Iterable[str], read: Callable[[str], PixelArray], predictor: Predictor, *, batch: int = 16
+    paths: Iterable[str], read: Callable[[str], PixelArray], learner: Learner, *, batch: int = 16
 ) -> Iterator[Guess]:
-    """What is said of each image, in order; images are decoded while others are classified.
+    """Predict each image, in order; images are decoded while others are classified.
 
     Args:
         paths: Names of the images.
         read: Gives the pixels of one.
-        predictor: `zero_shot`, or that of a learner.
+        learner: Stays as it is.
         batch: Images classified together.
     """
 
     def decoded(path: str) -> tuple[str, PixelArray | None, str]:
         try:
-            return path, predictor.framed(read(path)), ""
+            return path, framed(learner, read(path)), ""
         except (ImageError, DataError) as error:
             return path, None, str(error)
 
     coming = (each.result() for each in prefetch(paths, decoded, depth=batch))
     while group := list(islice(coming, batch)):
         images = [pixels for _, pixels, _ in group if pixels is not None]
-        rows = iter(predictor(images) if images else ())
+        predictions = iter(learner.predict_many(images, update=False) if images else ())
         for path, pixels, error in group:
-            yield Guess(path, error=error) if pixels is None else _guess(path, next(rows))
-
-
-def _guess(path: str, probs: FloatArray) -> Guess:
-    best = np.argsort(-probs, kind="stable")
-    return Guess(path, tuple(best.tolist()), tuple(probs[best].tolist()))
+            if pixels is None:
+                yield Guess(path, error=error)
+                continue
+            probs = next(predictions).probs
+            best = np.argsort(-probs, kind="stable")
+            yield Guess(path, tuple(best.tolist()), tuple(probs[best].tolist()))

@@ -33,8 +33,8 @@ from taps.types import OUTSIDE, Answer, FloatArray, Prediction
 
 PREDICTIONS, EVENTS, STATE, SPEC = "predictions.csv", "events.jsonl", "state", "run.json"
 ROWS = "rows.bin"  # what the learner needs of each image to predict it again
-HEAD = struct.Struct("<qi")  # of what is kept of an image: its id, and how many numbers follow
-ANEW = PREDICTIONS + ".new"  # the same with rows that were changed, until a checkpoint knows of it
+HEAD = struct.Struct("<qi")  # of each entry in it: the image's id, and how many numbers follow
+ANEW = PREDICTIONS + ".new"  # the predictions with changed rows, until a checkpoint knows of them
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,11 @@ class Pace:
 
 
 class Record:
-    """Writes one run down, into a folder that exists.
+    """Writes the files of one run into a folder that exists.
 
-    A checkpoint is a saved learner, and with it size and checksum of what the files held then. After a kill
-    the files are cut back and the images after them are done again, from the same state and so with the same
-    result. Where a state or a file is damaged, the checkpoint before is used.
-
-    Args:
-        folder: Of this run alone.
-        pace: How often it is saved.
+    A checkpoint is a saved learner, with the size and checksum that each file had then. After a kill the
+    files are cut back and the images after the checkpoint are done again, from the same state and so with the
+    same result. Where a state or a file is damaged, the checkpoint before is used.
     """
 
     def __init__(self, folder: Path, pace: Pace = Pace()) -> None:
@@ -71,20 +67,19 @@ class Record:
         (folder / ANEW).unlink(missing_ok=True)  # stopped before a checkpoint knew of it
         self.saved = None if self._found is None else self._found.extra
         marks = self.saved or {}
+        self.files: dict[str, AppendFile] = {}
         with ExitStack() as opened:  # closes them where one cannot be opened or written
-            self.predictions = AppendFile(folder / PREDICTIONS, marks.get(PREDICTIONS))
-            opened.callback(self.predictions.close)
-            self.events = AppendFile(folder / EVENTS, marks.get(EVENTS))
-            opened.callback(self.events.close)
-            self.rows = AppendFile(folder / ROWS, marks[ROWS]) if ROWS in marks else None
-            if self.predictions.size == 0:
-                self.predictions.write(_line(COLUMNS))
+            for name in (PREDICTIONS, EVENTS, *([ROWS] if ROWS in marks else [])):
+                self.files[name] = AppendFile(folder / name, marks.get(name))
+                opened.callback(self.files[name].close)
+            if self.files[PREDICTIONS].size == 0:
+                self.files[PREDICTIONS].write(_line(COLUMNS))
             opened.pop_all()
         self.last_time, self.cost = time.perf_counter(), 0.0
         self._counts_memory = False
 
     def _read_checkpoint(self) -> Saved | None:
-        """The last checkpoint whose state and files are whole."""
+        """The last checkpoint whose state and files are undamaged."""
         if not checkpoint.exists(self.folder / STATE):
             return None
         try:
@@ -94,7 +89,7 @@ class Record:
             raise StateError(f"{why}; remove {self.folder} to do this run again.") from error
 
     def _check(self, saved: dict[str, Any]) -> None:
-        with suppress(DamagedError, OSError):  # stopped before what was written anew had its name
+        with suppress(DamagedError, OSError):  # stopped between a checkpoint and `_take_the_place`
             check_mark(self.folder / ANEW, saved[PREDICTIONS])
             os.replace(self.folder / ANEW, self.folder / PREDICTIONS)
         for name in (name for name in (PREDICTIONS, EVENTS, ROWS) if name in saved):  # 0.2 has no rows
@@ -108,15 +103,10 @@ class Record:
     @property
     def marks(self) -> dict[str, Any]:
         """Size and checksum of the files so far."""
-        kept = {} if self.rows is None else {ROWS: self.rows.mark}
-        return {PREDICTIONS: self.predictions.mark, EVENTS: self.events.mark, **kept}
-
-    @property
-    def _files(self) -> list[AppendFile]:
-        return [self.predictions, self.events, *([] if self.rows is None else [self.rows])]
+        return {name: file.mark for name, file in self.files.items()}
 
     def learner(self, clip: Clip) -> Learner | None:
-        """The learner that was found when the record was opened, once; None where there was none."""
+        """The learner of the checkpoint that was found at the start, once; None where there was none."""
         found, self._found = self._found, None
         return None if found is None else restored(found, clip)
 
@@ -125,17 +115,17 @@ class Record:
         return RunningScore(**self.saved["running"]) if self.saved else RunningScore()
 
     def event(self, kind: str, **values: Any) -> None:
-        """Append an event, and hand it to the operating system before going on."""
-        self.events.write((json_text({"event": kind, **values}) + "\n").encode())
-        self.events.flush()
+        """Append an event, and hand it to the operating system at once."""
+        self.files[EVENTS].write((json_text({"event": kind, **values}) + "\n").encode())
+        self.files[EVENTS].flush()
 
     def commit(self, t: int, path: str, prediction: Prediction, classes: Sequence[str]) -> None:
-        """Put a prediction on record. Whoever reads a label reads it after this."""
+        """Append a prediction to the events. Labels are read after this."""
         self.event(PREDICTED, t=t, path=path, **prediction.to_json(classes))
 
     def row(self, *given: Any) -> None:
         """Append a row to the CSV; the arguments are those of `cells_of`."""
-        self.predictions.write(_line(cells_of(*given)))
+        self.files[PREDICTIONS].write(_line(cells_of(*given)))
 
     def replace_row(self, t: int, *given: Any) -> None:
         """Replace the row of image `t`; the file is changed at the next checkpoint."""
@@ -143,16 +133,16 @@ class Record:
 
     def keep(self, id: int, row: FloatArray) -> None:
         """Keep what `Method.predict_rows` needs of an image."""
-        if self.rows is None:
-            self.rows = AppendFile(self.folder / ROWS)
-        self.rows.write(HEAD.pack(id, len(row)) + row.astype("<f2").tobytes())
+        if ROWS not in self.files:
+            self.files[ROWS] = AppendFile(self.folder / ROWS)
+        self.files[ROWS].write(HEAD.pack(id, len(row)) + row.astype("<f2").tobytes())
 
     def kept(self) -> dict[int, FloatArray]:
         """What was kept of each image, by id."""
-        if self.rows is None:
+        if ROWS not in self.files:
             return {}
-        self.rows.flush()
-        data, found, at = self.rows.path.read_bytes(), {}, 0
+        self.files[ROWS].flush()
+        data, found, at = self.files[ROWS].path.read_bytes(), {}, 0
         while at < len(data):
             id, size = HEAD.unpack_from(data, at)
             at += HEAD.size
@@ -161,11 +151,7 @@ class Record:
         return found
 
     def set_final(self, cells: Mapping[str, Final]) -> None:
-        """Say in the rows what is believed of the images in the end; the file is changed at a checkpoint.
-
-        Args:
-            cells: By the image's place.
-        """
+        """Fill the last columns, by the image's place; the file is changed at the next checkpoint."""
         first = len(COLUMNS) - len(Final._fields)
         for row in self._written():
             held = list(self.replaced.get(row[0], row))[:first]
@@ -174,9 +160,9 @@ class Record:
         self.replaced[COLUMNS[0]] = COLUMNS
 
     def _written(self) -> Iterator[list[str]]:
-        """The rows of the predictions so far, the header too."""
-        self.predictions.flush()
-        text = self.predictions.path.read_bytes().decode("utf-8", "surrogateescape")
+        """The rows of the CSV so far, the header too."""
+        self.files[PREDICTIONS].flush()
+        text = self.files[PREDICTIONS].path.read_bytes().decode("utf-8", "surrogateescape")
         return csv.reader(io.StringIO(text, newline=""))
 
     def checkpoint_if_due(self, learner: Learner, running: RunningScore) -> None:
@@ -194,7 +180,7 @@ class Record:
         self._count_memory(learner)
         began = time.perf_counter()
         running.peak_mem_mb = max(running.peak_mem_mb, run_memory_mb(learner.clip.device))
-        for file in self._files:  # no file is shorter than the checkpoint says
+        for file in self.files.values():  # no file is shorter than the checkpoint says
             file.flush(sync=True)
         if self.replaced:
             self._write_anew()
@@ -211,22 +197,22 @@ class Record:
         self._counts_memory = True
 
     def _write_anew(self) -> None:
-        """Write the changed predictions beside the old ones, which stay until a checkpoint knows of them."""
+        """Write the changed predictions to a new file; the old one stays until a checkpoint knows of it."""
         written = self._written()
-        self.predictions.close()
-        self.predictions = AppendFile(self.folder / ANEW)
+        self.files[PREDICTIONS].close()
+        file = self.files[PREDICTIONS] = AppendFile(self.folder / ANEW)
         for row in written:
-            self.predictions.write(_line(self.replaced.get(row[0], row)))
-        self.predictions.flush(sync=True)
+            file.write(_line(self.replaced.get(row[0], row)))
+        file.flush(sync=True)
         self.replaced.clear()
 
     def _take_the_place(self) -> None:
-        """Give predictions that were written anew the name of the old ones."""
-        if self.predictions.path.name == ANEW:
-            mark = self.predictions.mark
-            self.predictions.close()
+        """Rename predictions that were written anew."""
+        file = self.files[PREDICTIONS]
+        if file.path.name == ANEW:
+            file.close()
             os.replace(self.folder / ANEW, self.folder / PREDICTIONS)
-            self.predictions = AppendFile(self.folder / PREDICTIONS, mark)
+            self.files[PREDICTIONS] = AppendFile(self.folder / PREDICTIONS, file.mark)
 
     def forget(self) -> None:
         """Remove the checkpoints of a run that is over, and what was kept of its images."""
@@ -237,12 +223,12 @@ class Record:
         if self.replaced:  # a run without checkpoints
             self._write_anew()
             self._take_the_place()
-        for file in self._files:
+        for file in self.files.values():
             file.close()
 
 
 class Final(NamedTuple):
-    """What is believed of an image when the stream is over. Cells stay empty where it is not predicted again.
+    """The prediction of an image when the stream is over; empty cells where it is not predicted again.
 
     Attributes:
         final: The class: as it was answered, or as it is predicted again; empty where it is none of them.
@@ -308,7 +294,7 @@ def read_predictions(folder: Path) -> list[dict[str, str]]:
 
 
 def read_events(folder: Path) -> Iterator[dict[str, Any]]:
-    """The events of a run, in order; a line that was cut off by a kill is left out."""
+    """The events of a run; a last line that was cut off by a kill is left out."""
     path = folder / EVENTS
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     for line in text[: text.rfind("\n") + 1].split("\n")[:-1]:

@@ -1,4 +1,4 @@
-"""One prediction on record, a run's or the service's, and what became of its question."""
+"""One logged prediction, of a run or of the service, and the state of its question."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from typing import Any
 from taps.session.log import ANSWERED, UNDONE
 from taps.types import Answer
 
-UNQUERIED, OPEN = "unqueried", "open"
-"""States of a prediction: not asked about, or waiting for an answer. A question ends as ANSWERED, SKIPPED or
-EXPIRED, the words of the events that end it."""
-CORRECTED = "corrected"
-"""Not asked about, and labelled all the same."""
-ANSWER = ("answer", "no", "none")
-"""The columns of an answer."""
+# States of a prediction beside ANSWERED, SKIPPED and EXPIRED, the events that end a question: not asked
+# about; waiting for an answer; not asked about and labelled all the same.
+UNQUERIED, OPEN, CORRECTED = "unqueried", "open", "corrected"
+ANSWER = ("answer", "no", "none")  # the columns of an answer
 UNASKED, LABELLED = (UNQUERIED, CORRECTED), (ANSWERED, CORRECTED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A prediction, as `Prediction.to_json` gives it, and what is known of its image and its question.
+    """A prediction, as `Prediction.to_json` gives it, with its image and its question.
 
     The service's table of predictions has these columns, in this order (`taps.serve.tables`). A row's
     checksum depends on the order, so a new column goes to the end.
@@ -69,12 +66,7 @@ class Row:
 
     @classmethod
     def of(cls, said: Mapping[str, Any], **known: Any) -> Row:
-        """The row of a new prediction.
-
-        Args:
-            said: What `Prediction.to_json` gave.
-            **known: Of the image.
-        """
+        """The row of a new prediction, from `Prediction.to_json` and what is known of the image."""
         held = {item.name: said[item.name] for item in fields(cls) if item.name in said}
         return cls(**held, **known, state=OPEN if said["asked"] else UNQUERIED)
 
@@ -84,7 +76,7 @@ class Row:
 
     @property
     def said(self) -> Answer:
-        """What was answered; an empty answer where nothing was."""
+        """The answer; an empty one where nobody answered."""
         return Answer(self.answer, tuple(self.no), self.none)
 
     @property
@@ -93,12 +85,7 @@ class Row:
         return float(self.top[0][1])
 
     def changes(self, kind: str, answer: Answer = Answer()) -> dict[str, Any]:
-        """What an event changes.
-
-        Args:
-            kind: One that ends a question, or takes its end back.
-            answer: What was answered, classes by name.
-        """
+        """The columns that an event changes: one that ends a question, or takes its end back."""
         said = {"answer": answer.label, "no": list(answer.no), "none": answer.none}
         if kind == UNDONE:
             return {**said, "state": OPEN if self.asked else UNQUERIED, "ended_by": None, "ended_at": None}

@@ -1,4 +1,4 @@
-"""Images sorted into a folder for each class, those that are not sure apart."""
+"""Images are sorted into a folder for each class; uncertain ones apart."""
 
 from __future__ import annotations
 
@@ -36,13 +36,7 @@ def check_sorting(folder: str | Path | None, options: SortOptions) -> None:
 
 
 def sort_all(dataset: Dataset, images: Iterable[tuple[str, str, float]], options: SortOptions) -> None:
-    """Sort images; where one was put elsewhere before, since it was believed to be something else, it goes.
-
-    Args:
-        dataset: Where they come from.
-        images: Path, class and probability of each.
-        options: Where to; nothing is done where they name no folder.
-    """
+    """Sort images, by path, class and probability; copies in the folder of an earlier class are removed."""
     if options.sort_into is None:
         return
     before: defaultdict[str, list[Path]] = defaultdict(list)
@@ -67,17 +61,9 @@ def _same(one: Path, other: Path) -> bool:
 def sort_image(
     dataset: Dataset, key: str, label: str, probability: float, options: SortOptions
 ) -> Path | None:
-    """Copy one image, or link to it where it lies on the disk, below the folder of its class.
+    """Copy one image, or link to it, into the folder of its class; where it is now.
 
-    Args:
-        dataset: Where it comes from.
-        key: Its path there; subfolders become part of the name, so that no image replaces another.
-        label: Its class.
-        probability: Of that class.
-        options: Where to; nothing is done where they name no folder.
-
-    Returns:
-        Where it is now.
+    Subfolders become part of its name, so that none replaces another. Without --sort-into it does nothing.
     """
     if options.sort_into is None:
         return None
@@ -102,18 +88,16 @@ def sort_image(
 
 
 def sort_run(folder: Path, dataset: Dataset, options: SortOptions) -> None:
-    """Sort all images of a run: by the answer, or by what is believed of them in the end."""
-    sort_all(dataset, map(_believed, read_predictions(folder)), options)
+    """Sort all images of a run: by the answer, or by the last prediction."""
 
+    def known(row: dict[str, str]) -> tuple[str, str, float]:
+        if row["asked"] == "1" and row["label"]:
+            return row["path"], row["label"], 1.0
+        if row.get("final"):
+            return row["path"], row["final"], float(row["final_probability"])
+        return row["path"], row["predicted"], float(row["probability"])
 
-def _believed(row: dict[str, str]) -> tuple[str, str, float]:
-    """Path, class and probability of an image, by its row in `predictions.csv`."""
-    label, probability = row["predicted"], float(row["probability"])
-    if row["asked"] == "1" and row["label"]:
-        label, probability = row["label"], 1.0
-    elif row.get("final"):
-        label, probability = row["final"], float(row["final_probability"])
-    return row["path"], label, probability
+    sort_all(dataset, map(known, read_predictions(folder)), options)
 
 
 def _flat(key: str) -> str:
@@ -131,7 +115,7 @@ def _flat(key: str) -> str:
 
 
 def folder_name(label: str) -> str:
-    """A class's folder: its name without what could lead out of it or offend a file system.
+    """A class's folder: its name without characters that lead elsewhere or that file systems refuse.
 
     >>> folder_name("golden retriever"), folder_name("../../etc"), folder_name("con/aux"), folder_name("..")
     ('golden retriever', '_.._etc', 'con_aux', '_')

@@ -1,4 +1,4 @@
-"""The images of a data set in the order in which they come."""
+"""The images of a data set in the order of a stream."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from taps.errors import DataError
 
 @dataclass(frozen=True)
 class Stream:
-    """A data set in an order; every label that is read is read through it.
+    """A data set in an order. All labels are read through `label`.
 
     Attributes:
         dataset: The images.
         order: Indices into it.
         limit: Only the first so many of the order.
         phases: How often the stream has changed by each place, where it does.
-        look: Gives an image by its index in the place of the data set, where more is known of it than pixels.
+        look: Gives an image by its index, instead of the data set, where more than its pixels is known.
     """
 
     dataset: Dataset
@@ -54,11 +54,11 @@ class Stream:
         return self.phases[t] if self.phases else 0
 
     def note(self, t: int) -> str:
-        """Anything a reader should know of image `t`, such as the corruption applied to it."""
+        """A remark about image `t`, such as the corruption applied to it."""
         return self.dataset.samples[self.order[t]].note
 
     def digest(self) -> str:
-        """Stands for all images, their labels and their order, whatever the limit."""
+        """A checksum of all images, their labels and their order, whatever the limit."""
         samples = (self.dataset.samples[index] for index in self.order)
         text = "\n".join(f"{sample.key}\t{sample.label}" for sample in samples)
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
