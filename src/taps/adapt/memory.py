@@ -8,7 +8,7 @@ Continual: the images are run again at the current prompts, chunk by chunk, in c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -106,36 +106,19 @@ class Labelled(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class Memory:
-    """The buffer of labelled images and its loss: the mean of weight_ce · CE + weight_fine · L_fine.
+    """The labelled images and their loss: the mean of weight_ce · CE + weight_fine · L_fine."""
 
-    Args:
-        buffer: Who is in it and who has to go (Algorithm 2).
-        anchor: The loaded prompts θ0 for an episodic memory; None for a continual one.
-        weight_ce: α.
-        weight_fine: γ.
-        alignment: Needed where γ is not 0.
-        chunk: Entries per forward in a continual memory.
-    """
-
-    def __init__(
-        self,
-        buffer: Buffer,
-        *,
-        anchor: Point | None,
-        weight_ce: float,
-        weight_fine: float = 0.0,
-        alignment: Alignment | None = None,
-        chunk: int = 32,
-    ) -> None:
-        self.buffer = buffer
-        self.anchor = anchor
-        self.weight_ce = weight_ce
-        self.weight_fine = weight_fine
-        self.alignment = alignment
-        self.chunk = chunk
-        # Summed in double precision, so that adding and removing thousands of entries leaves no trace.
-        self.total = NOTHING
+    buffer: Buffer  # which images it holds, and which it evicts (Algorithm 2)
+    _: KW_ONLY
+    anchor: Point | None  # the loaded prompts θ0 for an episodic memory; None for a continual one
+    weight_ce: float  # α
+    weight_fine: float = 0.0  # γ
+    alignment: Alignment | None = None  # needed where γ is not 0
+    chunk: int = 32  # images per forward in a continual memory
+    # Summed in double precision, so that adding and removing thousands of images leaves no trace.
+    total: Gradient = field(default=NOTHING, init=False)
 
     def insert(
         self,

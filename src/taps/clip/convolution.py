@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from taps.clip.config import ClipConfig
 from taps.clip.ops import attend, self_attention
-from taps.clip.transformer import Attention, Conv, Linear, Mlp
+from taps.clip.transformer import Attention, Conv, Linear, Mlp, parameter
 from taps.errors import PromptsError
 
 WIDER = 4  # a ResNet block's output is this many times as wide as its middle
@@ -80,11 +80,11 @@ class ResNetTower(ConvolutionTower):
                 made.append(Bottleneck(inputs, middle, 2 if stage and not block else 1))
                 inputs = WIDER * middle
             self.add_module(f"layer{stage + 1}", nn.Sequential(*made))
-        self.positional_embedding = nn.Parameter(torch.empty(config.patches + 1, inputs))
-        self.in_proj_weight = nn.Parameter(torch.empty(3 * inputs, inputs))
-        self.in_proj_bias = nn.Parameter(torch.empty(3 * inputs))
-        self.proj = nn.Parameter(torch.empty(inputs, config.embed_dim))
-        self.proj_bias = nn.Parameter(torch.empty(config.embed_dim))
+        self.positional_embedding = parameter(config.patches + 1, inputs)
+        self.in_proj_weight = parameter(3 * inputs, inputs)
+        self.in_proj_bias = parameter(3 * inputs)
+        self.proj = parameter(inputs, config.embed_dim)
+        self.proj_bias = parameter(config.embed_dim)
 
     def features(self, images: Tensor) -> Tensor:
         x = F.relu(self.conv3(F.relu(self.conv2(F.relu(self.conv1(images))))))
@@ -117,7 +117,7 @@ class ConvNextBlock(nn.Module):
         self.conv_dw = ChannelsLastConv(width, width, 7, padding=3, groups=width)
         self.norm = nn.LayerNorm(width, eps=eps)
         self.mlp = Mlp(width, hidden, "gelu")
-        self.gamma = nn.Parameter(torch.empty(width))
+        self.gamma = parameter(width)
 
     def forward(self, x: Tensor) -> Tensor:
         inner: Tensor = self.mlp(self.norm(self.conv_dw(x)))
@@ -146,7 +146,7 @@ class ConvNextTower(ConvolutionTower):
         self.ln_post = nn.LayerNorm(width, eps=eps)
         self.hidden = Linear(width, 2 * config.embed_dim) if config.vision_projection_hidden else None
         inputs = width if self.hidden is None else 2 * config.embed_dim
-        self.proj = nn.Parameter(torch.empty(inputs, config.embed_dim))
+        self.proj = parameter(inputs, config.embed_dim)
 
     def features(self, images: Tensor) -> Tensor:
         x = self.stages(self.stem(images.permute(0, 2, 3, 1)))
@@ -238,8 +238,8 @@ class FastVitTower(ConvolutionTower):
         self.stages = nn.Sequential(*(_fastvit_stage(config, stage) for stage in range(len(config.stages))))
         last = first * 2 ** (len(config.stages) - 1)
         self.final_conv = ActiveConv(last, 2 * last, 3, groups=last, squeeze=last // 8)
-        self.proj = nn.Parameter(torch.empty(2 * last, config.embed_dim))
-        self.proj_bias = nn.Parameter(torch.empty(config.embed_dim))
+        self.proj = parameter(2 * last, config.embed_dim)
+        self.proj_bias = parameter(config.embed_dim)
 
     def features(self, images: Tensor) -> Tensor:
         x = self.final_conv(self.stages(self.stem(images)))

@@ -20,16 +20,7 @@ from taps.clip.weights import build, read_file
 from taps.errors import SettingsError, WeightsError
 from taps.kernels.verify import try_ahead
 
-DTYPES = {
-    "fp32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-    "fp64": torch.float64,
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
 CONTAINER_LIMITS = (  # memory limits of Linux's control groups, version 2 and 1
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -146,9 +137,10 @@ def find_dtype(name: str | torch.dtype) -> torch.dtype:
     """
     if isinstance(name, torch.dtype) and name.is_floating_point:
         return name
-    if name not in DTYPES:
+    full = DTYPES.get(str(name), name)
+    if full not in DTYPES.values():
         raise SettingsError(f"The dtype {name!r} is unknown; use fp32, bf16, fp16 or fp64.")
-    return DTYPES[str(name)]
+    return getattr(torch, str(full))  # type: ignore[no-any-return]
 
 
 class SharedClip:

@@ -18,7 +18,7 @@ from taps.clip.convolution import ConvNextTower, ConvolutionTower, FastVitTower,
 from taps.clip.layout import TextLayout, WholeTexts, make_layout, token_rows, whole_texts
 from taps.clip.ops import add_norm, look_up_levels, replace_tokens
 from taps.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer
-from taps.clip.transformer import Embedding, Transformer
+from taps.clip.transformer import Embedding, Transformer, parameter
 from taps.clip.vision import VisionTower
 from taps.errors import PromptsError
 from taps.stages import stage
@@ -57,14 +57,10 @@ class Clip(nn.Module):
         self.visual = TOWERS[config.vision_tower](config)
         self.transformer = Transformer(config.text)
         self.token_embedding = Embedding(config.vocab_size, width)
-        self.positional_embedding = nn.Parameter(torch.empty(config.context_length, width))
+        self.positional_embedding = parameter(config.context_length, width)
         self.ln_final = nn.LayerNorm(width, eps=config.text_eps)
-        self.text_projection = (
-            nn.Parameter(torch.empty(width, config.embed_dim)) if config.text_projection else None
-        )
-        self.text_projection_bias = (
-            nn.Parameter(torch.empty(config.embed_dim)) if config.text_projection_bias else None
-        )
+        self.text_projection = parameter(width, config.embed_dim) if config.text_projection else None
+        self.text_projection_bias = parameter(config.embed_dim) if config.text_projection_bias else None
         # Numbers, not weights: they have values even on the meta device.
         self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07), device="cpu"))
         self.logit_bias = nn.Parameter(torch.tensor(-10.0, device="cpu")) if config.logit_bias else None
@@ -216,14 +212,10 @@ class Clip(nn.Module):
 def _check_prompts(prompts: Tensor | None, width: int, layers: int, tower: str) -> None:
     if prompts is None:
         return
-    if (
-        prompts.ndim not in (3, 4)
-        or prompts.shape[-1] != width
-        or prompts.shape[-2] < 1
-        or not 1 <= prompts.shape[0] <= layers
-    ):
+    shape = prompts.shape
+    if prompts.ndim not in (3, 4) or shape[-1] != width or shape[-2] < 1 or not 1 <= shape[0] <= layers:
         raise PromptsError(
-            f"The {tower} prompts have shape {tuple(prompts.shape)}; this model takes "
+            f"The {tower} prompts have shape {tuple(shape)}; this model takes "
             f"[depth of 1 to {layers}, tokens, {width}]."
         )
 
@@ -246,21 +238,21 @@ def unfilled(
 def count_parameters(config: ClipConfig) -> int:
     """The number of parameters of a model."""
     with torch.device("meta"):
-        return sum(parameter.numel() for parameter in Clip(config).parameters())
+        return sum(value.numel() for value in Clip(config).parameters())
 
 
 def initialise(clip: Clip, generator: torch.Generator) -> Clip:
     """Fill a CLIP with random weights of the usual scale, drawn in single precision tensor by tensor."""
     norms = {f"{name}.weight" for name, part in clip.named_modules() if isinstance(part, nn.LayerNorm)}
-    for name, parameter in clip.named_parameters():
+    for name, value in clip.named_parameters():
         if name in norms:
-            parameter.fill_(1.0)
+            value.fill_(1.0)
         elif name.endswith("bias"):
-            parameter.fill_(-10.0 if name == "logit_bias" else 0.0)
+            value.fill_(-10.0 if name == "logit_bias" else 0.0)
         elif name != "logit_scale":
-            fan = parameter.shape[-1] if parameter.ndim > 1 else len(parameter)
-            if parameter.ndim == 4 and name != "visual.conv1.weight":
-                fan = parameter[0].numel()
+            fan = value.shape[-1] if value.ndim > 1 else len(value)
+            if value.ndim == 4 and name != "visual.conv1.weight":
+                fan = value[0].numel()
             scale = 0.02 if "embedding" in name else fan**-0.5
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
+            value.copy_(torch.randn(value.shape, generator=generator) * scale)
     return clip

@@ -20,6 +20,10 @@ from taps.clip.layout import TextLayout
 EVA_GRID = 16
 
 
+def parameter(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.empty(*shape))
+
+
 class Unfilled:
     """Left uninitialised: the weights come from a file, and drawing random ones would cost seconds."""
 
@@ -42,8 +46,8 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int, inner_eps: float | None = None) -> None:
         super().__init__()
         self.heads = heads
-        self.in_proj_weight = nn.Parameter(torch.empty(3 * width, width))
-        self.in_proj_bias = nn.Parameter(torch.empty(3 * width))
+        self.in_proj_weight = parameter(3 * width, width)
+        self.in_proj_bias = parameter(3 * width)
         self.ln = None if inner_eps is None else nn.LayerNorm(width, eps=inner_eps)
         self.out_proj = Linear(width, width)
 

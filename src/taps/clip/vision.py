@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from taps.clip.config import ClipConfig
 from taps.clip.ops import add_norm, embed_kernel, replace_tokens
-from taps.clip.transformer import Attention, Block, Conv, Mlp, Rotary, Transformer, at_depth
+from taps.clip.transformer import Attention, Block, Conv, Mlp, Rotary, Transformer, at_depth, parameter
 
 
 class MapPool(nn.Module):
@@ -18,7 +18,7 @@ class MapPool(nn.Module):
 
     def __init__(self, width: int, heads: int, hidden: int, activation: str, eps: float) -> None:
         super().__init__()
-        self.probe = nn.Parameter(torch.empty(1, 1, width))
+        self.probe = parameter(1, 1, width)
         self.attn = Attention(width, heads)
         self.ln = nn.LayerNorm(width, eps=eps)
         self.mlp = Mlp(width, hidden, activation)
@@ -43,8 +43,8 @@ class VisionTower(nn.Module):
             channels, size = width // 4, size // 8
             self.stem = nn.Sequential(Conv(3, channels, 4, stride=4), Conv(channels, channels, 2, stride=2))
         self.conv1 = Conv(channels, width, size, size, bias=config.patch_bias)
-        self.class_embedding = nn.Parameter(torch.empty(width)) if config.class_token else None
-        self.positional_embedding = nn.Parameter(torch.empty(config.image_tokens, width))
+        self.class_embedding = parameter(width) if config.class_token else None
+        self.positional_embedding = parameter(config.image_tokens, width)
         self.ln_pre = nn.LayerNorm(width, eps=eps) if config.ln_pre else None
         self.transformer = Transformer(config.vision)
         self.ln_post = nn.LayerNorm(width, eps=eps)
@@ -52,9 +52,9 @@ class VisionTower(nn.Module):
         if config.vision_pool == "map":
             heads, hidden = config.pool_heads or config.vision_heads, config.pool_mlp or config.vision.mlp
             self.pool = MapPool(width, heads, hidden, config.activation, eps)
-        self.proj = nn.Parameter(torch.empty(width, config.embed_dim)) if config.vision_projection else None
+        self.proj = parameter(width, config.embed_dim) if config.vision_projection else None
         biased = config.vision_projection and config.vision_projection_bias
-        self.proj_bias = nn.Parameter(torch.empty(config.embed_dim)) if biased else None
+        self.proj_bias = parameter(config.embed_dim) if biased else None
         self.rotary = None if config.rotary == "none" else Rotary(config)
 
     def patches(self, images: Tensor) -> Tensor:

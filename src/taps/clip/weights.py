@@ -51,9 +51,6 @@ class Inert:
     def __new__(cls, *given: object) -> Inert:
         return super().__new__(cls)
 
-    def __init__(self, *given: object) -> None:
-        pass
-
     def __setstate__(self, state: object) -> None:
         pass
 
