@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from taps.adapt.gradient import Gradient, Point, to_parameters
+from taps.adapt.gradient import NOTHING, Gradient, Point, to_parameters
 from taps.adapt.losses import mean_entropy
 from taps.adapt.memory import Memory
 from taps.adapt.optimiser import adamw_from_rest, fresh_moments
@@ -125,20 +125,19 @@ def take_steps(
     views: Tensor,
     labelled: Gradient,
     settings: StepSettings,
-    streams: GraphCapture | OneStream | None = None,
+    streams: GraphCapture | OneStream = OneStream(),
 ) -> Stepped:
-    """Steps 2–8 for B images, each from the prompts at `start` and an optimiser without a past.
+    """Steps 2–8 for B images, each from the prompts at `start` and a fresh optimiser, without alignment.
 
     Args:
         classifier: The frozen model and the classes.
         start: θ0, with its graph.
         views: Pixels 0..255 [B, N, 3, S, S].
         labelled: The constant gradient of each image's labelled memory (`labelled_gradients`).
-        settings: Learning rate, weights; there is no alignment.
-        streams: Where given, the backwards through both towers, and then texts and view 0, run side by side.
+        settings: Learning rate, weights.
+        streams: With two, the backwards through both towers, and then texts and view 0, run side by side.
     """
     # A tensor that one stream made for the other keeps its name until they join: see `graphs.side_stream`.
-    streams = streams or OneStream()
     scored = score_views(classifier, start, views, settings)  # 2–4
     with streams.side_stream():
         seen = see_each(classifier, start, scored, settings)
@@ -156,13 +155,13 @@ def take_steps(
 
 def labelled_gradients(memories: Sequence[Memory | None], start: Point) -> Gradient:
     """The constant gradients of tokens of several episodic memories, in rows; zero where one is empty."""
-    known = [None if memory is None else memory.constant() for memory in memories]
+    known = [NOTHING if memory is None else memory.constant() for memory in memories]
 
     def rows(name: str, like: Tensor | None) -> Tensor | None:
         if like is None:
             return None
         zero = torch.zeros_like(like, dtype=torch.float64)
-        parts = [None if each is None else getattr(each, name) for each in known]
+        parts = [getattr(each, name) for each in known]
         return torch.stack([zero if part is None else part for part in parts])
 
     return Gradient(rows("text", start.tokens.text), rows("vision", start.tokens.vision))

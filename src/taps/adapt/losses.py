@@ -40,14 +40,9 @@ def tsallis_entropies(logits: Tensor, q: float) -> Tensor:
 
 
 def select_confident(logits: Tensor, fraction: float, q: float = 1.0) -> Tensor:
-    """Indices of the views of lowest entropy (step 3 of the algorithm); ties go to the earlier view.
+    """Indices of the views of lowest Tsallis entropy (step 3 of the algorithm); ties go to the earlier view.
 
-    Of one image [N, K], or of many [..., N, K]; so do the functions below.
-
-    Args:
-        logits: Of the views.
-        fraction: Share that is kept.
-        q: Of Tsallis' entropy; 1 for Shannon's.
+    Of one image [N, K], or of many [..., N, K]; so do the functions below. `fraction` is the share kept.
     """
     kept = confident_count(logits.shape[-2], fraction)
     return torch.sort(tsallis_entropies(logits, q), stable=True).indices[..., :kept]

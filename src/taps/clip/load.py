@@ -144,12 +144,10 @@ def find_dtype(name: str | torch.dtype) -> torch.dtype:
 
 
 class SharedClip:
-    """A model to send to other processes of this machine, with its weights in memory once for all of them.
+    """A model on the CPU to send to other processes of this machine, its weights in memory once for all.
 
-    The weights are a file in memory (Linux) that each process maps. It exists while this process lives.
-
-    Args:
-        clip: On the CPU; it goes on with the same numbers, in the shared memory.
+    The weights are a file in memory (Linux) that every process maps, this one too. It lives while this
+    process does.
     """
 
     def __init__(self, clip: Clip) -> None:

@@ -34,14 +34,7 @@ TOWERS: dict[str, Callable[[ClipConfig], VisionTower | ConvolutionTower]] = {
 class Clip(nn.Module):
     """A frozen CLIP. Text context and vision tokens are arguments of its two encoders.
 
-    Args:
-        config: Sizes and parts.
-        fingerprint: Names the weights, whatever their precision; prompts and statistics record it.
-        tokenizer: Turns texts into token ids.
-
-    Attributes:
-        source: The argument of `load_clip`, by which a saved learner finds the model again.
-        pretrained: Likewise.
+    `fingerprint` names the weights, whatever their precision; prompts and source statistics record it.
     """
 
     def __init__(
@@ -51,7 +44,7 @@ class Clip(nn.Module):
         self.config = config
         self.fingerprint = fingerprint
         self.tokenizer = tokenizer
-        self.source: str | None = None
+        self.source: str | None = None  # arguments of `load_clip`: a saved learner finds the model by them
         self.pretrained: str | None = None
         width = config.text_width
         self.visual = TOWERS[config.vision_tower](config)

@@ -107,13 +107,9 @@ class Block(nn.Module):
     def whole(
         self, x: Tensor, normed: Tensor, *, rotary: Rotary | None = None, only: int | Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Full attention over [batch, tokens, width]; two summands of the output.
+        """Full attention over x [batch, tokens, width], given with its norm by `ln_1`; two summands.
 
-        Args:
-            x: Input of the block.
-            normed: Its layer norm by `ln_1`.
-            rotary: Rotates queries and keys by their position.
-            only: The one token of each sequence whose output is computed; None for all.
+        `only` is the one token of each sequence whose output is computed; None for all.
         """
         attn = self.attn
         if only is not None and rotary is None:
@@ -164,14 +160,14 @@ class Transformer(nn.Module):
         only: int | Tensor | None = None,
         layers: Sequence[int] = (),
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """All blocks over whole sequences [batch, tokens, width], or over packed texts.
+        """All blocks over whole sequences [batch, tokens, width], or over packed texts with a `layout`.
 
         Args:
             x: Input of block 0, the first row of prompts included.
             normed: Its layer norm in block 0, if known.
             prompts: Row j replaces the tokens from position `first` on before block j.
             first: Position of the prompts in a sequence.
-            layout: Of packed texts, see `Block.causal`; None for whole sequences.
+            layout: See `Block.causal`.
             rotary: See `Block.whole`.
             only: See `Block.whole`; of the last block.
             layers: Blocks whose inputs are returned.
