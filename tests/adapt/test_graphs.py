@@ -400,7 +400,7 @@ def test_captured_features_are_the_plain_ones(monkeypatch: pytest.MonkeyPatch, p
     graphs = RerunCapture()
     clip = captured_features(monkeypatch, graphs)
     classifier = text_classifier(clip, CLASSES, "a photo of a {}.")
-    generator, width = torch.Generator().manual_seed(3), clip.config.vision.width
+    generator, width = torch.Generator().manual_seed(3), clip.config.vision_width
     kept = []
     for seed, count in enumerate((4, 4, 1, 4)):
         views = random_pixels(clip, count, seed=seed)

@@ -35,17 +35,17 @@ def try_step_kernels(clip: Clip, prompts: Prompts) -> None:
 
 @functools.cache
 def _try_tower_kernels(config: ClipConfig, device: torch.device, dtype: torch.dtype) -> None:
-    text, image = config.text, config.vision
+    text_width, width = config.text_width, config.vision_width
     looks: list[Callable[[], object]] = [partial(ops.levels_kernel, dtype)]
     if config.causal:
-        looks.append(partial(ops.text_attention_kernel, 3 * text.width, text.heads, dtype))
-    looks.append(partial(ops.norm_kernel, text.width, dtype))
+        looks.append(partial(ops.text_attention_kernel, 3 * text_width, config.text_heads, dtype))
+    looks.append(partial(ops.norm_kernel, text_width, dtype))
     if config.activation == "quick_gelu":
-        looks += [ops.quick_gelu_kernels, partial(ops.linear_gelu_kernel, image.mlp, image.width, dtype)]
+        looks += [ops.quick_gelu_kernels, partial(ops.linear_gelu_kernel, config.vision_mlp, width, dtype)]
     if not config.stages:
-        looks.append(partial(ops.norm_kernel, image.width, dtype))
+        looks.append(partial(ops.norm_kernel, width, dtype))
     if config.class_token and config.ln_pre:
-        looks.append(partial(ops.embed_kernel, image.width, dtype))
+        looks.append(partial(ops.embed_kernel, width, dtype))
     looks.append(partial(views_kernel, config.image_size, device))
     try_ahead(looks, device)
 
@@ -54,6 +54,6 @@ def _try_tower_kernels(config: ClipConfig, device: torch.device, dtype: torch.dt
 def _try_step_kernels(config: ClipConfig, device: torch.device, dtype: torch.dtype, prompts: int) -> None:
     looks: list[Callable[[], object]] = [adamw_kernel]
     if prompts and dtype in HALVES:
-        image, tokens = config.vision, config.image_tokens + prompts
-        looks.insert(0, partial(ops.self_attention_kernel, tokens, 3 * image.width, image.heads, dtype))
+        sizes = config.image_tokens + prompts, 3 * config.vision_width, config.vision_heads
+        looks.insert(0, partial(ops.self_attention_kernel, *sizes, dtype))
     try_ahead(looks, device)

@@ -28,19 +28,6 @@ CHOICES = {
 
 
 @dataclass(frozen=True)
-class TowerConfig:
-    """Sizes of one transformer and what its blocks are made of."""
-
-    width: int
-    layers: int
-    heads: int
-    mlp: int
-    activation: str
-    eps: float
-    gated: bool
-
-
-@dataclass(frozen=True)
 class ClipConfig:
     """Both towers, and the pixels and texts the model was trained with. Defaults are OpenAI's."""
 
@@ -90,19 +77,18 @@ class ClipConfig:
 
     def __post_init__(self) -> None:
         for tower in ("vision", "text"):
+            width, heads = getattr(self, f"{tower}_width"), getattr(self, f"{tower}_heads")
             if not getattr(self, f"{tower}_mlp"):
-                object.__setattr__(self, f"{tower}_mlp", 4 * getattr(self, f"{tower}_width"))
+                object.__setattr__(self, f"{tower}_mlp", 4 * width)
+            if heads < 1 or width % heads:
+                raise WeightsError(
+                    f"{self.name!r} has a tower {width} wide with {heads} heads, which do not divide it."
+                )
         for field, known in CHOICES.items():
             if getattr(self, field) not in known:
                 raise WeightsError(
                     f"The {field} of {self.name!r} is {getattr(self, field)!r}; only {', '.join(known)} "
                     "are known."
-                )
-        for sizes in (self.vision, self.text):
-            if sizes.heads < 1 or sizes.width % sizes.heads:
-                raise WeightsError(
-                    f"{self.name!r} has a tower {sizes.width} wide with {sizes.heads} heads, which do not "
-                    "divide it."
                 )
         if (self.vision_tower == "transformer") == bool(self.stages):
             raise WeightsError(
@@ -124,20 +110,6 @@ class ClipConfig:
     def image_tokens(self) -> int:
         """Tokens of one image without prompts: the patches, and the class token if there is one."""
         return self.patches + self.class_token
-
-    @property
-    def vision(self) -> TowerConfig:
-        return TowerConfig(
-            self.vision_width, self.vision_layers, self.vision_heads, self.vision_mlp, self.activation,
-            self.vision_eps, self.gated,
-        )  # fmt: skip
-
-    @property
-    def text(self) -> TowerConfig:
-        return TowerConfig(
-            self.text_width, self.text_layers, self.text_heads, self.text_mlp, self.activation,
-            self.text_eps, gated=False,
-        )  # fmt: skip
 
     @property
     def framing(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from taps.clip.convolution import ConvNextTower, ConvolutionTower, FastVitTower,
 from taps.clip.layout import TextLayout, WholeTexts, make_layout, token_rows, whole_texts
 from taps.clip.ops import add_norm, look_up_levels, replace_tokens
 from taps.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer
-from taps.clip.transformer import Embedding, Transformer, parameter
+from taps.clip.transformer import Block, Embedding, Transformer, parameter
 from taps.clip.vision import VisionTower
 from taps.errors import PromptsError
 from taps.stages import stage
@@ -48,7 +48,8 @@ class Clip(nn.Module):
         self.pretrained: str | None = None
         width = config.text_width
         self.visual = TOWERS[config.vision_tower](config)
-        self.transformer = Transformer(config.text)
+        sizes = (width, config.text_heads, config.text_mlp, config.activation, config.text_eps)
+        self.transformer = Transformer(Block(*sizes) for _ in range(config.text_layers))
         self.token_embedding = Embedding(config.vocab_size, width)
         self.positional_embedding = parameter(config.context_length, width)
         self.ln_final = nn.LayerNorm(width, eps=config.text_eps)

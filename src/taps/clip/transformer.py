@@ -6,7 +6,7 @@ j − 1 left before block j (as in MaPLe). Where they differ by image they are [
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from taps.clip import ops
-from taps.clip.config import ClipConfig, TowerConfig
+from taps.clip.config import ClipConfig
 from taps.clip.layout import TextLayout
 
 EVA_GRID = 16
@@ -94,15 +94,14 @@ class Block(nn.Module):
     It returns two summands, so that one kernel can do the addition and the next layer norm.
     """
 
-    def __init__(self, tower: TowerConfig) -> None:
+    def __init__(
+        self, width: int, heads: int, hidden: int, activation: str, eps: float, *, gated: bool = False
+    ) -> None:
         super().__init__()
-        width, eps = tower.width, tower.eps
         self.ln_1 = nn.LayerNorm(width, eps=eps)
-        self.attn = Attention(width, tower.heads, inner_eps=eps if tower.gated else None)
+        self.attn = Attention(width, heads, inner_eps=eps if gated else None)
         self.ln_2 = nn.LayerNorm(width, eps=eps)
-        self.mlp: nn.Module = (
-            GatedMlp(width, tower.mlp, eps) if tower.gated else Mlp(width, tower.mlp, tower.activation)
-        )
+        self.mlp = GatedMlp(width, hidden, eps) if gated else Mlp(width, hidden, activation)
 
     def whole(
         self, x: Tensor, normed: Tensor, *, rotary: Rotary | None = None, only: int | Tensor | None = None
@@ -144,9 +143,9 @@ def pick(x: Tensor, position: int | Tensor) -> Tensor:
 
 
 class Transformer(nn.Module):
-    def __init__(self, tower: TowerConfig) -> None:
+    def __init__(self, blocks: Iterable[Block]) -> None:
         super().__init__()
-        self.resblocks = nn.ModuleList([Block(tower) for _ in range(tower.layers)])
+        self.resblocks = nn.ModuleList(blocks)
 
     def run(
         self,

@@ -46,11 +46,12 @@ class VisionTower(nn.Module):
         self.class_embedding = parameter(width) if config.class_token else None
         self.positional_embedding = parameter(config.image_tokens, width)
         self.ln_pre = nn.LayerNorm(width, eps=eps) if config.ln_pre else None
-        self.transformer = Transformer(config.vision)
+        sizes = (width, config.vision_heads, config.vision_mlp, config.activation, eps)
+        self.transformer = Transformer(Block(*sizes, gated=config.gated) for _ in range(config.vision_layers))
         self.ln_post = nn.LayerNorm(width, eps=eps)
         self.pool = None
         if config.vision_pool == "map":
-            heads, hidden = config.pool_heads or config.vision_heads, config.pool_mlp or config.vision.mlp
+            heads, hidden = config.pool_heads or config.vision_heads, config.pool_mlp or config.vision_mlp
             self.pool = MapPool(width, heads, hidden, config.activation, eps)
         self.proj = parameter(width, config.embed_dim) if config.vision_projection else None
         biased = config.vision_projection and config.vision_projection_bias

@@ -62,10 +62,10 @@ class Tca(FeatureMethod):
         return None  # an image is encoded with those before it
 
     def start(self) -> State:
-        config = self.classifier.clip.config.vision
+        config = self.classifier.clip.config
         shape = len(self.text), self.settings.shots
         return {
-            "tokens": self.text.new_zeros(*shape, config.layers, config.width),
+            "tokens": self.text.new_zeros(*shape, config.vision_layers, config.vision_width),
             "entropies": self.text.new_full(shape, EMPTY),
         }
 
