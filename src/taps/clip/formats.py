@@ -166,9 +166,12 @@ def hf_config(values: Values, pixels: Values, *, name: str) -> ClipConfig:
             f"The towers of {name} have different activations, {', '.join(sorted(activations))}."
         )
     activation = activations.pop()
+    image_size, patch_size = vision.get("image_size", 224), vision.get("patch_size", 16 if siglip else 32)
+    if kind == "siglip2":  # any shape of so many patches; here the square one
+        image_size = round(vision.get("num_patches", 256) ** 0.5) * patch_size
     made = {
-        "image_size": _hf_image_size(vision, kind),
-        "patch_size": vision.get("patch_size", 16 if siglip else 32),
+        "image_size": image_size,
+        "patch_size": patch_size,
         "vision_width": vision.get("hidden_size", 768),
         "vision_layers": vision.get("num_hidden_layers", 12),
         "vision_heads": vision.get("num_attention_heads", 12),
@@ -192,13 +195,6 @@ def hf_config(values: Values, pixels: Values, *, name: str) -> ClipConfig:
     elif kind == "metaclip_2":
         made |= {"tokenizer": "file", "clean": "whitespace"}
     return ClipConfig(name=name, **made)
-
-
-def _hf_image_size(vision: Values, kind: str) -> int:
-    if kind == "siglip2":  # any shape of so many patches; here the square one
-        side = round(vision.get("num_patches", 256) ** 0.5)
-        return int(side * vision.get("patch_size", 16))
-    return int(vision.get("image_size", 224))
 
 
 def _hf_pixels(pixels: Values, siglip: bool) -> Values:
