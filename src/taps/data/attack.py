@@ -6,8 +6,9 @@ every method are then made from the attacked image.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -40,32 +41,33 @@ def parse_attack(text: str) -> float:
     return radius
 
 
-@dataclass(frozen=True)
-class AttackedPixels:
-    """The transform of an attacked data set.
+def attack_dataset(dataset: Dataset, clip: Clip, text: str, template: str) -> Dataset:
+    """The data set under the attack `text`; pixels are changed when they are read."""
+    classifier = text_classifier(clip, dataset.classes, template)
+    with torch.no_grad():
+        features = classifier.text(None)
+    pixels = partial(_attacked, classifier, features, dataset.labels, parse_attack(text))
+    return replace(dataset, transforms=(*dataset.transforms, pixels))
 
-    Attributes:
-        classifier: The zero-shot model.
-        text: Features of its class texts [K, d].
-        labels: Of every sample; images without a class are not attacked.
-        radius: Largest change of a pixel, in levels of 8 bits.
-    """
 
-    classifier: Classifier
-    text: Tensor
-    labels: tuple[int | None, ...]
-    radius: float
-
-    def __call__(self, pixels: PixelArray, index: int) -> PixelArray:
-        label = self.labels[index]
-        if label is None or label == OUTSIDE:
-            return pixels
-        clip = self.classifier.clip
-        view = make_views(
-            pixels, views=1, **clip.config.framing, generator=sample_generator(0, 0), device=clip.device
-        )
-        moved = attack(view.float(), label, self.classifier, self.text, self.radius)
-        return moved.round().to(torch.uint8)[0].permute(1, 2, 0).contiguous().cpu().numpy()
+def _attacked(
+    classifier: Classifier,
+    text: Tensor,
+    labels: list[int | None],
+    radius: float,
+    pixels: PixelArray,
+    index: int,
+) -> PixelArray:
+    """View 0 of sample `index` under attack; images without a class are not attacked."""
+    label = labels[index]
+    if label is None or label == OUTSIDE:
+        return pixels
+    clip = classifier.clip
+    view = make_views(
+        pixels, views=1, **clip.config.framing, generator=sample_generator(0, 0), device=clip.device
+    )
+    moved = attack(view.float(), label, classifier, text, radius)
+    return moved.round().to(torch.uint8)[0].permute(1, 2, 0).contiguous().cpu().numpy()
 
 
 def attack(
@@ -85,12 +87,3 @@ def attack(
         moved = view + (moved + radius / 4 * gradient.sign() - view).clamp(-radius, radius)
         moved = moved.clamp(0, 255)
     return moved
-
-
-def attack_dataset(dataset: Dataset, clip: Clip, text: str, template: str) -> Dataset:
-    """The data set under the attack `text`; pixels are changed when they are read."""
-    classifier = text_classifier(clip, dataset.classes, template)
-    with torch.no_grad():
-        features = classifier.text(None)
-    pixels = AttackedPixels(classifier, features, tuple(dataset.labels), parse_attack(text))
-    return replace(dataset, transforms=(*dataset.transforms, pixels))

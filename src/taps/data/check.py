@@ -17,12 +17,11 @@ class Check:
     """The result of a check.
 
     Attributes:
-        name: Printed name of the set.
-        root: The folder of its images; None if there is none.
+        root: The folder of the images; None if there is none.
         classes: Number of classes.
         images: Number of images that exist and are labelled rightly.
-        expected: Number of images there should be.
-        findings: What was found, worst first.
+        expected: Number of images of a complete copy.
+        findings: Worst first.
     """
 
     name: str

@@ -18,13 +18,7 @@ ALL_C, BENCHMARK = "imagenet-c-like", "imagenet-c"
 
 
 def corrupt(image: PixelArray, kind: str, severity: int, rng: Rng) -> PixelArray:
-    """The image under one corruption.
-
-    Args:
-        image: Pixels, height × width × 3.
-        kind: A name from `KINDS`.
-        severity: 1 (slight) to 5 (heavy).
-        rng: Generator of the kinds with randomness.
+    """The image [height, width, 3] under a corruption of `KINDS`, at severity 1 (slight) to 5 (heavy).
 
     >>> import numpy as np
     >>> grey = np.full((8, 8, 3), 100, np.uint8)
@@ -63,15 +57,9 @@ def _check(kind: str, severity: int) -> None:
 
 @dataclass(frozen=True)
 class CorruptPixels:
-    """The transform of a corrupted data set. Sample i has its own generator, seeded from (seed, i).
+    """The transform of a corrupted data set. Sample i has its own generator, seeded from (seed, i)."""
 
-    Attributes:
-        kinds: The corruption of each sample; empty for none.
-        severity: 1 to 5.
-        seed: Of the generators.
-    """
-
-    kinds: tuple[str, ...]
+    kinds: tuple[str, ...]  # of each sample; empty for none
     severity: int
     seed: int
 
@@ -90,7 +78,7 @@ def corrupt_dataset(
     Pixels are changed when they are read; files stay as they are. `Sample.note` names the corruption.
 
     Args:
-        dataset: What to corrupt.
+        dataset: The clean data set.
         kinds: One kind, several to draw from, or `mix` for all of our own.
         severity: 1 (slight) to 5 (heavy).
         seed: Decides which images, which kind and the noise itself.

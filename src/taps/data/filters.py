@@ -137,14 +137,14 @@ def moved(
     *,
     beyond: Literal["edge", "symmetric"],
 ) -> Floats:
-    """The weighted mean of copies that lie so many steps apart along a line.
+    """The weighted mean of copies of an image [height, width, ...] that are moved along a line.
 
     Args:
-        image: Height × width, and channels where there are some.
-        steps: In pixels; to the right and down where the angle is 0 to π/2.
-        weights: Of each.
+        image: Any number of channels.
+        steps: Of each copy, in pixels; to the right and down where the angle is 0 to π/2.
+        weights: Of each copy.
         angle: Of the line.
-        beyond: How the image goes on beyond its border, as `np.pad` calls it.
+        beyond: How the image goes on beyond its border: a mode of `np.pad`.
     """
     down, across = (np.rint(steps * part).astype(int) for part in (np.sin(angle), np.cos(angle)))
     margin = int(np.abs(steps).max()) + 1

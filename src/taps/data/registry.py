@@ -18,7 +18,6 @@ class NamedSet:
     Attributes:
         id: The name to type.
         name: The name to print.
-        classes: Number of classes.
         images: Number of images of the test split.
         kind: How labels are found: `split` (CoOp's JSON), `variants` (FGVC's lists), `wnids` (folders named
             by WordNet id) or `numbers` (folders 0 to 999).
@@ -31,7 +30,6 @@ class NamedSet:
         class_folders: Whether the folders in the root are classes.
         ignored: Folders in the root that do not belong to the set.
         buffer: The paper's buffer size on this set.
-        aliases: Other names.
     """
 
     id: str

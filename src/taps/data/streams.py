@@ -82,7 +82,7 @@ def ordered(dataset: Dataset, kind: str, seed: int, limit: int | None = None) ->
     """An order by its name, and for each place how often the stream has changed by then.
 
     Args:
-        dataset: What is put in order.
+        dataset: The images.
         kind: "shuffled", "by_class", "by_domain", "dirichlet:0.1" (ten phases in which classes have other
             shares; the smaller the concentration, the more they differ), or one of `PROTOCOLS`: "statA:0.1",
             "statA:separate", "statA_batch:64:1-4", "correlated:0.1", "longtail:100".

@@ -46,14 +46,9 @@ def cpu_views(image: PixelArray, boxes: Boxes, flips: Flips, framing: Framing) -
 def device_views(
     images: Sequence[PixelArray], boxes: Boxes, flips: Flips, framing: Framing, device: torch.device
 ) -> list[Tensor]:
-    """View 0 and all crops of each image on an accelerator, by the best way it has; uint8.
+    """View 0 and all crops of each image on an accelerator, by its fastest way; uint8.
 
-    Args:
-        images: Pixels H×W×3, contiguous.
-        boxes: Crops of each [images, count, 4].
-        flips: Which of them to mirror [images, count].
-        framing: How view 0 shows the image, and the side of a view.
-        device: The accelerator.
+    Images are H×W×3 and contiguous; boxes [images, count, 4], flips [images, count].
     """
     kernel = views_kernel(framing.size, device) if device.type == "cuda" else None
     if kernel is not None:
@@ -71,7 +66,7 @@ def device_views(
 
 @tried_once("Views are made by matrix products")
 def views_kernel(size: int, device: torch.device) -> FusedViews:
-    """Compiled for, and tried with, views of this size on this device."""
+    """The kernel, compiled for and tried with views of this size on this device."""
     from taps.kernels.views import fused_views
 
     image = np.random.default_rng(0).integers(0, 256, (2 * size + 5, size + 3, 3), dtype=np.uint8)
@@ -129,15 +124,8 @@ def batched_views(
 ) -> Tensor:
     """View 0 and all crops by two batched matrix products: [1 + count, 3, size, size], uint8.
 
-    Nothing in here waits for the device: all sizes are known beforehand.
-
-    Args:
-        image: Pixels H×W×3.
-        boxes: Crops [count, 4] as (top, left, height, width).
-        flips: Which crops to mirror, [count].
-        framing: How view 0 shows the image, and the side of a view.
-        device: Where to compute.
-        dtype: Number type of the products; half precision costs a few hundredths of a grey level.
+    Nothing in here waits for the device: all sizes are known beforehand. Products in half precision cost a
+    few hundredths of a grey level.
     """
     (height, width), size = image.shape[:2], framing.size
     plan = _send(torch.from_numpy(_filter_plan(image, boxes, flips, framing)), device)
