@@ -73,7 +73,6 @@ def test_saved_skipped_and_taken_back(tiny: Clip, picture: Picture, tmp_path: Pa
     for number in range(6):
         assert learner.predict_one(picture(number)).question == "yes_no"
     policy = learner.policy
-    assert policy is not None
     assert policy.asked == pytest.approx(6 * SHARE)
     learner.skip(0)
     learner.skip(1)
@@ -87,7 +86,6 @@ def test_saved_skipped_and_taken_back(tiny: Clip, picture: Picture, tmp_path: Pa
         each.undo(1)
         each.undo(2)
         each.skip(2)
-        assert each.policy is not None
         assert each.policy.asked == pytest.approx(4 * SHARE)
         assert each.summary()["seconds"] == pytest.approx(6 * 1.6)
     assert bits(learner.predict_one(picture(7))) == bits(resumed.predict_one(picture(7)))

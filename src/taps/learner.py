@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -134,7 +135,6 @@ class Learner:
         )
 
     def __dir__(self) -> list[str]:
-        """Names for tab completion: the public ones without `PARTS`."""
         return [name for name in super().__dir__() if not name.startswith("_") and name not in PARTS]
 
     @property
@@ -275,8 +275,6 @@ class Learner:
 
     def _decide(self, probs: FloatArray, score: float) -> tuple[Decision, str]:
         """Whether to ask about an image, and which kind of question; a question is counted as put."""
-        if self.policy is None:
-            return Decision(False, float("inf")), "class"
         kind = self.questions.choose(probs)
         decision = self.policy.decide(score, allowed=kind is not None)
         if kind is not None and decision.ask:
@@ -316,7 +314,7 @@ class Learner:
 
         `queries` is set aside, and kept images are not copied: no prediction writes to them.
         """
-        method, policy = _copied(self.method.snapshot()), self.policy.state_dict() if self.policy else None
+        method, policy = _copied(self.method.snapshot()), self.policy.state_dict()
         seen, queries, questions = self.seen, self.queries, self.questions.values()
         accuracy, self.accuracy = self.accuracy, RunningAccuracy(len(self.classes))
         self.queries = PendingQueries(0, 0)
@@ -325,8 +323,7 @@ class Learner:
             self.seen = seen
             self.questions.restore(questions)
             self.method.restore(_copied(method))
-            if self.policy and policy is not None:
-                self.policy.load_state_dict(policy)
+            self.policy.load_state_dict(policy)
 
         try:
             yield put_back
@@ -376,7 +373,7 @@ class Learner:
         self.method.learn_answer(id, answer, self.queries.item(id))
         self.queries.answer(id, answer)
         self.accuracy.answer(id, answer)
-        if self.policy and isinstance(answer.label, int):
+        if isinstance(answer.label, int):
             self.policy.answer(answer.label)
         self.answered += 1
         self.unasked += not self.queries.given[id].asked
@@ -391,7 +388,7 @@ class Learner:
                 of the accuracy (`summary`).
         """
         id = self._known_id(id)
-        if self.policy is None or id not in self.queries.recent or id in self.queries.skipped:
+        if id not in self.queries.recent or id in self.queries.skipped:
             raise QueryError(f"Sample {id} is not among the images that may still be asked about.")
         if drawn and (probs := self.method.predict_kept(self.queries.item(id))) is not None:
             self.accuracy.sample(id, int(probs.argmax()), len(self.queries.recent))
@@ -408,7 +405,6 @@ class Learner:
         id = self._known_id(id)
         if id not in self.queries.pending:
             raise QueryError(f"Sample {id} has no open question that could be skipped.")
-        assert self.policy is not None
         back = 2 * self.given_back < self.asked
         self.policy.refund(back * self.questions.share(self.queries.kind(id)))
         self.queries.skip(id, back)
@@ -426,7 +422,6 @@ class Learner:
         """
         id = self._known_id(id)
         if id in self.queries.skipped:
-            assert self.policy is not None
             back = self.queries.reopen(id)
             self.policy.charge(back * self.questions.share(self.queries.kind(id)))
             self.skipped, self.given_back = self.skipped - 1, self.given_back - back
@@ -451,8 +446,7 @@ class Learner:
         method = find_method(self.method_name).build(self.clip, classes, settings, self.seed)
         method.grow(self.method)
         policy = self._make_policy(len(classes))
-        if self.policy and policy:
-            policy.load_state_dict(self.policy.state_dict())
+        policy.load_state_dict(self.policy.state_dict())
         self.accuracy.grow(len(classes))
         questions = self._make_questions(len(classes))
         questions.restore(self.questions.values())
@@ -476,7 +470,7 @@ class Learner:
             "undone": self.undone,
             "corrected": self.corrected,
         }
-        if self.policy:
+        if self.method.asks:
             counts["skipped_entropies"] = self.policy.skipped
             counts["questions"] = dict(self.questions.counts)
             counts["spent"] = round(self.policy.asked, 3)  # of the budget: a yes or no is less than one,
@@ -498,7 +492,7 @@ class Learner:
         spent = self.questions.choose(np.ones(1)) is None
         if spent:
             notes.append(f"The {self.questions.total:g} seconds of the annotator's time are spent.")
-        if isinstance(self.settings, Asking) and self.policy and self.seen >= ENOUGH and not spent:
+        if isinstance(self.settings, Asking) and self.method.asks and self.seen >= ENOUGH and not spent:
             wanted = self.settings.rate * self.seen
             early = isinstance(self.policy, Paced) and self.policy.ahead
             # Neither too few questions, whatever each takes of the budget, nor more than it allows.
@@ -522,7 +516,7 @@ class Learner:
             **{name: getattr(self, name) for name in COUNTS},
             **self.queries.values(),
             "counts": [self.skipped, self.given_back],
-            "policy": self.policy.state_dict() if self.policy else None,
+            "policy": self.policy.state_dict() if self.method.asks else None,
             "questions": self.questions.values(),
             "accuracy": self.accuracy.values(),
             "state": snapshot.values,
@@ -553,7 +547,7 @@ class Learner:
         before = self.method.snapshot()
         try:
             self.method.restore(Snapshot(without_prefix("method.", tensors), values["state"]))
-            if self.policy and values["policy"] is not None:
+            if values["policy"] is not None:
                 self.policy.load_state_dict(values["policy"])
         except Exception:
             self.method.restore(before)
@@ -608,9 +602,9 @@ class Learner:
     save_pretrained = save
     from_pretrained = load
 
-    def _make_policy(self, classes: int) -> Policy | None:
+    def _make_policy(self, classes: int) -> Policy:
         if not self.method.asks:
-            return None
+            return Policy(threshold=math.inf)  # never asks
         settings = self.settings
         if not isinstance(settings, Asking):
             raise SettingsError(

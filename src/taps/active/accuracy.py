@@ -78,9 +78,9 @@ class RunningAccuracy:
     """
 
     def __init__(self, classes: int) -> None:
-        self.certain: Array = np.zeros(classes)  # images that were sure to be asked about, by predicted class
-        self.drawn: Array = np.zeros(classes)  # those that were asked about by chance, or not
-        self.sure: Array = np.zeros(classes)  # what m these have in all
+        # By predicted class: images that were sure to be asked about; images that chance decided on, and
+        # the sum of their m.
+        self.sums: Array = np.zeros((3, classes))
         self.asked: dict[int, AskedImage] = {}
         self.images, self.all_sure = 0, 0.0  # of all images, their m in all
         self.pool = 0  # images that one was drawn from the last time
@@ -89,10 +89,9 @@ class RunningAccuracy:
         """Count a prediction; one that could not have been asked about has a chance of 0."""
         self.images, self.all_sure = self.images + 1, self.all_sure + sure
         if chance >= 1:
-            self.certain[predicted] += 1
+            self.sums[0, predicted] += 1
         elif chance > 0:
-            self.drawn[predicted] += 1
-            self.sure[predicted] += sure
+            self.sums[1:, predicted] += 1, sure
         if asked:
             self.asked[id] = AskedImage(predicted, sure, chance)
 
@@ -112,7 +111,7 @@ class RunningAccuracy:
     def estimate(self, predicted: int | None = None) -> AccuracyEstimate | None:
         """The accuracy so far, of one predicted class where it is given; None while too little is known."""
         among = slice(None) if predicted is None else predicted
-        certain, drawn = float(self.certain[among].sum()), float(self.drawn[among].sum())
+        certain, drawn, sure = (float(each[among].sum()) for each in self.sums)
         known = [
             one for one in self.asked.values() if one.right is not None and predicted in (None, one.predicted)
         ]
@@ -122,11 +121,11 @@ class RunningAccuracy:
         by_chance = [one for one in known if one.chance < 1]
         total, few = certain + drawn, drawn > 0 and len(by_chance) < NEEDED
         # Half of all predictions, at least, must have had a chance of being asked about.
-        mostly_possible = 2 * float((self.certain + self.drawn).sum()) >= self.images
+        mostly_possible = 2 * float(self.sums[:2].sum()) >= self.images
         if few or (certain and not sure_to) or not total or not mostly_possible:
             return None
         right, doubt = _certain_part(sure_to, certain)
-        mean = float(self.sure[among].sum()) / max(drawn, 1.0)
+        mean = sure / max(drawn, 1.0)
         off, error = _residuals(by_chance) if drawn else (0.0, 0.0)
         value = (certain * right + drawn * (mean + off)) / total
         half = quantile(len(by_chance)) * math.hypot(certain * doubt, drawn * error) / total
@@ -173,20 +172,17 @@ class RunningAccuracy:
 
     def grow(self, classes: int) -> None:
         """Make room for classes added later."""
-        new = (0, classes - len(self.certain))
-        self.certain, self.drawn, self.sure = (
-            np.pad(each, new) for each in (self.certain, self.drawn, self.sure)
-        )
+        self.sums = np.pad(self.sums, ((0, 0), (0, classes - self.sums.shape[1])))
 
     def values(self) -> dict[str, Any]:
         """What must be saved."""
-        sums = [self.certain.tolist(), self.drawn.tolist(), self.sure.tolist()]
         counts = {"images": self.images, "all_sure": self.all_sure, "pool": self.pool}
-        return counts | {"sums": sums, "asked": [[id, *vars(one).values()] for id, one in self.asked.items()]}
+        asked = [[id, *vars(one).values()] for id, one in self.asked.items()]
+        return counts | {"sums": self.sums.tolist(), "asked": asked}
 
     def restore(self, values: dict[str, Any]) -> None:
         """Go on from what was saved."""
-        self.certain, self.drawn, self.sure = (np.array(each, np.float64) for each in values["sums"])
+        self.sums = np.array(values["sums"], np.float64)
         self.asked = {int(id): AskedImage(*rest) for id, *rest in values["asked"]}
         self.images, self.all_sure = int(values["images"]), float(values["all_sure"])
         self.pool = int(values["pool"])

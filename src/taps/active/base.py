@@ -34,7 +34,7 @@ class Decision:
 class Policy:
     """Base of the policies: counts, hard budget, random questions, entropies that are not finite.
 
-    A subclass decides (`judge`) and names what else it saves.
+    It never asks by itself. A subclass decides (`judge`) and names what else it saves.
 
     Attributes:
         kind: Its name, in what is saved.
@@ -48,7 +48,7 @@ class Policy:
         seed: Of these draws.
     """
 
-    kind: str
+    kind = "never"
     saved: tuple[str, ...] = ()
     explore = 0.0
     seed = 0
@@ -78,7 +78,7 @@ class Policy:
 
     def judge(self, entropy: float) -> Decision:
         """The policy's own decision on one more sample, which is among those seen."""
-        raise NotImplementedError
+        return Decision(False, self.threshold)
 
     def affords(self) -> bool:
         """Whether one more random question is within the policy's own budget."""
