@@ -115,7 +115,7 @@ class Learner:
         self.questions = self._make_questions(len(self.classes))
         self.seen = 0
         self.answered = self.unasked = self.undone = self.corrected = 0
-        self.skipped = self.given_back = 0  # questions nobody had an answer to; those returned to the budget
+        self.skipped = self.given_back = 0  # questions; those of them given back to the budget
         self.accuracy = RunningAccuracy(len(self.classes))
         self.queries = PendingQueries(self.settings.recent if self.method.asks else 0, self.settings.undo)
 

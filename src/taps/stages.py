@@ -1,4 +1,4 @@
-"""Which part of a prediction took how long: kept where somebody wants to know, and nearly free elsewhere."""
+"""Timing of the stages of a prediction: recorded inside `keep_stages`, nearly free elsewhere."""
 
 from __future__ import annotations
 

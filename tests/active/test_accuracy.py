@@ -90,7 +90,7 @@ def test_nothing_is_said_before_enough_is_known():
     for id in range(NEEDED - 1):
         running.answer(id, Answer(0))
     assert running.estimate() is None
-    assert running.said() == f"cannot be said yet: {NEEDED - 1} random answers, {NEEDED} needed"
+    assert running.describe() == f"not known yet: {NEEDED - 1} random answers, {NEEDED} needed"
     running.answer(10, Answer(1))
     assert running.estimate().answers == NEEDED
     running.answer(10, None)  # taken back
@@ -185,11 +185,11 @@ def test_nothing_is_said_where_chance_has_no_part():
         running.add(id, 0, 0.5, float(id % 4 == 0), asked=id % 4 == 0)
         running.answer(id, Answer(1))
     assert running.estimate() is None
-    assert running.said() == "cannot be said yet: 0 random answers, 8 needed"
+    assert running.describe() == "not known yet: 0 random answers, 8 needed"
     for id in range(40, 60):
         running.add(id, 0, 0.5, 0.5, asked=True)
         running.answer(id, Answer(0))
     assert running.estimate().answers == 20
     for id in range(60, 90):
         running.add(id, 0, 0.5, 0.0, asked=False)
-    assert running.said() == "cannot be said: most images had no chance of being asked about"
+    assert running.describe() == "unknown: most images had no chance of being asked about"

@@ -656,7 +656,7 @@ def test_how_good_it_is_and_what_more_answers_would_bring(site: Site, page: Any)
     site.feed(range(24))
     page.goto(f"{site.url}/streams/pets")
     page.wait_for_selector("#standing:has-text('All predictions')")
-    said = "All predictions · cannot be said yet: 0 random answers, 8 needed"
+    said = "All predictions · not known yet: 0 random answers, 8 needed"
     assert page.inner_text("#standing") == said
     for id in [row.id for row in site.service.store.predictions(site.service.stream("pets").id) if row.asked]:
         site.service.send("pets", lambda live, id=id: live.label(id, CLASSES[id % 2], "test")).result()

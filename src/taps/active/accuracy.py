@@ -69,11 +69,11 @@ class RunningAccuracy:
         >>> running = RunningAccuracy(classes=2)
         >>> for id in range(100):
         ...     running.add(id, id % 2, sure=0.7, chance=0.2, asked=id % 5 == 0)
-        >>> running.said()
-        'cannot be said yet: 0 random answers, 8 needed'
+        >>> running.describe()
+        'not known yet: 0 random answers, 8 needed'
         >>> for id in range(0, 100, 5):
         ...     running.answer(id, Answer(id % 2 if id % 3 else 1 - id % 2))
-        >>> running.said()
+        >>> running.describe()
         'about 65% right (41 to 89)'
     """
 
@@ -139,13 +139,13 @@ class RunningAccuracy:
         ends = _ends(value, quantile(len(drawn)) * error)
         return AccuracyEstimate(*ends, images=self.pool, answers=len(drawn))
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """The estimate in words, or why there is none."""
         if (found := self.estimate()) is not None:
             return f"about {found.value:.0%} right ({100 * found.low:.0f} to {100 * found.high:.0f})"
         if (held := self.random_answers) >= NEEDED:
-            return "cannot be said: most images had no chance of being asked about"
-        return f"cannot be said yet: {held} random answer{'s' * (held != 1)}, {NEEDED} needed"
+            return "unknown: most images had no chance of being asked about"
+        return f"not known yet: {held} random answer{'s' * (held != 1)}, {NEEDED} needed"
 
     @property
     def random_answers(self) -> int:
@@ -159,7 +159,7 @@ class RunningAccuracy:
         enough = sorted(index for index, answers in by_chance.items() if answers >= NEEDED)
         each = {classes[index]: self.estimate(index) for index in enough}
         return {
-            "said": self.said(),
+            "said": self.describe(),
             "needed": NEEDED,
             "random_answers": self.random_answers,
             "estimate": None if found is None else found.plain(),
@@ -230,18 +230,17 @@ def _residuals(drawn: list[AskedImage]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Points of accuracy that so many more answers would bring, with a 90 % interval."""
+    """Gain in points of accuracy by `answers` more answers, with a 90 % interval."""
 
     answers: int
     gain: float
     low: float
     high: float
 
-    @property
-    def said(self) -> str:
+    def describe(self) -> str:
         """In words.
 
-        >>> Forecast(20, 1.2, 0.2, 3.4).said
+        >>> Forecast(20, 1.2, 0.2, 3.4).describe()
         '20 more answers: about +1 point (0 to +3)'
         """
         # A whole number of points with its sign; 0 has none.
@@ -251,7 +250,7 @@ class Forecast:
 
     def plain(self) -> dict[str, Any]:
         """For JSON, rounded."""
-        return {"said": self.said, **{name: round(value, 2) for name, value in vars(self).items()}}
+        return {"said": self.describe(), **{name: round(value, 2) for name, value in vars(self).items()}}
 
 
 def forecast(answers: int, sure: float, more: int = MORE) -> Forecast | None:

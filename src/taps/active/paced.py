@@ -118,7 +118,7 @@ class Paced(Policy):
         return self.planned - before
 
     def _plan_front(self) -> float:
-        # Questions by chance go on to the end: without them nothing can be said of how good it is.
+        # Random questions go on to the end: without them the accuracy cannot be estimated.
         kept = max(SPREAD * self.total, self.explore * (self.expected - self.seen))
         if not self.over and (self.asked >= self.total - kept or not self.mixed):
             # A few questions too early are waited for: one class must not have many more than the others.

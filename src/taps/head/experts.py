@@ -29,7 +29,7 @@ class HeadSettings:
         kept: Factors on the logits of the base that a logistic fit is learned on top of; 0 leaves it out.
         wrong: Shares ε of answers that are a class drawn at random, whatever the image shows. Without them a
             confident base pays more for a wrong answer than a flat one, and flat bases, which are easily
-            overruled, would be believed for no better reason.
+            overruled, would gain weight for no better reason.
         alone: Prior of the bases alone.
         ridge: Of what is left, the part of the ridge; half as much for each strength as for the one below it.
         votes: τ, factors on the neighbours' log-odds; half of the prior is on taking no votes.
@@ -121,9 +121,9 @@ class Experts:
             no: Classes it is not of.
         """
         new = (0, self.ridge.weights.shape[1] - logs.shape[1])
-        said = np.exp(logs[0])
-        left = possible(label, no, len(said)) * (np.maximum(said, SMALLEST) if no else 1.0)
-        self.ridge.add(features[0], np.pad(left / left.sum() - said, new))
+        probs = np.exp(logs[0])
+        left = possible(label, no, len(probs)) * (np.maximum(probs, SMALLEST) if no else 1.0)
+        self.ridge.add(features[0], np.pad(left / left.sum() - probs, new))
         offsets = np.array(self.settings.kept)[:, None] * np.maximum(logs[self.ground], LOWEST)
         offsets = np.pad(offsets, ((0, 0), new), constant_values=UNKNOWN)
         for feature, logistic in zip(features, self.logistic, strict=True):

@@ -185,9 +185,9 @@ class Head:
         pairs = self.labels * (self.labels - 1) / 2
         if np.count_nonzero(self.counts) < 2:
             return 0.0, pairs
-        said, squares = self.told
+        sums, squares = self.told
         named = float((self.counts * (self.counts - 1)).sum())
-        return pairs - min(named, float(said @ said - squares.sum())) / 2, pairs
+        return pairs - min(named, float(sums @ sums - squares.sum())) / 2, pairs
 
     @property
     def fair(self) -> Array:
@@ -278,8 +278,8 @@ class Head:
             self.experts.learn(features, logs, example.label, example.no)
         self._predictor = None
         if not example.no:
-            said = np.exp(np.pad(logs[0], (0, len(self.counts) - logs.shape[1]), constant_values=-np.inf))
-            self.told = self.told + np.stack([said, said**2])
+            probs = np.exp(np.pad(logs[0], (0, len(self.counts) - logs.shape[1]), constant_values=-np.inf))
+            self.told = self.told + np.stack([probs, probs**2])
             # The first answer of an added class may be a slip, and must not take the images after it.
             if self.counts[example.label] or not self.before[example.label]:
                 self.shares.learn(example.label)
@@ -290,15 +290,15 @@ class Head:
         """Weigh the experts and the votes by how well they predicted an answer; add its gain and doubt."""
         look, everyone = example.look.wide(), self.whole_predictor
         probs = everyone.probs(look.features[:1], look.logs[:1], self.fairness(example.alike))[0]
-        said = example.likelihood(probs)
+        likelihood = example.likelihood(probs)
         wrong = np.array(self.settings.wrong)
         chance = float(example.likelihood(np.full(probs.shape[1], 1 / probs.shape[1])))
-        given = np.maximum(said[:, None] * (1 - wrong) + wrong * chance, SMALLEST)
+        given = np.maximum(likelihood[:, None] * (1 - wrong) + wrong * chance, SMALLEST)
         weights, noise = self._weights(example.person), self.noise_of(example.person)
         mixed = float((weights * given).sum())
         alone = self.experts.alone
         bases = float(self.mixture.weights(example.person, alone) @ given[:alone].ravel())
-        right = float((weights * (1 - wrong)).sum(axis=1) @ said)
+        right = float((weights * (1 - wrong)).sum(axis=1) @ likelihood)
         predictor = replace(self.predictor, leaning=self.leaning(probs.shape[1]))
         ballots = example.likelihood(predictor.ballots(look, example.alike, example.usual))
         ballots = (1 - noise) * ballots + noise * chance

@@ -20,7 +20,7 @@ class Ridge:
     Args:
         dim: d, length of an input x.
         outputs: K, length of a target r.
-        penalty: λ. With inputs of length 1, about how many pairs it takes to be believed.
+        penalty: λ. With inputs of length 1, about how many pairs it takes to outweigh it.
 
     Example:
         >>> ridge = Ridge(dim=2, outputs=1, penalty=1.0)
@@ -37,7 +37,7 @@ class Ridge:
         self.weights: Array = np.zeros((dim, outputs))
 
     def scores(self, x: Array) -> Array:
-        """xW: what the pairs say about x [..., d]; 0 where they say nothing."""
+        """xW, of x [..., d]."""
         return x @ self.weights
 
     def leverage(self, x: Array) -> float:

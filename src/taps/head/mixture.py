@@ -90,14 +90,15 @@ class AnnotatorMixture:
 
         Args:
             person: Whose shares.
-            among: Of so many of the first experts alone: these weights, too, sum to 1.
+            among: Only the first so many experts: these weights, too, sum to 1.
         """
         logs = self.log_prior - (self.losses[person] if person < len(self.losses) else 0.0)
         for other in np.flatnonzero(self.answers):
             if other != person:
-                said = -self.losses[other].reshape(-1, self.shares)
-                most = said.max(axis=1, keepdims=True)
-                logs = logs + np.repeat(most[:, 0] + np.log(np.exp(said - most).mean(axis=1)), self.shares)
+                theirs = -self.losses[other].reshape(-1, self.shares)
+                most = theirs.max(axis=1, keepdims=True)  # taken out, so that no exponential is 0
+                summed = most[:, 0] + np.log(np.exp(theirs - most).mean(axis=1))
+                logs = logs + np.repeat(summed, self.shares)
         return np.asarray(softmax(logs if among is None else logs[: among * self.shares]))
 
     def learn(self, given: Array, person: int = 0) -> None:

@@ -15,7 +15,7 @@ from taps.types import Array
 
 Kept = NDArray[np.float32]
 SIZE = 1000  # images that are remembered
-NEAR = 16  # of which so many vote
+NEAR = 16  # the nearest of them, which vote
 STEEP = 20.0  # by how much a vote falls with distance: e^(20 (cosine − 1))
 TWIN = 0.999  # cosine from which two images are the same one, and may not vote for each other
 FAINT = 0.02  # spread over all classes, so that no class is impossible
@@ -43,10 +43,10 @@ class Neighbourhood:
 
     @property
     def logs(self) -> AnyArray:
-        """A view of what the bases say of all images [1 + m, B, K]."""
+        """A view of the bases' log-probabilities of all images [1 + m, B, K]."""
         count, dim, bases = self.shape
-        said = self.rows[:, 1 + count * dim :]
-        return said.reshape(len(said), bases, said.shape[1] // bases)
+        flat = self.rows[:, 1 + count * dim :]
+        return flat.reshape(len(flat), bases, flat.shape[1] // bases)
 
     @property
     def cosines(self) -> AnyArray:
@@ -77,10 +77,10 @@ class Neighbourhood:
         Its neighbours were seen before these classes were added, and do not vote for them.
         """
         new = logs.shape[1] - self.logs.shape[2]
-        said = np.pad(self.logs, ((0, 0), (0, 0), (0, new)), constant_values=LOWEST)
-        said[0] = logs
+        padded = np.pad(self.logs, ((0, 0), (0, 0), (0, new)), constant_values=LOWEST)
+        padded[0] = logs
         features = self.rows[:, : 1 + self.features[0].size]
-        return Neighbourhood(np.concatenate([features, said.reshape(len(said), -1)], axis=1), self.shape)
+        return Neighbourhood(np.concatenate([features, padded.reshape(len(padded), -1)], axis=1), self.shape)
 
 
 class RecentImages:
@@ -183,6 +183,6 @@ def vote(beliefs: AnyArray, cosines: AnyArray, usual: AnyArray, known: AnyArray 
     weights = softmax(STEEP * cosines)[:, None] * known
     count = weights.sum(axis=0)
     # `where` computes both sides: the guard keeps 0 / 0 out of the one that is not taken.
-    said = own.where(count > 0, (weights * beliefs).sum(axis=0) / at_least(count, 1e-300), usual)
+    mean = own.where(count > 0, (weights * beliefs).sum(axis=0) / at_least(count, 1e-300), usual)
     faint = FAINT / len(usual)
-    return own.log((said + faint) / (usual + faint))
+    return own.log((mean + faint) / (usual + faint))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NOISY = 0.2  # share of wrong answers from which they are spoken of
-ENOUGH = 10  # answers before anything is said about all of them
+ENOUGH = 10  # answers before a note is made about all of them
 NAMED = 5  # classes or images that a sentence lists
 
 

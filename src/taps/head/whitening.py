@@ -119,7 +119,7 @@ def apart_of(views: AnyArray) -> AnyArray:
 
 
 def is_time(seen: int) -> bool:
-    """Whether the transform is recomputed after so many images."""
+    """Whether the transform is recomputed after `seen` images."""
     return FIRST <= seen <= LAST and seen & (seen - 1) == 0
 
 
