@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -45,6 +46,22 @@ def test_side_by_side_as_alone_and_a_death_is_survived(tmp_path: Path, make_job:
         rows = [json.loads((job.folder(tmp_path / out) / "row.json").read_text()) for out in ("one", "two")]
         assert rows[0]["top1"] == rows[1]["top1"]
         assert rows[0]["asked"] == rows[1]["asked"]
+
+
+def test_an_interrupt_ends_every_process_and_runs_go_on_from_there(
+    tmp_path: Path, make_job: Callable[..., Job]
+) -> None:
+    jobs = [make_job(), make_job(seed=2), make_job(seed=3)]
+
+    def interrupt(what: str, index: int, value: Any) -> None:
+        if what == "progress":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(jobs, tmp_path, Execution(jobs=2), interrupt)
+    assert not multiprocessing.active_children()
+    assert not jobs[2].folder(tmp_path).exists()
+    assert run_jobs(jobs, tmp_path) == {}
 
 
 def test_a_refusal_is_recorded_and_the_others_go_on(tmp_path: Path, make_job: Callable[..., Job]) -> None:
