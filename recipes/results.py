@@ -33,7 +33,7 @@ from taps.active.acquisition import SCORES
 from taps.clip import Clip
 from taps.data.streams import PROTOCOLS
 from taps.errors import DataError
-from taps.evaluate.metrics import calibration_error
+from taps.evaluate.measures import calibration_error
 from taps.learner import Learner
 from taps.methods.known import KnownImage
 from taps.methods.registry import all_methods, find_method, with_length

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taps.evaluate import metrics
+from taps.evaluate import measures
 
 
 def naive_limit(scores: list[float]) -> float:
@@ -35,7 +35,7 @@ def test_open_set_rejects_below_the_best_split_of_the_scores_so_far(
         [np.floor(score * 100).clip(0, 99) < naive_limit(scores[: t + 1]) for t, score in enumerate(scores)]
     )
     correct = np.array([float(image[1]) if not image[2] else np.nan for image in images])
-    found = metrics.open_set(np.array(scores), correct, outside)
+    found = measures.open_set(np.array(scores), correct, outside)
     known = (correct[~outside] * ~rejected[~outside]).mean()
     assert found["acc_known"] == pytest.approx(known)
     assert found["acc_unknown"] == pytest.approx(rejected[outside].mean())
@@ -45,7 +45,7 @@ def test_the_harmonic_mean_is_of_both_accuracies() -> None:
     outside = np.arange(2000) % 2 == 1  # known : unknown is 1 : 1
     scores = np.where(outside, 0.3, 0.9)
     correct = np.where(outside, np.nan, (np.arange(2000) % 4 == 0).astype(float))
-    found = metrics.open_set(scores, correct, outside)
+    found = measures.open_set(scores, correct, outside)
     assert found["acc_known"] == pytest.approx(0.5)
     assert found["acc_unknown"] == 1.0
     assert found["acc_hm"] == pytest.approx(2 * 0.5 / 1.5)
@@ -55,7 +55,7 @@ def test_the_queue_forgets() -> None:
     scores = np.concatenate([np.full(600, 0.1), np.full(1200, 0.5), np.full(5, 0.9)])
     outside = np.zeros(1805, bool)
     outside[-600:-5] = True  # by then all scores in the queue are alike: none is rejected
-    assert metrics.open_set(scores, np.ones(1805), outside)["acc_unknown"] == 0.0
+    assert measures.open_set(scores, np.ones(1805), outside)["acc_unknown"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -70,5 +70,5 @@ def test_an_image_that_finds_the_place_taken_is_not_served(seconds: list[float],
     for image in range(6):
         correct = np.zeros(6)
         correct[image] = 1.0
-        found = metrics.utility(np.array(seconds), correct, 0.1)
+        found = measures.utility(np.array(seconds), correct, 0.1)
         assert found == pytest.approx((image in served) / 6)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taps.errors import DataError
-from taps.evaluate.metrics import bins_of, calibration_error
+from taps.evaluate.measures import bins_of, calibration_error
 from taps.evaluate.scores import answers_at, overhead, read_run, score
 from taps.session.score import ImageScore, RunningScore
 from tests.made_up import made_up_folder

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.errors import DataError
-from taps.evaluate import metrics
-from taps.evaluate.measures import INTERVALS
+from taps.evaluate import measures
 from taps.session.log import ANSWERED
 from taps.session.record import COLUMNS, PREDICTIONS, read_events
 
@@ -133,24 +132,25 @@ def measured(run: Run) -> dict[str, float]:
         "top1": float(inside.correct.mean()),
         "final": float(inside.final_correct.mean()),
         "top5": float(inside.top5.mean()),
-        "per_class": metrics.per_class(classes, inside.correct),
-        "ece": metrics.calibration_error(inside.probability, inside.correct),
-        "adaptive_ece": metrics.adaptive_calibration_error(inside.probability, inside.correct),
-        "brier": metrics.brier(inside.squares, inside.of_label),
-        "log_loss": metrics.log_loss(inside.of_label),
-        **metrics.drift(inside.phase, inside.correct),
+        "per_class": measures.per_class(classes, inside.correct),
+        "ece": measures.calibration_error(inside.probability, inside.correct),
+        "adaptive_ece": measures.adaptive_calibration_error(inside.probability, inside.correct),
+        "brier": measures.brier(inside.squares, inside.of_label),
+        "log_loss": measures.log_loss(inside.of_label),
+        **measures.drift(inside.phase, inside.correct),
         "rate": float(run.asked.mean()),
         "ms_p50": 1000 * float(np.percentile(run.seconds, 50)),
         "ms_p95": 1000 * float(np.percentile(run.seconds, 95)),
-        **{f"utility_{ms}": metrics.utility(inside.seconds, inside.correct, ms / 1000) for ms in INTERVALS},
     }
+    for ms in measures.INTERVALS:
+        found[f"utility_{ms}"] = measures.utility(inside.seconds, inside.correct, ms / 1000)
     outside = run.outside > 0
     if outside.any():
-        found |= metrics.open_set(run.probability, run.correct, outside)
+        found |= measures.open_set(run.probability, run.correct, outside)
         for name, score in (("max", -run.probability), ("entropy", run.entropy), ("reject", run.reject)):
             if np.isfinite(score).all() and score.any():
-                found[f"auroc_{name}"] = metrics.auroc(score, outside)
-                found[f"fpr95_{name}"] = metrics.fpr95(score, outside)
+                found[f"auroc_{name}"] = measures.auroc(score, outside)
+                found[f"fpr95_{name}"] = measures.fpr95(score, outside)
     return {name: value for name, value in found.items() if np.isfinite(value)}
 
 
@@ -164,10 +164,10 @@ def score(
     n = len(run)
     if len(run.inside) == 0:
         raise DataError("No image of this stream can be read; check the data set with `taps data check`.")
-    measures = {**measured(run), "rate": asked / n, "peak_mem_mb": running.peak_mem_mb}
+    values = {**measured(run), "rate": asked / n, "peak_mem_mb": running.peak_mem_mb}
     if zero_shot_ms is not None:
-        measures["adapt_ms"] = measures["ms_p50"] - zero_shot_ms
-    bins = metrics.reliability(run.inside.probability, run.inside.correct)
+        values["adapt_ms"] = values["ms_p50"] - zero_shot_ms
+    bins = measures.reliability(run.inside.probability, run.inside.correct)
     columns = ("top1", "top5", "ece", "rate", "ms_p50", "ms_p95", "peak_mem_mb")
     return {
         "n": n,
@@ -175,10 +175,10 @@ def score(
         "broken": running.broken,
         "asked": asked,
         "answered": running.answered,
-        **{name: measures[name] for name in columns},
+        **{name: values[name] for name in columns},
         **{name: summary.get(name, default) for name, default in SUMMARY.items()},
         "overhead": overhead(running),
-        "measures": measures,
+        "measures": values,
         "reliability": {name: bins[i].tolist() for i, name in enumerate(("share", "confidence", "accuracy"))},
     }
 

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.active.acquisition import ANYWAY
-from taps.evaluate.measures import MEASURES, Measure
-from taps.evaluate.metrics import reliability
+from taps.evaluate.measures import MEASURES, Measure, reliability
 from taps.evaluate.results import Result, Results
 from taps.report import svg
 from taps.report.document import side_by_side
