@@ -55,7 +55,7 @@ def test_other_settings_are_refused_by_name(
 def test_one_name_for_two_streams_is_refused(finished: Path, make_job: Callable[..., Job]) -> None:
     job = make_job()
     other = replace(job, stream=replace(job.stream, corrupt="sketch"))
-    with pytest.raises(DataError, match="knows pictures as"):
+    with pytest.raises(DataError, match="another stream in the folder of pictures"):
         to_do(finished, [other], LENGTHS, resume=True)
 
 
@@ -66,7 +66,7 @@ def test_streams_whose_folders_have_one_name_are_refused(
     one, other = (replace(job, stream=replace(job.stream, name=name)) for name in ("a/b", "a-b"))
     lengths = {"a/b": 24, "a-b": 24}
     evaluate([one], tmp_path, lengths=lengths)
-    with pytest.raises(DataError, match="knows a-b as"):
+    with pytest.raises(DataError, match="another stream in the folder of a-b"):
         to_do(tmp_path, [other], lengths, resume=True)
 
 

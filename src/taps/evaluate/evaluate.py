@@ -171,7 +171,8 @@ def _check_company(out: Path, spec: Mapping[str, Any], jobs: Sequence[Job]) -> N
             )
         if slug(begun.name) == slug(job.stream.name) and begun != job.stream:
             raise DataError(
-                f"{out} has another stream named {job.stream.name}, {spec['stream']}; choose another --out."
+                f"{out} has another stream in the folder of {job.stream.name}: {spec['stream']}; "
+                "choose another --out."
             )
 
 

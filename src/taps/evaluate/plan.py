@@ -93,7 +93,7 @@ def open_streams(streams: Sequence[StreamSpec]) -> list[tuple[StreamSpec, Datase
 
 
 def _refuse_equal(what: str, names: Sequence[str]) -> None:
-    """Refuse names of the same folder: "a/b" and "a-b" are."""
+    """Refuse two names that give one folder, such as "a/b" and "a-b"."""
     folders = [slug(name) for name in names]
     twice = [name for name in names if folders.count(slug(name)) > 1]
     if twice:
