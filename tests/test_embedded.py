@@ -92,6 +92,6 @@ def test_prompts_and_statistics_are_found_by_the_model_alone() -> None:
 
 
 def test_the_command_imports_no_torch() -> None:
-    code = "import sys, taps.cli.models; from taps.embedded import verify_embedded; verify_embedded(); "
+    code = "import sys, taps.cli.lookup; from taps.embedded import verify_embedded; verify_embedded(); "
     done = subprocess.run([sys.executable, "-c", code + "sys.exit('torch' in sys.modules)"], check=False)
     assert done.returncode == 0

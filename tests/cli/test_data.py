@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from taps.cli.data import app
+from taps.cli.lookup import data
 from taps.data import named_sets
 from taps.data.registry import official_classes
 
 
 def call(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "TAPS_DATA": ""})
+    return CliRunner().invoke(data, list(arguments), env={"COLUMNS": "200", "TAPS_DATA": ""})
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from taps import load_clip
-from taps.cli import models
+from taps.cli import lookup
 from taps.clip import hub
 from taps.clip.config import pretrained
 from taps.errors import SettingsError, WeightsError
@@ -19,7 +19,7 @@ LAION = "laion/CLIP-ViT-g-14-laion2B-s12B-b42K"
 
 
 def call(*arguments):
-    return CliRunner().invoke(models.app, [str(each) for each in arguments], catch_exceptions=False).output
+    return CliRunner().invoke(lookup.models, [str(each) for each in arguments], catch_exceptions=False).output
 
 
 def test_every_published_model_is_listed_with_its_size():

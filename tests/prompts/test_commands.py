@@ -9,7 +9,9 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from taps.cli import methods, prompts, stats
+from taps.cli.lookup import app as look_up
+from taps.cli.lookup import prompts
+from taps.cli.train import stats_app
 from taps.errors import PromptsError, SettingsError, StateError
 from taps.methods.registry import list_methods
 from taps.prompts import Prompts
@@ -24,12 +26,12 @@ def call(app, *arguments):
 
 
 def test_methods_lists_all_of_them():
-    assert set(json.loads(call(methods.app, "--json").output)) == set(list_methods())
-    text = call(methods.app).output
+    assert set(json.loads(call(look_up, "methods", "--json").output)) == set(list_methods())
+    text = call(look_up, "methods").output
     assert all(name in text for name in list_methods())
-    assert json.loads(call(methods.app, "tpt", "--json").output)["lr"] == 5e-3
+    assert json.loads(call(look_up, "methods", "tpt", "--json").output)["lr"] == 5e-3
     with pytest.raises(SettingsError, match="Unknown method"):
-        call(methods.app, "tppt")
+        call(look_up, "methods", "tppt")
 
 
 @pytest.fixture
@@ -44,7 +46,7 @@ def files(tmp_path, maple_prompts, picture):
 
 def collect(files, out, *more):
     source = ("--model", "tiny", "--prompts", files / "prompts", "--data", files / "images.zip")
-    return call(stats.app, *source, "--out", files / out, *more)
+    return call(stats_app, *source, "--out", files / out, *more)
 
 
 def test_stats_and_merge(files, maple_prompts):
@@ -54,9 +56,9 @@ def test_stats_and_merge(files, maple_prompts):
     assert found.prompts == maple_prompts.fingerprint
     assert not (files / "a.unfinished").exists()
     with pytest.raises(StateError, match="the same"):
-        call(stats.app, "merge", files / "a", files / "a", "--out", files / "b")
+        call(stats_app, "merge", files / "a", files / "a", "--out", files / "b")
     replace(found, count=4, merged=()).save(files / "other", None)
-    assert "10 images" in call(stats.app, "merge", files / "a", files / "other", "--out", files / "b").output
+    assert "10 images" in call(stats_app, "merge", files / "a", files / "other", "--out", files / "b").output
     both = SourceStats.load(files / "b")
     assert torch.allclose(both.mean.double(), found.mean.double(), atol=1e-2)
 
@@ -70,9 +72,9 @@ def test_stats_that_cannot_be_made_are_refused(files):
     with pytest.raises(SettingsError, match="0 to 3"):
         collect(files, "b", "--layers", "7")
     with pytest.raises(SettingsError, match="--data"):
-        call(stats.app, "--model", "tiny", "--out", files / "b")
+        call(stats_app, "--model", "tiny", "--out", files / "b")
     with pytest.raises(StateError, match="source statistics"):
-        call(stats.app, "merge", files / "a", files / "images.zip", "--out", files / "b")
+        call(stats_app, "merge", files / "a", files / "images.zip", "--out", files / "b")
     assert not (files / "b").exists()
 
 
@@ -80,21 +82,21 @@ def test_import_and_show(tmp_path, tiny):
     torch.save({"ctx": torch.ones(4, 48)}, tmp_path / "m")
     arguments = ("import", tmp_path / "m", "--model", "tiny", "--out", tmp_path / "out")
     with pytest.raises(PromptsError, match="does not say where the class name stood"):
-        call(prompts.app, *arguments, "--kind", "coop")
-    call(prompts.app, *arguments, "--kind", "coop", "--position", "end")
+        call(prompts, *arguments, "--kind", "coop")
+    call(prompts, *arguments, "--kind", "coop", "--position", "end")
     assert Prompts.from_pretrained(tmp_path / "out").kind == "coop"
-    shown = json.loads(call(prompts.app, "show", tmp_path / "out", "--json").output)
+    shown = json.loads(call(prompts, "show", tmp_path / "out", "--json").output)
     assert (shown["base"], shown["numbers"]) == ("tiny", 192)
-    assert "kind: coop" in call(prompts.app, "show", tmp_path / "out").output
+    assert "kind: coop" in call(prompts, "show", tmp_path / "out").output
     with pytest.raises(SettingsError, match="exists already"):
-        call(prompts.app, *arguments, "--kind", "coop")
+        call(prompts, *arguments, "--kind", "coop")
 
 
 def test_a_checkpoint_of_another_kind_writes_nothing(tmp_path):
     torch.save({"ctx": torch.ones(4, 48)}, tmp_path / "m")
     with pytest.raises(PromptsError):
         call(
-            prompts.app,
+            prompts,
             "import",
             tmp_path / "m",
             "--model",

@@ -50,7 +50,11 @@ GROUPS = {  # sections of `taps --help`: each command and one line
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 WIDEST = max(map(len, COMMANDS))
 # Modules below taps.cli with several commands; the others have the name of their one command.
-MODULES = {"watch": "predict", **dict.fromkeys(("token", "backup", "doctor", "recover"), "store")}
+MODULES = {
+    **{"watch": "predict", "stats": "train"},
+    **dict.fromkeys(GROUPS["Service"], "store"),
+    **dict.fromkeys(GROUPS["Look up"], "lookup"),
+}
 # These commands take methods, and so modules with methods of one's own.
 TAKE_PLUGINS = {"demo", "run", "predict", "watch", "methods", "eval", "compare", "report", "serve", "label"}
 ENCODE = {"run", "predict", "label"}  # image after image, as fast as they can
