@@ -88,7 +88,7 @@ def _ask(learner: Learner, oracle: Oracle, query: Query) -> Reply | None:
 
 def _annotator(learner: Learner, oracle: Annotator) -> Oracle | None:
     if isinstance(oracle, Dataset):
-        return _Labels(learner, oracle)
+        return _Called(_from_labels(learner, oracle))
     if oracle is None or hasattr(oracle, "answer"):
         return oracle  # type: ignore[return-value]
     if callable(oracle):
@@ -106,18 +106,15 @@ class _Called:
     answer: Callable[[Query], Reply | None]
 
 
-class _Labels:
-    """A data set that answers from its labels."""
+def _from_labels(learner: Learner, dataset: Dataset) -> Callable[[Query], Reply | None]:
+    """A function that answers from the labels of a data set."""
+    labels = {sample.key: sample.label for sample in dataset.samples}
 
-    repeatable = True
+    def answer(query: Query) -> Reply | None:
+        label = _index(learner, dataset, labels.get(query.source))
+        return GroundTruth(lambda id: truth(learner, label)).answer(query)
 
-    def __init__(self, learner: Learner, dataset: Dataset) -> None:
-        self.learner, self.dataset = learner, dataset
-        self.labels = {sample.key: sample.label for sample in dataset.samples}
-
-    def answer(self, query: Query) -> Reply | None:
-        label = _index(self.learner, self.dataset, self.labels.get(query.source))
-        return GroundTruth(lambda id: truth(self.learner, label)).answer(query)
+    return answer
 
 
 def _index(learner: Learner, dataset: Dataset, label: int | None) -> int | None:
