@@ -77,8 +77,7 @@ def _find_architecture(name: str, pretrained: str | None) -> ModelFiles:
     if pretrained == RANDOM:
         return ModelFiles(wanted.config, None)
     try:
-        tokenizer = hub.fetch_tokenizer(wanted.tokenizer) if wanted.tokenizer else None
-        return ModelFiles(wanted.config, hub.fetch_weights(wanted), tokenizer)
+        return ModelFiles(wanted.config, *wanted.fetch())
     except WeightsError as error:
         raise WeightsError(
             f"{error} {plain} needs {'; '.join(wanted.needed)}; `taps models show {plain}"

@@ -46,12 +46,22 @@ class Published:
         """Commands for a machine with a network, and then for this one."""
         end = "-gelu" if activations_differ(self.config.name) else ""
         end = "-quickgelu" if self.config.activation == "quick_gelu" else end
-        fetch = [f"hf download {self.repository} {self.files[0]} --local-dir DIR"]
-        fetch[0] += "".join(f"  (or {file}, where the repository has that alone)" for file in self.files[1:])
+        steps = [f"hf download {self.repository} {self.files[0]} --local-dir DIR"]
+        steps[0] += "".join(f"  (or {file}, where the repository has that alone)" for file in self.files[1:])
         if self.tokenizer:
-            fetch.append(f"hf download {self.tokenizer} {' '.join(TOKENIZER_FILES)} --local-dir DIR")
+            steps.append(f"hf download {self.tokenizer} {' '.join(TOKENIZER_FILES)} --local-dir DIR")
         load = f"--model {self.config.name}{end} --pretrained DIR/{self.files[0]}"
-        return [*fetch, f"copy DIR here, then: {load}"]
+        return [*steps, f"copy DIR here, then: {load}"]
+
+    def fetch(self) -> tuple[Path, Path | None]:
+        """The files of weights and tokenizer, from a cache or from the hub."""
+        tokenizer = None
+        if self.tokenizer:
+            fetch(self.tokenizer, "tokenizer_config.json")
+            tokenizer = fetch(self.tokenizer, "tokenizer.json")
+        if self.cached and (old := OPEN_CLIP_CACHE.expanduser() / self.cached).is_file():
+            return old, tokenizer
+        return fetch_first(self.repository, self.files), tokenizer
 
 
 def published(name: str, tag: str | None) -> Published:
@@ -70,20 +80,6 @@ def published(name: str, tag: str | None) -> Published:
     files = (entry["file"],) if "file" in entry else OPEN_CLIP_FILES
     config = named_config(name, {**values, **changes})
     return Published(config, entry["repo"], files, entry.get("cached"), values.get("words"))
-
-
-def fetch_weights(wanted: Published) -> Path:
-    """The file of weights, from a cache or from the hub."""
-    old = OPEN_CLIP_CACHE.expanduser() / (wanted.cached or "")
-    if wanted.cached and old.is_file():
-        return old
-    return fetch_first(wanted.repository, wanted.files)
-
-
-def fetch_tokenizer(repository: str) -> Path:
-    """The path of a repository's tokenizer.json, its configuration beside it."""
-    fetch(repository, "tokenizer_config.json")
-    return fetch(repository, "tokenizer.json")
 
 
 def fetch_first(repository: str, files: Sequence[str]) -> Path:

@@ -7,6 +7,7 @@ tower without the causal mask every token sees all others, padding included: tex
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -96,7 +97,8 @@ def make_layout(rows: Sequence[Sequence[int]], *, context: int = 0) -> TextLayou
     >>> len(layout.prefix), len(layout.own)
     (5, 6)
     """
-    shared = _shared_length([row[:-1] for row in rows])  # every text keeps its end marker
+    side_by_side = zip(*(row[:-1] for row in rows), strict=False)  # every text keeps its end marker
+    shared = len(list(itertools.takewhile(lambda tokens: len(set(tokens)) == 1, side_by_side)))
     lengths = [len(row) - shared for row in rows]
     whole = shared + max(lengths)
     own = [token for row in rows for token in row[shared:]]
@@ -129,13 +131,3 @@ def _rooms(lengths: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """
     needed = [max(16, 1 << (length - 1).bit_length()) for length in lengths]
     return tuple((room, needed.count(room)) for room in sorted(set(needed)))
-
-
-def _shared_length(rows: Sequence[Sequence[int]]) -> int:
-    """How many tokens all rows begin with."""
-    shared = 0
-    for tokens in zip(*rows, strict=False):
-        if len(set(tokens)) > 1:
-            break
-        shared += 1
-    return shared

@@ -55,7 +55,7 @@ class Attention(nn.Module):
         """Queries, keys and values side by side [..., 3 · width]."""
         return F.linear(x, self.in_proj_weight, self.in_proj_bias)
 
-    def of(self, queries: Tensor, x: Tensor) -> Tensor:
+    def attend(self, queries: Tensor, x: Tensor) -> Tensor:
         """Some queries [batch, few, width] over all tokens [batch, tokens, width], before `out_proj`."""
         return ops.attend(queries, x, self.in_proj_weight, self.in_proj_bias, self.heads)
 
@@ -112,7 +112,7 @@ class Block(nn.Module):
         """
         attn = self.attn
         if only is not None and rotary is None:
-            x, attended = pick(x, only), attn.of(pick(normed, only), normed)
+            x, attended = pick(x, only), attn.attend(pick(normed, only), normed)
         else:
             qkv = attn.project(normed)
             attended = ops.self_attention(qkv if rotary is None else rotary(qkv, attn.heads), attn.heads)

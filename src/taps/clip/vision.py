@@ -25,7 +25,7 @@ class MapPool(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Tokens [batch, tokens, width] → [batch, width]."""
-        x = self.attn.out(self.attn.of(self.probe.expand(len(x), -1, -1), x))
+        x = self.attn.out(self.attn.attend(self.probe.expand(len(x), -1, -1), x))
         return (x + self.mlp(self.ln(x)))[:, 0]  # type: ignore[no-any-return]
 
 
