@@ -76,7 +76,7 @@ HUB = """
 from taps.clip.hub import published
 import huggingface_hub
 """
-RAY = "import ray.data, taps.cluster.connect, taps.cluster.runs, taps.cluster.stats"
+RAY = "import ray, taps.cluster.connect, taps.cluster.runs, taps.cluster.stats"
 OTEL = """
 import os
 os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:9"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -38,9 +38,10 @@ httpx = pytest.importorskip("httpx", reason="needs the extra serve")
 
 from taps.cluster import connect  # noqa: E402
 from taps.cluster.executors import RayExecutors  # noqa: E402
-from taps.cluster.machines import Origin, origin, this_machine  # noqa: E402
+from taps.cluster.machines import Origin, Resources, origin, this_machine  # noqa: E402
 from taps.cluster.runs import run_on_ray  # noqa: E402
-from taps.cluster.stats import PartMaker, _row, stats_on_ray  # noqa: E402
+from taps.cluster.stats import make_part, stats_on_ray  # noqa: E402
+from taps.cluster.tasks import UNFIT, Tasks  # noqa: E402
 from taps.serve.service import Service  # noqa: E402
 from taps.serve.store import Store  # noqa: E402
 from taps.session.row import OPEN  # noqa: E402
@@ -254,13 +255,12 @@ def test_a_damaged_shard_is_left_out_and_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def made_here(parts: Any, images: Any, options: Any, folder: Any, cluster: Any) -> Any:
-        make = PartMaker(images, options, folder, Origin(tmp_path))
         for part in parts:
-            assert not make(_row(part, images))["unfit"]
+            file = folder / f"{part.start}-{part.stop}.safetensors"
+            assert make_part(images.take(part), False, options, file, Origin(tmp_path)) == ("done", None)
             yield part
 
     monkeypatch.setattr("taps.cluster.stats._made_parts", made_here)
-    monkeypatch.setattr("ray.get", lambda value: value)
     monkeypatch.chdir(tmp_path)
     images = load_dataset(as_shards(make_job().stream.load(), tmp_path / "shards"))
     maple_prompts.save_pretrained(tmp_path / "prompts")
@@ -277,17 +277,17 @@ def test_a_damaged_shard_is_left_out_and_counted(
 def test_images_that_only_some_machines_have_are_not_left_out(
     tmp_path: Path, make_job: Callable[..., Job], maple_prompts: Prompts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ray.get", lambda value: value)
     monkeypatch.chdir(tmp_path)
     images = load_dataset(as_shards(make_job().stream.load(), tmp_path / "shards"))
     maple_prompts.save_pretrained(tmp_path / "prompts")
     options = StatsOptions("tiny", prompts=str(tmp_path / "prompts"), device="cpu")
     with origin(tmp_path) as here:
-        make = PartMaker(images, options, tmp_path, here)
-        row = _row(range(12), images)
+        given = images.take(range(12)), True, options, tmp_path / "part.safetensors", here
         (tmp_path / "shards").rename(tmp_path / "elsewhere")
-        assert "0.tar" in make(row)["unfit"]
-    assert "does not see" in make(row)["unfit"]
+        what, (machine, why) = make_part(*given)
+        assert (what, machine) == (UNFIT, this_machine())
+        assert "0.tar" in why
+    assert "does not see" in make_part(*given)[1][1]
 
 
 @dataclass(frozen=True)
@@ -338,47 +338,83 @@ def test_statistics_leave_out_a_machine_that_cannot_make_a_part(
     assert re.match(rf"The machine {OTHER} .*: There is no such image\. Others carry on", said)
 
 
+class TwoMachines:
+    """As much of Ray as tasks need: machines "two" and "one", of which the first that is allowed does a task.
+
+    Args:
+        unfit: Those that cannot do it.
+        begins: Whether they say so themselves, or cannot even import what the task is.
+    """
+
+    exceptions = ray.exceptions
+
+    def __init__(self, unfit: set[str], *, begins: bool) -> None:
+        self.unfit, self.begins, self.tried = unfit, begins, list[tuple[str, int]]()
+
+    def nodes(self) -> list[dict[str, Any]]:
+        each = {"Alive": True, "Resources": {"CPU": 1.0}}
+        return [each | {"NodeID": name, "NodeManagerAddress": name} for name in ("two", "one")]
+
+    def remote(self, function: Any) -> Any:
+        def options(*, label_selector: Any, **_: Any) -> Any:
+            free = [node for node in ("two", "one") if node not in str(label_selector)]
+            return SimpleNamespace(remote=lambda *args: partial(self._do, free[0], function, args))
+
+        return SimpleNamespace(options=options)
+
+    def wait(self, references: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
+        return references[:1], references[1:]
+
+    def get(self, reference: Any) -> Any:
+        return reference()
+
+    def _do(self, machine: str, function: Any, args: Any) -> Any:
+        self.tried.append((machine, args[0]))
+        if machine not in self.unfit:
+            return function(*args)
+        if self.begins:
+            return UNFIT, (machine, f"No images on {machine}.")
+        import_failed = "The remote function failed to import on the worker."
+        raise ray.exceptions.RayError(f"(pid=1, ip={machine})\n{import_failed}\nNo images on {machine}.")
+
+
 @pytest.mark.parametrize("begins", [True, False])
-def test_parts_that_a_machine_cannot_make_go_to_others_and_none_leave_nothing(
+def test_tasks_that_a_machine_cannot_do_go_to_others(begins: bool) -> None:
+    fake = TwoMachines({"two"}, begins=begins)
+    tasks = Tasks(
+        Resources(fake, Execution(), logging.getLogger("taps")), lambda n: ("done", n * n), [(3,), (4,)]
+    )
+    ended: dict[int, Any] = {}
+    while tasks.running:
+        ended |= dict(tasks.ended())
+    assert ended == {0: ("done", 9), 1: ("done", 16)}
+    assert sorted(fake.tried) == [("one", 3), ("one", 4), ("two", 3), ("two", 4)]
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_parts_that_no_machine_can_make_leave_nothing(
     tmp_path: Path, make_job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch, begins: bool
 ) -> None:
-    machines = [
-        {"NodeID": name, "NodeManagerAddress": name, "Alive": True, "Resources": {"CPU": 1.0}}
-        for name in ("one", "two")
-    ]
-    fake = SimpleNamespace(nodes=lambda: machines, put=lambda value: value, exceptions=ray.exceptions)
+    fake = TwoMachines({"one", "two"}, begins=begins)
     monkeypatch.setattr("taps.cluster.stats.connected", lambda *given: nullcontext(fake))
-    monkeypatch.setattr(SourceStats, "load", lambda file: None)
-    monkeypatch.setattr("taps.cluster.stats.merge_stats", lambda made: SimpleNamespace(count=len(made)))
-    tried: list[list[int]] = []
-
-    def by_actors(rows: list[dict[str, Any]], told: Any, room: Any) -> Iterator[dict[str, Any]]:
-        """The second row by a machine that cannot; the next time by another, which cannot if all is lost."""
-        tried.append([row["start"] for row in rows])
-        machine = "" if room.unfit and not lost else "one" if room.unfit else "two"
-        for number, row in enumerate(rows):
-            if not machine or (number != 1 and len(rows) > 1):
-                if not lost:
-                    (folder / f"{row['start']}-{row['stop']}.safetensors").touch()
-                yield row | {"machine": "", "unfit": ""}
-            elif begins:
-                yield row | {"machine": machine, "unfit": f"No images on {machine}."}
-            else:
-                error = ray.exceptions.RayError(f"(pid=1, ip={machine})\nNo images on {machine}.")
-                error.actor_init_failed = True
-                raise error
-
-    monkeypatch.setattr("taps.cluster.stats._by_actors", by_actors)
     images, folder = make_job().stream.load(), tmp_path / "parts"
-    given: Any = StatsCluster("auto", parts=3), images, StatsOptions(), folder
-    lost = False
-    assert stats_on_ray(*given).count == 3
-    assert tried == [[0, 8, 16], [8] if begins else [8, 16]]
-    shutil.rmtree(folder)
-    lost = True
     with pytest.raises(SettingsError, match=r"The machine one .*: No images on one"):
-        stats_on_ray(*given)
+        stats_on_ray(StatsCluster("auto", parts=3), images, StatsOptions(), folder)
     assert not folder.exists()
+
+
+def test_a_task_whose_worker_is_lost_too_often_is_given_up() -> None:
+    def lose(number: int) -> tuple[str, Any]:
+        raise ray.exceptions.WorkerCrashedError
+
+    fake = TwoMachines(set(), begins=True)
+    tasks = Tasks(Resources(fake, Execution(), logging.getLogger("taps")), lose, [(1,)])
+    ended: list[Any] = []
+    while tasks.running:
+        ended += tasks.ended()
+    [(index, (what, why))] = ended
+    assert (index, what, len(fake.tried)) == (0, "lost", 4)
+    assert "worker died" in why
 
 
 @pytest.mark.slow
@@ -461,7 +497,7 @@ def test_a_service_whose_actor_is_killed_goes_on_and_stops_with_everything_saved
             process.terminate()
         said = process.communicate(timeout=LONG)[1]
     assert process.returncode == 0, said
-    assert said.count("An actor that computes was lost") == 1
+    assert said.count("A computing actor was lost") == 1
     assert "Traceback" not in said
     assert acknowledged == list(range(6))
     with Service(Store(str(tmp_path)), tiny) as service:

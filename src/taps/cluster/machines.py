@@ -138,10 +138,10 @@ def check_share(share: ResourceShare) -> None:
 
 
 def why_unfit(error: Exception) -> tuple[str, str] | None:
-    """The machine on which an actor could not start, and why, from Ray's error; None if it was lost later."""
-    if not getattr(error, "actor_init_failed", False):
-        return None
+    """The machine that cannot start an actor or import a task, and why, from Ray's error; None for others."""
     text = str(error).strip()
+    if not getattr(error, "actor_init_failed", False) and "failed to import on the worker" not in text:
+        return None
     address = re.search(r"\bip=([^,)]+)", text)
     last = re.sub(r"^taps\.errors\.\w+: ", "", text.split("\n")[-1])
     why = f"{last}; install what is missing." if "No module" in last else last

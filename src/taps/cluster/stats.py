@@ -6,14 +6,15 @@ import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from functools import cached_property
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from taps.clip import Clip, load_clip
 from taps.cluster.connect import DEFAULT, connected
-from taps.cluster.machines import Origin, Resources, origin, this_machine, why_unfit
+from taps.cluster.machines import Origin, Resources, origin, this_machine
+from taps.cluster.tasks import LOST, RETRIES, UNFIT, Tasks
 from taps.data import Dataset
 from taps.errors import DataError, ImageError, StateError, TapsError
 from taps.files import read_json, write_json
@@ -45,7 +46,7 @@ def stats_on_ray(
     folder: Path,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> SourceStats:
-    """Statistics of a whole set by Ray Data, part by part.
+    """Statistics of a whole set, part by part.
 
     Args:
         cluster: Where, and how many parts.
@@ -90,52 +91,33 @@ def _made_parts(
 ) -> Iterator[range]:
     """Each part, as soon as its file is written."""
     with connected(cluster.ray or DEFAULT, cluster) as ray, origin(folder) as here:
-        resources, given = Resources(ray, cluster, log), (ray.put(images), options, folder.resolve(), here)
-        left = {part: _row(part, images) for part in parts}
-        while left:
-            try:
-                for row in _by_actors(list(left.values()), given, resources):
-                    if row["unfit"]:
-                        resources.avoid(row["machine"], row["unfit"])
-                    else:
-                        part = range(row["start"], row["stop"])
-                        del left[part]
-                        yield part
-            except ray.exceptions.RayError as error:
-                if not (unfit := why_unfit(error)):
-                    raise
-                resources.avoid(*unfit)
-            resources.check()
+        tasks = Tasks(
+            Resources(ray, cluster, log),
+            make_part,
+            [
+                (
+                    images.take(part),
+                    _readable(images, part.start),
+                    options,
+                    _file(folder.resolve(), part),
+                    here,
+                )
+                for part in parts
+            ],
+        )
+        while tasks.running:
+            for index, (what, value) in tasks.ended():
+                if what == LOST:
+                    raise StateError(f"A worker was lost {RETRIES + 1} times ({value}); `--resume` goes on.")
+                yield parts[index]
 
 
-def _by_actors(
-    rows: list[dict[str, Any]], given: tuple[Any, ...], resources: Resources
-) -> Iterator[dict[str, Any]]:
-    """The rows as `PartMaker` returns them, on machines that are not known to be unfit."""
-    import ray.data
-
-    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # of what goes wrong the last line is enough
-    ray.data.DataContext.get_current().enable_progress_bars = False  # there is one of our own
-    places = min(len(rows), max(1, resources.places()))
-    made = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
-        PartMaker,  # type: ignore[arg-type]
-        fn_constructor_args=given,
-        compute=ray.data.ActorPoolStrategy(
-            min_size=1, max_size=len(rows), initial_size=places, max_tasks_in_flight_per_actor=1
-        ),
-        **resources.options(),
-    )
-    yield from made.iter_rows()
-
-
-def _row(part: range, images: Dataset) -> dict[str, Any]:
-    """A part as `PartMaker` gets it; an image that is readable here must be readable there, too."""
-    row = {"start": part.start, "stop": part.stop, "begins": True}
+def _readable(images: Dataset, index: int) -> bool:
     try:
-        images.image(part.start)
+        images.image(index)
     except (ImageError, DataError):
-        row["begins"] = False
-    return row
+        return False
+    return True
 
 
 def _check_same(folder: Path, made_with: dict[str, Any]) -> None:
@@ -151,38 +133,31 @@ def _check_same(folder: Path, made_with: dict[str, Any]) -> None:
     write_json(file, made_with)
 
 
-class PartMaker:
-    """Makes parts in a worker of the cluster, one after the other with the same model."""
+def make_part(
+    images: Dataset, readable: bool, options: StatsOptions, file: Path, origin: Origin
+) -> tuple[str, Any]:
+    """Write the file of a part on a machine of the cluster, in full precision.
 
-    def __init__(self, images: Any, options: StatsOptions, folder: Path, origin: Origin) -> None:
-        import ray
+    A first image that is `readable` where the command was typed must be readable here, too.
+    """
+    origin.enter()
+    try:
+        origin.check()
+        if readable:
+            images.image(0)
+        found = collect_stats(
+            *_model(options), images, layers=options.layers, per_class=options.per_class, batch=options.batch
+        )
+        found.save(file, None)
+    except NothingReadableError:
+        pass  # such as a damaged shard: its images are missing, and are counted in the end
+    except TapsError as error:
+        return UNFIT, (this_machine(), str(error))
+    return "done", None
 
-        origin.enter()
-        self.images, self.options, self.folder, self.origin = ray.get(images), options, folder, origin
 
-    @cached_property
-    def model(self) -> tuple[Clip, Prompts]:
-        """The model and its prompts; not loaded by the constructor, whose failure may end Ray Data's pass."""
-        options = self.options
-        clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
-        return clip, trained_prompts(clip, options.prompts, family="maple")
-
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        part = range(row["start"], row["stop"])
-        try:
-            self.origin.check()
-            if row["begins"]:
-                self.images.image(part.start)
-            found = collect_stats(
-                *self.model,
-                self.images.take(part),
-                layers=self.options.layers,
-                per_class=self.options.per_class,
-                batch=self.options.batch,
-            )
-            found.save(_file(self.folder, part), None)
-        except NothingReadableError:
-            pass  # such as a shard that is damaged: its images are missing, and are counted in the end
-        except TapsError as error:
-            return row | {"machine": this_machine(), "unfit": str(error)}
-        return row | {"machine": "", "unfit": ""}
+@lru_cache(maxsize=1)
+def _model(options: StatsOptions) -> tuple[Clip, Prompts]:
+    """The model and its prompts, loaded once for all parts of a process."""
+    clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
+    return clip, trained_prompts(clip, options.prompts, family="maple")
