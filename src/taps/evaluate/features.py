@@ -11,8 +11,9 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from taps.learner import Learner
 from taps.methods.base import BatchedMethod, MethodOutput
 from taps.methods.known import DrawnImage, KnownImage
 from taps.methods.settings import Settings
-from taps.types import Prediction
+from taps.types import PixelArray, Prediction
 
 log = logging.getLogger("taps")
 PLACE = "TAPS_FEATURES"  # the variable with the folder of all stores
@@ -220,36 +221,29 @@ def encode_images(
 
     On a CPU each image is encoded alone, as a stream encodes it: a product of more rows may round otherwise.
     """
-    found: dict[int, Tensor | str] = {}
     method, device = learner.method, learner.clip.device.type
     assert isinstance(method, BatchedMethod)
     together = 1 if device == "cpu" else batch_size(learner.settings.views, device)
+    found: dict[int, Tensor | str] = {}
     seconds = 0.0
-    for some in _decoded(dataset, indices, together, found):
+
+    def decode(index: int) -> PixelArray | None:
+        try:
+            return dataset.image(index)
+        except (ImageError, DataError) as error:
+            found[index] = str(error)
+            return None
+
+    futures = prefetch(indices, decode, threads=1, depth=together + 1)
+    coming = zip(indices, (future.result() for future in futures), strict=True)
+    while group := list(islice(coming, together)):
+        images = [(index, pixels) for index, pixels in group if pixels is not None]
         began = time.perf_counter()
-        views = [learner._views(DrawnImage(pixels, seed, index)) for index, pixels in some]
-        made = method.encode_batch([method] * len(views), views)
-        found |= {index: each.cpu() for (index, _), each in zip(some, made, strict=True)}
+        views = [learner._views(DrawnImage(pixels, seed, index)) for index, pixels in images]
+        made = method.encode_batch([method] * len(views), views) if views else []
+        found |= {index: each.cpu() for (index, _), each in zip(images, made, strict=True)}
         seconds += time.perf_counter() - began
     return [found[index] for index in indices], seconds / max(1, len(indices))
-
-
-def _decoded(
-    dataset: Dataset, indices: Sequence[int], together: int, broken: dict[int, Any]
-) -> Iterator[list[tuple[int, Any]]]:
-    """Decoded images, `together` at a time; why one cannot be decoded is put into `broken`."""
-    some: list[tuple[int, Any]] = []
-    futures = prefetch(indices, dataset.image, threads=1, depth=together + 1)
-    for index, future in zip(indices, futures, strict=True):
-        try:
-            some.append((index, future.result()))
-        except (ImageError, DataError) as error:
-            broken[index] = str(error)
-        if len(some) == together:
-            yield some
-            some = []
-    if some:
-        yield some
 
 
 def find_store(clip: Clip, dataset: Dataset, settings: Settings) -> FeatureStore | None:
