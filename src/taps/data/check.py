@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +62,8 @@ def check_folder(path: str | Path) -> Check:
         except (ImageError, DataError) as error:
             broken.append(str(error).removesuffix("."))
     survey.add_list("error", "Images that cannot be read", broken, most=3)
-    few = [name for label, name in enumerate(dataset.classes) if dataset.labels.count(label) < 2]
+    counts = Counter(dataset.labels)
+    few = [name for label, name in enumerate(dataset.classes) if counts[label] < 2]
     survey.add_list("note", "Classes with fewer than two images", few)
     if dataset.left_out:
         survey.add("note", f"Files that are no images, left out: {dataset.left_out}.", dataset.skipped)

@@ -1,10 +1,10 @@
 """Fifteen corruptions after ImageNet-C (Hendrycks & Dietterich, ICLR 2019), in an implementation of our own.
 
-Kinds and strengths are the benchmark's; numbers made with them are not. It defines them for images of
-224 × 224; here lengths in pixels (of a blur, a flake, a wave) are relative to the short side, so that images
-of any size are hurt as much. What else differs: frost has no photographs of frost, its crystals are drawn
-by chance; glass takes each pixel from a random neighbour instead of swapping the two one after the other; fog
-and frost get their clouds from layers of smooth noise.
+Kinds and strengths are the benchmark's; results with them are not comparable with its own. It defines them
+for images of 224 × 224; here lengths in pixels (of a blur, a flake, a wave) are relative to the short side,
+so that images of any size are corrupted as much. Other differences: the crystals of frost are random, not
+photographs; glass takes each pixel from a random neighbour instead of swapping the two one after the other;
+the clouds of fog and frost are layers of smooth noise.
 """
 
 from __future__ import annotations
@@ -13,20 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from taps.data.filters import (
-    Corruption,
-    Floats,
-    Rng,
-    clipped,
-    contrast,
-    gaussian_noise,
-    graded,
-    grey_of,
-    jpeg,
-    moved,
-    short_side,
-    shot_noise,
-)
+from taps.data import filters
+from taps.data.filters import Corruption, Floats, Rng, clipped, graded, grey_of, moved, short_side
 from taps.types import PixelArray
 
 Strength = tuple[float, ...]
@@ -143,8 +131,8 @@ def pixelate(image: PixelArray, share: float, rng: Rng) -> PixelArray:
 IMAGENET_C: dict[str, Corruption] = {
     f"imagenet-c-like/{name}": corruption
     for name, corruption in {
-        "gaussian_noise": graded(gaussian_noise, 0.08, 0.12, 0.18, 0.26, 0.38),
-        "shot_noise": graded(shot_noise, 60.0, 25.0, 12.0, 5.0, 3.0),
+        "gaussian_noise": graded(filters.gaussian_noise, 0.08, 0.12, 0.18, 0.26, 0.38),
+        "shot_noise": graded(filters.shot_noise, 60.0, 25.0, 12.0, 5.0, 3.0),
         "impulse_noise": graded(impulse_noise, 0.03, 0.06, 0.09, 0.17, 0.27),
         "defocus_blur": graded(defocus_blur, (3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
         "glass_blur": graded(glass_blur, (0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
@@ -161,7 +149,7 @@ IMAGENET_C: dict[str, Corruption] = {
         "frost": graded(frost, (1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
         "fog": graded(fog, (1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4)),
         "brightness": graded(brightness, 0.1, 0.2, 0.3, 0.4, 0.5),
-        "contrast": graded(contrast, 0.4, 0.3, 0.2, 0.1, 0.05),
+        "contrast": graded(filters.contrast, 0.4, 0.3, 0.2, 0.1, 0.05),
         "elastic_transform": graded(
             elastic_transform,
             (2.0, 0.7, 0.1),
@@ -171,7 +159,7 @@ IMAGENET_C: dict[str, Corruption] = {
             (0.12, 0.01, 0.02),
         ),
         "pixelate": graded(pixelate, 0.6, 0.5, 0.4, 0.3, 0.25),
-        "jpeg_compression": graded(jpeg, 25, 18, 15, 10, 7),
+        "jpeg_compression": graded(filters.jpeg, 25, 18, 15, 10, 7),
     }.items()
 }
 """The fifteen, in the order of the benchmark: noise, blur, weather, digital."""

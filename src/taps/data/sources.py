@@ -231,7 +231,8 @@ def list_members(names: Iterable[str], prefix: str = "") -> Listing:
         if any(is_hidden(part) for part in parts):
             kinds["hidden"] += not is_folder
             continue
-        if member.encode(errors="ignore").decode() != member:  # no file of results could name it
+        # A name with bytes that are not UTF-8 has surrogates; no file of results could hold it.
+        if not member.isascii() and member.encode(errors="ignore").decode() != member:
             kinds["with a name that is not UTF-8"] += not is_folder
             continue
         above = parts if is_folder else parts[:-1]
