@@ -197,7 +197,7 @@ def test_missing_images_and_broken_split_files(tmp_path: Path) -> None:
     for content, sentence in [
         ('{"test": [["ban', "cannot be read as JSON"),
         ('{"train": []}', "no list 'test'"),
-        ('{"test": [["a.jpg", 1]]}', "not \\[path, label, class name\\]"),
+        ('{"test": [["a.jpg", 1]]}', "not \\[path, label, name\\]"),
     ]:
         put(file, content)
         with pytest.raises(DataError, match=sentence):

@@ -25,9 +25,7 @@ def load_folder(
         return load_webdataset(source, listing, path, name, classes)
     if not listing.images:
         others = f", but {kinds_text(listing.kinds)}" if listing.kinds else ""
-        raise DataError(
-            f"{path} holds no images{others}: check the path, or see docs/data.md for the layouts."
-        )
+        raise DataError(f"{path} holds no images{others}: check the path (layouts: docs/data.md).")
     base, level = find_layout(listing, split)
     inside = [parts for parts in listing.images if parts[: len(base)] == base]
     given = None if classes is None else names.read_names(classes)
@@ -109,9 +107,7 @@ def _refuse_empty_classes(
     }
     empty = sorted(found - filled)
     if empty:
-        raise DataError(
-            f"{path} has class folders without images: {names.shown(empty)}; fill them, or move them away."
-        )
+        raise DataError(f"{path} has class folders without images: {names.shown(empty)}; fill or move them.")
 
 
 def _number_folders(

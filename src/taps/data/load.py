@@ -41,9 +41,7 @@ def load_dataset(
     base = _data_folder(root)
     if named is not None and (root is not None or not path.exists()):
         if base == Path():
-            raise DataError(
-                f"{named.name} was not found; give the folder of the data sets (--root, or TAPS_DATA)."
-            )
+            raise DataError(f"{named.name} was not found; give the data folder by --root or TAPS_DATA.")
         dataset = _load_named(named, base, split)
         return dataset if classes is None else _with_classes(dataset, read_names(classes))
     path = _find_path(path, base)
@@ -91,9 +89,7 @@ def _load_named(named: NamedSet, root: Path, split: str) -> Dataset:
 def _with_classes(dataset: Dataset, classes: tuple[str, ...]) -> Dataset:
     """A named set with the user's names for its classes: as many, in the same order, or a reordering."""
     if len(classes) != len(dataset.classes):
-        raise DataError(
-            f"{dataset.name} has {len(dataset.classes):,} classes, the list has {len(classes):,} names."
-        )
+        raise DataError(f"{dataset.name} has {len(dataset.classes):,} classes, the list has {len(classes)}.")
     index = {normalised(name): i for i, name in enumerate(classes)}
     place = [index.get(normalised(name), -1) for name in dataset.classes]
     if sorted(place) != list(range(len(classes))):

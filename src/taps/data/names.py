@@ -87,9 +87,7 @@ def read_names(classes: Sequence[str] | str | Path) -> ClassNames:
     if any(not name for name in names):
         raise DataError(f"Class name {names.index('') + 1} of the list is empty: remove it.")
     if len(names) < 2:
-        raise DataError(
-            f"A class list needs at least two names, one a line in a file; this one has {len(names)}."
-        )
+        raise DataError(f"A class list needs at least two names, one a line in a file, not {len(names)}.")
     refuse_duplicates(names)
     return ClassNames(names)
 
@@ -136,16 +134,12 @@ def number_labels(
             return tuple(wnid_names(list(place))), [place.get(text) for text in texts]
         spellings = {normalised(text): readable(text) for text in sorted(counts, reverse=True)}
         if len(spellings) < 2:
-            raise DataError(
-                f"{path} has one class only ({next(iter(counts))}): there is nothing to tell apart."
-            )
+            raise DataError(f"{path} has one class only ({next(iter(counts))}); give two or more.")
         given = tuple(spellings[key] for key in sorted(spellings))
     index = {normalised(name): i for i, name in enumerate(given)}
     numbers = {str(i): i for i in range(len(given))} if not {*counts} <= {*index} else {}
     label_of = {text: index.get(normalised(text), numbers.get(text, -1)) for text in counts}
     outside = [f"{text} ({counts[text]:,} rows)" for text, label in label_of.items() if label < 0]
     if outside:
-        raise DataError(
-            f"{path} has labels that are not in the list of {len(given):,} names: {shown(outside)}."
-        )
+        raise DataError(f"{path} has labels not in the list of {len(given):,} names: {shown(outside)}.")
     return given, [label_of.get(text) for text in texts]

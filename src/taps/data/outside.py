@@ -28,9 +28,7 @@ def parse_outside(text: str) -> tuple[str, float]:
     except ValueError:
         return text, SHARE
     if not 0.0 < share < 1.0:
-        raise SettingsError(
-            f"--outside {text}: a share of {share:g} is not possible; it must be above 0 and below 1."
-        )
+        raise SettingsError(f"--outside {text}: the share must be above 0 and below 1, not {share:g}.")
     return (name, share) if colon else (text, SHARE)
 
 

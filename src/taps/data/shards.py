@@ -53,11 +53,10 @@ def class_list(classes: Sequence[str] | str | Path | None, path: Path) -> tuple[
 
 def _label_file(source: TarSource, key: str) -> str | None:
     """The file with the label of an image: its name is the same up to the first dot."""
-    folder, slash, file = key.rpartition("/")
-    stem = folder + slash + file.partition(".")[0]
-    return next(
-        (stem + end for end in (".cls", ".json") if source.prefix + stem + end in source.members), None
-    )
+    folder, slash, name = key.rpartition("/")
+    stem = folder + slash + name.partition(".")[0]
+    files = (stem + ending for ending in (".cls", ".json"))
+    return next((file for file in files if source.prefix + file in source.members), None)
 
 
 def _label_text(source: TarSource, key: str) -> str:
@@ -165,9 +164,7 @@ def _reading(path: Path) -> Iterator[None]:
 def _column(columns: Sequence[str], known: Sequence[str], path: Path) -> str:
     found = next((name for name in known if name in columns), None)
     if found is None:
-        raise DataError(
-            f"{path} has the columns {', '.join(columns)}, none of {', '.join(known)}: rename one."
-        )
+        raise DataError(f"{path} has columns {', '.join(columns)}, none of {', '.join(known)}: rename one.")
     return found
 
 

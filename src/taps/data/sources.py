@@ -189,9 +189,7 @@ def open_source(path: Path, split: str = "test") -> FolderSource | ZipSource | T
     source = ZipSource(archive, prefix) if zipped else open_tars([archive], prefix)
     if inside and not any(name.startswith(prefix) for name in source.names()):
         tops = sorted({name.split("/")[0] for name in source.names() if "/" in name})
-        raise DataError(
-            f"{archive} has no folder {'/'.join(inside)}: it has {', '.join(tops[:8]) or 'no folders'}."
-        )
+        raise DataError(f"{archive} has no folder {'/'.join(inside)}, only {', '.join(tops[:8]) or 'files'}.")
     return source
 
 

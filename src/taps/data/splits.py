@@ -102,16 +102,13 @@ def _read_coop_split(path: Path, split: str) -> list[Entry]:
         parts = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise DataError(f"{path} cannot be read as JSON ({error}): fetch it again.") from error
-    if not isinstance(parts, dict) or not isinstance(parts.get(split), list):
+    rows = parts.get(split) if isinstance(parts, dict) else None
+    if not isinstance(rows, list):
         raise DataError(f"{path} has no list {split!r}: it should have train, val and test.")
     try:
-        return [
-            Entry(str(file).replace("\\", "/"), int(label), str(name)) for file, label, name in parts[split]
-        ]
+        return [Entry(str(file).replace("\\", "/"), int(label), str(name)) for file, label, name in rows]
     except (TypeError, ValueError) as error:
-        raise DataError(
-            f"{path}: a row of {split!r} is not [path, label, class name]: fetch it again."
-        ) from error
+        raise DataError(f"{path}: a row of {split!r} is not [path, label, name]: fetch it again.") from error
 
 
 def _read_variants(folder: Path, split: str) -> list[Entry]:

@@ -130,9 +130,7 @@ def _domains(dataset: Dataset) -> list[int]:
     """The place of each sample's domain among all by name."""
     names = sorted({sample.domain for sample in dataset.samples if sample.label != OUTSIDE})
     if len(names) < 2:
-        raise DataError(
-            f"{dataset.name} has no domains: lay it out as domain/class/image, or give a column `domain`."
-        )
+        raise DataError(f"{dataset.name} has no domains: use folders domain/class/image or a column domain.")
     return [names.index(sample.domain) if sample.domain in names else 0 for sample in dataset.samples]
 
 
@@ -166,9 +164,7 @@ def _number(order: str, text: str, least: float = 0.0) -> float:
         value = np.nan
     if not least < value < np.inf:
         example = {"longtail": 100}.get(order, 0.1)
-        raise SettingsError(
-            f"{order}:{text} is not an order; give a number above {least:g}, such as {order}:{example}."
-        )
+        raise SettingsError(f"{order}:{text} needs a number above {least:g}, such as {order}:{example}.")
     return value
 
 
@@ -204,9 +200,7 @@ def stata_batch(labels: Order, text: str, rng: np.random.Generator) -> Drawn:
     except ValueError:
         size = least = most = 0
     if size < 1 or not 1 <= least <= most:
-        raise SettingsError(
-            f"statA_batch:{text} is not an order; give images and classes: statA_batch:64:1-4."
-        )
+        raise SettingsError(f"statA_batch:{text} needs images and classes, such as statA_batch:64:1-4.")
     classes = np.unique(labels)
     wanted = min(int(rng.integers(least, most + 1)), len(classes))
     kept = rng.choice(classes, wanted, replace=False)

@@ -65,9 +65,7 @@ def survey_set(named: NamedSet, root: Path, split: str = "test") -> Survey:
     """Survey a copy of a set without decoding an image."""
     survey = Survey(f"{named.name}: ")
     if not root.is_dir():
-        survey.findings.append(
-            Finding("error", f"No folder {root} found: give the folder that holds the data sets.")
-        )
+        survey.findings.append(Finding("error", f"No folder {root} found: give the folder of data sets."))
         return survey
     roots, entries = find_roots(named, root, split), []
     if named.kind in ("split", "variants"):

@@ -271,9 +271,7 @@ def _to_bytes(array: np.ndarray[Any, Any], name: str) -> PixelArray:
     if array.dtype == np.bool_:
         return array.astype(np.uint8) * np.uint8(255)
     if not np.issubdtype(array.dtype, np.floating):
-        raise ImageError(
-            f"{name}: values of type {array.dtype} are not pixels; give uint8, or float in 0..1."
-        )
+        raise ImageError(f"{name}: {array.dtype} values are not pixels; give uint8, or float in 0..1.")
     if not np.isfinite(array).all():
         raise ImageError(f"{name}: the image holds NaN or infinite values; repair or remove it.")
     if array.min() < -1e-3 or array.max() > 1 + 1e-3:  # Rounding may step over the edge a little.

@@ -56,9 +56,7 @@ def choose_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, default: 
         kind = str(wanted)
         found = shipped(clip, kind)
         if found is None and kind in ("maple", "proda"):
-            log.warning(
-                "These %s prompts are untrained noise to %s: fine for tests only.", kind, clip.config.name
-            )
+            log.warning("Untrained %s prompts are noise to %s: for tests only.", kind, clip.config.name)
         return found or untrained(clip, kind, torch.Generator().manual_seed(0))
     path = Path(wanted)
     if not path.is_dir():

@@ -32,9 +32,7 @@ def check_classes(
             raise ClassNameError(f"Class {place} is {name!r}; class names are texts, such as 'cat'.")
     names = tuple(name.strip() for name in classes)
     if len(names) < 2:
-        raise ClassNameError(
-            f"A classifier needs at least two classes, but {len(names)} was given: {list(names)}."
-        )
+        raise ClassNameError(f"A classifier needs at least two classes, not {len(names)}: {list(names)}.")
     if any(not name for name in names):
         raise ClassNameError("A class name is empty; give every class a name.")
     seen: dict[str, str] = {}

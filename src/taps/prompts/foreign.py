@@ -46,13 +46,9 @@ def import_prompts(
             "with (CLASS_TOKEN_POSITION), 'end' for a name after the context."
         )
     if position not in (None, "end"):
-        raise PromptsError(
-            f"The position {position!r} cannot be used: a context is read with the class name at the end."
-        )
+        raise PromptsError(f"Position {position!r} cannot be used: the class name must stand at the end.")
     if state:  # a reader takes out what it knows
-        raise PromptsError(
-            f"{path} holds unknown keys, {', '.join(sorted(state)[:6])}: it is no {kind} checkpoint."
-        )
+        raise PromptsError(f"{path} is no {kind} checkpoint: unknown keys {', '.join(sorted(state)[:6])}.")
     suffix = suffix or (maple_suffix(parameters, fixed, clip) if kind == "maple" else "{}.")
     single = {name: value.float() for name, value in parameters.items()}
     prompts = prompts_for(clip, kind, single, suffix, imported=Path(path).name)
@@ -106,18 +102,14 @@ def shared_words(fixed: Tensor, clip: Clip) -> list[str]:
 
 def take(state: dict[str, Tensor], name: str) -> Tensor:
     if name not in state:
-        raise PromptsError(
-            f"The checkpoint has no {name}; it has {', '.join(sorted(state)[:6]) or 'nothing'}."
-        )
+        raise PromptsError(f"The checkpoint has no {name}, only {', '.join(sorted(state)[:6]) or 'nothing'}.")
     return state.pop(name)
 
 
 def read_coop(state: dict[str, Tensor]) -> Parameters:
     context = take(state, "ctx")
     if context.ndim != 2:
-        raise PromptsError(
-            "The checkpoint has one context for each class; only a context for all can be imported."
-        )
+        raise PromptsError("The checkpoint has a context for each class; only one for all can be imported.")
     return {"context": context}
 
 

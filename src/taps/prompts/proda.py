@@ -18,9 +18,7 @@ def initial(clip: Clip, generator: torch.Generator, *, bank: int = 8) -> Prompts
 
 
 def tokens(parameters: Parameters, feature: Tensor | None = None) -> PromptTokens:
-    raise PromptsError(
-        "ProDA is a bank of contexts, not one that can be tuned on an image; use the method proda."
-    )
+    raise PromptsError("ProDA is a bank of contexts and cannot be tuned on an image; use the method proda.")
 
 
 def members(parameters: Parameters) -> list[PromptTokens]:

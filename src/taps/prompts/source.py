@@ -76,9 +76,8 @@ class SourceStats:
     @property
     def fingerprint(self) -> str:
         """Identifies these statistics by a sample of their values, the model and the prompts."""
-        digest = hashlib.sha256(
-            repr((self.layers, self.count, self.classes, self.model, self.prompts)).encode()
-        )
+        origin = (self.layers, self.count, self.classes, self.model, self.prompts)
+        digest = hashlib.sha256(repr(origin).encode())
         for name in TENSORS:
             flat = getattr(self, name).detach().flatten()
             digest.update(flat[:: max(1, len(flat) // 65536)].double().cpu().numpy().tobytes())

@@ -67,9 +67,7 @@ def class_texts(
     for name in classes:
         names, sentences = [readable(each) for each in synonyms(name)], list(texts[name]) if texts else []
         if not all(encode(each) for each in names):
-            raise ClassNameError(
-                f"The class name {name!r} has no tokens; give it at least one letter or digit."
-            )
+            raise ClassNameError(f"The class name {name!r} has no tokens; give it a letter or digit.")
         made = [_filled(each, one, text) for each in own for one in names for text in sentences]
         found.append((made or sentences) + [_filled(each, one) for each in plain for one in names])
     return found

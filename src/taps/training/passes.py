@@ -81,9 +81,7 @@ def read_unfinished(
     try:
         tensors, meta = read_tensors(path)
     except Exception as error:
-        raise StateError(
-            f"{path} is not a readable state of a {what} ({error}); remove it and start anew."
-        ) from error
+        raise StateError(f"{path} holds no readable {what} ({error}); remove it to start anew.") from error
     for name, mine in identity.items():
         if meta["identity"].get(name) != mine:
             raise StateError(

@@ -93,9 +93,7 @@ class Pass:
         batch: int,
     ) -> None:
         if per_class and (not images.classes or None in images.labels):
-            raise DataError(
-                f"{images.name} has images without a label; statistics of classes need all labels."
-            )
+            raise DataError(f"{images.name} has images without a label; statistics of classes need all.")
         self.clip, self.images, self.layers = clip, images, layers
         self.prompts = "" if prompts is None else prompts.fingerprint
         self.labels = images.labels if per_class else []
@@ -139,9 +137,8 @@ class Pass:
             self.moments.setdefault(_key(self.images.classes[label]), RunningMoments()).add(inputs[rows])
 
     def result(self) -> SourceStats:
-        by_class = {
-            name: self.moments[_key(name)] for name in self.images.classes if _key(name) in self.moments
-        }
+        seen = [name for name in self.images.classes if _key(name) in self.moments]
+        by_class = {name: self.moments[_key(name)] for name in seen}
         return stats_from(
             self.moments[WHOLE],
             by_class,
