@@ -1,4 +1,4 @@
-"""Which kernels are tried warm_up."""
+"""Which kernels are tried at warm-up."""
 
 from __future__ import annotations
 

@@ -42,9 +42,9 @@ def load_clip(
             a checkpoint file, a directory with a Hugging Face or open_clip checkpoint, or a hub repository
             such as `openai/clip-vit-base-patch16`.
         pretrained: For an architecture: weights by open_clip's name for them (`openai`, `dfn2b`, `webli`; the
-            first that `taps models` lists unless said), a checkpoint file, or `random`.
-        device: Where to put it; CUDA when there is one, else the CPU.
-        dtype: Precision of the frozen weights, such as "bf16"; float32 unless said.
+            first that `taps models` lists by default), a checkpoint file, or `random`.
+        device: CUDA by default where there is one, else the CPU.
+        dtype: Precision of the frozen weights, such as "bf16"; float32 by default.
 
     >>> load_clip("tiny").config.embed_dim
     32
