@@ -79,7 +79,7 @@ def folder_run(file: Path, order: int, settings: dict[str, Any], questions: int 
     features = F.normalize(torch.from_numpy(held["features"]).float(), dim=-1)
     places = np.random.default_rng(order).permutation(len(labels))[:IMAGES].tolist()
     clip = with_stored_features(load_once("pocket", "cpu"), features)
-    learner = Learner(clip, classes, "view_ensemble+", seed=order, **COMMON, **settings)
+    learner = Learner(clip, classes, "view_ensemble+", seed=order, **COMMON | settings)
     answers: dict[int, int] = {}
     first = 0
 
