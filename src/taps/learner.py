@@ -206,131 +206,6 @@ class Learner:
         with self._unchanged() as put_back:
             return predict_together(pairs, put_back)
 
-    def view_one(self, image: Any, number: int) -> ViewedImage:
-        """Make the views of an image before its turn; `predict_one` takes the result.
-
-        Views depend on no answer, so any thread may call this while another predicts and learns; on a CPU,
-        since the thread that predicts has the GPU to itself. `number` images come before this one.
-        """
-        pixels = load_image(image, copy=False)
-        began = time.perf_counter()
-        views = self._views(DrawnImage(pixels, self.seed, number))
-        return ViewedImage(time.perf_counter() - began, views, number)
-
-    def encode_one(self, image: ViewedImage) -> KnownImage | ViewedImage:
-        """Encode an image of `view_one` before its turn, in any thread; `predict_one` takes the result.
-
-        Where the method needs more than features, the image is given back.
-        """
-        method = self.method
-        if not (isinstance(method, BatchedMethod) and method.needs_features_only):
-            return image
-        began = time.perf_counter() - image.seconds
-        (features,) = method.encode_batch([method], [image.views])
-        return KnownImage(time.perf_counter() - began, features, number=image.number)
-
-    def _views(self, image: DrawnImage) -> Tensor:
-        """The views of an image, pixels 0..255; view 0 is the image itself."""
-        with stage("views"):
-            generator = sample_generator(image.seed, image.number)
-            return make_views(image.pixels, generator=generator, **self._view_settings)
-
-    @property
-    def _view_settings(self) -> dict[str, Any]:
-        return {
-            "views": self.settings.views,
-            **self.clip.config.framing,
-            "device": self.clip.device,
-            "backend": self.settings.view_backend,
-            "augmix": self.settings.augmix,
-        }
-
-    def _conclude(self, output: MethodOutput, began: float) -> Prediction:
-        """Decide whether to ask, and take note of the image."""
-        probs = torch.nan_to_num(output.probs.float().cpu(), nan=1 / len(self.classes)).numpy()
-        entropy = float(output.entropy)  # plain numbers, whatever kind a method gives: they are written down
-        score = entropy if output.score is None else float(output.score)
-        decision, question = self._decide(probs, score)
-        index = int(probs.argmax())
-        seconds = time.perf_counter() - began
-        id, self.seen = self.seen, self.seen + 1
-        self.accuracy.add(id, index, float(probs[index]), decision.chance, decision.ask)
-        if output.item is not None:
-            if decision.ask and question == "yes_no":
-                self.queries.yes_no.add(id)
-            self.queries.keep(id, output.item, decision.ask)
-        return Prediction(
-            id,
-            index,
-            self.classes[index],
-            probs,
-            entropy,
-            decision.threshold,
-            decision.ask,
-            seconds,
-            ANYWAY if decision.random else score,
-            float(output.reject),
-            question,
-        )
-
-    def _decide(self, probs: FloatArray, score: float) -> tuple[Decision, str]:
-        """Whether to ask about an image, and which kind of question; a question is counted as put."""
-        kind = self.questions.choose(probs)
-        decision = self.policy.decide(score, allowed=kind is not None)
-        if kind is not None and decision.ask:
-            self.policy.refund(1 - self.questions.put(kind))  # `decide` has counted a whole one
-        return decision, kind or "class"
-
-    def repredict(self, id: int, image: Any) -> Prediction:
-        """Predict an image again, with the views it had at prediction `id`; nothing is changed."""
-        id = self._known_id(id)
-        with self._unchanged():
-            self.seen = id
-            return self.predict_one(image)
-
-    def repredict_kept(self, ids: Iterable[int]) -> dict[int, FloatArray]:
-        """Predict `pending` and `recent` images again, from what is kept of them; nothing is changed.
-
-        Quick, as only a head's share is computed. Other images are left out, and so are all images of methods
-        that have to encode an image again (`repredict`).
-        """
-        kept = {id: item for id in ids if (item := self.queries.kept(id)) is not None}
-        probs = {id: self.method.predict_kept(item) for id, item in kept.items()}
-        return {id: found for id, found in probs.items() if found is not None}
-
-    def wanted_kept(self, ids: Iterable[int]) -> dict[int, float]:
-        """Acquisition scores of some `recent` images: the highest is the one to `ask` about next.
-
-        A method with a head compares them with each other and with those that are answered or asked about.
-        Other methods give none. Nothing is changed.
-        """
-        kept = {id: item for id in ids if (item := self.queries.recent.get(id)) is not None}
-        scores = self.method.wanted_kept(list(kept.values()), list(self.queries.pending.values()))
-        return {} if scores is None else dict(zip(kept, scores.tolist(), strict=True))
-
-    @contextmanager
-    def _unchanged(self) -> Iterator[Callable[[], None]]:
-        """Predictions inside change nothing; yields a function that restores the state at once.
-
-        `queries` is set aside, and kept images are not copied: no prediction writes to them.
-        """
-        method, policy = _copied(self.method.snapshot()), self.policy.state_dict()
-        seen, queries, questions = self.seen, self.queries, self.questions.values()
-        accuracy, self.accuracy = self.accuracy, RunningAccuracy(len(self.classes))
-        self.queries = PendingQueries(0, 0)
-
-        def put_back() -> None:
-            self.seen = seen
-            self.questions.restore(questions)
-            self.method.restore(_copied(method))
-            self.policy.load_state_dict(policy)
-
-        try:
-            yield put_back
-        finally:
-            self.queries, self.accuracy = queries, accuracy
-            put_back()
-
     def learn_one(
         self,
         id: int,
@@ -482,28 +357,55 @@ class Learner:
         found = counts | self.method.summary()
         return found | {"notes": self._notes() + found.get("notes", [])}
 
-    def _notes(self) -> list[str]:
-        """Sentences for the user."""
-        notes = []
-        if self.corrected:
-            notes.append(f"Answers that contradicted an earlier one for the same image: {self.corrected}.")
-        if self.undone:
-            notes.append(f"Answers that were taken back: {self.undone}.")
-        spent = self.questions.choose(np.ones(1)) is None
-        if spent:
-            notes.append(f"The {self.questions.total:g} seconds of the annotator's time are spent.")
-        if isinstance(self.settings, Asking) and self.method.asks and self.seen >= ENOUGH and not spent:
-            wanted = self.settings.rate * self.seen
-            early = isinstance(self.policy, Paced) and self.policy.ahead
-            # Neither too few questions, whatever each takes of the budget, nor more than it allows.
-            had = min(self.asked, max(self.policy.asked, wanted))
-            steered = self.settings.budget in ("soft", "hard") and not early
-            if steered and abs(had - wanted) > max(wanted / 2, MOST_OWED):
-                notes.append(
-                    f"{had / self.seen:.1%} of the {self.seen} images were asked about, not "
-                    f'{self.settings.rate:.1%}; policy="paced" keeps to the rate.'
-                )
-        return notes
+    def repredict(self, id: int, image: Any) -> Prediction:
+        """Predict an image again, with the views it had at prediction `id`; nothing is changed."""
+        id = self._known_id(id)
+        with self._unchanged():
+            self.seen = id
+            return self.predict_one(image)
+
+    def repredict_kept(self, ids: Iterable[int]) -> dict[int, FloatArray]:
+        """Predict `pending` and `recent` images again, from what is kept of them; nothing is changed.
+
+        Quick, as only a head's share is computed. Other images are left out, and so are all images of methods
+        that have to encode an image again (`repredict`).
+        """
+        kept = {id: item for id in ids if (item := self.queries.kept(id)) is not None}
+        probs = {id: self.method.predict_kept(item) for id, item in kept.items()}
+        return {id: found for id, found in probs.items() if found is not None}
+
+    def wanted_kept(self, ids: Iterable[int]) -> dict[int, float]:
+        """Acquisition scores of some `recent` images: the highest is the one to `ask` about next.
+
+        A method with a head compares them with each other and with those that are answered or asked about.
+        Other methods give none. Nothing is changed.
+        """
+        kept = {id: item for id in ids if (item := self.queries.recent.get(id)) is not None}
+        scores = self.method.wanted_kept(list(kept.values()), list(self.queries.pending.values()))
+        return {} if scores is None else dict(zip(kept, scores.tolist(), strict=True))
+
+    def view_one(self, image: Any, number: int) -> ViewedImage:
+        """Make the views of an image before its turn; `predict_one` takes the result.
+
+        Views depend on no answer, so any thread may call this while another predicts and learns; on a CPU,
+        since the thread that predicts has the GPU to itself. `number` images come before this one.
+        """
+        pixels = load_image(image, copy=False)
+        began = time.perf_counter()
+        views = self._views(DrawnImage(pixels, self.seed, number))
+        return ViewedImage(time.perf_counter() - began, views, number)
+
+    def encode_one(self, image: ViewedImage) -> KnownImage | ViewedImage:
+        """Encode an image of `view_one` before its turn, in any thread; `predict_one` takes the result.
+
+        Where the method needs more than features, the image is given back.
+        """
+        method = self.method
+        if not (isinstance(method, BatchedMethod) and method.needs_features_only):
+            return image
+        began = time.perf_counter() - image.seconds
+        (features,) = method.encode_batch([method], [image.views])
+        return KnownImage(time.perf_counter() - began, features, number=image.number)
 
     def state_dict(self) -> dict[str, Any]:
         """The whole state: `tensors` by name, and `values` that JSON can hold."""
@@ -569,14 +471,6 @@ class Learner:
         """
         checkpoint.save(Path(directory), self.state_dict(), self._given(), self.clip, extra)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Learner:
-        """A learner in the same state; both share the frozen model."""
-        state = self.state_dict()
-        return self._in_state(state, checkpoint.with_prompts(self._given(), state, self.clip), self.clip)
-
-    def _given(self) -> dict[str, Any]:
-        return {field.name: getattr(self.settings, field.name) for field in fields(self.settings)}
-
     @classmethod
     def load(cls, directory: str | Path, clip: Clip | None = None) -> Learner:
         """Read what `save` wrote; the model is loaded from where it came from unless given."""
@@ -585,22 +479,118 @@ class Learner:
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"The learner saved in {directory} is damaged ({error!r}).") from error
 
-    @classmethod
-    def _in_state(cls, state: dict[str, Any], settings: dict[str, Any], clip: Clip) -> Learner:
-        values = state["values"]
-        learner = cls._made(clip, values["classes"], values["method"], values["seed"], settings)
-        learner.load_state_dict(state)
-        return learner
-
-    @classmethod
-    def _made(
-        cls, clip: Clip, classes: Sequence[str], method: str, seed: int, settings: dict[str, Any]
-    ) -> Learner:
-        # Duplicate class names were allowed or refused when the stream began.
-        return cls(clip, classes, method, seed=seed, allow_duplicates=True, **settings)
-
     save_pretrained = save
     from_pretrained = load
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Learner:
+        """A learner in the same state; both share the frozen model."""
+        state = self.state_dict()
+        return self._in_state(state, checkpoint.with_prompts(self._given(), state, self.clip), self.clip)
+
+    def _views(self, image: DrawnImage) -> Tensor:
+        """The views of an image, pixels 0..255; view 0 is the image itself."""
+        with stage("views"):
+            generator = sample_generator(image.seed, image.number)
+            return make_views(image.pixels, generator=generator, **self._view_settings)
+
+    @property
+    def _view_settings(self) -> dict[str, Any]:
+        return {
+            "views": self.settings.views,
+            **self.clip.config.framing,
+            "device": self.clip.device,
+            "backend": self.settings.view_backend,
+            "augmix": self.settings.augmix,
+        }
+
+    def _conclude(self, output: MethodOutput, began: float) -> Prediction:
+        """Decide whether to ask, and take note of the image."""
+        probs = torch.nan_to_num(output.probs.float().cpu(), nan=1 / len(self.classes)).numpy()
+        entropy = float(output.entropy)  # plain numbers, whatever kind a method gives: they are written down
+        score = entropy if output.score is None else float(output.score)
+        decision, question = self._decide(probs, score)
+        index = int(probs.argmax())
+        seconds = time.perf_counter() - began
+        id, self.seen = self.seen, self.seen + 1
+        self.accuracy.add(id, index, float(probs[index]), decision.chance, decision.ask)
+        if output.item is not None:
+            if decision.ask and question == "yes_no":
+                self.queries.yes_no.add(id)
+            self.queries.keep(id, output.item, decision.ask)
+        return Prediction(
+            id,
+            index,
+            self.classes[index],
+            probs,
+            entropy,
+            decision.threshold,
+            decision.ask,
+            seconds,
+            ANYWAY if decision.random else score,
+            float(output.reject),
+            question,
+        )
+
+    def _decide(self, probs: FloatArray, score: float) -> tuple[Decision, str]:
+        """Whether to ask about an image, and which kind of question; a question is counted as put."""
+        kind = self.questions.choose(probs)
+        decision = self.policy.decide(score, allowed=kind is not None)
+        if kind is not None and decision.ask:
+            self.policy.refund(1 - self.questions.put(kind))  # `decide` has counted a whole one
+        return decision, kind or "class"
+
+    @contextmanager
+    def _unchanged(self) -> Iterator[Callable[[], None]]:
+        """Predictions inside change nothing; yields a function that restores the state at once.
+
+        `queries` is set aside, and kept images are not copied: no prediction writes to them.
+        """
+        method, policy = _copied(self.method.snapshot()), self.policy.state_dict()
+        seen, queries, questions = self.seen, self.queries, self.questions.values()
+        accuracy, self.accuracy = self.accuracy, RunningAccuracy(len(self.classes))
+        self.queries = PendingQueries(0, 0)
+
+        def put_back() -> None:
+            self.seen = seen
+            self.questions.restore(questions)
+            self.method.restore(_copied(method))
+            self.policy.load_state_dict(policy)
+
+        try:
+            yield put_back
+        finally:
+            self.queries, self.accuracy = queries, accuracy
+            put_back()
+
+    def _notes(self) -> list[str]:
+        """Sentences for the user."""
+        notes = []
+        if self.corrected:
+            notes.append(f"Answers that contradicted an earlier one for the same image: {self.corrected}.")
+        if self.undone:
+            notes.append(f"Answers that were taken back: {self.undone}.")
+        spent = self.questions.choose(np.ones(1)) is None
+        if spent:
+            notes.append(f"The {self.questions.total:g} seconds of the annotator's time are spent.")
+        if isinstance(self.settings, Asking) and self.method.asks and self.seen >= ENOUGH and not spent:
+            wanted = self.settings.rate * self.seen
+            early = isinstance(self.policy, Paced) and self.policy.ahead
+            # Neither too few questions, whatever each takes of the budget, nor more than it allows.
+            had = min(self.asked, max(self.policy.asked, wanted))
+            steered = self.settings.budget in ("soft", "hard") and not early
+            if steered and abs(had - wanted) > max(wanted / 2, MOST_OWED):
+                notes.append(
+                    f"{had / self.seen:.1%} of the {self.seen} images were asked about, not "
+                    f'{self.settings.rate:.1%}; policy="paced" keeps to the rate.'
+                )
+        return notes
+
+    def _known_id(self, given: object) -> int:
+        """The id of an image seen; a plain number, whatever kind was given."""
+        id = whole_number(given)
+        if id is None or not 0 <= id < self.seen:
+            raise QueryError(f"Unknown sample {given!r}; ids come from `predict_one`, {self.seen} so far.")
+        return id
 
     def _make_policy(self, classes: int) -> Policy:
         if not self.method.asks:
@@ -620,12 +610,22 @@ class Learner:
         kinds = given.questions or ("both" if given.budget_seconds else "class")
         return Questions(kinds, {"class": which, "yes_no": given.yes_no_seconds}, given.budget_seconds)
 
-    def _known_id(self, given: object) -> int:
-        """The id of an image seen; a plain number, whatever kind was given."""
-        id = whole_number(given)
-        if id is None or not 0 <= id < self.seen:
-            raise QueryError(f"Unknown sample {given!r}; ids come from `predict_one`, {self.seen} so far.")
-        return id
+    def _given(self) -> dict[str, Any]:
+        return {field.name: getattr(self.settings, field.name) for field in fields(self.settings)}
+
+    @classmethod
+    def _in_state(cls, state: dict[str, Any], settings: dict[str, Any], clip: Clip) -> Learner:
+        values = state["values"]
+        learner = cls._made(clip, values["classes"], values["method"], values["seed"], settings)
+        learner.load_state_dict(state)
+        return learner
+
+    @classmethod
+    def _made(
+        cls, clip: Clip, classes: Sequence[str], method: str, seed: int, settings: dict[str, Any]
+    ) -> Learner:
+        # Duplicate class names were allowed or refused when the stream began.
+        return cls(clip, classes, method, seed=seed, allow_duplicates=True, **settings)
 
 
 def with_texts(settings: Settings, classes: tuple[str, ...], added: int | None = None) -> Settings:
