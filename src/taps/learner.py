@@ -268,7 +268,7 @@ class Learner:
         if drawn and (probs := self.method.predict_kept(self.queries.item(id))) is not None:
             self.accuracy.sample(id, int(probs.argmax()), len(self.queries.recent))
         self.queries.ask(id)
-        self.policy.charge(self.questions.put("class"))
+        self.policy.asked += self.questions.put("class")
 
     def skip(self, id: int) -> None:
         """The annotator does not know: the question is closed and given back to the budget.
@@ -281,7 +281,7 @@ class Learner:
         if id not in self.queries.pending:
             raise QueryError(f"Sample {id} has no open question that could be skipped.")
         back = 2 * self.given_back < self.asked
-        self.policy.refund(back * self.questions.share(self.queries.kind(id)))
+        self.policy.asked -= back * self.questions.share(self.queries.kind(id))
         self.queries.skip(id, back)
         self.skipped, self.given_back = self.skipped + 1, self.given_back + back
 
@@ -298,7 +298,7 @@ class Learner:
         id = self._known_id(id)
         if id in self.queries.skipped:
             back = self.queries.reopen(id)
-            self.policy.charge(back * self.questions.share(self.queries.kind(id)))
+            self.policy.asked += back * self.questions.share(self.queries.kind(id))
             self.skipped, self.given_back = self.skipped - 1, self.given_back - back
             return None
         given = self.queries.answered(id)
@@ -536,7 +536,7 @@ class Learner:
         kind = self.questions.choose(probs)
         decision = self.policy.decide(score, allowed=kind is not None)
         if kind is not None and decision.ask:
-            self.policy.refund(1 - self.questions.put(kind))  # `decide` has counted a whole one
+            self.policy.asked -= 1 - self.questions.put(kind)  # `decide` has counted a whole one
         return decision, kind or "class"
 
     @contextmanager

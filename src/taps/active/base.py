@@ -39,8 +39,8 @@ class Policy:
     Attributes:
         kind: Its name, in what is saved.
         saved: Names of the attributes that are saved beside the counters.
-        asked: Questions put so far, less those given back to the budget. A question that takes less time
-            than picking a class counts as a part of one.
+        asked: Questions charged to the budget so far. A question that takes less time than picking a class
+            counts as a part of one.
         seen: Samples decided on so far; those with a non-finite entropy are not among them.
         skipped: Samples whose entropy was not finite. They are never asked about and leave no other trace.
         explore: Share of the samples that are asked about at random, whatever the policy says of them. Draws
@@ -86,14 +86,6 @@ class Policy:
 
     def answer(self, label: int) -> None:
         """Take note of the class that was answered."""
-
-    def charge(self, share: float) -> None:
-        """Count a question, or a part of one, that was put without `decide`."""
-        self.asked += share
-
-    def refund(self, share: float) -> None:
-        """Give a question, or a part of one, back to the budget."""
-        self.asked -= share
 
     def decide(self, entropy: float, allowed: bool = True) -> Decision:
         """Decide on one sample; with `allowed=False` it is counted as seen but cannot be asked about."""

@@ -13,6 +13,7 @@ FIRST, LAST = 8, 512  # images after which the views' metric is first and last m
 WAIT = 16  # images whose rows wait to be added to the covariances in one product
 FLOOR = 0.3  # share of the mean variance that is added in every direction
 VIEWS = 16  # of an image, whose spread is measured
+SAVED = ("mean", "between", "within", "transform", "apart", "centred")
 
 
 class FeatureWhitener:
@@ -77,23 +78,15 @@ class FeatureWhitener:
         self.centred: Array = np.zeros((self.several * WAIT, dim))
 
     def arrays(self) -> dict[str, Array]:
-        """Everything that changes with the images."""
-        return {
-            "lens.seen": np.array([float(self.seen)]),
-            "lens.mean": self.mean,
-            "lens.between": self.between,
-            "lens.within": self.within,
-            "lens.transform": self.transform,
-            "lens.apart": self.apart.copy(),
-            "lens.centred": self.centred.copy(),
-        }
+        """Everything that changes with the images; to be copied, as the next image writes to some of it."""
+        return {"lens.seen": np.array([float(self.seen)])} | {f"lens.{n}": getattr(self, n) for n in SAVED}
 
     def restore(self, arrays: dict[str, Array]) -> None:
         """Go on from where `arrays` was taken."""
         if arrays["lens.mean"].shape != self.mean.shape:
             raise StateError("The saved head saw other features; use the saved model and number of views.")
         self.seen = int(arrays["lens.seen"][0])
-        for name in ("mean", "between", "within", "transform", "apart", "centred"):
+        for name in SAVED:
             setattr(self, name, arrays[f"lens.{name}"].copy())
         if len(self.centred) != self.several * WAIT:  # another version lets fewer images wait
             self.take_in(*self.covariances())
