@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from taps.serve.routes import labelstudio, pages
+from taps.serve import labelstudio
+from taps.serve.routes import pages
 from taps.serve.service import Service
 from tests.serve.conftest import beginning, client_of, png
 

@@ -14,21 +14,11 @@ from starlette.requests import ClientDisconnect
 
 import taps
 from taps.errors import ClassNameError, ImageError, QueryError, SettingsError, StateError, TapsError
+from taps.serve import labelstudio
 from taps.serve.dependencies import State
 from taps.serve.errors import ServiceError
 from taps.serve.middleware import SecurityMiddleware
-from taps.serve.routes import (
-    access,
-    events,
-    export,
-    health,
-    labelstudio,
-    pages,
-    predict,
-    queries,
-    review,
-    streams,
-)
+from taps.serve.routes import access, events, export, health, pages, predict, queries, review, streams
 from taps.serve.schemas import IN_WORDS
 
 log = logging.getLogger("taps.serve")

@@ -35,24 +35,6 @@ GLANCE = 1.0  # seconds in which a person sees that one of them belongs to the o
 
 
 @dataclass(frozen=True)
-class Acceptance:
-    """Predictions that somebody accepted.
-
-    Attributes:
-        at: When, in seconds since 1970.
-        label: The class they were predicted as.
-        above: The lowest probability that was accepted.
-        ids: The predictions.
-    """
-
-    who: str
-    at: float
-    label: str
-    above: float
-    ids: Sequence[int]
-
-
-@dataclass(frozen=True)
 class Belief:
     """The current label of an image.
 
@@ -60,19 +42,22 @@ class Belief:
         label: Its class; empty where a person said that it is none.
         probability: That it is right, calibrated; 1 where a person named it.
         by: "person"; "model", which predicted it again; "first", where it was not predicted again.
+        accepted: The event that accepted this prediction; its value is that of `accept`.
     """
 
     row: Row
     label: str
     probability: float
     by: str
-    accepted: Acceptance | None = None
+    accepted: Event | None = None
 
     def cells(self) -> list[object]:
         """Its row in predictions.csv."""
         probability = "" if self.by == "person" else f"{self.probability:.4f}"
         by = "person" if self.by == "person" else "model"
-        accepted = ["", ""] if self.accepted is None else [self.accepted.who, f"{self.accepted.above:.4f}"]
+        accepted = ["", ""]
+        if self.accepted is not None:
+            accepted = [self.accepted.who, f"{self.accepted.value['above']:.4f}"]
         return [self.row.name, self.label, by, probability, self.row.label, int(self.row.asked), *accepted]
 
 
@@ -88,8 +73,7 @@ def beliefs_of(service: Service, stream: str) -> list[Belief]:
     # Of a folder, images that the learner does not keep are predicted again at the end.
     final = service.folders[stream].final if stream in service.folders else {}
     events = service.store.events(service.stream(stream).id, kind=ACCEPTED)
-    made = [Acceptance(event.who, event.at, **event.value) for event in events]
-    accepted = {id: each for each in made for id in each.ids}  # the last one of each image
+    accepted = {id: event for event in events for id in event.value["ids"]}  # the last one of each image
     return [_belief(row, now.get(row.id) or final.get(row.name), accepted.get(row.id)) for row in rows]
 
 
@@ -109,11 +93,11 @@ def _named(row: Row) -> bool:
     return row.state in LABELLED and (row.answer is not None or row.none)
 
 
-def _belief(row: Row, now: tuple[str, float] | None, accepted: Acceptance | None) -> Belief:
+def _belief(row: Row, now: tuple[str, float] | None, accepted: Event | None) -> Belief:
     if _named(row):
         return Belief(row, row.answer or "", 1.0, "person")
     label, probability = now or (row.label, row.probability)
-    if accepted is not None and accepted.label != label:  # its prediction has changed since
+    if accepted is not None and accepted.value["label"] != label:  # its prediction has changed since
         accepted = None
     return Belief(row, label, calibrated(probability), "first" if now is None else "model", accepted)
 

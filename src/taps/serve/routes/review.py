@@ -57,7 +57,7 @@ class Reviewed(BaseModel):
             by=belief.by,
             first=row.label,
             accepted_by=None if accepted is None else accepted.who,
-            accepted_above=None if accepted is None else accepted.above,
+            accepted_above=None if accepted is None else accepted.value["above"],
         )
 
 
