@@ -343,7 +343,7 @@ def test_questions_come_without_a_reload(site: Site, page: Any) -> None:
     site.feed(range(1))
     assert shown(page) == "image-0.png"
     site.service.send("pets", lambda live: live.label(0, "dog", "another")).result()
-    page.wait_for_selector("text=answered elsewhere")
+    page.wait_for_selector("text=answered by somebody else")
     page.wait_for_selector("text=Nothing to answer now")
 
 

@@ -99,7 +99,7 @@ def test_a_bar_says_that_everything_is_predicted_again(
             bar = page.locator("#busy")
             assert bar.is_visible()
             assert (bar.get_attribute("value"), bar.get_attribute("max")) == ("6", "24")
-            assert "shows up here by itself" not in page.inner_text("#empty")
+            assert "appears here" not in page.inner_text("#empty")
             made.phase = "done"
             page.wait_for_selector("#after:not([hidden])")
             assert bar.is_hidden()

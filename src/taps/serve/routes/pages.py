@@ -28,7 +28,7 @@ PAGES = {
 FOLDER = resources.files("taps.serve") / "web"
 FILES = {each.name: each.read_bytes() for each in FOLDER.iterdir() if each.name.rpartition(".")[2] in KINDS}
 """All of them, read once: a name in a request never becomes a path."""
-FILES |= {name: FILES["head.html"] + FILES[name] for name in PAGES.values()}
+FILES |= {name: FILES["head.html"] + FILES[name] + FILES["foot.html"] for name in PAGES.values()}
 
 
 @router.get("/web/{name}")

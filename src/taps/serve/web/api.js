@@ -1,4 +1,4 @@
-// Speaks to the service: requests, sign-in, events as they happen.
+// Requests to the service, sign-in, live events.
 
 export class Refused extends Error {
   constructor(status, message) {
@@ -10,13 +10,13 @@ export class Refused extends Error {
 const PATIENCE = 15_000; // milliseconds
 let csrf = "";
 
-// Throws Refused where the service says no, and TypeError where it cannot be reached.
+// Throws Refused where the service refuses, and TypeError where it cannot be reached.
 export async function request(method, path, body, headers = {}) {
   const sent = { ...headers };
   if (body !== undefined) sent["Content-Type"] = "application/json";
   if (method !== "GET" && csrf) sent["X-CSRF-Token"] = csrf;
   const options = { method, headers: sent, credentials: "same-origin", keepalive: method !== "GET" };
-  options.signal = AbortSignal.timeout(PATIENCE); // a connection that died may never say so
+  options.signal = AbortSignal.timeout(PATIENCE); // a dead connection may never report it
   if (body !== undefined) options.body = JSON.stringify(body);
   const response = await fetch(path, options);
   const data = await response.json().catch(() => null);
@@ -27,11 +27,11 @@ export async function request(method, path, body, headers = {}) {
 export const get = (path) => request("GET", path);
 export const post = (path, body, headers) => request("POST", path, body, headers);
 
-// The session this browser has, asking for a token where one is needed. All who wait for it wait for the same one.
+// The session of this browser; asks for a token where one is needed. All callers wait for the same promise.
 let signing = null;
 export const signedIn = (dialog) => (signing ??= signIn(dialog).finally(() => (signing = null)));
 
-// The token of a link that several people share: behind the #, which browsers send to nobody.
+// The token of a link that several people share: behind the #, which browsers do not send.
 const linked = () => new URLSearchParams(location.hash.slice(1)).get("token");
 
 async function signIn(dialog) {
@@ -39,7 +39,7 @@ async function signIn(dialog) {
     try {
       const session = await get("/v1/session");
       csrf = session.csrf;
-      if (linked()) history.replaceState(null, "", location.pathname + location.search); // nobody reads it over a shoulder
+      if (linked()) history.replaceState(null, "", location.pathname + location.search); // so that the token is not left in the address bar
       document.querySelector("#sign-out").hidden = !csrf; // without tokens there is no session
       if (session.roles.some((role) => role === "label" || role === "admin")) return session;
       dialog.querySelector(".problem").textContent = "This token is not for labelling; ask for one with the role label.";
@@ -51,7 +51,7 @@ async function signIn(dialog) {
   }
 }
 
-// Ends the session, and loads the page anew, so that nothing it showed is left. Whether that went well.
+// Ends the session and reloads the page, so that nothing stays on the screen. Returns whether it succeeded.
 export async function signOut(complain) {
   try {
     await request("DELETE", "/v1/session");
@@ -65,14 +65,14 @@ export async function signOut(complain) {
   return true;
 }
 
-// Asks for a token; where a link has brought one, for the name of whoever came.
+// Asks for a token; where the link has one, for a name.
 function askForToken(dialog, link) {
   const form = dialog.querySelector("form");
   const problem = dialog.querySelector(".problem");
   const field = form.elements[0];
   if (link) {
     dialog.querySelector("h2").textContent = "Who are you?";
-    dialog.querySelector("label").textContent = "Your name: it stands beside your answers";
+    dialog.querySelector("label").textContent = "Your name, recorded with your answers";
     dialog.querySelector("button").textContent = "Begin";
     Object.assign(field, { type: "text", autocomplete: "name", maxLength: 100 });
   }
@@ -100,7 +100,7 @@ function askForToken(dialog, link) {
 const KINDS = ["predicted", "answered", "repeated", "undone", "skipped", "expired", "classes_added", "asked", "accepted", "opinion"];
 
 // Calls `on.event(kind, data)` for each event of a stream after number `after`, and `on.live(bool)` when the connection comes and goes.
-// What happened while it was away is told when it is back. Questions that `holder` has are free soon after it ended.
+// Events missed while it was away follow when it is back. The leases of `holder` end soon after the connection.
 export function follow(stream, after, on, holder = "") {
   let source = null;
   let last = after;

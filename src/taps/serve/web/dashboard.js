@@ -6,7 +6,7 @@ import { $, count, element, interval, plural, shape, share, standing } from "/we
 
 const WINDOW = 500; // predictions drawn
 const LOGGED = 50; // events shown
-const ANYWAY = 1e6; // the score of an image that is asked about at random, whatever the rule says; drawn at the top
+const ANYWAY = 1e6; // the score of an image that is asked about at random; drawn at the top
 const CONFUSED = 6; // classes in the table
 
 const stream = decodeURIComponent(location.pathname.split("/").at(-1));
@@ -81,17 +81,17 @@ function accuracy(answered) {
   );
   band(made, seen.map(([x, , below]) => [x, below]), seen.map(([x, , , above]) => [x, above]), { class: "band" });
   line(made, seen.map(([x, value]) => [x, value]), { class: "line" });
-  return [made.svg, legend(["line", "share that the model had right"], ["band", "its interval, at 95 %"])];
+  return [made.svg, legend(["line", "share of right predictions"], ["band", "its interval, at 95 %"])];
 }
 
 function score(all) {
   const rule = stats.asking?.rule ?? "entropy";
-  const byLot = rule === "random";
-  const entropic = byLot || rule === "entropy";
+  const atRandom = rule === "random";
+  const entropic = atRandom || rule === "entropy";
   $("#score-title").textContent = `${entropic ? "Uncertainty" : `Score by ${rule}`}, and when it asks`;
-  $("#score-note").textContent = byLot
+  $("#score-note").textContent = atRandom
     ? "Each dot is an image. This stream asks at random, so there is no threshold to draw here."
-    : "Each dot is an image; what lies above the threshold is asked about while the budget lasts.";
+    : "Each dot is an image. Those above the threshold are asked about while the budget lasts.";
   const valueOf = (row) => (entropic ? row.entropy : row.score);
   const known = all.filter((row) => valueOf(row) !== null); // older versions kept no score
   if (!known.length) return [nothing("No image yet.")];
@@ -106,10 +106,10 @@ function score(all) {
   const place = (row, size, kind) => dot(made, row.id, Math.min(valueOf(row), most), size, { class: kind });
   for (const row of known.filter(({ asked }) => !asked)) place(row, 2.5, "quiet");
   for (const row of known.filter(({ asked }) => asked)) place(row, 4, "asked");
-  const limits = byLot ? [] : known.filter(({ threshold }) => threshold !== null);
+  const limits = atRandom ? [] : known.filter(({ threshold }) => threshold !== null);
   if (limits.length) line(made, limits.map(({ id, threshold }) => [id, Math.min(threshold, most)]), { class: "limit" });
   const keys = [["quiet", "not asked"], ["asked", "asked"]];
-  return [made.svg, legend(...keys, ...(byLot ? [] : [["limit", "threshold"]]))];
+  return [made.svg, legend(...keys, ...(atRandom ? [] : [["limit", "threshold"]]))];
 }
 
 function budget(all) {
@@ -128,7 +128,7 @@ function budget(all) {
   );
   line(made, allowed, { class: "limit" });
   line(made, put, { class: "line" });
-  return [made.svg, legend(["line", "questions put"], ["limit", "budget"])];
+  return [made.svg, legend(["line", "questions asked"], ["limit", "budget"])];
 }
 
 function memory() {
@@ -147,7 +147,7 @@ function memory() {
   return bars(`Labels by class: ${shown.slice(0, 5).map(([name, number]) => `${name} ${number}`).join(", ")}`, shown, all[0][1]);
 }
 
-// How often each annotator is wrong is what the model believes: one who never contradicts the others is hardly ever.
+// The error rates are the model's estimates: an annotator who never contradicts the others has a low one.
 function people() {
   const all = Object.entries(stats.learner.head_annotators ?? {}).sort((a, b) => b[1].answers - a[1].answers);
   if (!all.length) return nothing("No answer yet, or a method that does not tell annotators apart.");
@@ -159,15 +159,15 @@ function people() {
 
 const known = (one) => (one ? `${count(one.right)} of ${count(one.asked)}` : "–");
 
-// How far people agree, where a share of the questions is put to a second one.
+// How far people agree, where a share of the questions is asked twice.
 function agreed() {
   const { images, alpha, low, high, share: twice } = agreement;
   if (!images) return twice ? "No question was answered by two people yet." : "";
-  const value = alpha === null ? "cannot be said yet" : `${alpha.toFixed(2)} (${low.toFixed(2)} to ${high.toFixed(2)}, at 95 %)`;
+  const value = alpha === null ? "not known yet" : `${alpha.toFixed(2)} (${low.toFixed(2)} to ${high.toFixed(2)}, at 95 %)`;
   return `Agreement, Krippendorff's α: ${value}; ${plural(images, "image")} answered by two people.`;
 }
 
-// One button for each answer that was given: whoever presses it settles the image.
+// One button for each answer: pressing it settles the disagreement.
 function disagreement({ prediction: { id, name }, said }) {
   const settle = (label) => async () => {
     const body = stats.learner.classes.includes(label) ? { label } : { none: true };
@@ -201,7 +201,7 @@ function confusion(all) {
   return element(
     "table",
     {},
-    element("caption", { class: "unseen" }, "Answers against guesses"),
+    element("caption", { class: "unseen" }, "Answers against predictions"),
     element("thead", {}, element("tr", {}, element("td", {}), ...names.map((name) => element("th", { scope: "col" }, name)))),
     element("tbody", {}, ...names.map((answer) =>
       element("tr", {}, element("th", { scope: "row" }, answer), ...names.map((label) => cell(answer, label))))),
@@ -231,15 +231,15 @@ function latency(all) {
 const TOLD = {
   predicted: ({ prediction: p }) => `${p.name}: ${p.label}${p.asked ? ", and asks" : ""}`,
   answered: ({ prediction: p }) =>
-    `${p.name} is ${p.said}${p.answer === p.label ? ", as it said" : p.answer ? `, not ${p.label}` : ""}`,
+    `${p.name} is ${p.said}${p.answer === p.label ? ", as predicted" : p.answer ? `, not ${p.label}` : ""}`,
   repeated: ({ prediction: p }) => `The answer about ${p.name} was sent again`,
   undone: ({ prediction: p }) => `The answer about ${p.name} was undone`,
   skipped: ({ prediction: p }) => `${p.name} was skipped`,
-  expired: ({ prediction: p }) => `Nobody answered about ${p.name} in time`,
+  expired: ({ prediction: p }) => `The question about ${p.name} expired`,
   asked: ({ prediction: p }) => `${p.name} is asked about`,
   accepted: ({ value }) => `${plural(value.ids.length, "prediction")} of ${value.label} accepted`,
-  opinion: ({ prediction: p }) => `Somebody else said what ${p.name} is`,
-  classes_added: ({ value }) => `New: ${value.join(", ")}`,
+  opinion: ({ prediction: p }) => `A second opinion on ${p.name}`,
+  classes_added: ({ value }) => `New classes: ${value.join(", ")}`,
 };
 
 function log(kind, data) {
@@ -273,7 +273,7 @@ async function refresh() {
 }
 
 function connected(now) {
-  if (!now) waiting ||= setTimeout(refresh, 1000); // the session may be over, and this is how one hears of it
+  if (!now) waiting ||= setTimeout(refresh, 1000); // the session may have ended: this request finds out
   document.body.classList.toggle("lost", !now);
   $("#connection").textContent = now ? "Live" : "Connection lost. Trying again …";
 }

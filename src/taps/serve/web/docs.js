@@ -1,4 +1,4 @@
-// The OpenAPI document as a page: each route with what it takes and gives. Nothing is loaded from elsewhere.
+// The OpenAPI document as a page: each route with its parameters, body and responses. Loads nothing from other hosts.
 
 import { get } from "./api.js";
 

@@ -59,6 +59,6 @@ export function interval(right, all) {
   return [Math.max(0, (middle - half) / scale), Math.min(1, (middle + half) / scale)];
 }
 
-// How good all predictions are and what more answers would bring, where the learner says so.
+// Estimated accuracy and the forecast of more answers, where the learner has them.
 export const standing = ({ accuracy, forecast }) =>
   accuracy ? ["All predictions", accuracy.said, ...(forecast ? [forecast.said] : [])].join(" · ") : "";

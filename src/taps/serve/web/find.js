@@ -1,5 +1,5 @@
-// Finds class names by what somebody types: the whole name, its beginning, a word's beginning, a part, letters in
-// order, or a slip of the fingers. Pure functions.
+// Finds class names by a typed text: the whole name, its beginning, a word's beginning, a part, letters in order, or
+// with a typing error. Pure functions.
 
 export const plain = (text) =>
   text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase().replace(/[_\s-]+/g, " ").trim();

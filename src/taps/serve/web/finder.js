@@ -1,4 +1,4 @@
-// A box to type a class into: suggestions below it, arrows to choose, Enter to take.
+// A combobox for classes: suggestions below it, arrows to choose, Enter to take.
 
 import { element } from "/web/draw.js";
 import { rank } from "/web/find.js";

@@ -1,4 +1,4 @@
-// The labelling page: one question at a time, the next ones already here, answers kept until they are saved.
+// The labelling page: one question at a time, the next ones loaded ahead, answers kept until they are saved.
 
 import { Refused, follow, get, post, request, signOut, signedIn } from "/web/api.js";
 import { $, count, element, plural, standing } from "/web/draw.js";
@@ -7,7 +7,7 @@ import { pictureOf, showGuesses, showQuestion, tile } from "/web/view.js";
 
 const HELD = 3; // the question shown, and two that are loaded before they are needed
 const RENEW = 30_000; // milliseconds between renewals of the leases,
-const AWAKE = 90_000; // while somebody has done something within so many
+const AWAKE = 90_000; // which end when nothing was pressed for so many
 const AGAIN = 1_500; // milliseconds until an answer that could not be saved is sent again
 const SHOWN = 24; // last predictions
 
@@ -19,14 +19,14 @@ let base = "";
 let classes = [];
 let stats = null;
 let queue = []; // questions held; the first one is on the screen
-const outbox = []; // what was decided and is not saved yet, in order
-let trying = null; // the first of these, while it is on its way: it may be saved already
-const saved = []; // what was saved, to be taken back
-const done = new Set(); // questions that are over for this page
+const outbox = []; // answers and skips that are not saved yet, in order
+let trying = null; // the first of these while it is being sent: it may be saved already
+const saved = []; // answers and skips that are saved, for undo
+const done = new Set(); // questions answered or skipped here
 const recent = new Map(); // the last predictions by id
-const changed = new Map(); // what the model would say of them now, where that is something else
+const changed = new Map(); // their predictions now, where these have changed
 let live = null;
-let turns = 0; // answers taken back: what was asked for before one of them is out of date
+let turns = 0; // undone answers: a list of questions requested before one of them is out of date
 let acted = Date.now();
 let renewed = 0;
 let leaving = false; // signing out, as soon as all is saved
@@ -35,7 +35,7 @@ const pause = (time) => new Promise((resolve) => setTimeout(resolve, time));
 const say = (text) => ($("#last").textContent = text);
 const complain = (text) => ($("#alert").textContent = text);
 
-// Calls that come while one runs are made into one more afterwards.
+// Calls during a call are made into one more call afterwards.
 function single(act) {
   let running = null;
   let wanted = null;
@@ -53,7 +53,7 @@ function single(act) {
   };
 }
 
-// What a failed request means: true where the service could not be reached or asks to wait.
+// Whether to try again: the service could not be reached, asks to wait, or needed a sign-in.
 async function isPassing(error) {
   if (!(error instanceof Refused)) return true;
   if (error.status !== 401) return error.status === 429 || error.status >= 500;
@@ -67,7 +67,7 @@ const refill = single(async () => {
   if (leaving) return;
   const began = turns;
   try {
-    const first = queue[0]?.prediction.id ?? null; // also one that was taken back: it is held no longer
+    const first = queue[0]?.prediction.id ?? null; // also an undone one: its lease has ended
     const held = await post(`${base}/queries/lease`, { holder, count: Math.min(HELD + outbox.length, 20), first });
     renewed = Date.now();
     if (began === turns) arrange(held.filter(({ prediction }) => !done.has(prediction.id)));
@@ -79,7 +79,7 @@ const refill = single(async () => {
 function arrange(held) {
   const shown = queue[0]?.prediction.id;
   const same = held.find(({ prediction }) => prediction.id === shown);
-  if (shown !== undefined && !same) say("That question was answered elsewhere, or another annotator has it.");
+  if (shown !== undefined && !same) say("That question was answered by somebody else, or another annotator has it.");
   queue = same ? [same, ...held.filter((question) => question !== same)] : held;
   for (const { prediction } of queue) new Image().src = pictureOf(stream, prediction, 1600);
   render();
@@ -115,8 +115,8 @@ function showEmpty() {
   if (waiting > 0)
     tellEmpty("Others are on it", `${plural(waiting, "open question")} ${waiting === 1 ? "is" : "are"} with other annotators.`);
   else if (folder) tellEmpty(...FOLDER[stateOf(folder)](folder));
-  else if (!stats.seen) tellEmpty("No image has come yet", "Questions show up here by themselves.");
-  else tellEmpty("Nothing to answer now", "The next question shows up here by itself.");
+  else if (!stats.seen) tellEmpty("No image has come yet", "Questions appear here as images come.");
+  else tellEmpty("Nothing to answer now", "The next question appears here.");
 }
 
 function tellEmpty(title, text) {
@@ -126,7 +126,7 @@ function tellEmpty(title, text) {
 
 // Answers
 
-// What a person says of an image, as the service takes it, and in words.
+// Answers, as the service takes them and in words.
 const saying = {
   is: (label) => ({ kind: "answer", body: { label }, said: `“${label}”` }),
   isNot: (label) => ({ kind: "answer", body: { no: [label] }, said: `not “${label}”` }),
@@ -163,7 +163,7 @@ const send = single(async () => {
         continue;
       }
       settle(act);
-      done.delete(act.id); // it is asked again, unless somebody else has answered
+      done.delete(act.id); // asked again, unless somebody else has answered it
       complain(`Not saved: ${error.message}${leaving ? " You are still signed in." : ""}`);
       leaving = false;
     } finally {
@@ -193,7 +193,7 @@ function told(act) {
   if (act.kind === "answer") look(words);
 }
 
-// After an answer: what would the model say now of the last images? It is added to what was said of the answer.
+// After an answer: how many of the last predictions changed. Added to the message about the answer.
 const look = single(async (words) => {
   try {
     const found = await get(`${base}/changes?last=20`);
@@ -240,7 +240,7 @@ function bringBack(act) {
   refill();
 }
 
-// Nothing that was decided is lost: what is not saved yet is saved before.
+// Signs out after all answers are saved.
 async function leave() {
   leaving = true;
   if (outbox.length)
@@ -259,7 +259,7 @@ const giveBack = async () => stream && post(`${base}/queries/lease`, { holder, c
 
 const folded = (name) => name.replaceAll("_", " ").toLowerCase();
 
-// The class of that name, which is made where there is none: also where somebody else has just made it.
+// The class of that name, added where there is none; somebody else may have added it just now.
 async function classOf(name) {
   const there = () => classes.find((each) => folded(each) === folded(name));
   if (there()) return there();
@@ -274,7 +274,7 @@ async function classOf(name) {
   }
 }
 
-// Questions that are here already list classes that were added meanwhile.
+// Questions loaded before list classes that were added since.
 function know(names) {
   const more = names.length !== classes.length;
   classes = names;
@@ -283,7 +283,7 @@ function know(names) {
   if (correcting) showGuesses($("#correct-guesses"), correcting, classes, correct);
 }
 
-let named = answer; // what is done with the class that is named
+let named = answer; // called with the class of the dialog
 
 function openAdd(name, then) {
   named = then;
@@ -370,20 +370,20 @@ function drawRecent() {
   if (Number(list.firstElementChild?.dataset.id) !== rows[0].id) drawRecentSoon();
 }
 
-// What happens elsewhere
+// Events
 
 function heard(kind, { prediction }) {
   countSoon();
   if (kind === "classes_added") return;
   if (!prediction) return;
   noteRecent(prediction);
-  if (kind === "undone") return; // whoever took it back asks for it at once, others in a while
+  if (kind === "undone") return; // the page that undid it leases it at once, others later
   const mine = queue.some((question) => question.prediction.id === prediction.id);
-  if (queue.length < HELD || (mine && prediction.state !== "open")) refill(); // which knows what is still open
+  if (queue.length < HELD || (mine && prediction.state !== "open")) refill();
 }
 
 function connected(now) {
-  if (!now) countSoon(); // the session may be over, and this is how one hears of it
+  if (!now) countSoon(); // the session may have ended: this request finds out
   if (now === live) return;
   const before = live;
   live = now;
@@ -397,7 +397,7 @@ function connected(now) {
   }
 }
 
-// Questions are free again when those who hold them do nothing for a while; nobody is told of that.
+// Leases of other pages end without an event.
 async function askAgain() {
   await readCounts();
   if (stats.open > outbox.length) refill();
@@ -423,18 +423,18 @@ async function readCounts() {
 
 // A folder: how far it is, what is left to ask, and about how long that takes
 
-// What those who wait for a question are told.
+// What the page says while there is no question.
 const FOLDER = {
-  encoding: () => ["Encoding the images", "The next question shows up here by itself."],
+  encoding: () => ["Encoding the images", "The next question appears here."],
   rest: () => ["That was the last question", "The remaining images are being encoded. Then every image is predicted with all answers."],
-  asking: () => ["Choosing the next question", "It shows up here by itself."],
+  asking: () => ["Choosing the next question", "It appears here."],
   predicting: () => ["Predicting every image again", "All answers count. The result is ready in a moment."],
   done: ({ images, files }) => [`All ${plural(images, "image")} are done`, `labels.csv and predictions.csv are in ${files}.`],
 };
 const PHASES = { encoding: "encoded", predicting: "predicted again" };
 const leftOf = ({ wanted, answered }) => Math.max(wanted - answered, 0);
 const stateOf = (now) => (leftOf(now) || !now.wanted ? now.phase : { encoding: "rest", asking: "predicting" }[now.phase] ?? now.phase);
-let began = null; // when the first answer of this visit was there, and how many there were
+let began = null; // when this visit began, and the answers there were
 
 let folder = null;
 
@@ -454,7 +454,7 @@ function showFolder(found) {
   const parts = PHASES[phase] ? [`${count(done)} of ${count(images)} ${PHASES[phase]}`] : [];
   if (left) parts.push(`about ${plural(left, "question")} left${timeFor(left, answered)}`);
   $("#progress").textContent = parts.join(", ");
-  $("#counts").hidden = parts.length > 0; // says the same, of all streams
+  $("#counts").hidden = parts.length > 0; // the progress says it already
   $("#after").hidden = $("#command").hidden = phase !== "done" || left > 0;
   $("#command").textContent = `Predict other images with what was learned: ${found.learner}`;
   $("#more").hidden = !wanted; // else the method asks as images come
@@ -569,7 +569,7 @@ async function begin() {
   $("#stream").replaceChildren(...streams.map(({ name }) => element("option", { value: name }, name)));
   if (!stream) {
     $("#empty").hidden = false;
-    return tellEmpty("No stream yet", "Make one over HTTP, or let “taps label FOLDER” do it for you.");
+    return tellEmpty("No stream yet", "Create one over HTTP, or with “taps label FOLDER”.");
   }
   $("#stream").value = stream;
   base = `/v1/streams/${encodeURIComponent(stream)}`;

@@ -1,4 +1,4 @@
-// The review page: what is believed of every image, the least sure first; corrections, and predictions accepted.
+// The review page: the current label of every image, the least sure first; corrections and accepted predictions.
 
 import { Refused, get, post, signOut, signedIn } from "/web/api.js";
 import { $, count, element, plural, share } from "/web/draw.js";
@@ -6,14 +6,14 @@ import { Finder } from "/web/finder.js";
 import { pictureOf } from "/web/view.js";
 
 const SHOWN = 60; // images at first, and with every press of the button
-const WATCH = 2_000; // milliseconds between two looks how far a folder is
+const WATCH = 2_000; // milliseconds between two requests for the folder's status
 const stream = decodeURIComponent(location.pathname.split("/")[2]);
 const base = `/v1/streams/${encodeURIComponent(stream)}`;
 const chosen = new Set();
 let group = null; // where images alike are shown alone: their ids, the nearest first
 let classes = [];
 let images = [];
-let before = new Map(); // what was believed before the last correction
+let before = new Map(); // labels before the last correction
 let most = SHOWN;
 let last = null; // the image that was chosen last
 let saved = []; // images of the last correction
@@ -52,7 +52,7 @@ function filtered() {
     .sort((one, other) => hasChanged(other) - hasChanged(one)); // stable: then the least sure
 }
 
-// Whether the last correction, of other images, has made it something else.
+// Whether the last correction, of other images, changed its label.
 const hasChanged = ({ id, label, by }) => by !== "person" && before.has(id) && before.get(id) !== label;
 
 const acceptable = () =>
@@ -137,13 +137,13 @@ async function offer() {
   $("#alike").hidden = false;
 }
 
-// Show the images alike to one alone, all of them chosen: who sees another among them takes it out.
+// Show only an image and those alike, all of them chosen.
 const showAlike = () =>
   trying(async () => {
     const id = [...chosen].at(-1) ?? Number(document.activeElement?.dataset?.id ?? -1);
     if (group || id < 0) return;
     const { ids, seconds, singly } = await alikeTo(id);
-    if (ids.length < 2) return say("No others are so much alike that labelling them at once would save time.");
+    if (ids.length < 2) return say("No other images are so similar that labelling them at once would save time.");
     group = ids;
     chosen.clear();
     for (const each of ids) chosen.add(each);
@@ -214,7 +214,7 @@ const correct = (body, words) =>
     saved = [];
     for (const id of ids) {
       await post(`${base}/predictions/${id}/label`, body);
-      chosen.delete(id); // what is saved is saved, also where the next one is refused
+      chosen.delete(id); // it is saved, even if the next one is refused
       saved.push(id);
     }
     before = then;
@@ -227,7 +227,7 @@ const correct = (body, words) =>
 const nameAs = (name) => correct({ label: name }, `“${name}”`);
 const none = () => correct({ none: true }, "none of the classes");
 
-// Take the last correction back, the last image first.
+// Undo the last correction, the last image first.
 const undo = () =>
   trying(async () => {
     const some = plural(saved.length, "image");

@@ -1,4 +1,4 @@
-// What the labelling page shows: functions from data to elements.
+// Elements of the labelling page, made from data.
 
 import { $, count, element, gauge, plural, share } from "/web/draw.js";
 
@@ -73,9 +73,9 @@ function showWhy(prediction, why) {
 }
 
 function alikeOf(label, why) {
-  if (!why.alike) return `Of the images it takes for “${label}”, none has a label yet.`;
+  if (!why.alike) return `No image predicted as “${label}” has a label yet.`;
   const right = why.alike === why.alike_right ? "all" : why.alike_right ? count(why.alike_right) : "none";
-  return `It took ${plural(why.alike, "labelled image")} for “${label}” before, and was right about ${right} of them.`;
+  return `It predicted “${label}” for ${plural(why.alike, "labelled image")} before, and was right about ${right} of them.`;
 }
 
 const WORDS = { open: "asked", answered: "labelled", corrected: "labelled", skipped: "skipped", expired: "expired" };
