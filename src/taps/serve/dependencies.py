@@ -145,13 +145,12 @@ def allow(*roles: str, everywhere: bool = False) -> Callable[[Request], Awaitabl
     return check
 
 
+ANY_TOKEN, ANNOTATES, ADMINISTERS = (Depends(allow(*roles)) for roles in (ROLES, ("label",), ("admin",)))
 Here = Annotated[State, Depends(_state)]
 Caller = Annotated[Token, Depends(caller)]
-Annotator = Annotated[Token, Depends(allow("label"))]
-StreamAdmin = Annotated[Token, Depends(allow("admin"))]
+Annotator = Annotated[Token, ANNOTATES]
+StreamAdmin = Annotated[Token, ADMINISTERS]
 Admin = Annotated[Token, Depends(allow("admin", everywhere=True))]
-# The same for routes that do not use the token.
-ANY_TOKEN, ANNOTATES, ADMINISTERS = ([Depends(allow(*roles))] for roles in (ROLES, ("label",), ("admin",)))
 
 
 async def _worker(stream: str, state: Here) -> StreamWorker:

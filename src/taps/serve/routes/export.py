@@ -17,7 +17,7 @@ from taps.serve.errors import StoreDownError
 from taps.serve.service import EXPORT
 from taps.serve.store import Store
 
-router = APIRouter(prefix="/v1/streams/{stream}")
+router = APIRouter(prefix="/v1/streams/{stream}", dependencies=[ADMINISTERS])
 
 CSV, JSONL, ZIP = "text/csv; charset=utf-8", "application/x-ndjson", "application/zip"
 CHUNK = 1 << 16
@@ -26,7 +26,6 @@ CHUNK = 1 << 16
 @router.get(
     "/export",
     tags=["export"],
-    dependencies=ADMINISTERS,
     response_class=Response,
     responses={200: {"content": {"text/csv": {}, JSONL: {}, ZIP: {}}}},
 )
@@ -50,7 +49,6 @@ def export_stream(
 @router.get(
     "/result",
     tags=["review"],
-    dependencies=ADMINISTERS,
     response_class=Response,
     responses={200: {"content": {"text/csv": {}, ZIP: {}}}},
 )

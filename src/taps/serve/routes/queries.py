@@ -26,7 +26,7 @@ from taps.serve.stream_worker import StreamWorker
 from taps.session.row import LABELLED, OPEN, UNQUERIED, Row
 from taps.types import Answer
 
-router = APIRouter(prefix="/v1/streams/{stream}")
+router = APIRouter(prefix="/v1/streams/{stream}", dependencies=[ANNOTATES])
 
 CONSIDERED = 1000  # open questions, the oldest first
 SEVERAL = "several annotators"
@@ -59,7 +59,7 @@ async def change(worker: StreamWorker, act: Callable[[StreamSession], AnswerResu
     return s.Changed.model_validate(await asyncio.wrap_future(worker.send(act)))
 
 
-@router.get("/queries", tags=["questions"], dependencies=ANNOTATES)
+@router.get("/queries", tags=["questions"])
 def list_queries(worker: Worker, after: After = -1, limit: Limit = 100) -> list[s.Prediction]:
     """The open questions, the oldest first."""
     rows = worker.rows(states=[OPEN], after=after, limit=limit)
@@ -93,7 +93,7 @@ async def lease(body: s.LeaseRequest, state: Here, token: Annotator, worker: Wor
     return await run_in_threadpool(lambda: [question(*each) for each in rows])
 
 
-@router.get("/queries/{id}", tags=["questions"], dependencies=ANNOTATES)
+@router.get("/queries/{id}", tags=["questions"])
 def show_query(id: Id, worker: Worker) -> s.Prediction:
     """One question, open or not."""
     row = worker.row(id)
@@ -120,7 +120,7 @@ async def undo(id: Id, token: Annotator, worker: Worker, key: Key = None) -> s.C
     return await change(worker, lambda session: session.undo(id, token.id, key))
 
 
-@router.get("/predictions", tags=["questions"], dependencies=ANNOTATES)
+@router.get("/predictions", tags=["questions"])
 def list_predictions(
     worker: Worker,
     after: After = -1,
@@ -133,7 +133,7 @@ def list_predictions(
     return [s.Prediction.model_validate(row) for row in rows]
 
 
-@router.get("/predictions/{id}", tags=["questions"], dependencies=ANNOTATES)
+@router.get("/predictions/{id}", tags=["questions"])
 def show_prediction(id: Id, worker: Worker) -> s.Prediction:
     """One prediction and the state of its question."""
     return s.Prediction.model_validate(worker.row(id))
@@ -152,7 +152,6 @@ async def label_prediction(
 @router.get(
     "/predictions/{id}/image",
     tags=["questions"],
-    dependencies=ANNOTATES,
     response_class=Response,
     responses={200: {"content": {"image/*": {}}}},
 )
@@ -165,7 +164,6 @@ def show_image(id: Id, worker: Worker) -> Response:
 @router.get(
     "/predictions/{id}/picture",
     tags=["labelling"],
-    dependencies=ANNOTATES,
     response_class=Response,
     responses={200: {"content": {"image/jpeg": {}}}},
 )
@@ -191,7 +189,7 @@ def media_type(data: bytes) -> str:
     return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else "application/octet-stream"
 
 
-@router.get("/changes", tags=["labelling"], dependencies=ANNOTATES)
+@router.get("/changes", tags=["labelling"])
 async def changes(
     state: Here, worker: Worker, last: Annotated[int, Query(ge=1, le=100)] = 20
 ) -> Repredictions:
@@ -204,14 +202,14 @@ async def changes(
     return await state.repredictor.compare(worker, await run_in_threadpool(find))
 
 
-@router.put("/twice", tags=[SEVERAL], dependencies=ADMINISTERS)
+@router.put("/twice", tags=[SEVERAL], dependencies=[ADMINISTERS])
 def put_twice(body: Twice, worker: Worker, state: Here) -> Twice:
     """Ask a second person about a share of the answered questions; 0 to stop."""
     opinions.ask_twice(state.service.store, worker.stream.id, body.share)
     return body
 
 
-@router.get("/agreement", tags=[SEVERAL], dependencies=ANNOTATES)
+@router.get("/agreement", tags=[SEVERAL])
 def agreement(worker: Worker, state: Here) -> opinions.Agreed:
     """How far annotators agree, what they disagree about, and how they answered what is known."""
     return opinions.agreement_of(state.service.store, worker.stream.id)

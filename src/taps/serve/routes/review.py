@@ -15,7 +15,7 @@ from taps.serve.folder import Folder, FolderStatus
 from taps.serve.review import AlikeImages, Belief, accept, alike_to, beliefs_of
 from taps.serve.routes.queries import Id
 
-router = APIRouter(prefix="/v1/streams/{stream}", tags=["review"])
+router = APIRouter(prefix="/v1/streams/{stream}", tags=["review"], dependencies=[ANNOTATES])
 
 
 async def _folder(worker: Worker, state: Here) -> Folder:
@@ -77,14 +77,14 @@ class More(s.Input):
     questions: Annotated[int, Field(ge=1, le=10_000)]
 
 
-@router.get("/review", dependencies=ANNOTATES)
+@router.get("/review")
 def review(stream: str, state: Here) -> list[Reviewed]:
     """The current label of every image, the least sure first."""
     found = sorted(beliefs_of(state.service, stream), key=lambda each: (each.probability, each.row.id))
     return [Reviewed.of(each) for each in found]
 
 
-@router.get("/predictions/{id}/alike", dependencies=ANNOTATES)
+@router.get("/predictions/{id}/alike")
 def alike(stream: str, id: Id, state: Here) -> AlikeImages:
     """The nearest images without an answer that are predicted as the same class, to be labelled at once."""
     return state.service.send(stream, partial(alike_to, id=id)).result()
@@ -105,13 +105,13 @@ def accept_predictions(stream: str, body: Accept, state: Here, token: Annotator)
     return Accepted(accepted=len(ids))
 
 
-@router.get("/folder", dependencies=ANNOTATES)
+@router.get("/folder")
 def folder_status(folder: OfFolder) -> FolderStatus:
     """How far the labelling of a folder is (`taps label`)."""
     return folder.status()
 
 
-@router.post("/folder/questions", dependencies=ANNOTATES)
+@router.post("/folder/questions")
 def ask_more(body: More, folder: OfFolder) -> FolderStatus:
     """Ask so many questions more."""
     folder.more(body.questions)

@@ -30,7 +30,7 @@ def create_stream(body: s.NewStream, state: Here, token: Admin, key: Key = None)
     return s.StreamInfo.model_validate(state.service.create(StreamConfig(**body.model_dump()), token.id, key))
 
 
-@router.get("/{stream}", dependencies=ANY_TOKEN)
+@router.get("/{stream}", dependencies=[ANY_TOKEN])
 async def show_stream(worker: Worker) -> s.StreamInfo:
     """How a stream was created."""
     return s.StreamInfo.model_validate(worker.stream)
@@ -43,7 +43,7 @@ def delete_stream(stream: str, state: Here, token: StreamAdmin, key: Key = None)
     return Response(status_code=204)
 
 
-@router.get("/{stream}/stats", dependencies=ANY_TOKEN)
+@router.get("/{stream}/stats", dependencies=[ANY_TOKEN])
 async def show_stats(stream: str, state: Here, worker: Worker) -> s.Stats:
     """Counts, and the learner's summary."""
     learner = await asyncio.wrap_future(worker.send(lambda session: session.summary()))
