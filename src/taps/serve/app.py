@@ -18,7 +18,7 @@ from taps.serve import labelstudio
 from taps.serve.dependencies import State
 from taps.serve.errors import ServiceError
 from taps.serve.middleware import SecurityMiddleware
-from taps.serve.routes import access, events, export, health, pages, predict, queries, review, streams
+from taps.serve.routes import access, events, export, health, pages, predictions, questions, review, streams
 from taps.serve.schemas import IN_WORDS
 
 log = logging.getLogger("taps.serve")
@@ -56,7 +56,18 @@ def make_app(state: State) -> FastAPI:
     app.state.taps = state
     # A form is held in memory, as a body is; nothing is written outside the store.
     MultiPartParser.spool_max_size = state.limits.body
-    for module in (streams, predict, queries, review, export, events, access, health, pages, labelstudio):
+    for module in (
+        streams,
+        predictions,
+        questions,
+        review,
+        export,
+        events,
+        access,
+        health,
+        pages,
+        labelstudio,
+    ):
         app.include_router(module.router)
     app.add_exception_handler(TapsError, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse_fields)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
-from fastapi import Depends, Header, Request
+from fastapi import Depends, Header, Path, Request
 from fastapi.concurrency import run_in_threadpool
 
 from taps.serve.connections import MOST
@@ -159,6 +159,7 @@ async def _worker(stream: str, state: Here) -> StreamWorker:
 
 Worker = Annotated[StreamWorker, Depends(_worker)]
 """The worker of the stream in the path. Name it after the caller: 403 before anything is looked up."""
+Id = Annotated[int, Path(ge=0, le=2**31 - 1)]
 Key = Annotated[
     str | None,
     Header(

@@ -18,7 +18,7 @@ from taps.clip import Clip
 from taps.default import ACQUISITION
 from taps.errors import SettingsError, StateError
 from taps.files import locked
-from taps.methods.registry import find_method
+from taps.methods.registry import find_method, method_settings
 from taps.prompts.base import KINDS
 from taps.serve.errors import ConflictError, NotFoundError, StoreDownError
 from taps.serve.event_bus import EventBus
@@ -194,9 +194,11 @@ class Service:
     def stream(self, name: str) -> Stream:
         return self.worker(name).stream
 
-    def budget_of(self, name: str) -> int | None:
-        """How many questions a folder's images get by now; None for other streams."""
-        return self.folders[name].budget if name in self.folders else None
+    def settings_of(self, name: str) -> Any:
+        """The method's settings of a stream; with the budget that a folder has by now."""
+        stream, folder = self.stream(name), self.folders.get(name)
+        budget = folder.budget if folder is not None else None
+        return method_settings(stream.method, stream.settings | ({"budget": budget} if budget else {}))
 
     def send(self, name: str, act: Callable[[StreamSession], T]) -> Future[T]:
         """Have a stream's worker do something."""

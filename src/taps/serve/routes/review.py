@@ -9,11 +9,10 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel, Field
 
 from taps.serve import schemas as s
-from taps.serve.dependencies import ANNOTATES, Annotator, Here, Worker
+from taps.serve.dependencies import ANNOTATES, Annotator, Here, Id, Worker
 from taps.serve.errors import ConflictError, NotFoundError
 from taps.serve.folder import Folder, FolderStatus
 from taps.serve.review import AlikeImages, Belief, accept, alike_to, beliefs_of
-from taps.serve.routes.queries import Id
 
 router = APIRouter(prefix="/v1/streams/{stream}", tags=["review"], dependencies=[ANNOTATES])
 

@@ -7,9 +7,10 @@ import asyncio
 from fastapi import APIRouter, Response
 from fastapi.concurrency import run_in_threadpool
 
+from taps.methods.settings import Asking
+from taps.oracles.reasons import rule_of
 from taps.serve import schemas as s
 from taps.serve.dependencies import ANY_TOKEN, Admin, Annotator, Caller, Here, Key, StreamAdmin, Worker
-from taps.serve.explanations import asking
 from taps.serve.records import StreamConfig
 from taps.session.log import ANSWERED, EXPIRED, SKIPPED
 from taps.session.row import CORRECTED, OPEN
@@ -48,6 +49,11 @@ async def show_stats(stream: str, state: Here, worker: Worker) -> s.Stats:
     """Counts, and the learner's summary."""
     learner = await asyncio.wrap_future(worker.send(lambda session: session.summary()))
     counts = await run_in_threadpool(state.service.store.counts, worker.stream.id)
+    settings = await run_in_threadpool(state.service.settings_of, stream)
+    asking = None
+    if isinstance(settings, Asking):
+        budget = settings.budget if isinstance(settings.budget, int) else None
+        asking = s.Asking(rule=rule_of(settings), rate=settings.rate, budget=budget)
     asked = (OPEN, ANSWERED, SKIPPED, EXPIRED)
     return s.Stats(
         stream=stream,
@@ -56,7 +62,7 @@ async def show_stats(stream: str, state: Here, worker: Worker) -> s.Stats:
         **{each: counts.get(each, 0) for each in (*asked, CORRECTED)},
         agreed=counts["agreed"],
         events=learner["seq"],
-        asking=asking(worker.stream, state.service.budget_of(stream)),
+        asking=asking,
         accuracy=learner.get("accuracy"),
         forecast=learner.get("forecast"),
         learner=learner,

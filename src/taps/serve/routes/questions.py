@@ -1,44 +1,47 @@
-"""Questions, answers and second opinions; recorded predictions, their images, and what answers changed."""
+"""Questions: leases with the reason for each, answers, second opinions and agreement."""
 
 from __future__ import annotations
 
 import asyncio
-import io
-from collections.abc import Callable
+import math
 from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter
 from fastapi.concurrency import run_in_threadpool
-from PIL import Image
 from pydantic import BaseModel, Field
 
-from taps.images.decode import load_image
+from taps.oracles.reasons import reason, rule_of
 from taps.serve import opinions
 from taps.serve import schemas as s
-from taps.serve.dependencies import ADMINISTERS, ANNOTATES, Annotator, Here, Key, Worker
+from taps.serve.dependencies import ADMINISTERS, ANNOTATES, Annotator, Here, Id, Key, Worker
 from taps.serve.errors import NotFoundError
-from taps.serve.explanations import Why, explain
-from taps.serve.repredict import Repredictions
-from taps.serve.stream_session import AnswerResult, StreamSession
-from taps.serve.stream_worker import StreamWorker
-from taps.session.row import LABELLED, OPEN, UNQUERIED, Row
+from taps.serve.routes.predictions import After, Limit, change
+from taps.serve.stream_session import StreamSession
+from taps.session.row import OPEN, UNQUERIED, Row
 from taps.types import Answer
 
 router = APIRouter(prefix="/v1/streams/{stream}", dependencies=[ANNOTATES])
 
 CONSIDERED = 1000  # open questions, the oldest first
 SEVERAL = "several annotators"
-SIGNATURES = {
-    b"\xff\xd8\xff": "image/jpeg",
-    b"\x89PNG": "image/png",
-    b"GIF8": "image/gif",
-    b"BM": "image/bmp",
-}
-Id = Annotated[int, Path(ge=0, le=2**31 - 1)]
-Limit = Annotated[int, Query(ge=1, le=1000)]
-After = Annotated[int, Query(ge=-1, le=2**31 - 1, description="Only ids above this one.")]
+
+
+class Why(BaseModel):
+    """Why a question is asked, in words and in the numbers of a small chart."""
+
+    rule: str = Field(description="The acquisition rule: entropy, margin, random, …")
+    text: str
+    entropy: float
+    threshold: float | None = Field(description="Of the entropy; null where the rule is another.")
+    highest: float = Field(description="The highest possible entropy: ln of the number of classes.")
+    budget: str
+    asked: int
+    spent: float = Field(description="What they took of the budget: a yes or no is part of a question.")
+    allowed: float = Field(description="Questions the budget has room for so far.")
+    alike: int = Field(description="Labelled images with the same predicted class.")
+    alike_right: int = Field(description="Those of them predicted rightly.")
 
 
 class Question(BaseModel):
@@ -52,11 +55,6 @@ class Question(BaseModel):
 
 class Twice(s.Input):
     share: Annotated[float, Field(ge=0, le=1, description="Of the answered questions.")]
-
-
-async def change(worker: StreamWorker, act: Callable[[StreamSession], AnswerResult]) -> s.Changed:
-    """Have a stream's worker change a question; return what it is now."""
-    return s.Changed.model_validate(await asyncio.wrap_future(worker.send(act)))
 
 
 @router.get("/queries", tags=["questions"])
@@ -82,7 +80,8 @@ async def lease(body: s.LeaseRequest, state: Here, token: Annotator, worker: Wor
         return {id: (rows[id], until) for id, until in held.items()}
 
     def question(row: Row, until: float) -> Question:
-        why = explain(stream, service.store, row, summary, service.budget_of(stream.name))
+        alike = service.store.alike(stream.id, row.label)
+        why = explain(service.settings_of(stream.name), row, summary, alike)
         prediction = s.Prediction.model_validate(row)
         return Question(prediction=prediction, why=why, until=until, second=row.id in second)
 
@@ -91,6 +90,57 @@ async def lease(body: s.LeaseRequest, state: Here, token: Annotator, worker: Wor
     now = await asyncio.wrap_future(worker.send(kept)) if held else {}
     rows = [(replace(row, top=now.get(id, row.top)), until) for id, (row, until) in held.items()]
     return await run_in_threadpool(lambda: [question(*each) for each in rows])
+
+
+def explain(settings: Any, row: Row, summary: dict[str, Any], alike: tuple[int, int]) -> Why:
+    """Why the annotator is asked about this image.
+
+    Args:
+        settings: Of the method.
+        row: The prediction.
+        summary: Of the learner, as `StreamSession.summary` returns it.
+        alike: Labelled images with the same predicted class, and those of them predicted rightly.
+    """
+    rule = rule_of(settings, row.score)
+    text, allowed = _budget(settings, summary)
+    return Why(
+        rule=rule,
+        text=reason(settings, row.top, row.entropy, row.threshold, row.score),
+        entropy=row.entropy,
+        threshold=row.threshold if rule == "entropy" else None,
+        highest=math.log(len(summary["classes"])),
+        budget=text,
+        asked=summary["asked"],
+        spent=summary["spent"],
+        allowed=allowed,
+        alike=alike[0],
+        alike_right=alike[1],
+    )
+
+
+def _budget(settings: Any, summary: dict[str, Any]) -> tuple[str, float]:
+    """What is left of the budget, in words, and how many questions it has room for so far."""
+    spent, seen = summary["spent"], summary["seen"]
+    less = " A yes or no counts as part of one." if summary["questions"]["yes_no"] else ""
+    total: int | None = settings.budget if isinstance(settings.budget, int) else None
+    if settings.budget == "soft" and settings.expected and seen <= settings.expected:
+        total = round(settings.rate * settings.expected)
+    if total is not None:
+        return f"{_number(max(total - spent, 0))} of {total:,} questions are left.{less}", total
+    share = spent / seen if seen else 0.0
+    text = (
+        f"{_number(spent)} questions for {seen:,} images: {share:.1%}, of {settings.rate:.1%} allowed.{less}"
+    )
+    return text, settings.rate * seen
+
+
+def _number(value: float) -> str:
+    """With a tenth where there is one.
+
+    >>> _number(1200), _number(3.2)
+    ('1,200', '3.2')
+    """
+    return f"{value:,.1f}".removesuffix(".0")
 
 
 @router.get("/queries/{id}", tags=["questions"])
@@ -118,88 +168,6 @@ async def skip(id: Id, token: Annotator, worker: Worker, key: Key = None) -> s.C
 async def undo(id: Id, token: Annotator, worker: Worker, key: Key = None) -> s.Changed:
     """Undo an answer or a skip; the question is open again."""
     return await change(worker, lambda session: session.undo(id, token.id, key))
-
-
-@router.get("/predictions", tags=["questions"])
-def list_predictions(
-    worker: Worker,
-    after: After = -1,
-    limit: Limit = 100,
-    newest: Annotated[bool, Query(description="The newest first.")] = False,
-    labelled: Annotated[bool, Query(description="Those with a label alone.")] = False,
-) -> list[s.Prediction]:
-    """Recorded predictions."""
-    rows = worker.rows(states=LABELLED if labelled else (), after=after, limit=limit, newest=newest)
-    return [s.Prediction.model_validate(row) for row in rows]
-
-
-@router.get("/predictions/{id}", tags=["questions"])
-def show_prediction(id: Id, worker: Worker) -> s.Prediction:
-    """One prediction and the state of its question."""
-    return s.Prediction.model_validate(worker.row(id))
-
-
-@router.post("/predictions/{id}/label", tags=["labelling"])
-async def label_prediction(
-    id: Id, body: s.Label, token: Annotator, worker: Worker, key: Key = None
-) -> s.Changed:
-    """Label an image, with or without a question; the model learns from it."""
-    return await change(
-        worker, lambda session: session.label(id, body.by(token), token.id, key, unasked=True)
-    )
-
-
-@router.get(
-    "/predictions/{id}/image",
-    tags=["questions"],
-    response_class=Response,
-    responses={200: {"content": {"image/*": {}}}},
-)
-def show_image(id: Id, worker: Worker) -> Response:
-    """The image as it was sent, while it is kept."""
-    data = image_of(worker, id)
-    return Response(data, media_type=media_type(data), headers={"Cache-Control": "private, max-age=3600"})
-
-
-@router.get(
-    "/predictions/{id}/picture",
-    tags=["labelling"],
-    response_class=Response,
-    responses={200: {"content": {"image/jpeg": {}}}},
-)
-def show_picture(id: Id, worker: Worker, size: Annotated[int, Query(ge=32, le=2048)] = 1600) -> Response:
-    """The image as a JPEG, no wider or higher than `size`, while it is kept."""
-    image = Image.fromarray(load_image(image_of(worker, id)))
-    image.thumbnail((size, size))
-    made = io.BytesIO()
-    image.save(made, "JPEG", quality=88)
-    headers = {"Cache-Control": "private, max-age=86400"}
-    return Response(made.getvalue(), media_type="image/jpeg", headers=headers)
-
-
-def image_of(worker: StreamWorker, id: int) -> bytes:
-    return worker.session.store.blobs.read(worker.row(id).image)
-
-
-def media_type(data: bytes) -> str:
-    """From the first bytes, never from what the sender says; nothing a browser would run."""
-    for signature, kind in SIGNATURES.items():
-        if data.startswith(signature):
-            return kind
-    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else "application/octet-stream"
-
-
-@router.get("/changes", tags=["labelling"])
-async def changes(
-    state: Here, worker: Worker, last: Annotated[int, Query(ge=1, le=100)] = 20
-) -> Repredictions:
-    """Predict the last images again; which predictions changed since the last call."""
-
-    def find() -> list[Row]:
-        rows = worker.rows(limit=2 * last, newest=True)
-        return [row for row in rows if row.kept and row.state not in LABELLED][:last]
-
-    return await state.repredictor.compare(worker, await run_in_threadpool(find))
 
 
 @router.put("/twice", tags=[SEVERAL], dependencies=[ADMINISTERS])
