@@ -99,7 +99,7 @@ def test_images_alike_are_labelled_at_once_less_those_taken_out(running: Running
     lone = next(ids[0] for ids in groups if len(ids) == 1 and now[ids[0]]["by"] == "model")
     page.locator(f"#images [data-id='{lone}']").focus()
     page.keyboard.press("a")
-    page.wait_for_selector("#last:has-text('No others')")
+    page.wait_for_selector("#last:has-text('No other images')")
     page.locator(f"#images [data-id='{first}']").click()
     page.wait_for_selector(f"#alike:has-text('Also {len(others)} alike')")
     page.click("#alike")

@@ -64,22 +64,18 @@ class Shares:
     """
 
     def __init__(self, count: int) -> None:
-        self._free, self._taken = count, Counter[str]()
+        self.count, self._taken = count, Counter[str]()
         self._lock = threading.Lock()
 
     def take(self, who: str) -> None:
         with self._lock:
-            if self._taken[who] >= self._free:
+            if self._taken[who] >= self.count - self._taken.total():
                 raise TooManyError("Too many requests are under way; try again in a moment.", retry_after=1)
-            self._free -= 1
             self._taken[who] += 1
 
     def give_back(self, who: str) -> None:
         with self._lock:
-            self._free += 1
-            self._taken[who] -= 1
-            if not self._taken[who]:
-                del self._taken[who]
+            self._taken -= Counter([who])  # drops a caller who has none left
 
     @contextmanager
     def of(self, who: str) -> Iterator[None]:

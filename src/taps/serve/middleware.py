@@ -6,23 +6,17 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from taps.serve.connections import CHUNK
 from taps.serve.dependencies import SAFE, State, caller
 from taps.serve.errors import ForbiddenError, MisdirectedError, ServiceError, TooLargeError
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 log = logging.getLogger("taps.serve")
 
@@ -46,10 +40,10 @@ CLOSE = {"Connection": "close"}
 class SecurityMiddleware:
     """The outermost layer, plain ASGI: the caller is checked before a byte of the body is read."""
 
-    def __init__(self, app: App, state: State) -> None:
+    def __init__(self, app: ASGIApp, state: State) -> None:
         self.app, self.state = app, state
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -68,7 +62,7 @@ class SecurityMiddleware:
                 self.state.requests.give_back(token.share)
             self._log(scope, request)
 
-    async def _check(self, scope: MutableMapping[str, Any], limit: int) -> None:
+    async def _check(self, scope: Scope, limit: int) -> None:
         """Refuse wrong hosts and origins, and bodies of unknown callers or over the limit."""
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
@@ -83,7 +77,7 @@ class SecurityMiddleware:
         if not length.isdecimal() or int(length) > limit:
             raise TooLargeError(TOO_LARGE.format(limit))
 
-    def _log(self, scope: MutableMapping[str, Any], request: _Request) -> None:
+    def _log(self, scope: Scope, request: _Request) -> None:
         seconds = time.perf_counter() - request.began
         route = getattr(scope.get("route"), "path", None) or "unknown"
         method = scope["method"] if scope["method"] in METHODS else "other"  # callers can make up any number
