@@ -75,20 +75,20 @@ class Console:
         return not any(name.isdigit() for name in self.classes)
 
     def answer(self, query: Query) -> int | Answer:
-        given = self._ask(query)
-        while given == "undo":
-            if self._before is None:
-                self._print("This is the first question.")
-            else:
-                again = self._ask(self._before)
-                if again == "undo":
-                    self._print("The answer before stays as it was.")
-                else:
-                    self._corrections.append((self._before, self._signed(again)))  # type: ignore[arg-type]
-                    self._before = None
-            given = self._ask(query)
+        while (given := self._ask(query)) is None:
+            self._undo()
         self._before = query
-        return self._signed(given)  # type: ignore[arg-type]
+        return self._signed(given)
+
+    def _undo(self) -> None:
+        """Ask the question before again."""
+        if self._before is None:
+            self._print("This is the first question.")
+        elif (again := self._ask(self._before)) is None:
+            self._print("The answer before stays as it was.")
+        else:
+            self._corrections.append((self._before, self._signed(again)))
+            self._before = None
 
     def _signed(self, given: int | Answer) -> int | Answer:
         return replace(Answer.of(given), annotator=self.annotator) if self.annotator else given
@@ -98,8 +98,8 @@ class Console:
         given, self._corrections = self._corrections, []
         return given
 
-    def _ask(self, query: Query) -> int | Answer | str:
-        """The answer; "undo" where the question before is to be asked again."""
+    def _ask(self, query: Query) -> int | Answer | None:
+        """The answer; None where the question before is to be asked again."""
         shown = self._show(query)
         prompt = PROMPT.format(others="" if self.labels_only else ", not …, none")
         if query.yes_no is not None:
@@ -117,7 +117,7 @@ class Console:
             if command == "q":
                 raise KeyboardInterrupt
             if command == "u":
-                return "undo"
+                return None
             if command == "?":
                 self._print(HELP.format(others="" if self.labels_only else OTHERS))
                 continue

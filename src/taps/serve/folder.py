@@ -79,10 +79,7 @@ class Folder:
     """The images of a folder on their way through a stream.
 
     Attributes:
-        service: Open.
-        stream: The name of the stream.
-        dataset: The images.
-        order: Indices into it, in the order in which they are encoded.
+        order: Indices into the data set, in the order in which images are encoded.
         name: The name of an image, from its place in the order.
         broken: Images that could not be read, with the reason.
         final: Label and probability, predicted at the end, of images that the learner does not keep, by name.
@@ -106,7 +103,7 @@ class Folder:
         """Create the stream, or continue the one of this name.
 
         Args:
-            beginning: How it is created.
+            beginning: Of the stream, where it is created.
             given: Whether the user named the classes: then they must be those of the stream.
             questions: How many answers are wanted; those of the last time unless given.
         """
@@ -223,12 +220,8 @@ class Folder:
             self._report(progress, self.done + 1)
 
     def _view_ahead(self, place: tuple[int, int]) -> tuple[bytes, Prepared | None]:
-        """Read an image and make its views.
-
-        Args:
-            place: How many images come before it, were all of them readable; and its own in the order.
-        """
-        before, t = place
+        """Read an image and make its views."""
+        before, t = place  # how many images come before it, were all of them readable; its own in the order
         name = self.name(t)
         try:
             data = self.dataset.read(self.order[t])
@@ -300,25 +293,20 @@ class Folder:
         return patiently(lambda: beliefs_of(self.service, self.stream))
 
     def write(self, folder: Path, *, long: bool = False) -> tuple[Path, Path]:
-        """Write labels.csv, and predictions.csv with every image.
-
-        Args:
-            folder: Where to.
-            long: Whether labels.csv has the columns of the service's export.
-        """
+        """Write labels.csv, if `long` with the columns of the service's export, and predictions.csv."""
         labels, predictions = folder / "labels.csv", folder / "predictions.csv"
         found = self.beliefs()
         if long:
-            write_text(
-                labels, "".join(as_csv(self.service.store, self.service.stream(self.stream), labels=True))
-            )
+            lines = as_csv(self.service.store, self.service.stream(self.stream), labels=True)
+            write_text(labels, "".join(lines))
         else:
             tokens = patiently(Tokens(self.service.store).list)
             write_text(labels, _labels_csv(found, {token.id: token.name for token in tokens}))
         by_name = {belief.row.name: belief for belief in found}
-        lines = [by_name[name].cells() for t in range(len(self.order)) if (name := self.name(t)) in by_name]
+        names = [self.name(t) for t in range(len(self.order))]
+        rows = [by_name[name].cells() for name in names if name in by_name]
         broken = [[name, "", "nobody", "", "", 0, "", ""] for name in self.broken if name not in by_name]
-        write_text(predictions, csv_text(COLUMNS, lines + broken))
+        write_text(predictions, csv_text(COLUMNS, rows + broken))
         return labels, predictions
 
     def lacking(self) -> str:
