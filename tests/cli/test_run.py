@@ -155,14 +155,14 @@ def said(run):
 
 STOPPED = """
 import os, signal, sys
-from taps.cli import main, progress
+from taps.cli import main, terminal
 from taps.session.record import Pace, Record
 
 def update(self, step, running):
     if running.position == 37:
         os.kill(os.getpid(), signal.{signal})
 
-progress.StreamProgress.update = update
+terminal.StreamProgress.update = update
 Record.__init__.__defaults__ = (Pace(every=10, pause=0, worth=0),)
 main.run()
 """

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from taps.cli.options import new_app, parse_numbers, with_options
-from taps.cli.tables import show_table
+from taps.cli.terminal import show_table
 
 if TYPE_CHECKING:
     import torch

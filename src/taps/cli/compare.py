@@ -51,7 +51,7 @@ def compare_command(
     place = out or next(iter(given), None)
     if place is None or not (given or setup.dataset):
         raise SettingsError("Give folders of results, or --dataset and --out for new ones.")
-    find_ray(how.ray, how)  # before what takes long to import
+    find_ray(how.ray, how)  # before the slow imports
     from rich.console import Console
 
     from taps.evaluate.copies import working_folder

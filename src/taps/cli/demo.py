@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,10 +10,7 @@ import typer
 from taps.cli.options import new_app, parse_list
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from taps.clip import Clip
-    from taps.report.demo import Trace
 
 app = new_app()
 
@@ -61,10 +57,11 @@ def demo(
 def compare(
     clip: Clip, methods: tuple[str, ...], out: Path, *, limit: int, views: int, rate: float, seed: int
 ) -> None:
-    """One method after the other over the bundled stream; a table and a report."""
+    """Run the methods over the bundled stream one by one; print a table, write a report."""
     from rich.console import Console
+    from rich.table import Column, Table
 
-    from taps.cli.progress import StreamProgress
+    from taps.cli.terminal import StreamProgress
     from taps.data import sign_digits
     from taps.evaluate.plan import settings_for
     from taps.files import write_text
@@ -92,21 +89,15 @@ def compare(
         with StreamProgress(console, len(stream), title=f"{name:<10}") as bar:
             traces.append(play(learner, stream, out / name, bar.update))
     write_text(out / REPORT, page(traces, stream, model=model, views=views, warning=warning))
-    console.print(_table(traces))
-    quiet, asking = traces[0], traces[-1]
-    if asking.asked and not quiet.asked:
-        console.print(f"{what_labels_bought(quiet, asking)} {asking.changed}", markup=False)
-    console.print(f"Report: {(out / REPORT).resolve()}", soft_wrap=True)
-
-
-def _table(traces: Sequence[Trace]) -> Table:
-    from rich.table import Column, Table
-
     numbers = (Column(name, justify="right") for name in ("accuracy", "questions", "ms/image"))
     table = Table("method", *numbers, title="Measured just now")
     for trace in traces:
         table.add_row(trace.name, f"{trace.accuracy:.1%}", str(len(trace.asked)), f"{trace.ms:.0f}")
-    return table
+    console.print(table)
+    quiet, asking = traces[0], traces[-1]
+    if asking.asked and not quiet.asked:
+        console.print(f"{what_labels_bought(quiet, asking)} {asking.changed}", markup=False)
+    console.print(f"Report: {(out / REPORT).resolve()}", soft_wrap=True)
 
 
 def label_page(clip: Clip, place: Path, *, limit: int, views: int, rate: float, seed: int) -> None:

@@ -11,7 +11,7 @@ import typer
 from rich.table import Column
 
 from taps.cli.options import new_app, parse_list, with_options
-from taps.cli.tables import show_json, show_table
+from taps.cli.terminal import RunsProgress, show_json, show_table
 from taps.evaluate.measures import SHORT, Measure, find_measures
 from taps.evaluate.options import Execution, Setup
 
@@ -52,7 +52,7 @@ def evaluate_command(
     """
     from taps.cluster.connect import find_ray
 
-    find_ray(how.ray, how)  # before what takes long to import
+    find_ray(how.ray, how)  # before the slow imports
     from rich.console import Console
 
     from taps.evaluate.copies import working_folder
@@ -92,7 +92,6 @@ def carry_out(
     copies: Copies | None,
 ) -> Outcome:
     """Run an evaluation under progress bars; Ctrl-C says how to go on."""
-    from taps.cli.progress import RunsProgress
     from taps.evaluate.evaluate import evaluate
 
     given: dict[str, Any] = {"copies": copies}

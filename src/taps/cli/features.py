@@ -50,7 +50,7 @@ def features(
 
 def make_store(clip: Clip, dataset: Dataset, views: int) -> None:
     """Make a store, or what is missing of it, under a progress bar; and say where it lies."""
-    from taps.cli.progress import PassProgress
+    from taps.cli.terminal import PassProgress
     from taps.evaluate.features import FeatureStore, data_digest, store_key
     from taps.methods.settings import ViewSettings
 

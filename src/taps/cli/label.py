@@ -96,7 +96,7 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
     """
     from taps.data.load import check_there
 
-    check_there(options.folder)  # first, for the others take seconds to import
+    check_there(options.folder)  # before the slow imports
     from taps.clip import load_clip
     from taps.methods.registry import method_settings
     from taps.prompts.texts import read_texts

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Column
 
 from taps.cli.options import check_new, new_app
-from taps.cli.tables import show_json, show_table
+from taps.cli.terminal import show_json, show_table
 from taps.files import json_text
 
 app = new_app()

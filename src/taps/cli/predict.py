@@ -67,7 +67,7 @@ def predict(
     """
     from taps.data.load import check_there
 
-    check_there(options.folder)  # first, for the others take seconds to import
+    check_there(options.folder)  # before the slow imports
     from rich.progress import track
 
     from taps.data.names import ClassNames

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from taps.cli.options import new_app, with_options
-from taps.cli.tables import show_json
+from taps.cli.terminal import Paused, StreamProgress, show_json
 from taps.session.options import RunOptions, SortOptions
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def run(
     """
     from taps.data.load import check_there
 
-    if not resume:  # first, for the others take seconds to import
+    if not resume:  # before the slow imports
         check_there(options.folder)
     from rich.console import Console
 
@@ -63,7 +62,7 @@ def run(
     from taps.session.sorting import check_sorting, sort_run
 
     console = Console(stderr=as_json)
-    options, out, resume = choose_run(options, given_options(context), out, resume=resume)
+    options, out, resume = choose_run(context, options, out, resume=resume)
     check_sorting(options.folder, sort)
     with open_run(options, out, resume=resume) as session:
         console.print(f"{'Going on with' if resume else 'Record:'} {out}", markup=False, soft_wrap=True)
@@ -82,16 +81,10 @@ def run(
         show(console, summary, out)
 
 
-def given_options(context: typer.Context) -> set[str]:
-    """Names of the options that somebody typed."""
-    sources = {item.name: context.get_parameter_source(item.name) for item in fields(RunOptions)}
-    return {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
-
-
 def choose_run(
-    options: RunOptions, given: Collection[str], out: Path | None, *, resume: bool
+    context: typer.Context, options: RunOptions, out: Path | None, *, resume: bool
 ) -> tuple[RunOptions, Path, bool]:
-    """What to run and where; and whether there is something to go on with."""
+    """What to run and where; and whether there is a run to continue."""
     from taps.session.record import SPEC
     from taps.session.run import last_run, resumed_options
 
@@ -102,12 +95,13 @@ def choose_run(
     where = out or last_run(RUNS, options.folder)
     if options.folder is not None and not (where / SPEC).is_file():
         return options, where, False  # stopped before anything was saved, or never begun
-    return resumed_options(where, options, given), where, True
+    sources = {item.name: context.get_parameter_source(item.name) for item in fields(RunOptions)}
+    typed = {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
+    return resumed_options(where, options, typed), where, True
 
 
 def stream_through(console: Console, session: Session, *, repredict: bool = True) -> None:
-    """Follow the stream under a progress bar; an interrupt says what is saved and how to go on."""
-    from taps.cli.progress import Paused, StreamProgress
+    """Follow the stream under a progress bar; Ctrl-C says what is saved and how to continue."""
     from taps.oracles import is_repeatable
     from taps.session.final import forget_final, repredict_all
     from taps.session.loop import follow

@@ -27,7 +27,7 @@ def serve(options: ServeOptions, limits: Limits) -> None:
     from taps.cluster.connect import find_ray
 
     share = Execution(gpus_per_run=options.gpus_per_process)
-    find_ray(options.ray, share)  # before what takes long to import
+    find_ray(options.ray, share)  # before the slow imports
     import torch
 
     from taps.clip import load_clip
@@ -48,9 +48,9 @@ def serve(options: ServeOptions, limits: Limits) -> None:
     with ExitStack() as stack:
         executors = executors_for(options, clip, stack, share)
         stack.callback(telemetry.set_up_tracing())
-        # Uvicorn stops by itself at SIGTERM and then sends it once more: by then there are learners to save.
+        # Uvicorn stops at SIGTERM and then raises it once more, while learners are still being saved.
         signal.signal(signal.SIGTERM, lambda *_: None)  # after Ray, which would exit
-        sys.setswitchinterval(0.001)  # an answer does not wait 5 ms for another that is being made
+        sys.setswitchinterval(0.001)  # a response does not wait 5 ms for another that is being made
         service = stack.enter_context(Service(store, clip, queue=limits.queue, executors=executors))
         make_server(
             service,
@@ -59,12 +59,12 @@ def serve(options: ServeOptions, limits: Limits) -> None:
             limits=limits,
             hosts=options.allowed_host,
             studio=studio,
-            ready=_say,
+            ready=lambda url: print(f"Serving at {url}", flush=True),
         ).run()
 
 
 def executors_for(options: ServeOptions, clip: Clip, stack: ExitStack, share: Execution) -> Any:
-    """Where learners live: on a cluster, in processes of this machine, or (None) in this process."""
+    """Where learners run: on a cluster, in processes of this machine, or (None) in this process."""
     if options.ray is None:
         from taps.serve.learners import Processes
 
@@ -78,7 +78,3 @@ def executors_for(options: ServeOptions, clip: Clip, stack: ExitStack, share: Ex
     model = ModelSpec(options.model, options.pretrained)
     given: dict[str, Any] = {"gpus": options.gpus_per_process, "device": options.device}
     return stack.enter_context(RayExecutors(ray, model, options.processes, **given))
-
-
-def _say(url: str) -> None:
-    print(f"Serving at {url}", flush=True)

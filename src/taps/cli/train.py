@@ -69,7 +69,7 @@ class TrainOptions:
 @with_options
 def train(options: TrainOptions) -> None:
     """Train prompts on a few images of each class; after every epoch it may be stopped and resumed."""
-    from taps.cli.progress import TrainingProgress
+    from taps.cli.terminal import TrainingProgress
     from taps.clip import load_clip
     from taps.data import few_shot
     from taps.training.recipe import recipe_for
@@ -194,7 +194,7 @@ def collect(
     images: Dataset, options: StatsOptions, cluster: StatsCluster, unfinished: Path, resume: bool
 ) -> SourceStats:
     """The statistics, made here or on a cluster."""
-    from taps.cli.progress import PassProgress
+    from taps.cli.terminal import PassProgress
     from taps.clip import load_clip
     from taps.prompts.choose import trained_prompts
     from taps.training.stats import check_layers, collect_stats

@@ -1,15 +1,18 @@
-"""Progress bars: over a stream, a pass, a training, or many runs at a time."""
+"""Tables, JSON and progress bars on the terminal."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from rich import progress as columns
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.table import Column, Table
+
+from taps.files import json_text
 
 if TYPE_CHECKING:
     from taps.evaluate.jobs import Job
@@ -18,6 +21,24 @@ if TYPE_CHECKING:
     from taps.session.score import RunningScore, StreamStep
     from taps.training.train import EpochProgress
     from taps.types import Query
+
+
+def show_table(
+    columns: Sequence[Column | str],
+    rows: Iterable[Sequence[object]],
+    *,
+    title: str | None = None,
+    console: Console | None = None,
+) -> None:
+    """Print rows below headings, without lines between them."""
+    table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*map(str, row))
+    (console or Console()).print(table)
+
+
+def show_json(value: Any, *, indent: int | None = 2) -> None:
+    print(json_text(value, indent=indent, ensure_ascii=False))
 
 
 class Bars:
