@@ -139,9 +139,9 @@ def test_the_answers_are_predicted_as_well_as_by_any_expert(noise, several, seed
     for view, belief, label in zip(views, beliefs, labels, strict=True):
         look = head.see(view, belief)
         answer = int(rng.integers(5)) if rng.random() < noise else int(label)
-        before = head.mixture.losses, head.votes.losses, head.votes.weights()
+        before = head.mixture.losses, head.votes.losses[0], head.votes.weights()
         head.learn(look, answer)
-        told = head.mixture.losses - before[0], head.votes.losses - before[1]
+        told = head.mixture.losses - before[0], head.votes.losses[0] - before[1]
         experts, ballots = experts + told[0], ballots + told[1]
         mixed -= np.log(before[2] @ np.exp(-told[1]))
     assert (mixed <= ballots - np.log(second) + 1e-9).all()
@@ -348,7 +348,7 @@ def test_the_first_answer_is_judged_by_the_formulas(label, no, share):
     assert example.doubt == pytest.approx(doubt, abs=1e-6)
     assert head.doubted == (doubt > 0.5)
     np.testing.assert_allclose(head.mixture.losses[2], -np.log(given_to_it).ravel(), atol=1e-6)
-    np.testing.assert_allclose(head.votes.losses, -np.log([mixed, *[vote] * 7]), atol=1e-6)
+    np.testing.assert_allclose(head.votes.losses[0], -np.log([mixed, *[vote] * 7]), atol=1e-6)
     assert head.counts.tolist() == ([0, 0, 0, 0] if no else [0, 1, 0, 0])
     assert head.mixture.answers.tolist() == [0, 0, 1]
 

@@ -14,7 +14,7 @@ from taps.head.experts import HeadSettings
 from taps.head.head import Head
 from taps.head.history import History
 from taps.head.linear import Logistic
-from taps.head.mixture import AnnotatorMixture
+from taps.head.mixture import Mixture
 from taps.head.out_of_class import OutOfClass
 from taps.types import OUTSIDE
 from tests.head.test_history import same, stream
@@ -68,7 +68,7 @@ def test_of_two_classes_not_one_is_the_other():
 def test_a_crowd_is_bayes_rule_over_every_choice_of_shares(people, answers, seed):
     rng = np.random.default_rng(seed)
     experts, shares = np.array([0.5, 0.3, 0.2]), 2
-    annotators = AnnotatorMixture(experts, shares)
+    annotators = Mixture(experts, shares)
     choices = list(itertools.product(range(shares), repeat=people))
     belief = {(r, each): experts[r] / len(choices) for r in range(3) for each in choices}
     for _ in range(answers):
@@ -85,11 +85,11 @@ def test_a_crowd_is_bayes_rule_over_every_choice_of_shares(people, answers, seed
 
 def test_a_crowd_of_another_size_is_refused():
     with pytest.raises(StateError, match=r"6 experts, this one 4; make it with the saved settings\.$"):
-        AnnotatorMixture(np.ones(2), 2).restore(np.zeros((1, 6)), np.zeros(1))
+        Mixture(np.ones(2), 2).restore(np.zeros((1, 6)), np.zeros(1))
 
 
 def test_answers_without_a_name_are_the_first_persons():
-    annotators = AnnotatorMixture(np.ones(2), 2)
+    annotators = Mixture(np.ones(2), 2)
     annotators.learn(np.array([0.9, 0.5, 0.1, 0.5]))
     assert annotators.answers.tolist() == [1]
     np.testing.assert_array_equal(annotators.weights(), annotators.weights(0))
@@ -101,7 +101,7 @@ def test_answers_without_a_name_are_the_first_persons():
 
 def test_readings_that_are_hopeless_leave_numbers_behind():
     """Losses so large that their exponentials are 0 in double precision."""
-    annotators, prior = AnnotatorMixture(np.array([0.75, 0.25]), 2), [0.375, 0.375, 0.125, 0.125]
+    annotators, prior = Mixture(np.array([0.75, 0.25]), 2), [0.375, 0.375, 0.125, 0.125]
     annotators.restore(np.array([[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 2000.0, 2001.0]]), np.ones(2))
     np.testing.assert_allclose(annotators.weights(0), [0.5, 0.5, 0.0, 0.0], atol=1e-12)
     annotators.restore(np.full((1, 4), 2000.0), np.ones(1))

@@ -70,7 +70,7 @@ def test_a_head_of_a_version_without_shares_goes_on():
     saved["vote_losses"] = saved["vote_losses"][:4]
     again = Head(3, 2, bases=1)
     again.restore(saved)
-    np.testing.assert_array_equal(again.votes.losses[:4], saved["vote_losses"])
-    assert (again.votes.losses[4:] == saved["vote_losses"][0]).all()
+    np.testing.assert_array_equal(again.votes.losses[0, :4], saved["vote_losses"])
+    assert (again.votes.losses[0, 4:] == saved["vote_losses"][0]).all()
     assert not again.shares.answers.any()
     again.learn(again.see(rng.normal(size=(1, 3)), np.log([[0.6, 0.4]])), 0)

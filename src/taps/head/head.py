@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from taps.errors import SettingsError, StateError
 from taps.head.experts import ClassShares, Experts, HeadSettings
-from taps.head.mixture import SMALLEST, AnnotatorMixture, Mixture
+from taps.head.mixture import SMALLEST, Mixture
 from taps.head.neighbours import Neighbourhood, RecentImages
 from taps.head.out_of_class import OutOfClass
 from taps.head.predictor import POWER, Predictor, fair_share, usual_of
@@ -102,7 +102,7 @@ class Head:
         self.told: Array = np.zeros((2, classes))  # the same of labelled images, and of their squares
         self.gain = self.doubted = 0.0
         self._predictor: Predictor | None = None
-        self.mixture = AnnotatorMixture(self.experts.prior, len(self.settings.wrong))
+        self.mixture = Mixture(self.experts.prior, len(self.settings.wrong))
         self.outside = OutOfClass(dim, self.settings.refit)
         self.shares = ClassShares(classes, self.settings.fading, self.settings.shares)
         self.taus, prior = ballot_grid(self.settings)
@@ -346,7 +346,7 @@ class Head:
             "told": self.told,
             "losses": self.mixture.losses,
             "answers": self.mixture.answers,
-            "vote_losses": self.votes.losses,
+            "vote_losses": self.votes.losses[0],
             "shares": self.shares.answers,
             "numbers": np.array([self.gain, self.doubted]),
         }

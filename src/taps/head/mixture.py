@@ -26,41 +26,11 @@ SMALLEST = 1e-6  # no expert may say "impossible": one wrong answer would silenc
 
 
 class Mixture:
-    """Experts weighted by their predict-then-learn log-loss.
+    """Experts weighted by their predict-then-learn log-loss, one by one or by annotator.
 
-    Args:
-        prior: Weight of each expert before any label; normalised here.
-
-    Example:
-        >>> mixture = Mixture(np.ones(2))
-        >>> mixture.learn(np.array([0.8, 0.2]))
-        >>> mixture.weights().round(3).tolist()
-        [0.8, 0.2]
-    """
-
-    def __init__(self, prior: Array) -> None:
-        self.log_prior = log_of(prior)
-        self.losses: Array = np.zeros(len(prior))
-
-    def weights(self) -> Array:
-        """Posterior weight of each expert; they sum to 1."""
-        return np.asarray(softmax(self.log_prior - self.losses))
-
-    def learn(self, given: Array) -> None:
-        """Take in the probability that each expert gave to a label before learning it [N]."""
-        self.losses = self.losses + losses_of(given)
-
-    def restore(self, losses: Array) -> None:
-        """Go on from `losses` as they were: after a stop, or before a label taken back."""
-        check_experts(losses, self.losses)
-        self.losses = losses.copy()
-
-
-class AnnotatorMixture:
-    """A mixture of experts, each together with one share of wrong answers for every annotator.
-
-    With π_r the prior of expert r, q_ε that of a share ε, and L_j(r, ε) the loss of r with ε on what
-    annotator j has answered so far, the weight of r together with ε for j is proportional to
+    Where annotators may be wrong, an expert r comes with S shares ε of wrong answers. With π_r the prior of
+    r, q_ε that of ε, and L_j(r, ε) the loss of r with ε on the answers of annotator j so far, the weight of r
+    together with ε for j is proportional to
 
         π_r · q_ε · e^(−L_j(r, ε)) · Π_{i ≠ j} Σ_ε' q_ε' · e^(−L_i(r, ε'))
 
@@ -69,20 +39,27 @@ class AnnotatorMixture:
     Answers without a name are those of one annotator, the first.
 
     Args:
-        experts: Prior of each expert [R].
-        shares: S, how many shares of wrong answers there are; all equally likely beforehand.
+        prior: Weight of each expert before any label [R]; normalised here.
+        shares: S; all shares are equally likely beforehand.
 
     Example:
-        >>> annotators = AnnotatorMixture(np.ones(2), shares=2)
+        >>> mixture = Mixture(np.ones(2))
+        >>> mixture.learn(np.array([0.8, 0.2]))
+        >>> mixture.weights().round(3).tolist()
+        [0.8, 0.2]
+        >>> annotators = Mixture(np.ones(2), shares=2)
         >>> annotators.learn(np.array([0.9, 0.5, 0.1, 0.5]), person=1)
         >>> annotators.weights(1).round(2).tolist(), annotators.weights(0).round(2).tolist()
         ([0.45, 0.25, 0.05, 0.25], [0.35, 0.35, 0.15, 0.15])
     """
 
-    def __init__(self, experts: Array, shares: int) -> None:
-        self.log_prior = log_of(np.repeat(experts, shares))
+    def __init__(self, prior: Array, shares: int = 1) -> None:
+        if len(prior) == 0 or not (prior > 0).all():
+            raise SettingsError("Every expert needs a prior weight above 0.")
+        each = np.repeat(prior, shares)
+        self.log_prior: Array = np.log(each / each.sum())
         self.shares = shares
-        self.losses: Array = np.zeros((1, len(self.log_prior)))
+        self.losses: Array = np.zeros((1, len(each)))  # a row for each annotator
         self.answers: Array = np.zeros(1)  # of each annotator
 
     def weights(self, person: int = 0, among: int | None = None) -> Array:
@@ -102,37 +79,20 @@ class AnnotatorMixture:
         return np.asarray(softmax(logs if among is None else logs[: among * self.shares]))
 
     def learn(self, given: Array, person: int = 0) -> None:
-        """Take in the probability that each expert with each share gave to an annotator's answer [R · S]."""
+        """Take in the probability that each expert with each share gave to a label before learning it."""
         new = max(0, person + 1 - len(self.losses))
         losses, answers = np.pad(self.losses, ((0, new), (0, 0))), np.pad(self.answers, (0, new))
-        losses[person] += losses_of(given)
+        losses[person] -= np.log(np.clip(np.nan_to_num(given), SMALLEST, 1.0))
         answers[person] += 1
         self.losses, self.answers = losses, answers
 
-    def restore(self, losses: Array, answers: Array) -> None:
-        """Go on from losses and counts as they were."""
-        check_experts(losses[0], self.losses[0])
-        self.losses = losses.copy()
-        self.answers = answers.copy()
-
-
-def log_of(prior: Array) -> Array:
-    """Logarithms of prior weights, normalised."""
-    if len(prior) == 0 or not (prior > 0).all():
-        raise SettingsError("Every expert needs a prior weight above 0.")
-    logs: Array = np.log(prior / prior.sum())
-    return logs
-
-
-def losses_of(given: Array) -> Array:
-    """−ln of the probabilities that were given to a label."""
-    losses: Array = -np.log(np.clip(np.nan_to_num(given), SMALLEST, 1.0))
-    return losses
-
-
-def check_experts(saved: Array, mine: Array) -> None:
-    """Refuse losses of another number of experts."""
-    if saved.shape != mine.shape:
-        raise StateError(
-            f"The saved head has {len(saved)} experts, this one {len(mine)}; make it with the saved settings."
-        )
+    def restore(self, losses: Array, answers: Array | None = None) -> None:
+        """Go on from losses and counts as they were: after a stop, or before a label taken back."""
+        rows = np.atleast_2d(losses)
+        held, mine = rows.shape[1], len(self.log_prior)
+        if held != mine:
+            raise StateError(
+                f"The saved head has {held} experts, this one {mine}; make it with the saved settings."
+            )
+        self.losses = rows.copy()
+        self.answers = np.zeros(len(rows)) if answers is None else answers.copy()

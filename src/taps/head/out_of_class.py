@@ -62,7 +62,7 @@ class OutOfClass:
 
     def arrays(self) -> dict[str, Array]:
         """Everything that changes while learning; none of these arrays is ever changed in place."""
-        own = {"counts": self.counts, "losses": self.mixture.losses, **self.fits.arrays()}
+        own = {"counts": self.counts, "losses": self.mixture.losses[0], **self.fits.arrays()}
         return {f"outside.{name}": array for name, array in own.items()}
 
     def restore(self, arrays: dict[str, Array]) -> None:
