@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -62,10 +61,8 @@ class Point:
         """The same for the gradients of B images [B, ...], in one backward (`at_once`) or one each."""
         if gradient.text is None or self.graph is None or self.context is None:
             return Gradient(None, gradient.vision)
-        back = functools.partial(
-            torch.autograd.grad if at_once else pull_back, [self.graph], [self.context], retain_graph=True
-        )
-        return Gradient(_each(back, [gradient.text], at_once=at_once)[0], gradient.vision)
+        (text,) = _each([self.graph], [self.context], [gradient.text], at_once=at_once, retain_graph=True)
+        return Gradient(text, gradient.vision)
 
 
 def leaves_of(point: Point) -> tuple[Tensor, Tensor | None]:
@@ -113,22 +110,23 @@ def to_parameters(
         return {name: torch.zeros_like(value) for name, value in parameters.items()}
     outputs = [token for token, _ in pairs]
     parts = [part.to(token.dtype) for token, part in pairs]
-    at_once = many and parts[0].is_cuda
-    back = functools.partial(
-        torch.autograd.grad if at_once else pull_back,
-        outputs,
-        list(leaves.values()),
-        retain_graph=True,
-        materialize_grads=True,
-    )
-    grads = _each(back, parts, at_once=at_once) if many else back(parts)
+    inputs, options = list(leaves.values()), {"retain_graph": True, "materialize_grads": True}
+    if many:
+        grads = _each(outputs, inputs, parts, at_once=parts[0].is_cuda, **options)
+    else:
+        grads = pull_back(outputs, inputs, parts, **options)
     return dict(zip(leaves, grads, strict=True))
 
 
 def _each(
-    back: Callable[[Sequence[Tensor]], Sequence[Tensor]], given: Sequence[Tensor], *, at_once: bool
+    outputs: list[Tensor], inputs: list[Tensor], given: list[Tensor], *, at_once: bool, **options: bool
 ) -> Sequence[Tensor]:
-    """`back` of the gradients of several images, in rows: in one backward for all, or one each."""
+    """Gradients of the inputs for several images whose gradients of the outputs are given, all in rows.
+
+    `at_once` goes back once with all of them, else once for each.
+    """
     if at_once:
-        return torch.vmap(lambda *upper: back(upper))(*given)  # type: ignore[no-any-return]
-    return [torch.stack(rows) for rows in zip(*map(back, zip(*given, strict=True)), strict=True)]
+        back = torch.vmap(lambda *upper: torch.autograd.grad(outputs, inputs, upper, **options))
+        return back(*given)  # type: ignore[no-any-return]
+    rows = [pull_back(outputs, inputs, upper, **options) for upper in zip(*given, strict=True)]
+    return [torch.stack(parts) for parts in zip(*rows, strict=True)]

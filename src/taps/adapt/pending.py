@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -34,22 +34,18 @@ class AnswerRecord:
         return self.item.views
 
 
+@dataclass(eq=False)
 class PendingQueries:
-    """What is kept of the last images, by id.
+    """What is kept of the last images, by id."""
 
-    Args:
-        recent: How many unqueried images can still be labelled; the newest are kept.
-        undo: How many answers can be undone.
-    """
-
-    def __init__(self, recent: int, undo: int) -> None:
-        self.most_recent, self.undo = recent, undo
-        self.pending: Items = OrderedDict()
-        self.recent: Items = OrderedDict()
-        self.given: OrderedDict[int, AnswerRecord] = OrderedDict()
-        self.done: OrderedDict[int, None] = OrderedDict()  # the last images that were answered
-        self.skipped: OrderedDict[int, bool] = OrderedDict()  # the last skipped: did the budget get it back?
-        self.yes_no: set[int] = set()  # images with a yes/no question
+    most_recent: int  # how many unqueried images can still be labelled; the newest are kept
+    undo: int  # how many answers can be undone
+    pending: Items = field(default_factory=OrderedDict)
+    recent: Items = field(default_factory=OrderedDict)
+    given: OrderedDict[int, AnswerRecord] = field(default_factory=OrderedDict)
+    done: OrderedDict[int, None] = field(default_factory=OrderedDict)  # the last images that were answered
+    skipped: OrderedDict[int, bool] = field(default_factory=OrderedDict)  # whether the budget got it back
+    yes_no: set[int] = field(default_factory=set)  # images with a yes/no question
 
     def kind(self, id: int) -> str:
         """The kind of question about an image."""
