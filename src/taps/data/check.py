@@ -72,12 +72,9 @@ def check_folder(path: str | Path) -> Check:
 
 
 def _check_images(named: NamedSet, survey: Survey, root: Path) -> None:
-    if len(survey.samples) != named.images:
-        survey.add(
-            "wrong",
-            f"{len(survey.samples):,} images can be used, {named.images:,} are expected.",
-            abs(len(survey.samples) - named.images),
-        )
+    images = len(survey.samples)
+    text = f"{images:,} images can be used, {named.images:,} are expected."
+    survey.add("wrong", text, abs(images - named.images))
     filled = {sample.label for sample in survey.samples}
     if filled:
         bare = [name for label, name in enumerate(survey.classes) if label not in filled]

@@ -53,12 +53,13 @@ class Survey:
     kinds: Counter[str] = field(default_factory=Counter)
 
     def add(self, level: str, text: str, count: int = 1) -> None:
-        self.findings.append(Finding(level, self.prefix + text, count))
+        """Add a finding, unless its count is 0."""
+        if count:
+            self.findings.append(Finding(level, self.prefix + text, count))
 
     def add_list(self, level: str, text: str, items: Sequence[str], most: int = 5) -> None:
         """Add a finding that names the first of the files, rows or folders, if there are any."""
-        if items:
-            self.add(level, f"{text}: {shown(items, most)}.", len(items))
+        self.add(level, f"{text}: {shown(items, most)}.", len(items))
 
 
 def survey_set(named: NamedSet, root: Path, split: str = "test") -> Survey:
@@ -110,21 +111,19 @@ def _rightly_labelled(named: NamedSet, entries: list[Entry], survey: Survey) -> 
     """The rows whose label is one of the set's; rows with another label or class name are reported."""
     classes = survey.classes
     unused = [entry for entry in entries if entry.path.split("/")[0] in named.ignored]
-    if unused:
-        survey.add(
-            "error",
-            f"{len(unused):,} rows are from {shown(named.ignored)}, which the set of {named.classes} classes "
-            "leaves out.",
-            len(unused),
-        )
+    survey.add(
+        "error",
+        f"{len(unused):,} rows are from {shown(named.ignored)}, which the set of {named.classes} classes "
+        "leaves out.",
+        len(unused),
+    )
     outside = [entry for entry in entries if not 0 <= entry.label < len(classes)]
-    if outside:
-        strange = Counter(f"{entry.name} (label {entry.label})" for entry in outside)
-        survey.add(
-            "error",
-            f"{len(outside):,} rows have labels outside its {len(classes)} classes: {shown(list(strange))}.",
-            len(outside),
-        )
+    strange = dict.fromkeys(f"{entry.name} (label {entry.label})" for entry in outside)
+    survey.add(
+        "error",
+        f"{len(outside):,} rows have labels outside its {len(classes)} classes: {shown(list(strange))}.",
+        len(outside),
+    )
     inside = [entry for entry in entries if 0 <= entry.label < len(classes)]
     keys = [spelling_key(name) for name in classes]
     renamed = [entry for entry in inside if spelling_key(entry.name) != keys[entry.label]]
@@ -141,12 +140,9 @@ def _rightly_labelled(named: NamedSet, entries: list[Entry], survey: Survey) -> 
 
 def _survey_folders(named: NamedSet, roots: list[Path], survey: Survey) -> None:
     """Sets whose folders are the labels: WordNet ids, or the numbers 0 to 999."""
-    good = (
-        place
-        for place in roots
-        if any(_is_label(named, child.name) for child in place.iterdir() if child.is_dir())
-    )
-    survey.root = next(good, roots[0])
+    tops = {place: [child.name for child in place.iterdir() if child.is_dir()] for place in roots}
+    good = [place for place in roots if any(_is_label(named, name) for name in tops[place])]
+    survey.root = (good or roots)[0]
     listing = FolderSource(survey.root).listing()
     survey.kinds = listing.kinds
     labels = _label_folders(named, listing, survey)
@@ -171,23 +167,20 @@ def _label_folders(named: NamedSet, listing: Listing, survey: Survey) -> list[st
     folders = sorted({parts[0] for parts in listing.folders if len(parts) == 1})
     labels = [name for name in folders if _is_label(named, name)]
     loose_images = sum(len(parts) == 1 for parts in listing.images)
-    if loose_images:
-        survey.add(
-            "error" if not labels else "wrong",
-            f"{loose_images:,} images lie in {survey.root} outside any class folder; sort them into folders, "
-            "one a class.",
-            loose_images,
-        )
+    survey.add(
+        "error" if not labels else "wrong",
+        f"{loose_images:,} images lie in {survey.root} outside any class folder; sort them into folders.",
+        loose_images,
+    )
     strange = sorted(set(folders) - set(labels))
-    if strange:
-        # A WordNet id that is not ImageNet's means another set; anything else can be passed over.
-        fatal = not labels or any(WNID.fullmatch(name) for name in strange)
-        expected = "the numbers 0 to 999" if named.kind == "numbers" else "ImageNet's WordNet ids"
-        survey.add(
-            "error" if fatal else "wrong",
-            f"{len(strange):,} folders are no classes of it: {shown(strange)}; expected are {expected}.",
-            len(strange),
-        )
+    # A WordNet id that is not ImageNet's means another set; anything else can be passed over.
+    fatal = not labels or any(WNID.fullmatch(name) for name in strange)
+    expected = "the numbers 0 to 999" if named.kind == "numbers" else "ImageNet's WordNet ids"
+    survey.add(
+        "error" if fatal else "wrong",
+        f"{len(strange):,} folders are no classes of it: {shown(strange)}; expected are {expected}.",
+        len(strange),
+    )
     return labels
 
 
@@ -199,13 +192,12 @@ def _is_label(named: NamedSet, name: str) -> bool:
 
 def _number_wnids(named: NamedSet, wnids: list[str], survey: Survey) -> dict[str, int]:
     table = imagenet_names()
-    if len(wnids) != named.classes:
-        # Labels of the subsets count the folders, so one folder less moves every label after it.
-        survey.add(
-            "error" if named.classes < 1000 else "wrong",
-            f"{len(wnids):,} class folders where {named.classes:,} are expected.",
-            abs(len(wnids) - named.classes),
-        )
+    # Labels of the subsets count the folders, so one folder less moves every label after it.
+    survey.add(
+        "error" if named.classes < 1000 else "wrong",
+        f"{len(wnids):,} class folders where {named.classes:,} are expected.",
+        abs(len(wnids) - named.classes),
+    )
     every = list(table) if named.classes == 1000 else sorted(wnids)
     survey.classes = tuple(table[wnid] for wnid in every)
     place = {wnid: label for label, wnid in enumerate(every)}
@@ -227,11 +219,10 @@ def _number_folders(named: NamedSet, folders: list[str], survey: Survey) -> dict
     absent = [str(value) for value in range(1000) if value not in values]
     survey.add_list("wrong", "folders that are missing", absent)
     padded = [name for name in folders if name != str(int(name))]
-    if padded:
-        survey.add(
-            "note",
-            f"folder names with leading zeros ({shown(padded, 3)}) are read as numbers; code that sorts them "
-            "as text labels such a copy otherwise than the original one.",
-            len(padded),
-        )
+    survey.add(
+        "note",
+        f"folder names with leading zeros ({shown(padded, 3)}) are read as numbers; code that sorts them as "
+        "text labels such a copy otherwise than the original one.",
+        len(padded),
+    )
     return {name: label for name, label in label_of.items() if label <= 999}
