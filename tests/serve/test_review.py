@@ -16,6 +16,8 @@ import pytest
 from taps.active.question import class_seconds
 from taps.clip import Clip
 from taps.data import load_dataset
+from taps.serve import folder
+from taps.serve.errors import StoreDownError
 from taps.serve.folder import Folder, pool_settings
 from taps.serve.records import StreamConfig
 from taps.serve.run import serving
@@ -70,6 +72,29 @@ def running(pictures: Path, tiny: Clip, tmp_path: Path) -> Iterator[Running]:
             running = Running(service, made, url)
             with running.http:
                 yield running
+
+
+def fail(*_: object, **__: object) -> None:
+    raise StoreDownError("The disk is full.", retry_after=1)
+
+
+def test_a_store_that_is_down_is_told_at_once(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Store, "predictions", fail)
+    assert running.http.get("/review").status_code == 503
+
+
+def test_a_known_answer_is_asked_about_although_the_store_failed_meanwhile(
+    pictures: Path, tiny: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acts = [fail, folder.ask_known]
+    monkeypatch.setattr(folder, "ask_known", lambda session, **given: acts.pop(0)(session, **given))
+    monkeypatch.setattr(folder, "AGAIN", 0.01)
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = folder_of(service, pictures)
+        made.want(0)
+        made.known = {made.name(3): "ant"}
+        made.feed(lambda done: None)
+        assert [belief.row.name for belief in made.beliefs() if belief.row.asked] == [made.name(3)]
 
 
 def test_the_least_sure_come_first_and_a_correction_changes_what_is_believed(running: Running) -> None:

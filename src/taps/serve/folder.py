@@ -247,7 +247,8 @@ class Folder:
         name = self.name(t)
         try:
             data, known = coming.result()
-            key = key_of(name)
+            # One key for each name, all of one length.
+            key = f"{WHO}:{hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()}"
             act = partial(StreamSession.predict, data=data, name=name, who=WHO, key=key, known=known)
             outcome = patiently(lambda: self._recorded(act))
         except (DataError, ImageError, OSError) as error:
@@ -300,8 +301,13 @@ class Folder:
             lines = as_csv(self.service.store, self.service.stream(self.stream), labels=True)
             write_text(labels, "".join(lines))
         else:
-            tokens = patiently(Tokens(self.service.store).list)
-            write_text(labels, _labels_csv(found, {token.id: token.name for token in tokens}))
+            tokens = {token.id: token.name for token in patiently(Tokens(self.service.store).list)}
+            answers = [
+                [row.name, row.said.describe(), tokens.get(row.ended_by or "", row.ended_by),
+                 time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(row.ended_at))]
+                for row in (belief.row for belief in found) if row.state in LABELLED
+            ]  # fmt: skip
+            write_text(labels, csv_text(("path", "label", "who", "when"), answers))
         by_name = {belief.row.name: belief for belief in found}
         names = [self.name(t) for t in range(len(self.order))]
         rows = [by_name[name].cells() for name in names if name in by_name]
@@ -328,22 +334,6 @@ class Folder:
             files=str(self.service.store.files),
             learner=self.elsewhere,
         )
-
-
-def _labels_csv(found: Sequence[Belief], names: Mapping[str, str]) -> str:
-    """The answers: path, label, who, and when; `names` are those of the tokens, by id."""
-    rows = [belief.row for belief in found if belief.row.state in LABELLED]
-    lines = [
-        [row.name, row.said.describe(), names.get(row.ended_by or "", row.ended_by),
-         time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(row.ended_at))]
-        for row in rows
-    ]  # fmt: skip
-    return csv_text(("path", "label", "who", "when"), lines)
-
-
-def key_of(name: str) -> str:
-    """The idempotency key of an image: of one length, and another one for each name."""
-    return f"{WHO}:{hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()}"
 
 
 def patiently(act: Callable[[], T]) -> T:

@@ -80,11 +80,9 @@ class Guess(BaseModel):
     probability: float
 
 
-def _guesses(top: list[tuple[str, float]]) -> list[Guess]:
-    return [Guess(label=label, probability=probability) for label, probability in top]
-
-
-Guesses = Annotated[list[Guess], BeforeValidator(_guesses)]
+Guesses = Annotated[
+    list[Guess], BeforeValidator(lambda top: [Guess(label=label, probability=p) for label, p in top])
+]
 
 
 class Answered(BaseModel):
