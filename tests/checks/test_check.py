@@ -13,7 +13,7 @@ import torch
 
 from taps import Learner
 from taps.checks import ContractError, check_method
-from taps.checks.footprint import footprint
+from taps.checks.states import footprint
 from taps.clip import Clip
 from taps.errors import QueryError, TapsError
 from taps.images.decode import load_image

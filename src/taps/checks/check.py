@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from taps.checks.contract import CHECKS
-from taps.checks.harness import ContractError, Factory, Harness, answer, made_up_images
+from taps.checks.contract import CHECKS, ContractError, Factory, Harness, answer, made_up_images
 
 
 @dataclass(frozen=True)

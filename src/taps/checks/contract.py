@@ -1,40 +1,118 @@
-"""The checks: each function raises `ContractError` with a sentence where a method fails it."""
+"""The contract: each check raises `ContractError` with a sentence where a method fails it."""
 
 from __future__ import annotations
 
 import copy
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from taps.checks.footprint import footprint
-from taps.checks.harness import ContractError, Harness, Streaming, answer, silence
-from taps.checks.states import same_state, state_tensors
+from taps.checks.states import footprint, same_state, state_tensors
 from taps.errors import ImageError, TapsError
-from taps.types import Prediction
+from taps.types import PixelArray, Prediction
 
-# Bytes that a learner may grow by with each image.
-ALLOWED = 128
+ALLOWED = 128  # bytes that a learner may grow by with each image
 ROUNDING = 1e-4
+
+
+class ContractError(TapsError, AssertionError):
+    """A method that does not keep the contract."""
+
+
+class Streaming(Protocol):
+    """What is checked: `Learner`, or a class of your own with the same methods."""
+
+    def predict_one(self, image: Any) -> Prediction: ...
+    def learn_one(self, id: int, label: int) -> None: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+Factory = Callable[..., Streaming]
+
+
+def answer(id: int, classes: int) -> int:
+    return (id * 7 + id // 3) % classes
+
+
+def silence(id: int, classes: int) -> int | None:
+    return None
+
+
+def made_up_images(count: int) -> list[PixelArray]:
+    """Coarse coloured squares, different from each other."""
+    rng = np.random.default_rng(0)
+    return [
+        rng.integers(0, 256, (5, 6, 3), dtype=np.uint8).repeat(8, axis=0).repeat(8, axis=1)
+        for _ in range(count)
+    ]
+
+
+@dataclass
+class Harness:
+    """Streams one learner after another over the same images, and compares their predictions."""
+
+    factory: Factory
+    images: list[Any]
+    length: int
+    tolerance: float
+    bytes: int = 0
+
+    def fresh(self) -> Streaming:
+        return self.factory(seed=0)
+
+    def stream(self, label: Callable[[int, int], int | None]) -> list[Prediction]:
+        return self.walk(self.fresh(), label, 0, self.length)
+
+    def walk(
+        self, learner: Streaming, label: Callable[[int, int], int | None], start: int, stop: int
+    ) -> list[Prediction]:
+        """Predict images start..stop−1; a question is answered right after, unless the label is None."""
+        predictions = []
+        for number in range(start, stop):
+            prediction = learner.predict_one(self.images[number % len(self.images)])
+            kept = copy.deepcopy(prediction)
+            predictions.append(kept)
+            given = label(prediction.id, len(prediction.probs)) if prediction.ask else None
+            if given is not None:
+                learner.learn_one(prediction.id, given)
+                if not self.same(prediction, kept):
+                    raise ContractError(
+                        f"The prediction of image {number} changed when its label came; it must be final."
+                    )
+        return predictions
+
+    def same(self, one: Prediction, other: Prediction) -> bool:
+        """Whether two predictions agree in all but the time they took."""
+        alike = (one.id, one.index, one.ask) == (other.id, other.index, other.ask)
+        first, second = (np.array([*each.probs, each.entropy, each.threshold]) for each in (one, other))
+        return alike and np.allclose(first, second, rtol=0, atol=self.tolerance, equal_nan=True)
+
+    def equal(self, ones: Sequence[Prediction], others: Sequence[Prediction], what: str) -> None:
+        for number, (one, other) in enumerate(zip(ones, others, strict=True)):
+            if not self.same(one, other):
+                raise ContractError(f"{what}: image {number} of the stream was predicted differently.")
 
 
 def check_predictions(harness: Harness, first: list[Prediction]) -> None:
     """Probabilities are finite, none negative, and sum to 1; ids are never used twice."""
-    for number, said in enumerate(first):
-        total = float(said.probs.sum())
-        if not np.isfinite(said.probs).all() or (said.probs < 0).any() or abs(total - 1) > 1e-3:
+    for number, prediction in enumerate(first):
+        total = float(prediction.probs.sum())
+        if not np.isfinite(prediction.probs).all() or (prediction.probs < 0).any() or abs(total - 1) > 1e-3:
             raise ContractError(
                 f"The probabilities of image {number} are not a distribution; they sum to {total}."
             )
-        if not 0 <= said.index < len(said.probs):
-            raise ContractError(f"Image {number} was given class {said.index}, of {len(said.probs)} classes.")
-    if len({said.id for said in first}) < len(first):
+        if not 0 <= prediction.index < len(prediction.probs):
+            raise ContractError(
+                f"Image {number} was given class {prediction.index}, of {len(prediction.probs)} classes."
+            )
+    if len({prediction.id for prediction in first}) < len(first):
         raise ContractError("Two images were given the same id; answers could not be told apart.")
 
 
@@ -44,7 +122,7 @@ def check_determinism(harness: Harness, first: list[Prediction]) -> None:
 
 def check_labels(harness: Harness, first: list[Prediction]) -> None:
     """No prediction may depend on its own label, nor on one that was never given."""
-    for number in [number for number, said in enumerate(first) if said.ask][-3:]:
+    for number in [number for number, prediction in enumerate(first) if prediction.ask][-3:]:
         turning = first[number].id
 
         def other(id: int, classes: int, turning: int = turning) -> int | None:
@@ -56,7 +134,7 @@ def check_labels(harness: Harness, first: list[Prediction]) -> None:
             "A prediction depends on the label after it",
         )
     silent = harness.stream(silence)
-    until = next((number + 1 for number, said in enumerate(first) if said.ask), len(first))
+    until = next((number + 1 for number, prediction in enumerate(first) if prediction.ask), len(first))
     harness.equal(silent[:until], first[:until], "A prediction depends on a label that had not come yet")
 
 
@@ -65,15 +143,17 @@ def check_answers(harness: Harness, first: list[Prediction]) -> None:
     are not kept. An answer given again changes nothing."""
     learner = harness.fresh()
     harness.walk(learner, answer, 0, 3)
-    for said in (None, *first[:3]):
-        id, before = 10**9 if said is None else said.id, learner.state_dict()
+    for prediction in (None, *first[:3]):
+        id, before = 10**9 if prediction is None else prediction.id, learner.state_dict()
         try:
             learner.learn_one(id, answer(id, len(first[0].probs)))
         except Exception:
             if not same_state(learner.state_dict(), before):
                 raise ContractError(f"An answer for image {id} was refused, but changed the state.") from None
         else:
-            taken = said is not None and (not said.ask or same_state(learner.state_dict(), before))
+            taken = prediction is not None and (
+                not prediction.ask or same_state(learner.state_dict(), before)
+            )
             if not taken:
                 raise ContractError(f"An answer was taken for image {id}, which was not open to any.")
 
@@ -85,15 +165,15 @@ def check_bad_images(harness: Harness, first: list[Prediction]) -> None:
     for name, image in bad_images().items():
         before = learner.state_dict()
         try:
-            said = learner.predict_one(image)
+            prediction = learner.predict_one(image)
         except ImageError:
             if not same_state(learner.state_dict(), before):
                 raise ContractError(f"A {name} image was refused, but changed the state.") from None
             continue
-        if not np.isfinite(said.probs).all():
+        if not np.isfinite(prediction.probs).all():
             raise ContractError(f"A {name} image was predicted with probabilities that are not finite.")
-        if said.ask:
-            learner.learn_one(said.id, 0)
+        if prediction.ask:
+            learner.learn_one(prediction.id, 0)
     for name, tensor in state_tensors(learner.state_dict()).items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise ContractError(f"After odd images the state holds values that are not finite in {name}.")
@@ -141,10 +221,10 @@ def check_state(harness: Harness, first: list[Prediction]) -> None:
     volunteered = [_volunteered(each, first[:middle]) for each in (stopped, resumed)]
     if volunteered[0] != volunteered[1]:
         raise ContractError("A resumed learner takes other labels for images nobody asked about.")
-    _go_on_alike(harness, stopped, resumed, "A resumed stream disagrees")
+    _continue_alike(harness, stopped, resumed, "A resumed stream disagrees")
 
 
-def _go_on_alike(harness: Harness, one: Streaming, other: Streaming, what: str) -> None:
+def _continue_alike(harness: Harness, one: Streaming, other: Streaming, what: str) -> None:
     """The second half of the stream, by a learner and by what was made of its state."""
     ends = [harness.walk(each, answer, harness.length // 2, harness.length) for each in (one, other)]
     harness.equal(ends[1], ends[0], what)
@@ -153,11 +233,11 @@ def _go_on_alike(harness: Harness, one: Streaming, other: Streaming, what: str) 
 def _volunteered(learner: Streaming, first: list[Prediction]) -> list[int]:
     """Give labels for images nobody asked about; ids of those that were taken."""
     taken = []
-    for said in first:
-        if not said.ask:
+    for prediction in first:
+        if not prediction.ask:
             with suppress(Exception):
-                learner.learn_one(said.id, answer(said.id, len(said.probs)))
-                taken.append(said.id)
+                learner.learn_one(prediction.id, answer(prediction.id, len(prediction.probs)))
+                taken.append(prediction.id)
     return taken
 
 
@@ -171,7 +251,7 @@ def check_saving(harness: Harness, first: list[Prediction]) -> None:
         learner.save(directory)
         known = {"clip": learner.clip} if hasattr(learner, "clip") else {}
         loaded = type(learner).load(directory, **known)
-    _go_on_alike(harness, learner, loaded, "A saved and loaded stream disagrees")
+    _continue_alike(harness, learner, loaded, "A saved and loaded stream disagrees")
 
 
 def check_backlog(harness: Harness, first: list[Prediction]) -> None:
@@ -195,7 +275,7 @@ def check_undo(harness: Harness, first: list[Prediction]) -> None:
     """An answer that was taken back can be given again; where that is refused, nothing has changed."""
     learner: Any = harness.fresh()
     middle = harness.length // 2
-    asked = [said.id for said in harness.walk(learner, answer, 0, middle) if said.ask]
+    asked = [prediction.id for prediction in harness.walk(learner, answer, 0, middle) if prediction.ask]
     if not hasattr(learner, "undo") or not asked:
         return
     if _accepted(learner, lambda: learner.undo(asked[-1]), "Taking an answer back"):
@@ -213,7 +293,7 @@ def check_added_class(harness: Harness, first: list[Prediction]) -> None:
     grown = _accepted(learner, lambda: learner.add_class("a class of its own"), "Adding a class")
     after = harness.walk(learner, answer, middle, harness.length)
     wanted = len(first[0].probs) + grown
-    if any(len(said.probs) != wanted for said in after):
+    if any(len(prediction.probs) != wanted for prediction in after):
         raise ContractError(
             f"With a class added, images have {len(after[0].probs)} probabilities, not {wanted}."
         )
@@ -232,8 +312,8 @@ def _accepted(learner: Streaming, act: Callable[[], object], what: str) -> bool:
     return True
 
 
-def _finite(said: list[Prediction], when: str) -> None:
-    if not all(np.isfinite(each.probs).all() for each in said):
+def _finite(predictions: list[Prediction], when: str) -> None:
+    if not all(np.isfinite(each.probs).all() for each in predictions):
         raise ContractError(f"{when}, predictions are not finite any more.")
 
 
