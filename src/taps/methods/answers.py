@@ -1,4 +1,4 @@
-"""What an answer says, with classes by index."""
+"""Answers with classes by index, checked and completed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def normalise_answer(
     Args:
         answer: With classes by name or index.
         classes: Class names.
-        before: What was said of the same image: classes it is not of add up.
+        before: An earlier answer for the same image; classes that it is not of add up.
         labels_only: Name of the method where it learns from labels alone.
 
     >>> normalise_answer(Answer(no=("cat",)), ["cat", "dog"])

@@ -1,4 +1,4 @@
-"""BCA: class features follow the images given to them, and a table says which class each of them means."""
+"""BCA (Zhou et al., CVPR 2025): running means of class features, each with a table P(class | feature)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BcaSettings(TextSettings):
 
 @method("bca", BcaSettings)
 class Bca(FeatureMethod):
-    """Class features that follow the images, and a table of what each of them means."""
+    """Running means of class features, and for each a running mean of class probabilities."""
 
     settings: BcaSettings
 

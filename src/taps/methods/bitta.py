@@ -1,4 +1,4 @@
-"""BiTTA: class weights learn from "yes" and "no" alone, and from images that dropout does not change."""
+"""BiTTA (Lee et al., ICML 2025): steps on yes/no answers, and on images that dropout does not change."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BittaSettings(RecentSettings):
 
 @method("bitta", BittaSettings)
 class Bitta(RecentImagesMethod):
-    """Class weights learn from "yes" and "no", and from images that dropout does not change."""
+    """Class weights learn from yes/no answers, and from images that dropout does not change."""
 
     settings: BittaSettings
     takes_any_answer = True
@@ -59,8 +59,8 @@ class Bitta(RecentImagesMethod):
         with torch.enable_grad():
             weights = weights.detach().requires_grad_()
             policy = self.policy(weights, known, generator).log()
-            told = policy.gather(1, torch.where(yes, answers, -1 - answers)[:, None])[:, 0]
-            loss = total([-told[yes], told[~yes]])
+            asked = policy.gather(1, torch.where(yes, answers, -1 - answers)[:, None])[:, 0]
+            loss = total([-asked[yes], asked[~yes]])
             around = self.policy(weights, others, generator)
             likeliest = self.classify(weights, others).argmax(dim=-1)
             sure = around.argmax(dim=-1) == likeliest
@@ -72,10 +72,10 @@ class Bitta(RecentImagesMethod):
         return torch.bincount(answers[answers >= 0], minlength=len(self.text))
 
     def learn_answer(self, id: int, answer: Answer, item: ReplayItem) -> None:
-        """A class that it is not of is kept as −1 − its index; "none of these" says nothing to learn."""
-        told = [answer.label] if isinstance(answer.label, int) else [-1 - int(each) for each in answer.no]
-        for each in told:
-            self.learn(id, each, item)
+        """A class that it is not of is kept as −1 − its index; "none of these" teaches nothing."""
+        labels = [answer.label] if isinstance(answer.label, int) else [-1 - int(each) for each in answer.no]
+        for label in labels:
+            self.learn(id, label, item)
 
 
 def total(parts: list[Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""BoostAdapter: TDA, whose cache also holds the confident views of the image that is being predicted."""
+"""BoostAdapter (Zhang et al., NeurIPS 2024): TDA whose cache also holds the image's confident views."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from taps.methods.tda import Tda, TdaSettings
 
 
 class BoostSettings(TdaSettings, ViewSettings):
-    """TDA's values.
-
-    Attributes:
-        more: δ, further places of each class while an image is predicted.
-    """
+    """TDA's values; `more` is δ, further places of each class while an image is predicted."""
 
     more: int = setting(1, at_least=0)
 

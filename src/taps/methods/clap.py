@@ -1,4 +1,4 @@
-"""CLAP: class weights that start as the texts learn from answers, each held back where its text is good."""
+"""CLAP (Silva-Rodríguez et al., CVPR 2024): class weights with a penalty λ_k‖w_k − t_k‖² of their own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ClapSettings(StepwiseSettings):
 
 @method("clap", ClapSettings)
 class Clap(Stepwise):
-    """Class weights learn from answers; λ_k |w_k − t_k|² holds back those whose text is right already."""
+    """Class weights learn from answers; λ_k |w_k − t_k|² keeps those whose text is good."""
 
     settings: ClapSettings
 

@@ -1,4 +1,4 @@
-"""Class means: an image is compared with the mean of each class's labelled images, beside zero-shot."""
+"""Class means: cosines to the mean of each class's labelled images, added to zero-shot."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ from taps.methods.labelled import LabelSettings, LabelSums
 
 
 class ClassMeansSettings(LabelSettings):
-    """Zero-shot and the means count alike.
-
-    Attributes:
-        zero_shot: Weight of the zero-shot logits; 0 for the nearest mean alone.
-    """
+    """`zero_shot` is the weight of the zero-shot logits; 0 for the nearest mean alone."""
 
     zero_shot: float = setting(1.0, at_least=0)
 

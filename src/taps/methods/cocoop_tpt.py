@@ -1,4 +1,4 @@
-"""CoCoOp + TPT: the net writes a context for the image once, and that context takes one entropy step."""
+"""CoCoOp + TPT: the context that CoCoOp computes for an image takes TPT's entropy step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CocoopTptSettings(ContextSettings):
 
 @method("cocoop+tpt", CocoopTptSettings, prompts="cocoop")
 class CocoopTpt(ContextTuner):
-    """TPT on top of the context CoCoOp writes for the image."""
+    """TPT on the context that CoCoOp computes for the image."""
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: ContextSettings, seed: int) -> None:
         self.prompts = trained_prompts(clip, settings.prompts, family="cocoop")

@@ -28,9 +28,7 @@ class ContextSettings(ViewSettings):
 
     Attributes:
         prompts: A text context: "hand" ("a photo of a"), "coop", a directory, a `Prompts`; None for "hand".
-        lr: Learning rate.
-        weight_decay: Of AdamW.
-        steps: Steps for each image.
+        steps: Steps of AdamW for each image.
     """
 
     prompts: str | Path | Prompts | None = None

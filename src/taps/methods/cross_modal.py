@@ -1,4 +1,4 @@
-"""Cross-modal probe: the class texts are further labelled examples of a linear classifier."""
+"""Cross-modal probe (Lin et al., CVPR 2023): a linear classifier of labelled images and class texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CrossModalSettings(StepwiseSettings):
 
 @method("cross_modal", CrossModalSettings)
 class CrossModal(Stepwise):
-    """A linear classifier that starts as the texts learns from labelled images and from the texts alike."""
+    """A linear classifier that starts as the texts learns from labelled images and from the texts."""
 
     settings: CrossModalSettings
 

@@ -1,4 +1,4 @@
-"""C-TPT and O-TPT: TPT's step, which also keeps the classes' texts apart, so that confidence stays honest."""
+"""C-TPT and O-TPT: TPT's loss with a term that spreads the class texts, or makes them orthogonal."""
 
 from __future__ import annotations
 
@@ -10,21 +10,13 @@ from taps.methods.contexts import ContextSettings, ContextTuner
 
 
 class CtptSettings(ContextSettings):
-    """C-TPT's published values, those for fine-grained sets.
-
-    Attributes:
-        spread: λ, weight of the texts' mean distance from their centre, which is to be large.
-    """
+    """C-TPT's for fine-grained sets; `spread` is λ, weight of the texts' mean distance from their centre."""
 
     spread: float = setting(50.0, at_least=0)
 
 
 class OtptSettings(ContextSettings):
-    """O-TPT's published values, those for fine-grained sets.
-
-    Attributes:
-        orthogonal: λ, weight of the texts' squared cosines with each other, which are to be small.
-    """
+    """O-TPT's for fine-grained sets; `orthogonal` is λ, weight of the texts' squared cosines."""
 
     orthogonal: float = setting(18.0, at_least=0)
 

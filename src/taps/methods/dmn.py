@@ -1,4 +1,4 @@
-"""DMN: a class is read out of a memory of its surest images, those most like the present one first."""
+"""DMN (Zhang et al., CVPR 2024): a memory of each class's surest images, read by similarity to the image."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DmnSettings(WeakSettings, ViewSettings):
 
 @method("dmn_weak", WeakSettings)
 class DmnWeak(FeatureMethod):
-    """A memory of sure images, from which each class is read anew for each image; one view."""
+    """A memory of the surest images of each class, read by similarity to the image; one view."""
 
     settings: WeakSettings
 
@@ -43,8 +43,8 @@ class DmnWeak(FeatureMethod):
         cache.keep(label, seen.entropy, seen.feature)
         memory = cache.features[:, : cache.held.any(dim=0).nonzero().max() + 1]  # empty places add nothing
         read = recalled(memory, self.text, seen.feature, self.settings.sharpness)
-        told = torch.softmax(self.classifier.logits(seen.features[:1], read)[0], dim=-1)
-        return torch.log(seen.probs + self.settings.weight * told)
+        recall_probs = torch.softmax(self.classifier.logits(seen.features[:1], read)[0], dim=-1)
+        return torch.log(seen.probs + self.settings.weight * recall_probs)
 
 
 @method("dmn", DmnSettings)

@@ -1,9 +1,9 @@
-"""DOTA: a Gaussian for each class, estimated from all images so far, speaks beside zero-shot.
+"""DOTA (Han et al., NeurIPS 2025): a Gaussian for each class from all images so far, added to zero-shot.
 
-The classes share one covariance. Sums of features, of their outer products and of the weights are all it
-needs: d² + K·d numbers whatever the length of the stream. An answer takes the place of the zero-shot belief,
-and is taken back, without a trace of what was there before. `as_published` keeps a covariance for each class,
-around the means as they were when an image came, as the authors' code does: K·d² numbers.
+The classes share one covariance, so that sums of features, of their outer products and of the weights are all
+that is kept: d² + K·d numbers. An answer replaces the zero-shot probabilities as weights, and can be undone.
+`as_published` keeps a covariance for each class, around the means as they were when an image came, as the
+authors' code does: K·d² numbers.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ class Dota(FeatureMethod):
         growth = self.settings.weight_growth * self.state["counts"].mean() / len(features)
         weight = torch.clamp(growth, max=self.settings.weight_most)
         scores = gaussian_scores(self.means(), self.covariance(), features.mean(dim=0))
-        told = logits.mean(dim=0) + weight * scores
+        combined = logits.mean(dim=0) + weight * scores
         if not self.settings.as_published:
             self.state["outer"] += features.T @ features
         self.take(features, torch.softmax(logits, dim=-1), self.means())
-        return told
+        return combined
 
     def means(self) -> Tensor:
         return self.state["sums"] / self.state["counts"][:, None]
@@ -109,13 +109,7 @@ class Dota(FeatureMethod):
         return covariance
 
     def take(self, features: Tensor, weights: Tensor, around: Tensor) -> None:
-        """Add views [n, d] to the classes' sums, with the weights given [n, K].
-
-        Args:
-            features: Of the views.
-            weights: Of each view in each class.
-            around: The means that published covariances are taken around [K, d].
-        """
+        """Add views [n, d] to the classes' sums, with weights [n, K]; covariances are `around` means."""
         self.state["sums"] += weights.T @ features
         self.state["counts"] += weights.sum(dim=0)
         if self.settings.as_published:
@@ -161,14 +155,14 @@ class DotaLabels(Dota):
     def change(self, label: int, item: ReplayItem) -> tuple[Tensor, Tensor, Tensor]:
         """The views, by how much an answer changes their weights, and the means when the image came.
 
-        Classes added since had no weight, and the mean they begin with.
+        Classes added since had no weight, and the mean they start with.
         """
         assert item.views is not None
         assert item.beliefs is not None
         views, known = item.views.to(self.text), item.beliefs.to(self.text)
         believed = F.pad(known[: len(views)], (0, len(self.text) - known.shape[1]))
-        told = F.one_hot(torch.tensor(label), len(self.text)).to(believed)
+        one_hot = F.one_hot(torch.tensor(label), len(self.text)).to(believed)
         around = self.first()
         if self.settings.as_published:
             around[: known.shape[1]] = known[len(views) :].T
-        return views, told - believed, around
+        return views, one_hot - believed, around

@@ -1,4 +1,4 @@
-"""DPE: texts and means of cached images take one step together for each image; sure images move the texts."""
+"""DPE (Zhang et al., NeurIPS 2024): textual and visual prototypes take one step together for each image."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DpeSettings(ViewSettings):
 
 @method("dpe", DpeSettings)
 class Dpe(FeatureMethod):
-    """Class texts and means of sure images take one step together."""
+    """Class texts and prototypes of sure images take one step together."""
 
     settings: DpeSettings
 
@@ -61,26 +61,18 @@ class Dpe(FeatureMethod):
         gradients = self.gradients(texts, means, held, mean)
         steps, self.updated = first_step(gradients, self.settings.lr, EPS)
         moved = F.normalize(self.state["texts"] - steps[0], dim=-1)
-        told = self.score(moved, F.normalize(means - steps[1], dim=-1), held, seen.feature)
-        if float(mean_entropy(told[None])) / math.log2(len(told)) < self.settings.sure_below:
+        predicted = self.score(moved, F.normalize(means - steps[1], dim=-1), held, seen.feature)
+        if float(mean_entropy(predicted[None])) / math.log2(len(predicted)) < self.settings.sure_below:
             self.state["moved"] += 1
             self.state["texts"] += (moved - self.state["texts"]) / (self.state["moved"] + 1)
-        return told
+        return predicted
 
     def gradients(self, texts: Tensor, means: Tensor, held: Tensor, feature: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the prediction's entropy and of the contrast of each class's text and mean with those of others.
+        """Of the prediction's entropy and of InfoNCE between each class's text and mean, by their residuals.
 
-        Written out: with z the logits, ∂H/∂z_k = −p_k (ln p_k + H), and with S the cosines of held means and
-        texts over the temperature, ∂contrast/∂S = (softmax of each row − 1 on the diagonal) / rows.
-
-        Args:
-            texts: Unit vectors [K, d].
-            means: Of the cached images, not of unit length [K, d].
-            held: Which classes have any [K].
-            feature: The image's.
-
-        Returns:
-            By the residuals of texts and of means, before they are made unit vectors.
+        With z the logits, ∂H/∂z_k = −p_k (ln p_k + H), and with S the cosines of held means and texts over
+        the temperature, ∂InfoNCE/∂S = (softmax of each row − 1 on the diagonal) / rows. Texts are unit
+        vectors, means of cached images are not; the residuals are added before both are normalised.
         """
         unit = F.normalize(means, dim=-1)
         logs = torch.log_softmax(self.score(texts, unit, held, feature), dim=-1)

@@ -1,4 +1,4 @@
-"""DynaPrompt: contexts are kept over the stream; those that suit an image are tuned on it, or a new one."""
+"""DynaPrompt (Xiao et al., ICLR 2025): a buffer of contexts; those that suit an image take its step."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ from taps.methods.contexts import ContextSettings, ContextTuner
 
 
 class DynaPromptSettings(ContextSettings):
-    """DynaPrompt's published values, those for fine-grained sets.
-
-    Attributes:
-        contexts: How many are kept.
-    """
+    """DynaPrompt's published values for fine-grained sets; `contexts` is the size of its buffer."""
 
     lr: float = 3e-3
     contexts: int = setting(10, at_least=1)
@@ -27,7 +23,7 @@ class DynaPromptSettings(ContextSettings):
 
 @method("dynaprompt", DynaPromptSettings, prompts="hand")
 class DynaPrompt(ContextTuner):
-    """TPT on those of ten kept contexts that suit the image, or on a new one."""
+    """TPT on those of ten buffered contexts that suit the image, or on a new one."""
 
     settings: DynaPromptSettings
 

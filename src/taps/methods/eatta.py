@@ -1,4 +1,4 @@
-"""EATTA: answers for the images that noise changes most, balanced with the entropy of sure images."""
+"""EATTA (CVPR 2025): asks where feature noise changes the prediction; balances answers and entropy."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ KEEP = 0.8  # of the running norms of the two gradients
 
 
 class EattaSettings(RecentSettings):
-    """EATTA's values, but for the learning rate.
-
-    Attributes:
-        sure_below: Share of ln K below which an image's entropy is lessened.
-    """
+    """EATTA's but for the learning rate; entropy is minimised where it is below `sure_below` · ln K."""
 
     buffer: int = setting(300, at_least=1)
     acquisition: str = setting("sensitivity", choices=SCORES)
@@ -33,7 +29,7 @@ class EattaSettings(RecentSettings):
 
 @method("eatta", EattaSettings)
 class Eatta(RecentImagesMethod):
-    """Scale and shift of the feature learn from answers and from sure images, each with half of the say."""
+    """Scale and shift of the feature learn from answers and from sure images, in equal parts."""
 
     settings: EattaSettings
 

@@ -1,4 +1,4 @@
-"""ECALP: labels spread over a graph of class texts, the last images, and images with an answer."""
+"""ECALP (Li et al., ICLR 2025): label propagation over class texts, the last images and answered ones."""
 
 from __future__ import annotations
 
@@ -43,45 +43,34 @@ class EcalpLabelSettings(BufferSettings, EcalpSettings):
 
 
 class Highest:
-    """The highest cosines of each image with some others.
-
-    Args:
-        rows: Images.
-        near: How many of each are kept.
-        like: Says device and precision.
-    """
+    """The `near` highest cosines of each image with others; device and precision are those of `like`."""
 
     def __init__(self, rows: int, near: int, like: Tensor) -> None:
         self.values = like.new_zeros(rows, near)
         self.indices = like.new_zeros(rows, near, dtype=torch.int64)
 
     def find(self, rows: slice | Tensor, cosines: Tensor) -> None:
-        """Look for those of some images among all their cosines [rows, others]."""
+        """Find those of some images among all their cosines [rows, others]."""
         near = min(self.values.shape[1], cosines.shape[1])
         found = cosines.topk(near, dim=1)
         self.values[rows, :near], self.indices[rows, :near] = found.values, found.indices
 
     def edges(self, rows: int, others: int, power: float) -> Tensor:
-        """The first images' [rows, others]: cosines to a power, 0 for the lower and for negative ones."""
+        """Edges of the first images [rows, others]: cosines to a power, 0 for the lower and the negative."""
         near = min(self.values.shape[1], others)
         values = self.values[:rows, :near].clamp_min(0) ** power
         return values.new_zeros(rows, others).scatter(1, self.indices[:rows, :near], values)
 
 
 class Graph:
-    """What follows from the images in the graph and need not be computed anew for each that comes.
-
-    Attributes:
-        weighted: Their features, each direction by how much the class texts differ in it [memory, d].
-        texts: Their cosines with texts.
-        images: Their weighted cosines with each other.
-    """
+    """The nearest neighbours of the images in the graph, updated for each that comes."""
 
     def __init__(self, text: Tensor, settings: EcalpSettings) -> None:
         self.text, self.spread, size = text, text.var(dim=0), settings.memory
+        # Features, each direction weighted by how much the class texts differ in it.
         self.weighted = text.new_zeros(size, text.shape[1])
-        self.texts = Highest(size, settings.near_texts, text)
-        self.images = Highest(size, settings.near_images, text)
+        self.texts = Highest(size, settings.near_texts, text)  # cosines with texts
+        self.images = Highest(size, settings.near_images, text)  # weighted cosines with each other
         self.known = 0  # images whose nearest are known
 
     def enter(self, feature: Tensor, place: int) -> None:
@@ -89,7 +78,7 @@ class Graph:
         self.texts.find(slice(place, place + 1), feature[None] @ self.text.T)
 
     def find_nearest(self, alike: Tensor, place: int) -> None:
-        """Look for the nearest images of those whose nearest may be others since one came to `place`."""
+        """Find the nearest images again, where they may have changed since one came to `place`."""
         count, near = len(alike), self.images.values.shape[1]
         stale = torch.arange(count, device=alike.device) >= self.known
         if count > near:
@@ -103,7 +92,7 @@ class Graph:
 
 @method("ecalp", EcalpSettings)
 class Ecalp(FeatureMethod):
-    """Labels spread over a graph of class texts and the last images."""
+    """Label propagation over a graph of class texts and the last images."""
 
     settings: EcalpSettings
     graph: Graph | None = None  # follows from the state
@@ -126,8 +115,8 @@ class Ecalp(FeatureMethod):
         top = scores.max(dim=1)
         leading = F.one_hot(top.indices, scores.shape[1]).to(scores)
         self.state["begin"][:count] = KEPT * top.values[:, None] * leading
-        told = scores[place]
-        return torch.log(told / told.sum().clamp_min(TINY) + TINY * seen.probs)
+        own = scores[place]
+        return torch.log(own / own.sum().clamp_min(TINY) + TINY * seen.probs)
 
     def enter(self, feature: Tensor, place: int, count: int) -> Graph:
         """Put an image into the graph, in the place of the oldest where it is full."""
@@ -170,12 +159,12 @@ class Ecalp(FeatureMethod):
         among = among + among.T
         degrees = 1 / (torch.cat([to_fixed.sum(dim=0), to_fixed.sum(dim=1) + among.sum(dim=1)]).sqrt() + 1e-6)
         outer, inner = degrees[: len(fixed)], degrees[len(fixed) :, None]
-        told = inner * (to_fixed @ (outer[:, None] * fixed))
+        from_fixed = inner * (to_fixed @ (outer[:, None] * fixed))
         scores = self.state["begin"][:count]
         if not among.is_cuda:
             among = among.to_sparse()  # sixteen edges an image
         for _ in range(settings.rounds):
-            scores = told + inner * (among @ (inner * scores))
+            scores = from_fixed + inner * (among @ (inner * scores))
         return scores
 
 

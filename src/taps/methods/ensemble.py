@@ -1,4 +1,4 @@
-"""View ensembles without gradients: the mean of the confident views, the base line of TPT; or ZERO's vote."""
+"""View ensembles without a gradient: the mean of the confident views, or their vote (ZERO)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ from taps.prompts.choose import choose_prompts
 
 
 class EnsembleSettings(ViewSettings):
-    """The views that TPT keeps.
-
-    Attributes:
-        prompts: Trained prompts to read the views with, a directory or a `Prompts`; None for the template.
-    """
+    """The views that TPT keeps; `prompts` are trained ones, a directory or a `Prompts`, or None for texts."""
 
     prompts: str | Path | Prompts | None = None
 

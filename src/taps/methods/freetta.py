@@ -1,4 +1,4 @@
-"""FreeTTA: a Gaussian for each class by online EM, each image weighted by how sure zero-shot is of it."""
+"""FreeTTA (Dai & Yang, CVPR 2025): class Gaussians by online EM, images weighted by exp(−β · entropy)."""
 
 from __future__ import annotations
 

@@ -29,11 +29,7 @@ Rule = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class FrozenSettings(TextSettings):
-    """For trained prompts that are not adapted.
-
-    Attributes:
-        prompts: A directory made by `taps train`, or a `Prompts`; None for those that come with the package.
-    """
+    """`prompts` is a directory made by `taps train`, or a `Prompts`; None for the package's own."""
 
     prompts: str | Path | Prompts | None = None
 

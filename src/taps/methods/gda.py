@@ -1,4 +1,4 @@
-"""GDA: a Gaussian for each class from its labelled images, with one covariance, beside zero-shot."""
+"""GDA (Wang et al., ICLR 2024): Gaussians of the labelled images with one covariance, added to zero-shot."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from taps.methods.labelled import LabelSettings, LabelSums
 
 
 class GdaSettings(LabelSettings):
-    """One weight for all data sets; the authors search it on a validation set.
-
-    Attributes:
-        weight: α, of the Gaussians' scores; that of `oga`, whose Gaussians have the same covariance.
-    """
+    """`weight` is α of the Gaussians' scores: that of `oga`; the authors search it on a validation set."""
 
     weight: float = setting(0.05, at_least=0)
 

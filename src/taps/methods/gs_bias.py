@@ -1,4 +1,4 @@
-"""GS-Bias: two biases of the logits take entropy steps, one on confident views, one on telling patches."""
+"""GS-Bias (Huang et al., ICML 2025): entropy steps on two biases of the logits, of views and of patches."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ class GsBiasSettings(ViewSettings):
     """GS-Bias' values for Caltech101, here for all data sets.
 
     Attributes:
-        views: How many, view 0 included.
-        fraction: ρ, the share of most confident views that is kept.
         view_rate: α, step size of the bias of the views.
         patch_rate: β, of the bias of the patches.
         patches: How many patches are learned from.
@@ -49,7 +47,7 @@ class PatchedImage(EncodedImage):
 
 @method("gs_bias", GsBiasSettings)
 class GsBias(FeatureMethod):
-    """A bias of the logits from confident views, one from telling patches; no gradient through CLIP."""
+    """Entropy steps on two biases of the logits, of views and of patches; no gradient through CLIP."""
 
     settings: GsBiasSettings
     stateless = True

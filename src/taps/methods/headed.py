@@ -221,12 +221,12 @@ class Headed(BatchedMethod):
     def _on_device(self, device_head: DeviceHead, output: MethodOutput) -> HeadOutput | None:
         # A tuner has read its probabilities on the host by now; captured work reads the device alone.
         seen = device_head.see(*(each.to(device_head.device) for each in self._given(output)))
-        told, classes = seen.told.cpu().numpy(), len(self.classes)
-        if not np.isfinite(told).all():
+        values, classes = seen.told.cpu().numpy(), len(self.classes)
+        if not np.isfinite(values).all():
             return None
         device_head.keep(seen)
-        reject = self.head.outside.probability(told[classes + 2 :])
-        return HeadOutput(told[:classes], float(told[classes]), reject, seen.look.clone())
+        reject = self.head.outside.probability(values[classes + 2 :])
+        return HeadOutput(values[:classes], float(values[classes]), reject, seen.look.clone())
 
     def _given(self, output: MethodOutput) -> list[Tensor]:
         """What `_read` reads of an output: the views' features [V, d], then the bases beside zero-shot."""

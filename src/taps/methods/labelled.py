@@ -38,11 +38,7 @@ class LabelSettings(Asking, TextSettings):
 
 
 class BufferSettings(LabelSettings):
-    """For methods that keep the labelled images themselves.
-
-    Attributes:
-        buffer: How many labelled images are kept, the last ones.
-    """
+    """For methods that keep labelled images themselves: the last `buffer` of them."""
 
     buffer: int = setting(1000, at_least=1)
 

@@ -14,11 +14,7 @@ TOLERANCE = 1e-8  # of the largest entry of the gradient, and of what a step sti
 
 
 class ProbeSettings(BufferSettings):
-    """scikit-learn's defaults.
-
-    Attributes:
-        penalty: λ = 1/C, weight of ½‖W‖² beside the sum of cross-entropies; intercepts are free.
-    """
+    """scikit-learn's; `penalty` is λ = 1/C of ½‖W‖² beside the sum of cross-entropies, intercepts free."""
 
     penalty: float = setting(1.0, above=0)
 
@@ -76,7 +72,7 @@ def fit(inputs: Tensor, targets: Tensor, begin: Tensor, penalty: float) -> Tenso
     Args:
         inputs: Features with a last entry of 1 [n, d + 1].
         targets: One-hot rows [n, K].
-        begin: Where to start.
+        begin: Weights to start from.
         penalty: λ.
     """
     weights = begin.clone()

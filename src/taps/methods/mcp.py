@@ -29,7 +29,6 @@ class McpSettings(TdaSettings, ViewSettings):
     """MCP's views and shots; TDA's votes, as the authors' files of settings were not found.
 
     Attributes:
-        views: How many, view 0 included.
         positive_shots: Confident images kept of each predicted class.
         aligned_shots: Confident images kept of each class that are near its centre.
         recall_weight: Of what the kept images say, beside the confident views.
@@ -44,18 +43,14 @@ class McpSettings(TdaSettings, ViewSettings):
 
 
 class McpPlusSettings(McpSettings):
-    """The same, and:
-
-    Attributes:
-        lr: Learning rate of texts and prototypes.
-    """
+    """MCP's, and the learning rate of texts and prototypes."""
 
     lr: float = setting(1e-4, at_least=0)
 
 
 @method("mcp", McpSettings)
 class Mcp(Tda):
-    """Prototypes of sure images and of those near their class's centre, unsure ones against; no gradient."""
+    """Prototypes of sure images and of those near their class, unsure ones against; no gradient."""
 
     settings: McpSettings
 
@@ -107,10 +102,10 @@ class Mcp(Tda):
 
     def reflect(self, seen: EncodedImage) -> None:
         """Look at an unsure image again with the votes of sure ones: it speaks against classes or is sure."""
-        told = seen.logits[0] + self.votes_for(seen)
-        entropy, label = self.entropy(told), int(told.argmax())
+        corrected = seen.logits[0] + self.votes_for(seen)
+        entropy, label = self.entropy(corrected), int(corrected.argmax())
         if self.unsure(entropy):
-            mask = (torch.softmax(told, dim=-1) > self.settings.mask_above).to(self.text)
+            mask = (torch.softmax(corrected, dim=-1) > self.settings.mask_above).to(self.text)
             self.keep_unsure(label, entropy, seen.feature, mask)
         elif entropy <= self.settings.unsure_from * math.log2(len(self.text)):
             self.cache("positive").keep(label, entropy, seen.feature)

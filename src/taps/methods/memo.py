@@ -1,4 +1,4 @@
-"""MEMO: the vision tower's layer norms take one step that makes the views agree, and is then forgotten."""
+"""MEMO (Zhang et al., NeurIPS 2022): one step of layer norms on the entropy of the views' mean prediction."""
 
 from __future__ import annotations
 

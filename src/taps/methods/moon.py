@@ -1,4 +1,4 @@
-"""MOON: von Mises-Fisher classes over a batch, held to their texts the less they are there."""
+"""MOON: von Mises-Fisher mixtures over a batch; the rarer a class, the more its text holds it."""
 
 from __future__ import annotations
 

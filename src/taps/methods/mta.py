@@ -1,4 +1,4 @@
-"""MTA: the views' features have a mode, found by mean shift with a weight for each view; it is classified."""
+"""MTA (Zanella & Ben Ayed, CVPR 2024): classifies the mode of the views' features, found by mean shift."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Mta(FeatureMethod):
 
 
 def mode_weights(cosines: Floats, alike: Floats, affinity: float, temperature: float) -> Floats:
-    """How much each of n unit features counts in their mode, which is searched for from the first on [n].
+    """Weights of n unit features in their mode, by mean shift from the first one [n].
 
     Args:
         cosines: Between the features [n, n].
-        alike: Which of them predict alike [n, n].
-        affinity: How much these support each other.
+        alike: Products of their predictions [n, n].
+        affinity: How much features that predict alike support each other.
         temperature: Of the views' weights.
     """
     widths = bandwidths(cosines)
@@ -61,8 +61,8 @@ def mode_weights(cosines: Floats, alike: Floats, affinity: float, temperature: f
     for _ in range(ROUNDS):
         density = np.exp((near - 1) / widths) / temperature
         for _ in range(ROUNDS):
-            told = density + support @ views
-            views = np.exp(told - told.max())
+            scores = density + support @ views
+            views = np.exp(scores - scores.max())
             views /= views.sum()
         for _ in range(ROUNDS):
             pull = np.exp((near - 1) / widths) * views

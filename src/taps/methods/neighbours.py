@@ -44,7 +44,7 @@ def usual_vote(classes: int) -> float:
 
 @method("neighbours", NeighbourSettings, prompts="optional")
 class Neighbours(Frozen):
-    """The confident views' mean, and what the images most like this one are believed to show; no gradient.
+    """The confident views' mean, and the vote of the recent images most like this one; no gradient.
 
     The 16 nearest of the last 1,000 images are compared by the mean of their views, from the centre of the
     stream and in the views' metric (`taps.head.whitening`); p · e^(τ r), r being `taps.head.neighbours.vote`.

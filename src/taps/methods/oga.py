@@ -1,4 +1,4 @@
-"""OGA: Gaussians over the surest images of each class, times the zero-shot probabilities."""
+"""OGA (Fuchs et al., 2025): Gaussians of the surest images of each class, times zero-shot probabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OnZeta: zero-shot beliefs, evened out over the stream, teach a vision classifier that gains weight."""
+"""OnZeta (Qian & Hu, ECCV 2024): zero-shot, balanced over the stream, teaches a vision classifier."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OnzetaSettings(TextSettings):
 
 @method("onzeta", OnzetaSettings)
 class Onzeta(FeatureMethod):
-    """Zero-shot beliefs, evened out over the stream, teach a vision classifier."""
+    """Zero-shot probabilities, balanced over the stream, teach a vision classifier."""
 
     settings: OnzetaSettings
 
@@ -60,5 +60,5 @@ class Onzeta(FeatureMethod):
         state["classifier"] = F.normalize(moved, dim=-1)
         expected = settings.expected or EXPECTED  # with a head, None where nobody knows
         weight = settings.weight_most * math.sqrt(min(1.0, time / expected))
-        told = weight * vision + (1 - weight) * belief
-        return torch.log(told.clamp_min(torch.finfo(told.dtype).tiny))
+        mixed = weight * vision + (1 - weight) * belief
+        return torch.log(mixed.clamp_min(torch.finfo(mixed.dtype).tiny))

@@ -1,4 +1,4 @@
-"""PCB: a context learns from answers alone, and they are asked for evenly over the predicted classes."""
+"""PCB (Bang et al., CVPR 2024): a context learns from labels alone, asked for evenly over classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PcbSettings(AskSettings):
 
 @method("pcb", PcbSettings, prompts="hand")
 class Pcb(Tuner):
-    """A context that learns from answers alone, asked for evenly over the predicted classes."""
+    """A context learns from labels alone; questions are balanced over the predicted classes."""
 
     def predict(self, views: Tensor, ahead: Launched | None = None) -> MethodOutput:
         """An image is asked about by its entropy, if its predicted class has no more labels than the mean."""

@@ -1,4 +1,4 @@
-"""ProKeR: kernel ridge regression on what zero-shot gets wrong of the labelled images."""
+"""ProKeR (Bendou et al., CVPR 2025): kernel ridge regression on zero-shot's residuals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ProLIP: a matrix on the image feature learns from answers, held near the identity."""
+"""ProLIP (Fahes et al., WACV 2026): a matrix on the image feature, penalised by ‖A − I‖²."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PromptAlign: MaPLe prompts, one step on entropy and alignment to the source set for each image."""
+"""PromptAlign: one step of MaPLe prompts on entropy and on alignment to the source statistics."""
 
 from __future__ import annotations
 

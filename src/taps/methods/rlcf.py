@@ -1,4 +1,4 @@
-"""RLCF: a second CLIP says which of the likeliest classes fit a view; the context is tuned towards those."""
+"""RLCF (Zhao et al., ICLR 2024): REINFORCE steps of the context, rewarded by a second CLIP's CLIPScore."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RlcfSettings(ContextSettings):
 
 @method("rlcf", RlcfSettings, prompts="hand")
 class Rlcf(ContextTuner):
-    """Steps towards those of the likeliest classes that a second CLIP finds fitting."""
+    """REINFORCE steps of the context; a second CLIP rewards the likeliest classes."""
 
     settings: RlcfSettings
 

@@ -1,4 +1,4 @@
-"""R-TPT: every view is made surer by itself, and views that have many like them count for more."""
+"""R-TPT (Sheng et al., CVPR 2025): TPT on each view's own entropy; similar views weigh more."""
 
 from __future__ import annotations
 

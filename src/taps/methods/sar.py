@@ -1,4 +1,4 @@
-"""SAR: entropy steps towards flat minima on sure views alone, and a fresh start when entropy collapses."""
+"""SAR (Niu et al., ICLR 2023): sharpness-aware entropy steps on sure views, and a reset at collapse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SimATTA: answers, and sure images with the frozen model's label, tune the vision tower's layer norms."""
+"""SimATTA (Gui et al., ICLR 2024): layer norms learn from answers and from pseudo-labelled sure images."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SimAttaSettings(Asking, TowerSettings):
 
 @method("simatta", SimAttaSettings)
 class SimAtta(TowerTuner):
-    """Layer norms learn from answers, and from sure images so as not to forget what the model knew."""
+    """Layer norms learn from answers, and from pseudo-labelled sure images against forgetting."""
 
     asks = True
     settings: SimAttaSettings

@@ -1,4 +1,4 @@
-"""StatA: a Gaussian for each class over a batch, held to its text like one more image."""
+"""StatA (Zanella et al., CVPR 2025): Gaussians over a batch, each anchored to its text."""
 
 from __future__ import annotations
 

@@ -19,9 +19,7 @@ class StepwiseSettings(BufferSettings):
     """How far an answer moves the weights.
 
     Attributes:
-        steps: Steps for each answer, each on all labelled images.
-        lr: Learning rate.
-        weight_decay: Of AdamW.
+        steps: Steps of AdamW for each answer, each on all labelled images.
     """
 
     steps: int = setting(10, at_least=1)

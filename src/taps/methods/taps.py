@@ -1,4 +1,4 @@
-"""TAPS: MaPLe prompts, one step on entropy and labelled memory an image, an annotator asked now and then."""
+"""TAPS: one step of MaPLe prompts on entropy and on the labelled memory for each image."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""TCA: tokens that say little are merged on the way through the tower; class tokens of sure images vote.
+"""TCA (Wang et al., ICCV 2025): tokens of little attention are merged; class tokens of sure images vote.
 
-A reservoir holds the class token behind every block of a few images of each predicted class. They guide which
-tokens are kept, and vote for their class. The arithmetic is that of the authors' code.
+A reservoir holds the class tokens behind every block of a few images of each predicted class. They guide
+which tokens are kept, and vote for their class. The arithmetic is that of the authors' code.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Tca(FeatureMethod):
         return seen.logits[0] + self.settings.weight * votes.sum(dim=1)
 
     def take(self, label: int, entropy: float) -> None:
-        """Put the image into its class; where that is full, the least sure and least different one goes."""
+        """Put the image into its class; where that is full, the least sure and least different one leaves."""
         held, entropies = self.state["tokens"][label], self.state["entropies"][label]
         if float(entropies.max()) >= EMPTY:
             place = int(entropies.argmax())
@@ -115,14 +115,7 @@ class Tca(FeatureMethod):
 
 
 def condensed_block(block: Block, x: Tensor, anchor: Tensor | None, drop: float) -> Tensor:
-    """A block whose attention also looks at an anchor, and that hands on fewer tokens.
-
-    Args:
-        block: The block.
-        x: Tokens of one image, the class token first [1, tokens, width].
-        anchor: A further token, or None.
-        drop: See `condense`.
-    """
+    """A block that also attends to an anchor token, and condenses one image's tokens [1, tokens, width]."""
     seen = x if anchor is None else torch.cat([anchor.expand(1, 1, -1), x], dim=1)
     parts = block.attn.project(block.ln_1(seen)).chunk(3, dim=-1)
     q, k, v = (part.view(*part.shape[:2], block.attn.heads, -1) for part in parts)

@@ -1,4 +1,4 @@
-"""TDA: a training-free cache; features of confident images vote for their class, unsure ones against."""
+"""TDA (Karmanov et al., CVPR 2024): a cache of confident images votes for, one of unsure images against."""
 
 from __future__ import annotations
 

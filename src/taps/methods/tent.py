@@ -1,4 +1,4 @@
-"""TENT: the vision tower's layer norms take one step that makes the views' predictions surer."""
+"""TENT (Wang et al., ICLR 2021): one step of layer norms on the views' mean entropy."""
 
 from __future__ import annotations
 

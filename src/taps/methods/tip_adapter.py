@@ -1,4 +1,4 @@
-"""Tip-Adapter: labelled images vote for their class by their likeness to the image, beside zero-shot."""
+"""Tip-Adapter (Zhang et al., ECCV 2022): a cache of labelled images votes beside zero-shot."""
 
 from __future__ import annotations
 

@@ -29,7 +29,6 @@ class TowerSettings(ViewSettings):
 
     Attributes:
         fraction: Share of most confident views that is learned from: all of them, unless given.
-        lr: Learning rate.
         weight_decay: Of AdamW; 0 makes it Adam.
         reset: When the tower goes back to the model's own: "sample", "never", or "every:k".
     """
@@ -41,7 +40,7 @@ class TowerSettings(ViewSettings):
 
 
 class TowerTuner(Method):
-    """Weights of the vision tower that take one step for each image: its layer norms, unless said otherwise.
+    """Weights of the vision tower, by default its layer norms, take one step for each image.
 
     A subclass has the loss of the chosen views' logits.
     """

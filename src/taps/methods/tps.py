@@ -1,4 +1,4 @@
-"""TPS: a shift of each class's text feature takes TPT's step in the place of the prompt."""
+"""TPS (Sui et al., 2024): TPT's entropy step on a shift of each class's text feature."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ from taps.methods.features import entropy_gradient, first_step, through_unit
 
 
 class TpsSettings(ViewSettings):
-    """TPS's published values, those for ImageNet and its relatives.
-
-    Attributes:
-        lr: Learning rate of AdamW; its weight decay takes nothing off a shift that begins at zero.
-    """
+    """TPS's for ImageNet and its relatives. AdamW's weight decay does nothing to a shift from zero."""
 
     lr: float = setting(5e-3, at_least=0)
 

@@ -1,4 +1,4 @@
-"""TPT and what it is put on top of: a context takes one entropy step for each image, then is forgotten."""
+"""TPT (Shu et al., NeurIPS 2022), on a hand-written or a trained context: one entropy step for each image."""
 
 from __future__ import annotations
 

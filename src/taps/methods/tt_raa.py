@@ -1,4 +1,4 @@
-"""TT-RAA: one Gaussian of sure images for each class; an image is compared with all of them in three ways.
+"""TT-RAA (Fan et al., ICCV 2025): a Gaussian of sure images for each class, compared in three ways.
 
 The arithmetic is that of the authors' code, whose covariance of a class is a multiple of the unit matrix and
 one number in every entry: the squared distance of an image to the mean where the paper has the outer product.
@@ -50,13 +50,13 @@ class TtRaa(FeatureMethod):
     def adapt(self, seen: EncodedImage) -> Tensor:
         self.take(int(seen.logits[0].argmax()), seen.entropy, seen.feature)
         held = (self.state["entropies"] < EMPTY).nonzero()[:, 0]
-        means, told = self.state["means"][held], seen.logits[0].clone()
+        means, logits = self.state["means"][held], seen.logits[0].clone()
         cosines = means @ seen.feature
         votes = closeness(means, seen.feature, self.settings.sharpness)
         votes = votes + rescaled(*self.density(held, seen.feature), cosines) / 3
         votes = votes - rescaled(self.divergence(means, seen.feature), 1.0, cosines)
-        told[held] += self.settings.weight * votes
-        return told
+        logits[held] += self.settings.weight * votes
+        return logits
 
     def take(self, label: int, entropy: float, feature: Tensor) -> None:
         """Move a class's Gaussian to an image that is surer than it; the first image is its mean."""

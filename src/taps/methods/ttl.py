@@ -1,4 +1,4 @@
-"""TTL: low-rank changes of the last attention weights take one step on the views' weighted entropies."""
+"""TTL (Imam et al., WACV 2025): one step of low-rank adapters on the views' weighted entropies."""
 
 from __future__ import annotations
 

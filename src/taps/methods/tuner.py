@@ -181,8 +181,8 @@ class Tuner(BatchedMethod):
         leaders = None if self.guard is None else self._leaders(outcome.logits, output.feature)
         # Everything is launched; from here on the host waits for the device.
         outcome.note()
-        told = (outcome.arrived or report(output.probs, outcome.entropy, outcome.taken).cpu)()
-        entropy, updated = told[-2:].tolist()
+        arrived = (outcome.arrived or report(output.probs, outcome.entropy, outcome.taken).cpu)()
+        entropy, updated = arrived[-2:].tolist()
         if updated and not self.episodic:  # a step that was skipped leaves the optimiser as it was, too
             self.point, self.moments = outcome.end, outcome.moments
         if self.guard is not None and leaders is not None and self.guard.collapsed(*leaders.tolist()):
@@ -194,7 +194,7 @@ class Tuner(BatchedMethod):
                 self.guard.collapses,
             )
         self.skipped_updates += not updated
-        return replace(output, probs=told[:-2], entropy=entropy, updated=bool(updated))
+        return replace(output, probs=arrived[:-2], entropy=entropy, updated=bool(updated))
 
     def _launched(self, views: Tensor, outcome: StepResult) -> Launched:
         feature = outcome.feature if self.episodic else outcome.anchored

@@ -1,4 +1,4 @@
-"""What methods share that need a batch: the last images of the stream, the present one among them."""
+"""The base of methods that need a batch: the last images of the stream, the present one among them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,13 @@ NEAR = 3  # neighbours of an image in the window
 
 
 class WindowSettings(TextSettings):
-    """How much of the stream is looked at together.
-
-    Attributes:
-        window: How many of the last images are a batch, the present one included.
-    """
+    """`window` is how many of the last images are a batch, the present one included."""
 
     window: int = setting(128, at_least=1)
 
 
 class WindowMethod(FeatureMethod):
-    """A subclass assigns the images of a batch to classes (`assign`); the present one's row is told."""
+    """A subclass assigns the images of a batch to classes (`assign`); the present one's row is used."""
 
     settings: WindowSettings
 
