@@ -27,8 +27,6 @@ class BcaSettings(TextSettings):
 
 @method("bca", BcaSettings)
 class Bca(FeatureMethod):
-    """Running means of class features, and for each a running mean of class probabilities."""
-
     settings: BcaSettings
 
     def start(self) -> State:

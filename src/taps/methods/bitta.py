@@ -35,8 +35,6 @@ class BittaSettings(RecentSettings):
 
 @method("bitta", BittaSettings)
 class Bitta(RecentImagesMethod):
-    """Class weights learn from yes/no answers, and from images that dropout does not change."""
-
     settings: BittaSettings
     takes_any_answer = True
 

@@ -18,8 +18,6 @@ class BoostSettings(TdaSettings, ViewSettings):
 
 @method("boostadapter", BoostSettings)
 class BoostAdapter(Tda):
-    """TDA, with the image's own confident views in its cache."""
-
     settings: BoostSettings
 
     def keep_unsure(self, label: int, entropy: float, feature: Tensor, mask: Tensor) -> None:

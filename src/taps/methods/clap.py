@@ -26,8 +26,6 @@ class ClapSettings(StepwiseSettings):
 
 @method("clap", ClapSettings)
 class Clap(Stepwise):
-    """Class weights learn from answers; λ_k |w_k − t_k|² keeps those whose text is good."""
-
     settings: ClapSettings
 
     def weights(self) -> Tensor:

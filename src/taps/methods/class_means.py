@@ -17,8 +17,6 @@ class ClassMeansSettings(LabelSettings):
 
 @method("class_means", ClassMeansSettings)
 class ClassMeans(LabelSums):
-    """The mean of each class's labelled images, beside zero-shot."""
-
     settings: ClassMeansSettings
 
     def adapt(self, seen: EncodedImage) -> Tensor:

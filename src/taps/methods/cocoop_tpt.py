@@ -22,8 +22,6 @@ class CocoopTptSettings(ContextSettings):
 
 @method("cocoop+tpt", CocoopTptSettings, prompts="cocoop")
 class CocoopTpt(ContextTuner):
-    """TPT on the context that CoCoOp computes for the image."""
-
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: ContextSettings, seed: int) -> None:
         self.prompts = trained_prompts(clip, settings.prompts, family="cocoop")
         # What is tuned is a context as CoOp's: the net has done its part once it is written.

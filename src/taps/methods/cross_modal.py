@@ -19,8 +19,6 @@ class CrossModalSettings(StepwiseSettings):
 
 @method("cross_modal", CrossModalSettings)
 class CrossModal(Stepwise):
-    """A linear classifier that starts as the texts learns from labelled images and from the texts."""
-
     settings: CrossModalSettings
 
     def weights(self) -> Tensor:

@@ -23,7 +23,7 @@ class OtptSettings(ContextSettings):
 
 @method("ctpt", CtptSettings, prompts="hand")
 class Ctpt(ContextTuner):
-    """TPT that also spreads the class texts, for calibration."""
+    """C-TPT (Yoon et al., ICLR 2024): TPT that also spreads the class texts, for calibration."""
 
     settings: CtptSettings
 
@@ -34,7 +34,7 @@ class Ctpt(ContextTuner):
 
 @method("otpt", OtptSettings, prompts="hand")
 class Otpt(ContextTuner):
-    """TPT that also makes the class texts orthogonal, for calibration."""
+    """O-TPT (Sharifdeen et al., CVPR 2025): TPT that also makes the class texts orthogonal."""
 
     settings: OtptSettings
 

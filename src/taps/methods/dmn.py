@@ -30,7 +30,7 @@ class DmnSettings(WeakSettings, ViewSettings):
 
 @method("dmn_weak", WeakSettings)
 class DmnWeak(FeatureMethod):
-    """A memory of the surest images of each class, read by similarity to the image; one view."""
+    """DMN with one view."""
 
     settings: WeakSettings
 
@@ -49,7 +49,7 @@ class DmnWeak(FeatureMethod):
 
 @method("dmn", DmnSettings)
 class Dmn(DmnWeak):
-    """The same; the mean prediction of the confident views says where an image is kept."""
+    """DMN (Zhang et al., CVPR 2024): a memory of each class's surest images, read by similarity."""
 
 
 def recalled(memory: Tensor, text: Tensor, feature: Tensor, sharpness: float) -> Tensor:

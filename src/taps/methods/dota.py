@@ -62,8 +62,6 @@ class DotaLabelSettings(Asking, DotaSettings):
 
 @method("dota", DotaSettings)
 class Dota(FeatureMethod):
-    """A Gaussian for each class, estimated from all images so far."""
-
     settings: DotaSettings
 
     def start(self) -> State:
@@ -125,7 +123,7 @@ class Dota(FeatureMethod):
 
 @method("dota_labels", DotaLabelSettings)
 class DotaLabels(Dota):
-    """DOTA, where an annotator's answer takes the place of the zero-shot belief."""
+    """DOTA, where an answer replaces the zero-shot probabilities."""
 
     asks = True
 

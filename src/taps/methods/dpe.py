@@ -38,8 +38,6 @@ class DpeSettings(ViewSettings):
 
 @method("dpe", DpeSettings)
 class Dpe(FeatureMethod):
-    """Class texts and prototypes of sure images take one step together."""
-
     settings: DpeSettings
 
     def start(self) -> State:

@@ -23,8 +23,6 @@ class DynaPromptSettings(ContextSettings):
 
 @method("dynaprompt", DynaPromptSettings, prompts="hand")
 class DynaPrompt(ContextTuner):
-    """TPT on those of ten buffered contexts that suit the image, or on a new one."""
-
     settings: DynaPromptSettings
 
     def start(self) -> State:

@@ -29,8 +29,6 @@ class EattaSettings(RecentSettings):
 
 @method("eatta", EattaSettings)
 class Eatta(RecentImagesMethod):
-    """Scale and shift of the feature learn from answers and from sure images, in equal parts."""
-
     settings: EattaSettings
 
     def weights(self) -> Tensor:

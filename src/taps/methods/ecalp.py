@@ -92,7 +92,7 @@ class Graph:
 
 @method("ecalp", EcalpSettings)
 class Ecalp(FeatureMethod):
-    """Label propagation over a graph of class texts and the last images."""
+    """ECALP (Li et al., ICLR 2025): label propagation over a graph of class texts and the last images."""
 
     settings: EcalpSettings
     graph: Graph | None = None  # follows from the state
@@ -170,7 +170,7 @@ class Ecalp(FeatureMethod):
 
 @method("ecalp_labels", EcalpLabelSettings)
 class EcalpLabels(LabelledImages, Ecalp):
-    """ECALP, where images with an answer are part of the graph."""
+    """ECALP with answered images in the graph."""
 
     settings: EcalpLabelSettings
     pure = False

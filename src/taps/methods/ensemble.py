@@ -79,6 +79,6 @@ def build(clip: Clip, classes: tuple[str, ...], settings: EnsembleSettings, seed
 
 @method("zero", ZeroSettings, prompts="optional")
 def build_vote(clip: Clip, classes: tuple[str, ...], settings: ZeroSettings, seed: int) -> Frozen:
-    """The vote of the confident views; no gradient."""
+    """ZERO (Farina et al., NeurIPS 2024): the vote of the confident views; no gradient."""
     rule = partial(confident_vote, fraction=settings.fraction, ties=settings.ties, tsallis=settings.tsallis)
     return Frozen(clip, classes, rule, settings, prompts=given_prompts(clip, settings))

@@ -1,4 +1,7 @@
-"""FreeTTA (Dai & Yang, CVPR 2025): class Gaussians by online EM, images weighted by exp(−β · entropy)."""
+"""FreeTTA (Dai & Yang, CVPR 2025): class Gaussians by online EM, images weighted by their entropy.
+
+There is no public code; the formulas are second-hand.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,6 @@ class FreettaSettings(TextSettings):
 
 @method("freetta", FreettaSettings)
 class FreeTta(FeatureMethod):
-    """Gaussians by online EM, sure images weigh more (FreeTTA, from second-hand formulas)."""
-
     settings: FreettaSettings
 
     def start(self) -> State:

@@ -18,8 +18,6 @@ class GdaSettings(LabelSettings):
 
 @method("gda", GdaSettings)
 class Gda(LabelSums):
-    """Gaussians over the labelled images, beside zero-shot."""
-
     settings: GdaSettings
     fitted: tuple[Tensor, Tensor] | None
 

@@ -47,8 +47,6 @@ class PatchedImage(EncodedImage):
 
 @method("gs_bias", GsBiasSettings)
 class GsBias(FeatureMethod):
-    """Entropy steps on two biases of the logits, of views and of patches; no gradient through CLIP."""
-
     settings: GsBiasSettings
     stateless = True
 

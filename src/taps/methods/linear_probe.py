@@ -21,8 +21,6 @@ class ProbeSettings(BufferSettings):
 
 @method("linear_probe", ProbeSettings)
 class LinearProbe(LabelledImages):
-    """Logistic regression on labelled images alone; zero-shot until two classes are named."""
-
     settings: ProbeSettings
 
     def start(self) -> State:

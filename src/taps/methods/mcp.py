@@ -50,7 +50,7 @@ class McpPlusSettings(McpSettings):
 
 @method("mcp", McpSettings)
 class Mcp(Tda):
-    """Prototypes of sure images and of those near their class, unsure ones against; no gradient."""
+    """MCP (Chen et al., ICCV 2025): prototypes of sure images and of those near their class; no gradient."""
 
     settings: McpSettings
 
@@ -127,7 +127,7 @@ class Mcp(Tda):
 
 @method("mcp_plus", McpPlusSettings)
 class McpPlus(Mcp):
-    """MCP++: class texts and MCP's prototypes take one step together for each image, then go back."""
+    """MCP++: class texts and MCP's prototypes take one step together for each image, and are reset."""
 
     settings: McpPlusSettings
 

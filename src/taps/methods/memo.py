@@ -15,8 +15,6 @@ class MemoSettings(TowerSettings):
 
 @method("memo", MemoSettings)
 class Memo(TowerTuner):
-    """Layer norms of the vision tower take one step on the entropy of the views' mean prediction."""
-
     @property
     def stateless(self) -> bool:
         return self.period == 1

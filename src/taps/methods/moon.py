@@ -1,4 +1,4 @@
-"""MOON: von Mises-Fisher mixtures over a batch; the rarer a class, the more its text holds it."""
+"""MOON: von Mises-Fisher mixtures over the last images; the rarer a class, the more its text holds it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ class MoonSettings(WindowSettings):
 
 @method("moon", MoonSettings)
 class Moon(WindowMethod):
-    """von Mises-Fisher classes held to the texts, on a window of the last 128 images (MOON sees batches)."""
-
     settings: MoonSettings
 
     def assign(self, features: Tensor, zero_shot: Tensor) -> Tensor:

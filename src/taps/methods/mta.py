@@ -30,8 +30,6 @@ class MtaSettings(ViewSettings):
 
 @method("mta", MtaSettings)
 class Mta(FeatureMethod):
-    """The mode of the views' features, found with a weight for each view; no gradient."""
-
     settings: MtaSettings
     stateless = True
 

@@ -26,8 +26,6 @@ class OgaSettings(TextSettings):
 
 @method("oga", OgaSettings)
 class Oga(FeatureMethod):
-    """Gaussians over the surest images of each class, times zero-shot."""
-
     settings: OgaSettings
     fitted: tuple[Tensor, Tensor] | None = None  # follows from the memory, until that changes
 

@@ -36,8 +36,6 @@ class OnzetaSettings(TextSettings):
 
 @method("onzeta", OnzetaSettings)
 class Onzeta(FeatureMethod):
-    """Zero-shot probabilities, balanced over the stream, teach a vision classifier."""
-
     settings: OnzetaSettings
 
     def start(self) -> State:

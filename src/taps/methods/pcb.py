@@ -20,8 +20,6 @@ class PcbSettings(AskSettings):
 
 @method("pcb", PcbSettings, prompts="hand")
 class Pcb(Tuner):
-    """A context learns from labels alone; questions are balanced over the predicted classes."""
-
     def predict(self, views: Tensor, ahead: Launched | None = None) -> MethodOutput:
         """An image is asked about by its entropy, if its predicted class has no more labels than the mean."""
         output = super().predict(views, ahead)

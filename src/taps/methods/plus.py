@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import make_dataclass
 from typing import Any
 
 from taps.clip import Clip
 from taps.default import FRACTION, VIEWS
-from taps.methods import find_method
+from taps.methods import Settings, find_method
 from taps.methods.ensemble import EnsembleSettings
 from taps.methods.headed import Headed, HeadedSettings
 from taps.methods.registry import Registered, register, register_head
@@ -33,7 +32,7 @@ class ViewEnsemblePlusSettings(HeadedSettings, EnsembleSettings):
     fraction: float = FRACTION
 
 
-def with_head(name: str, settings: type[HeadedSettings] | None = None, *, line: str) -> Registered:
+def with_head(name: str, settings: type[Settings] | None = None, *, line: str | None = None) -> Registered:
     """The method `name+`, for any method that has `head_inputs`; `line` is what `taps methods` prints.
 
     Without a settings class, one is made from the head's and the method's own.
@@ -43,18 +42,12 @@ def with_head(name: str, settings: type[HeadedSettings] | None = None, *, line: 
     def build(clip: Clip, classes: tuple[str, ...], settings: Any, seed: int) -> Headed:
         return Headed(inner.build(clip, classes, settings, seed), classes, settings, seed)
 
-    if settings is None:
-        bases = (HeadedSettings, inner.settings)
-        settings = make_dataclass(f"{inner.settings.__name__}Plus", [], bases=bases, frozen=True)
+    settings = settings or type(f"{inner.settings.__name__}Plus", (HeadedSettings, inner.settings), {})
+    line = line or f"`{name}` with a label head, which learns from every answer."
     return Registered(f"{name}+", build, settings, line, prompts=inner.prompts)
 
 
-for listed in (
-    with_head("taps", TapsPlusSettings, line="TAPS, and a head that learns from every answer."),
-    with_head("zero_shot", ZeroShotPlusSettings, line="Zero-shot CLIP, and the same head."),
-    with_head(
-        "view_ensemble", ViewEnsemblePlusSettings, line="The confident views' mean, and the same head."
-    ),
-):
-    register(listed)
-register_head(lambda name: with_head(name, line=f"{name}, and a head that learns from every answer."))
+register(with_head("taps", TapsPlusSettings))
+register(with_head("zero_shot", ZeroShotPlusSettings))
+register(with_head("view_ensemble", ViewEnsemblePlusSettings))
+register_head(with_head)

@@ -27,12 +27,11 @@ class ProKerSettings(BufferSettings):
 
 @method("proker", ProKerSettings)
 class ProKer(LabelledImages):
-    """p(x) + k(x, X)(K + λI)⁻¹(Y − p(X)), p zero-shot's probabilities and X the labelled images."""
-
     settings: ProKerSettings
     fitted: Tensor | None  # (K + λI)⁻¹(Y − p(X)) [n, K]
 
     def adapt(self, seen: EncodedImage) -> Tensor:
+        """p(x) + k(x, X)(K + λI)⁻¹(Y − p(X)), p zero-shot's probabilities and X the labelled images."""
         known, labels = self.held()
         if self.fitted is None:
             self.fitted = self.coefficients(known, labels)

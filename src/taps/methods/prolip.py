@@ -18,8 +18,6 @@ class ProLipSettings(StepwiseSettings):
 
 @method("prolip", ProLipSettings)
 class ProLip(Stepwise):
-    """A d × d matrix on the feature learns from answers; ‖A − I‖²/N² holds it back, N labels a class."""
-
     settings: ProLipSettings
 
     def weights(self) -> Tensor:

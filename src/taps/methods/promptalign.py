@@ -14,6 +14,4 @@ class PromptAlignSettings(TuneSettings):
 
 @method("promptalign", PromptAlignSettings, prompts="maple", by_dataset=True)
 class PromptAlign(Tuner):
-    """MaPLe prompts, entropy and alignment to the source set's statistics."""
-
     starts_from = "maple"

@@ -89,12 +89,13 @@ def method(
     """Give a method its name; every command knows it from then on.
 
     Stands above a class, or a function, that is called with the model, the class names, the settings and the
-    seed. `line` is the first line of its docstring unless given; for the others see `Registered`.
+    seed. `line` is the first line of its docstring, or of its module's; for the others see `Registered`.
     """
 
     def registered(build: B) -> B:
-        first = (build.__doc__ or "").strip().partition("\n")[0]
-        register(Registered(name, build, settings, line or first, prompts, baseline, by_dataset))
+        text = line or build.__doc__ or sys.modules[build.__module__].__doc__ or ""
+        first = text.strip().partition("\n")[0]
+        register(Registered(name, build, settings, first, prompts, baseline, by_dataset))
         return build
 
     return registered

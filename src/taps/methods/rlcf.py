@@ -31,8 +31,6 @@ class RlcfSettings(ContextSettings):
 
 @method("rlcf", RlcfSettings, prompts="hand")
 class Rlcf(ContextTuner):
-    """REINFORCE steps of the context; a second CLIP rewards the likeliest classes."""
-
     settings: RlcfSettings
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: RlcfSettings, seed: int) -> None:

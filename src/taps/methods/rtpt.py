@@ -24,8 +24,6 @@ class RtptSettings(ContextSettings):
 
 @method("rtpt", RtptSettings, prompts="hand")
 class Rtpt(ContextTuner):
-    """TPT on each confident view's own entropy; views like many others weigh more in the prediction."""
-
     settings: RtptSettings
 
     def loss(self, seen: EncodedImage, text: Tensor) -> Tensor:

@@ -38,8 +38,6 @@ class SarSettings(TowerSettings):
 
 @method("sar", SarSettings)
 class Sar(TowerTuner):
-    """Sharpness-aware entropy steps on sure views; starts afresh when entropy collapses."""
-
     settings: SarSettings
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: SarSettings, seed: int) -> None:

@@ -42,8 +42,6 @@ class SimAttaSettings(Asking, TowerSettings):
 
 @method("simatta", SimAttaSettings)
 class SimAtta(TowerTuner):
-    """Layer norms learn from answers, and from pseudo-labelled sure images against forgetting."""
-
     asks = True
     settings: SimAttaSettings
 

@@ -1,4 +1,7 @@
-"""StatA (Zanella et al., CVPR 2025): Gaussians over a batch, each anchored to its text."""
+"""StatA (Zanella et al., CVPR 2025): Gaussians over the last images, each anchored to its text.
+
+Its authors see batches; the formulas are second-hand.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,6 @@ class StatASettings(WindowSettings):
 
 @method("stata", StatASettings)
 class StatA(WindowMethod):
-    """Gaussians held to the texts, on a window of the last 128 images (StatA sees batches; second-hand)."""
-
     settings: StatASettings
 
     def assign(self, features: Tensor, zero_shot: Tensor) -> Tensor:

@@ -12,6 +12,4 @@ class TapsSettings(AskSettings):
 
 @method("taps", TapsSettings, prompts="any", by_dataset=True)
 class Taps(Tuner):
-    """The paper's method: MaPLe prompts, entropy and labelled memory."""
-
     starts_from = "any"

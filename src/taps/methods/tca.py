@@ -44,8 +44,6 @@ class TcaSettings(TextSettings):
 
 @method("tca", TcaSettings)
 class Tca(FeatureMethod):
-    """Tokens of little attention are merged in the tower; class tokens of sure images vote; no gradient."""
-
     settings: TcaSettings
     tokens: Tensor  # the present image's class token behind every block [blocks, width]
 

@@ -42,8 +42,6 @@ class TdaSettings(TextSettings):
 
 @method("tda", TdaSettings)
 class Tda(FeatureMethod):
-    """A training-free cache of confident and of unsure images."""
-
     settings: TdaSettings
 
     def start(self) -> State:

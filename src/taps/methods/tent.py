@@ -15,7 +15,5 @@ class TentSettings(TowerSettings):
 
 @method("tent", TentSettings)
 class Tent(TowerTuner):
-    """Layer norms of the vision tower take one entropy step on the image's views."""
-
     def loss(self, logits: Tensor) -> Tensor:
         return entropies(logits).mean()

@@ -23,8 +23,6 @@ class TipSettings(BufferSettings):
 
 @method("tip_adapter", TipSettings)
 class TipAdapter(LabelledImages):
-    """A cache of labelled images votes; nothing is trained."""
-
     settings: TipSettings
 
     def adapt(self, seen: EncodedImage) -> Tensor:

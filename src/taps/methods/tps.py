@@ -17,8 +17,6 @@ class TpsSettings(ViewSettings):
 
 @method("tps", TpsSettings)
 class Tps(FeatureMethod):
-    """One entropy step on a shift of each class's text feature."""
-
     settings: TpsSettings
     stateless = True
 

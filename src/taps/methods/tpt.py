@@ -30,7 +30,7 @@ class SkipSettings(TptSettings):
 
 @method("tpt", TptSettings, prompts="hand")
 class Tpt(Tuner):
-    """One entropy step on the text context for each image."""
+    """TPT (Shu et al., NeurIPS 2022): one entropy step on the text context for each image."""
 
 
 class CoopTptSettings(TptSettings):

@@ -34,8 +34,6 @@ class TtRaaSettings(TextSettings):
 
 @method("tt_raa", TtRaaSettings)
 class TtRaa(FeatureMethod):
-    """A Gaussian of sure images for each class, retrieved by image, by density and by text."""
-
     settings: TtRaaSettings
 
     def start(self) -> State:

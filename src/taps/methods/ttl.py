@@ -31,8 +31,6 @@ class TtlSettings(TowerSettings):
 
 @method("ttl", TtlSettings)
 class Ttl(TowerTuner):
-    """Low-rank changes of the last attention weights take one step on the views' weighted entropies."""
-
     settings: TtlSettings
 
     def tuned(self, tower: nn.Module, seed: int) -> Parameters:
