@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -80,8 +80,8 @@ class GsBias(FeatureMethod):
     def see(self, features: Tensor) -> PatchedImage:
         views = len(features) - self.classifier.clip.config.patches
         seen = super().see(features[:views])
-        known = {field.name: getattr(seen, field.name) for field in fields(seen)}
-        return PatchedImage(**known, patches=self.logits(features[views:]))
+        patches = self.logits(features[views:])
+        return PatchedImage(seen.features, seen.logits, seen.chosen, seen.entropy, patches)
 
     def adapt(self, seen: EncodedImage) -> Tensor:
         assert isinstance(seen, PatchedImage)

@@ -32,6 +32,7 @@ class RlcfSettings(ContextSettings):
 @method("rlcf", RlcfSettings, prompts="hand")
 class Rlcf(ContextTuner):
     settings: RlcfSettings
+    needs_features_only = False  # the second CLIP encodes the views themselves
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: RlcfSettings, seed: int) -> None:
         super().__init__(clip, classes, settings, seed)
@@ -40,11 +41,6 @@ class Rlcf(ContextTuner):
         with torch.no_grad():
             self.judge_text = self.judge.text(None)
         self.rewards = self.text  # of the views of the present image [n, K]
-
-    @property
-    def needs_features_only(self) -> bool:
-        """The second CLIP looks at the views."""
-        return False
 
     @torch.no_grad()
     def predict(self, views: Tensor, ahead: Tensor | None = None) -> MethodOutput:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from taps.adapt.losses import entropies, mean_entropy
 from taps.adapt.optimiser import Moments, all_finite
 from taps.clip import Clip
-from taps.methods import Snapshot, method, reset_setting, setting
+from taps.methods import method, reset_setting, setting
 from taps.methods.tower import TowerSettings, TowerTuner
 from taps.prompts.base import Parameters
 
@@ -39,6 +39,7 @@ class SarSettings(TowerSettings):
 @method("sar", SarSettings)
 class Sar(TowerTuner):
     settings: SarSettings
+    saved = (*TowerTuner.saved, "running", "collapses")
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: SarSettings, seed: int) -> None:
         super().__init__(clip, classes, settings, seed)
@@ -99,11 +100,3 @@ class Sar(TowerTuner):
 
     def summary(self) -> dict[str, Any]:
         return super().summary() | {"collapses": self.collapses}
-
-    def snapshot(self) -> Snapshot:
-        found = super().snapshot()
-        return Snapshot(found.tensors, found.values | {"running": self.running, "collapses": self.collapses})
-
-    def restore(self, snapshot: Snapshot) -> None:
-        super().restore(snapshot)
-        self.running, self.collapses = snapshot.values["running"], snapshot.values["collapses"]

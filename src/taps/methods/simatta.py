@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from taps.methods import Asking, MethodOutput, ReplayItem, Snapshot, method, res
 from taps.methods.tower import TowerSettings, TowerTuner
 from taps.prompts.base import Parameters
 
-Images = OrderedDict[int, tuple[Tensor, int]]  # pixels of view 0 and the label, by the image's number
+Images = dict[int, tuple[Tensor, int]]  # pixels of view 0 and the label, by the image's number
 
 
 class SimAttaSettings(Asking, TowerSettings):
@@ -44,12 +43,13 @@ class SimAttaSettings(Asking, TowerSettings):
 class SimAtta(TowerTuner):
     asks = True
     settings: SimAttaSettings
+    saved = (*TowerTuner.saved, "rounds")
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: SimAttaSettings, seed: int) -> None:
         super().__init__(clip, classes, settings, seed)
         self.seed, self.rounds = seed, 0
-        self.labelled: Images = OrderedDict()
-        self.sure: Images = OrderedDict()
+        self.labelled: Images = {}
+        self.sure: Images = {}
 
     def adapt(self, images: Tensor) -> tuple[float, bool]:
         """Nothing is learned without a label."""
@@ -114,15 +114,12 @@ class SimAtta(TowerTuner):
             f"{kind}.{id}": image for kind, images in kinds.items() for id, (image, _) in images.items()
         }
         labels = {kind: [[id, label] for id, (_, label) in images.items()] for kind, images in kinds.items()}
-        return Snapshot(found.tensors | pixels, found.values | labels | {"rounds": self.rounds})
+        return Snapshot(found.tensors | pixels, found.values | labels)
 
     def restore(self, snapshot: Snapshot) -> None:
         super().restore(snapshot)
-        self.rounds = snapshot.values["rounds"]
         self.labelled, self.sure = (
-            OrderedDict(
-                (id, (snapshot.tensors[f"{kind}.{id}"], label)) for id, label in snapshot.values[kind]
-            )
+            {id: (snapshot.tensors[f"{kind}.{id}"], label) for id, label in snapshot.values[kind]}
             for kind in ("labelled", "sure")
         )
 
@@ -131,4 +128,4 @@ def keep(images: Images, id: int, pixels: Tensor, label: int, most: int) -> None
     """Add an image; the oldest goes where there are too many."""
     images[id] = (pixels, label)
     while len(images) > most:
-        images.popitem(last=False)
+        del images[next(iter(images))]

@@ -16,11 +16,7 @@ EPS = 1e-4  # of Adam, in ProLIP's code; a first gradient near 0 is no reason fo
 
 
 class StepwiseSettings(BufferSettings):
-    """How far an answer moves the weights.
-
-    Attributes:
-        steps: Steps of AdamW for each answer, each on all labelled images.
-    """
+    """For `steps` of AdamW with each answer, each on all labelled images."""
 
     steps: int = setting(10, at_least=1)
     lr: float = setting(1e-3, above=0)

@@ -42,10 +42,11 @@ class TowerSettings(ViewSettings):
 class TowerTuner(Method):
     """Weights of the vision tower, by default its layer norms, take one step for each image.
 
-    A subclass has the loss of the chosen views' logits.
+    A subclass has the loss of the chosen views' logits, and names plain values of its state in `saved`.
     """
 
     settings: TowerSettings
+    saved: tuple[str, ...] = ("seen", "skipped_updates")
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: TowerSettings, seed: int) -> None:
         if clip.config.stages:
@@ -125,19 +126,18 @@ class TowerTuner(Method):
         return {"skipped_updates": self.skipped_updates}
 
     def snapshot(self) -> Snapshot:
-        values: dict[str, Any] = {"seen": self.seen, "skipped_updates": self.skipped_updates}
+        values = {name: getattr(self, name) for name in self.saved}
         if self.period == 1:  # nothing carries over
             return Snapshot({}, values)
         tensors = tuned_tensors(self.parameters, self.moments)
         return Snapshot(tensors, values | {"steps": self.moments.steps})
 
     def restore(self, snapshot: Snapshot) -> None:
-        values = snapshot.values
-        self.seen, self.skipped_updates = values["seen"], values["skipped_updates"]
-        if self.period == 1:
-            return
-        tensors = {name: value.to(self.text.device) for name, value in snapshot.tensors.items()}
-        self.parameters, self.moments = tuned_from(tensors, values["steps"])
+        for name in self.saved:
+            setattr(self, name, snapshot.values[name])
+        if self.period != 1:
+            tensors = {name: value.to(self.text.device) for name, value in snapshot.tensors.items()}
+            self.parameters, self.moments = tuned_from(tensors, snapshot.values["steps"])
 
 
 def norms(tower: nn.Module) -> Parameters:
