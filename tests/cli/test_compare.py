@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from taps.cli import compare
+from taps.cli.eval import app
 from taps.errors import SettingsError
 from tests.made_up import made_up_folder
 
@@ -16,6 +16,7 @@ runner = CliRunner()
 
 def test_runs_are_made_and_gone_on_with(pictures: Path, tmp_path: Path) -> None:
     options = [
+        "compare",
         "--dataset",
         str(pictures),
         "--model",
@@ -28,14 +29,14 @@ def test_runs_are_made_and_gone_on_with(pictures: Path, tmp_path: Path) -> None:
         "views=3",
     ]
     options += ["--method", "zero_shot,taps", "--no-baselines", "--out", str(tmp_path / "out")]
-    shown = runner.invoke(compare.app, options, catch_exceptions=False)
+    shown = runner.invoke(app, options, catch_exceptions=False)
     assert shown.exit_code == 0
     assert "| taps |" in shown.output
     row = tmp_path / "out/runs" / pictures.name / "taps/1/row.json"
     before = row.stat().st_mtime_ns
     for suffix in ("html", "tex", "csv", "json"):
         (tmp_path / f"out/leaderboard.{suffix}").unlink()
-    again = runner.invoke(compare.app, [*options, "--resume"], catch_exceptions=False)
+    again = runner.invoke(app, [*options, "--resume"], catch_exceptions=False)
     assert again.exit_code == 0
     assert row.stat().st_mtime_ns == before
     assert (tmp_path / "out/leaderboard.html").is_file()
@@ -45,6 +46,7 @@ def test_folders_alone_need_no_model(tmp_path: Path) -> None:
     made_up_folder(tmp_path / "a", methods=("zero_shot", "taps"), seeds=(1,), n=20)
     made_up_folder(tmp_path / "b", methods=("tpt",), seeds=(1,), n=20)
     options = [
+        "compare",
         str(tmp_path / "a"),
         str(tmp_path / "b"),
         "--out",
@@ -53,7 +55,7 @@ def test_folders_alone_need_no_model(tmp_path: Path) -> None:
         "ms_p50",
     ]
     before = {path for name in "ab" for path in (tmp_path / name).rglob("*")}
-    shown = runner.invoke(compare.app, options, catch_exceptions=False)
+    shown = runner.invoke(app, options, catch_exceptions=False)
     assert shown.exit_code == 0
     assert (tmp_path / "page/leaderboard.html").is_file()
     assert not [*(tmp_path / "page").rglob("row.json")]  # nothing was run
@@ -62,4 +64,4 @@ def test_folders_alone_need_no_model(tmp_path: Path) -> None:
 
 def test_nothing_given_is_a_sentence() -> None:
     with pytest.raises(SettingsError, match="Give folders of results, or --dataset and --out"):
-        runner.invoke(compare.app, [], catch_exceptions=False)
+        runner.invoke(app, ["compare"], catch_exceptions=False)

@@ -23,6 +23,7 @@ runner = CliRunner()
 
 def call(zoo: Path, out: Path, *more: str) -> list[str]:
     return [
+        "eval",
         "--dataset",
         str(zoo),
         "--model",
@@ -121,7 +122,7 @@ def test_mistakes_are_sentences_and_write_nothing(zoo: Path, tmp_path: Path, opt
 
 
 def test_exit_code_2_and_one_sentence(zoo: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "taps", "eval", *call(zoo, tmp_path), "--method", "tops"]
+    command = [sys.executable, "-m", "taps", *call(zoo, tmp_path), "--method", "tops"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert result.stderr.startswith("taps: Unknown method 'tops'")

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from taps.cli import eval, report
+from taps.cli.eval import app
 from taps.errors import DataError
 from tests.made_up import made_up_folder
 
@@ -25,13 +25,23 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for i in range(4):
             pixels = rng.integers(0, 256, (20, 20, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(root / "zoo" / name / f"{i}.png")
-    options = ["--dataset", str(root / "zoo"), "--model", "tiny", "--seeds", "1,2", "--set", "views=3"]
-    runner.invoke(eval.app, [*options, "--out", str(root / "out")], catch_exceptions=False)
+    options = [
+        "eval",
+        "--dataset",
+        str(root / "zoo"),
+        "--model",
+        "tiny",
+        "--seeds",
+        "1,2",
+        "--set",
+        "views=3",
+    ]
+    runner.invoke(app, [*options, "--out", str(root / "out")], catch_exceptions=False)
     return root / "out"
 
 
 def test_tables_and_pictures(results: Path) -> None:
-    shown = runner.invoke(report.app, [str(results)], catch_exceptions=False)
+    shown = runner.invoke(app, ["report", str(results)], catch_exceptions=False)
     assert shown.exit_code == 0
     for method in ("zero_shot", "view_ensemble", "taps"):
         assert f"| {method} |" in shown.output
@@ -41,17 +51,19 @@ def test_tables_and_pictures(results: Path) -> None:
 
 
 def test_another_baseline_and_one_format(results: Path, tmp_path: Path) -> None:
-    options = [str(results), "--baseline", "taps", "--format", "md", "--no-plots"]
-    shown = runner.invoke(report.app, options, catch_exceptions=False)
+    options = ["report", str(results), "--baseline", "taps", "--format", "md", "--no-plots"]
+    shown = runner.invoke(app, options, catch_exceptions=False)
     assert "Difference to taps" in shown.output
 
 
 def test_without_zero_shot_the_first_method_is_the_baseline(tmp_path: Path) -> None:
     made_up_folder(tmp_path, methods=("tda", "taps"), seeds=(1,), n=20)
-    shown = runner.invoke(report.app, [str(tmp_path), "--format", "md", "--no-plots"], catch_exceptions=False)
+    shown = runner.invoke(
+        app, ["report", str(tmp_path), "--format", "md", "--no-plots"], catch_exceptions=False
+    )
     assert "Difference to taps" in shown.output
 
 
 def test_an_empty_folder_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no results"):
-        runner.invoke(report.app, [str(tmp_path)], catch_exceptions=False)
+        runner.invoke(app, ["report", str(tmp_path)], catch_exceptions=False)

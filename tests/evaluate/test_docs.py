@@ -31,12 +31,12 @@ def test_the_python_examples_run(
 
 
 def test_options_on_the_page_exist() -> None:
-    from typer.main import get_command
-
-    from taps.cli.eval import app
+    from taps.cli.main import load_command
 
     known = {
-        name for parameter in get_command(app).params for name in (*parameter.opts, *parameter.secondary_opts)
+        name
+        for parameter in load_command("eval").params
+        for name in (*parameter.opts, *parameter.secondary_opts)
     }
     part = PAGE.read_text().split("## `taps eval`")[1].split("\n## ")[0]
     assert set(re.findall(r"--[a-z][a-z-]+", part)) <= known | {"--help"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from taps.cli import compare, eval
+from taps.cli.eval import app
 from taps.data import Dataset, Sample
 from taps.data.sources import FolderSource
 from taps.data.streams import ordered
@@ -74,14 +74,14 @@ def test_one_block_is_as_it_was(folders: list[Path]) -> None:
 
 
 def test_the_page_and_the_published_means(folders: list[Path], tmp_path: Path) -> None:
-    options = [*map(str, folders), "--out", str(tmp_path / "page")]
-    shown = runner.invoke(compare.app, options, catch_exceptions=False)
+    options = ["compare", *map(str, folders), "--out", str(tmp_path / "page")]
+    shown = runner.invoke(app, options, catch_exceptions=False)
     assert shown.exit_code == 0
     assert "MCP" not in shown.output
     stored = json.loads((tmp_path / "page/leaderboard.json").read_text())
     assert "tpt" not in stored["richer_texts"]["methods"]
     assert (tmp_path / "page/runs/pets/zero_shot~texts/index.html").is_file()
-    shown = runner.invoke(compare.app, [*options, "--published"], catch_exceptions=False)
+    shown = runner.invoke(app, [*options, "--published"], catch_exceptions=False)
     assert "| *MCP* | *CuPL, weights by set* | *page of MCP, ICCV 2025* | *71.98* |" in shown.output
     page = (tmp_path / "page/leaderboard.html").read_text()
     assert page.index("one template") < page.index("richer texts") < page.index("Published, of other models")
@@ -122,9 +122,9 @@ def test_gains_are_within_a_block() -> None:
 
 
 def test_an_evaluation_tells_who_takes_no_texts(pictures: Path, tmp_path: Path) -> None:
-    options = ["--dataset", str(pictures), "--model", "tiny", "--seeds", "1", "--limit", "4"]
+    options = ["eval", "--dataset", str(pictures), "--model", "tiny", "--seeds", "1", "--limit", "4"]
     options += ["--set", "views=2", "--method", "zero_shot,tpt", "--no-baselines", "--template", "imagenet7"]
-    shown = runner.invoke(eval.app, [*options, "--out", str(tmp_path / "out")], catch_exceptions=False)
+    shown = runner.invoke(app, [*options, "--out", str(tmp_path / "out")], catch_exceptions=False)
     assert shown.exit_code == 0
     one, richer = shown.output.split("one template:")[1].split("richer texts:")
     assert "tpt" in one

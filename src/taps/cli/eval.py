@@ -1,23 +1,24 @@
-"""`taps eval`: measure methods on streams, predict first, label afterwards."""
+"""`taps eval`, `compare` and `report`: methods are measured on streams, ranked, and described."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.table import Column
 
 from taps.cli.options import new_app, parse_list, with_options
 from taps.cli.terminal import RunsProgress, show_json, show_table
+from taps.errors import SettingsError
 from taps.evaluate.measures import SHORT, Measure, find_measures
 from taps.evaluate.options import Execution, Setup
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from taps.evaluate.copies import Copies
     from taps.evaluate.evaluate import Outcome
     from taps.evaluate.jobs import Job
@@ -28,6 +29,7 @@ Methods = Annotated[
     str, typer.Option("--method", "--methods", help="Separated by commas; `taps methods` lists them.")
 ]
 Out = Annotated[str, typer.Option(help="Folder for the results, or any address of fsspec: s3://bucket/name.")]
+Baseline = Annotated[str | None, typer.Option(help="The method to compare with; by default zero_shot.")]
 Baselines = Annotated[bool, typer.Option(help="Add zero_shot, source and view_ensemble to the methods.")]
 
 
@@ -53,8 +55,6 @@ def evaluate_command(
     from taps.cluster.connect import find_ray
 
     find_ray(how.ray, how)  # before the slow imports
-    from rich.console import Console
-
     from taps.evaluate.copies import working_folder
     from taps.evaluate.plan import plan_evaluation
 
@@ -69,6 +69,103 @@ def evaluate_command(
         show(console, outcome.rows, out, columns)
     tell_learned(console, jobs, setup)
     tell_unfinished(console, outcome)
+
+
+@app.command("compare")
+@with_options
+def compare(
+    setup: Setup,
+    how: Execution,
+    folders: Annotated[
+        list[str] | None, typer.Argument(help="Folders of `taps eval` or `taps compare` to take runs from.")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option(help="Folder for runs and page; by default the first folder given.")
+    ] = None,
+    method: Methods = "taps",
+    baselines: Baselines = True,
+    measure: Annotated[
+        str, typer.Option(help="What methods are ordered by: top1, ece, log_loss, …")
+    ] = "top1",
+    baseline: Baseline = None,
+    published: Annotated[
+        bool,
+        typer.Option("--published", help="Add means of the field as their authors print them, with CLIP."),
+    ] = False,
+) -> None:
+    """Compare methods over data sets: leaderboard.html, .tex, .csv and .json.
+
+    With --dataset the runs are made first, as `taps eval` makes them (--resume goes on); without it they are
+    taken from the folders. The page is one file: a table that sorts by a click, ranks with the methods that
+    cannot be told apart, accuracy against time, labels and calibration. Cells link to pages about their runs.
+    """
+    from taps.cluster.connect import find_ray
+
+    given = list(folders or ())
+    place = out or next(iter(given), None)
+    if place is None or not (given or setup.dataset):
+        raise SettingsError("Give folders of results, or --dataset and --out for new ones.")
+    find_ray(how.ray, how)  # before the slow imports
+    from taps.evaluate.copies import working_folder
+    from taps.evaluate.plan import plan_evaluation
+    from taps.report.compare import leaderboard, summary, write_leaderboard
+    from taps.report.published import published_means
+    from taps.report.table import markdown
+
+    console, outcome = Console(), None
+    with ExitStack() as stack:
+        opened = {name: stack.enter_context(working_folder(name)) for name in dict.fromkeys([place, *given])}
+        folder, copies = opened[place]
+        if setup.dataset:
+            jobs, lengths = plan_evaluation(setup, wanted_methods(setup, method, baselines))
+            outcome = carry_out(console, jobs, lengths, folder, how, copies)
+            given = [place, *given]
+        board = leaderboard([opened[name][0] for name in dict.fromkeys(given)], measure, baseline)
+        written = [path.relative_to(folder) for path in write_leaderboard(board, folder, published=published)]
+    print(board.markdown())
+    print("\n".join(markdown(table) for table in (published_means() if published else ())), end="")
+    for each in board.blocks:
+        print(summary(each))
+    for path in written:
+        print(f"{place}/{path}")
+    if outcome is not None:
+        tell_unfinished(console, outcome)
+
+
+@app.command("report")
+def report(
+    directory: Annotated[str, typer.Argument(help="The --out of `taps eval`; it need not be finished.")],
+    baseline: Baseline = None,
+    measures: Annotated[
+        str, typer.Option(help="Columns of the table of costs, separated by commas.")
+    ] = "all",
+    format: Annotated[str, typer.Option(help="Of md, tex, html, separated by commas.")] = "md,tex,html",
+    plots: Annotated[bool, typer.Option(help="Draw pictures.")] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the tables.")] = False,
+) -> None:
+    """Write report.md, report.tex and report.html (one file, pictures inside) into the folder.
+
+    Accuracies with 95 % intervals over seeds, paired differences to a baseline, the paper's numbers where the
+    set and the model are the paper's, every measure, settings, and pictures in plots/. A page for each method
+    on each data set: classes, confusions, the most confident mistakes with their images.
+    """
+    from taps.evaluate.copies import working_folder
+    from taps.report.pages import write_report
+
+    with working_folder(directory) as (folder, _):
+        written = write_report(
+            folder,
+            baseline=baseline,
+            formats=parse_list(format),
+            measures=parse_list(measures),
+            plots=plots,
+        )
+        if not quiet and (folder / "report.md") in written:
+            text = (folder / "report.md").read_text(encoding="utf-8")
+            print(text.split("\n## ")[0])
+    for path in written:
+        if path.suffix != ".svg":
+            print(f"{directory}/{path.relative_to(folder)}")
 
 
 def wanted_methods(setup: Setup, method: str, baselines: bool) -> Sequence[str]:

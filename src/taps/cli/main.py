@@ -51,7 +51,7 @@ COMMANDS = {name: line for group in GROUPS.values() for name, line in group.item
 WIDEST = max(map(len, COMMANDS))
 # Modules below taps.cli with several commands; the others have the name of their one command.
 MODULES = {
-    **{"watch": "predict", "stats": "train"},
+    **{"watch": "predict", "stats": "train", "compare": "eval", "report": "eval"},
     **dict.fromkeys(GROUPS["Service"], "store"),
     **dict.fromkeys(GROUPS["Look up"], "lookup"),
 }
