@@ -16,7 +16,7 @@ import numpy as np
 from taps.learner import Learner
 from taps.methods.registry import find_method
 from taps.report.charts import bars, questions_of
-from taps.report.document import Card, document, gallery, thumbnail
+from taps.report.document import Card, card, document, gallery, thumbnail
 from taps.report.svg import COLOURS, Line, chart
 from taps.report.table import Table, html_table
 from taps.session.loop import Session, follow
@@ -167,11 +167,6 @@ def question_cards(rows: Sequence[dict[str, str]], stream: Stream) -> list[Card]
     cards = []
     for row in rows:
         at = int(row["t"])
-        mark = "right" if row["predicted"] == row["label"] else "wrong"
-        note = f"<br><small>{html.escape(stream.note(at))}</small>" if stream.note(at) else ""
-        caption = (
-            f"image {at + 1}<br><span class={mark}>{html.escape(row['predicted'])}</span><br>"
-            f"→ <b>{html.escape(row['label'])}</b><br><small>{float(row['entropy']):.2f} nats</small>{note}"
-        )
-        cards.append((thumbnail(stream.image(at)), caption))
+        entropy = f"image {at + 1}, {float(row['entropy']):.2f} nats"
+        cards.append(card(thumbnail(stream.image(at)), row, entropy, stream.note(at)))
     return cards

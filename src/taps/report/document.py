@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 
@@ -46,6 +46,14 @@ def thumbnail(pixels: PixelArray, side: int = 96) -> str:
     buffer = io.BytesIO()
     picture.save(buffer, format="JPEG", quality=80)
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def card(picture: str, row: Mapping[str, str], *small: str) -> Card:
+    """A picture with a row of `predictions.csv`: prediction, label where it is known, and small lines."""
+    mark = {"1": " class=right", "0": " class=wrong"}.get(row["correct"], "")
+    caption = f"<span{mark}>{html.escape(row['predicted'])}</span> {float(row['probability']):.0%}"
+    caption += f"<br>→ <b>{html.escape(row['label'])}</b>" if row["label"] else ""
+    return picture, caption + "".join(f"<br><small>{html.escape(line)}</small>" for line in small if line)
 
 
 def gallery(title: str, cards: Sequence[Card]) -> str:

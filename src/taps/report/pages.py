@@ -16,7 +16,7 @@ from taps.evaluate.measures import MEASURES, Measure, find_measures
 from taps.evaluate.results import Result, Results, read_results
 from taps.files import write_text
 from taps.report import charts, tables
-from taps.report.document import Card, document, gallery, side_by_side, thumbnail
+from taps.report.document import Card, card, document, gallery, side_by_side, thumbnail
 from taps.report.svg import standalone
 from taps.report.table import Cell, Table, html_table, latex, markdown
 from taps.session.record import read_predictions
@@ -277,14 +277,7 @@ def _mistakes(rows: Sequence[Row], result: Result) -> list[Card]:
     first = {row["path"]: row for row in reversed(wrong)}
     worst = sorted(first.values(), key=lambda row: -float(row["probability"]))[:MISTAKES]
     stream = StreamSpec(**result.spec["stream"])
-    return [
-        (
-            picture_of(stream, row["path"]),
-            f"<span class=wrong>{html.escape(row['predicted'])}</span> {float(row['probability']):.0%}<br>"
-            f"<b>{html.escape(row['label'])}</b><br><small>{html.escape(row['path'])}</small>",
-        )
-        for row in worst
-    ]
+    return [card(picture_of(stream, row["path"]), row, row["path"]) for row in worst]
 
 
 @lru_cache(maxsize=4096)

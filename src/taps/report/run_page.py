@@ -10,7 +10,7 @@ from typing import Any
 from taps.errors import DataError, ImageError
 from taps.files import write_text
 from taps.report.charts import questions_of
-from taps.report.document import Card, document, gallery, side_by_side, thumbnail
+from taps.report.document import Card, card, document, gallery, side_by_side, thumbnail
 from taps.report.table import Table, html_table
 from taps.session.record import read_predictions
 from taps.session.stream import Stream
@@ -86,7 +86,5 @@ def _cards(rows: Sequence[Row], stream: Stream) -> list[Card]:
             picture = thumbnail(stream.image(int(row["t"])))
         except (ImageError, DataError):
             picture = ""
-        answer = f" → <b>{html.escape(row['label'])}</b>" if row["label"] else ""
-        caption = f"{html.escape(row['predicted'])} {float(row['probability']):.0%}{answer}"
-        cards.append((picture, f"{caption}<br><small>{html.escape(row['path'])}</small>"))
+        cards.append(card(picture, row, row["path"]))
     return cards
