@@ -26,7 +26,7 @@ def serve(options: ServeOptions, limits: Limits) -> None:
     """
     from taps.cluster.connect import find_ray
 
-    share = Execution(gpus_per_run=options.gpus_per_process)
+    share = Execution(device=options.device, gpus_per_run=options.gpus_per_process)
     find_ray(options.ray, share)  # before the slow imports
     import torch
 
@@ -76,5 +76,4 @@ def executors_for(options: ServeOptions, clip: Clip, stack: ExitStack, share: Ex
 
     ray = stack.enter_context(connected(options.ray, share))
     model = ModelSpec(options.model, options.pretrained)
-    given: dict[str, Any] = {"gpus": options.gpus_per_process, "device": options.device}
-    return stack.enter_context(RayExecutors(ray, model, options.processes, **given))
+    return stack.enter_context(RayExecutors(ray, model, options.processes, share))

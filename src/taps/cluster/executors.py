@@ -78,24 +78,15 @@ class RayExecutors:
         ray: Connected; see `taps.cluster.connect`.
         model: What every actor loads; every machine must see it at the same path.
         count: How many actors at most; as many as there is room for unless given.
-        cpus: Cores of each actor.
-        gpus: GPUs of each actor; may be a share of one.
-        device: cpu or cuda.
+        how: Cores, GPUs and device of each actor.
     """
 
     def __init__(
-        self,
-        ray: Any,
-        model: ModelSpec,
-        count: int | None = None,
-        *,
-        cpus: float = 1.0,
-        gpus: float = 0.0,
-        device: str | None = None,
+        self, ray: Any, model: ModelSpec, count: int | None = None, how: Execution = Execution()
     ) -> None:
         self.ray, self._count = ray, count
-        self._resources = Resources(ray, Execution(cpus_per_run=cpus, gpus_per_run=gpus), log)
-        self._make = partial(self._resources.make, Computing, model, device, Origin(Path.cwd()))
+        self._resources = Resources(ray, how, log)
+        self._make = partial(self._resources.make, Computing, model, how.device, Origin(Path.cwd()))
         self._lock = threading.Lock()
         self.actors: list[Actor] = []
         self._grow()
@@ -104,12 +95,6 @@ class RayExecutors:
 
     def executor_of(self, stream: int) -> Executor:
         return RayExecutor(self)
-
-    @property
-    def trouble(self) -> str | None:
-        if self._resources.places():
-            return None
-        return "No machine of the Ray cluster has room for a computing process."
 
     def take(self, stream: RayExecutor) -> Actor:
         """The actor for one more stream: of those that have loaded the model the one with the fewest."""

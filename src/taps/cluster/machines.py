@@ -73,20 +73,14 @@ def this_machine() -> str:
 
 
 class Resources:
-    """The machines of a cluster, without those that turned out unfit for the work.
-
-    Args:
-        ray: Connected.
-        share: What each actor takes.
-        log: Gets a warning for each unfit machine.
-    """
+    """The machines of a cluster, without those that turned out unfit; `share` is what each process takes."""
 
     def __init__(self, ray: Any, share: ResourceShare, log: logging.Logger) -> None:
         self.ray, self.share, self.log = ray, share, log
         self.unfit, self.why = set[str](), ""
 
     def places(self) -> int:
-        """How many actors fit now."""
+        """How many processes fit now."""
         return places([node for node in self.ray.nodes() if node["NodeID"] not in self.unfit], self.share)
 
     def make(self, kind: type, *args: Any) -> Any:
@@ -94,7 +88,7 @@ class Resources:
         return self.ray.remote(kind).options(**self.options()).remote(*args)
 
     def options(self) -> dict[str, Any]:
-        """Ray's options of an actor."""
+        """Ray's options of an actor or a task."""
         share = {"num_cpus": self.share.cpus_per_run, "num_gpus": self.share.gpus_per_run or None}
         others = {NODE: f"!in({','.join(sorted(self.unfit))})"} if self.unfit else None
         return {**share, "label_selector": others}
@@ -114,7 +108,7 @@ class Resources:
 
 
 def places(nodes: Sequence[dict[str, Any]], share: ResourceShare) -> int:
-    """How many actors fit on the machines of a cluster at a time.
+    """How many processes fit on the machines of a cluster at a time.
 
     >>> machine = {"Alive": True, "Resources": {"CPU": 16.0, "GPU": 2.0}}
     >>> from taps.evaluate.options import Execution

@@ -46,14 +46,10 @@ def stats_on_ray(
     folder: Path,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> SourceStats:
-    """Statistics of a whole set, part by part.
+    """Statistics of a whole set, part by part; every machine must see its files at the same paths.
 
-    Args:
-        cluster: Where, and how many parts.
-        images: The source set; every machine must see its files at the same paths.
-        options: Of every part.
-        folder: Of the parts, on a disk that all machines share; finished parts are kept.
-        report: Called with images done and images in all.
+    Parts are written to `folder`, on a disk that all machines share; finished ones are kept. `report` is
+    called with images done and images in all.
     """
     if folder.is_file():
         raise StateError(

@@ -53,13 +53,9 @@ def as_zip(store: Store, stream: Stream, path: Path) -> None:
 def zip_images(
     store: Store, images: Iterable[tuple[Row, str]], path: Path, name: Callable[[Row, bytes], str]
 ) -> None:
-    """Write images with their classes to an archive, one folder a class; images no longer kept are listed.
+    """Write images, given by row and class, to an archive with one folder a class.
 
-    Args:
-        store: Of the images.
-        images: The row and the class of each.
-        path: Of the archive.
-        name: Gives the name of an image's file.
+    `name` gives the name of an image's file. Images that are no longer kept are listed in MISSING.txt.
     """
     missing = []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:

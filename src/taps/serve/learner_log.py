@@ -151,11 +151,7 @@ class LearnerLog:
     def record(self, event: Event, row: Row | None = None, *, new: bool = False, **changes: Any) -> None:
         """Put the next event on record; where that fails, the learner is dropped and the error raised.
 
-        Args:
-            event: The next one.
-            row: Its prediction, as it is after the event.
-            new: Whether the event makes this prediction.
-            **changes: The columns of the prediction that it changes otherwise.
+        `row` is its prediction as it is afterwards: a `new` one, or one with `changes` to some columns.
         """
         try:
             self.store.append(self.stream.id, event, row if new else None, **changes)

@@ -89,7 +89,7 @@ def make_server(
         service: Opened with `with`.
         host: Address to bind to; one that other machines reach needs a token to exist.
         port: 0 for any that is free.
-        limits: What one request, token or stream may take.
+        limits: Of requests, tokens and streams.
         hosts: Further names the service is called by.
         studio: The Label Studio whose projects are served.
         ready: Called with the URL once requests are answered.

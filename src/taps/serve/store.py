@@ -375,9 +375,7 @@ class Store:
     def sweep(self, *, orphans: bool = False) -> int:
         """Move files that are needed no longer to the bin, and back what is needed again; how many went.
 
-        Args:
-            orphans: Whether files go that no record mentions: a killed process left them, or they belong to
-                another database.
+        With `orphans`, files go that no record mentions: of a killed process, or of another database.
         """
         snapshots, known = self.files / "snapshots", {str(stream.id) for stream in self.streams()}
         self.bin.bring_back("images", lambda name: self.blobs.path(name) if self.needs(name) else None)

@@ -112,14 +112,9 @@ class StreamSession:
     def label(
         self, id: int, label: Answer | str | int, who: str, key: str | None = None, *, unasked: bool = False
     ) -> AnswerResult:
-        """Record an answer. One that follows from the recorded one changes nothing; another corrects it.
+        """Record an answer, or a class by name or index; `unasked` if nobody may have been asked.
 
-        Args:
-            id: Of the prediction.
-            label: The class, by name or index; or any `Answer`.
-            who: Id of the token.
-            key: Idempotency key.
-            unasked: Whether an image that nobody was asked about may be labelled too.
+        An answer that follows from the recorded one changes nothing; another corrects it.
         """
         learner, row = self.learner_log.writable(), self._question(id, unasked=unasked)
         given = Answer.of(label)

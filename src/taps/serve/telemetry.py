@@ -92,13 +92,9 @@ class _Read(Collector):
 
 
 def set_up_tracing(exporter: Any = None) -> Callable[[], None]:
-    """Send spans where OpenTelemetry's environment variables say; do nothing where they are not set.
+    """Send spans where OpenTelemetry's environment variables say, or to a test's exporter at once.
 
-    Args:
-        exporter: Gets the spans instead, at once; for tests.
-
-    Returns:
-        To be called at the end: sends what is left.
+    The result is called at the end, and sends what is left. Nothing is sent where no variable is set.
     """
     if exporter is None and not any(os.environ.get(name) for name in ENDPOINTS):
         return lambda: None
