@@ -31,7 +31,7 @@ from taps.serve.options import Limits
 from taps.serve.records import StreamConfig
 from taps.serve.service import Service
 from taps.serve.stream_session import Outcome, StreamSession
-from taps.session.row import LABELLED, Row
+from taps.session.row import LABELLED
 
 log = logging.getLogger("taps.serve")
 
@@ -148,30 +148,31 @@ class Project:
         result = {"from_name": config.control, "to_name": config.object, "type": "choices", "value": value}
         return {"result": [result], "score": probability, "model_version": self.name}
 
-    def learn(self, task: dict[str, Any], annotation: dict[str, Any]) -> Row | None:
+    def learn(self, task: dict[str, Any], annotation: dict[str, Any]) -> None:
         """Learn an annotation; one that no longer names a class is forgotten."""
         label = label_of(annotation, self.config.control)
         if label is None:
-            return self.forget(annotation.get("id"))
+            self.forget(annotation.get("id"))
+            return
         data = self._fetch(task)
         act = partial(StreamSession.label, label=label, who=who(annotation.get("id")), unasked=True)
         try:
-            return self._send(partial(act, id=self._predict(task, data).row.id)).row
+            self._send(partial(act, id=self._predict(task, data).row.id))
         except ConflictError:  # the learner no longer holds the image: it is predicted anew
             row = self._predict(task, data, more=f":{uuid.uuid4().hex[:8]}").row
-            return self._send(partial(act, id=row.id)).row
+            self._send(partial(act, id=row.id))
 
-    def forget(self, annotation: object) -> Row | None:
+    def forget(self, annotation: object) -> None:
         """Undo the answer of an annotation, unless another one has replaced it."""
         author, worker = who(annotation), self.service.worker(self.name)
 
-        def undo(session: StreamSession, id: int) -> Row | None:
-            return session.undo(id, WHO).row if worker.row(id).ended_by == author else None
+        def undo(session: StreamSession, id: int) -> None:
+            if worker.row(id).ended_by == author:
+                session.undo(id, WHO)
 
         for row in worker.rows(states=LABELLED):
             if row.ended_by == author:
-                return self._send(partial(undo, id=row.id))
-        return None
+                self._send(partial(undo, id=row.id))
 
     def _fetch(self, task: dict[str, Any]) -> bytes:
         return self.studio.fetch(str(task["data"][self.config.value]), self.limits)

@@ -29,18 +29,10 @@ class Leases:
     def take(
         self, stream: int, holder: str, open: Sequence[int], count: int, first: int | None = None
     ) -> dict[int, float]:
-        """Let a page hold `count` of the open questions; those it held beyond that are given back.
+        """Let a page hold `count` of the open questions, given in order; return when each lease ends.
 
-        Args:
-            stream: The stream's number.
-            holder: The page.
-            open: Ids of the stream's open questions, in the order in which they are given out. Its own come
-                before free ones.
-            count: How many.
-            first: A question wanted before all others, if it is its own or free.
-
-        Returns:
-            When each lease ends.
+        Its own questions come before free ones, and `first` before all, if it is its own or free. Those that
+        it held beyond `count` are given back.
         """
         with self.lock:
             now = self.clock()

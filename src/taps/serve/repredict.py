@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -37,7 +37,7 @@ class Repredictor:
     """Remembers the labels of the last call, by stream."""
 
     def __init__(self) -> None:
-        self._labels: defaultdict[int, OrderedDict[int, str]] = defaultdict(OrderedDict)
+        self._labels: defaultdict[int, dict[int, str]] = defaultdict(dict)
         self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def compare(self, worker: StreamWorker, rows: Sequence[Row]) -> Repredictions:
@@ -51,8 +51,8 @@ class Repredictor:
                 before, labels[row.id] = labels.pop(row.id, row.label), now
                 if now != before:
                     changed.append(Repredicted(id=row.id, before=before, now=now))
-            while len(labels) > KNOWN:
-                labels.popitem(last=False)
+            for id in list(labels)[:-KNOWN]:  # those not predicted for longest
+                del labels[id]
         return Repredictions(looked=len(found), changed=changed)
 
 

@@ -93,14 +93,7 @@ async def lease(body: s.LeaseRequest, state: Here, token: Annotator, worker: Wor
 
 
 def explain(settings: Any, row: Row, summary: dict[str, Any], alike: tuple[int, int]) -> Why:
-    """Why the annotator is asked about this image.
-
-    Args:
-        settings: Of the method.
-        row: The prediction.
-        summary: Of the learner, as `StreamSession.summary` returns it.
-        alike: Labelled images with the same predicted class, and those of them predicted rightly.
-    """
+    """Why the annotator is asked about an image, from `StreamSession.summary` and `Store.alike`."""
     rule = rule_of(settings, row.score)
     text, allowed = _budget(settings, summary)
     return Why(
