@@ -1,4 +1,4 @@
-"""docs/architecture.md and the import contract name what there is: every room, in the same order."""
+"""docs/architecture.md and the import contract name what there is: every package, in the same order."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LAYERS = next(each for each in CONTRACTS["contracts"] if each["type"] == "layers")
 
 
-def rooms() -> set[str]:
+def packages() -> set[str]:
     """Packages and modules right under src/taps."""
     found = [path for path in (ROOT / "src" / "taps").iterdir() if not path.name.startswith("__")]
     return {path.stem for path in found if path.suffix == ".py" or (path / "__init__.py").is_file()}
 
 
 def layers(lines: list[str]) -> list[set[str]]:
-    """The rooms of each layer that exist; those in brackets are optional."""
-    return [there for line in lines if (there := set(re.findall(r"\w+", line)) & rooms())]
+    """The packages and modules of each layer that exist; those in brackets are optional."""
+    return [there for line in lines if (there := set(re.findall(r"\w+", line)) & packages())]
 
 
-def test_the_contract_names_every_room_and_lets_none_out() -> None:
-    assert set().union(*layers(LAYERS["layers"])) == rooms()
+def test_the_contract_names_every_package() -> None:
+    assert set().union(*layers(LAYERS["layers"])) == packages()
     assert LAYERS["exhaustive"]
     assert LAYERS["exhaustive_ignores"] == ["__main__"]
 
 
-def test_the_page_has_a_row_for_every_room() -> None:
+def test_the_page_has_a_row_for_every_package() -> None:
     first_cells = [line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| `")]
     named = {name for cell in first_cells for name in re.findall(r"`(\w+)/?`", cell)}
-    assert named == rooms()
+    assert named == packages()
 
 
 def test_the_page_draws_the_contracts_layers() -> None:
