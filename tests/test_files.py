@@ -240,7 +240,7 @@ def test_every_file_and_line_is_written_by_the_one_writer() -> None:
         "checks/states.py",
         "checks/contract.py",
         "prompts/classify.py",  # a digest
-        "serve/chain.py",
+        "serve/checksums.py",
         "serve/doctor.py",
     }
     assert places == {"files.py"} | inside_alone

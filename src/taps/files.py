@@ -241,9 +241,7 @@ class AppendFile:
         self.size = int(mark["size"]) if mark else 0
         with writing(path), ExitStack() as opened:  # closes it where what follows fails
             self._file = opened.enter_context(path.open("ab+"))
-            self._sha = _digest_of(path, self.size)
-            if mark and self._sha.hexdigest() != mark[CHECKSUM]:
-                raise DamagedError(f"{path} is damaged (its checksum does not match)")
+            self._sha = check_mark(path, mark) if mark else hashlib.sha256()
             self._file.truncate(self.size)
             opened.pop_all()
 
@@ -270,10 +268,16 @@ class AppendFile:
             self._file.close()
 
 
-def check_mark(path: Path, mark: Mapping[str, Any]) -> None:
-    """Refuse a file that does not hold what it held when `AppendFile.mark` was taken."""
-    if _digest_of(path, int(mark["size"])).hexdigest() != mark[CHECKSUM]:
+def check_mark(path: Path, mark: Mapping[str, Any]) -> Any:
+    """Refuse a file that does not hold what it held at an `AppendFile.mark`; the SHA-256 of that part."""
+    size, sha = int(mark["size"]), hashlib.sha256()
+    with path.open("rb") as file:
+        while size and (chunk := file.read(min(size, _CHUNK))):
+            sha.update(chunk)
+            size -= len(chunk)
+    if sha.hexdigest() != mark[CHECKSUM]:
         raise DamagedError(f"{path} is damaged (its checksum does not match)")
+    return sha
 
 
 @contextmanager
@@ -360,13 +364,3 @@ def _header(path: Path) -> bytes:
         if size > path.stat().st_size - 8:
             raise DamagedError(f"{path} is damaged (it is cut off)")
         return length + file.read(size)
-
-
-def _digest_of(path: Path, size: int) -> Any:
-    """SHA-256 of the first `size` bytes."""
-    sha = hashlib.sha256()
-    with path.open("rb") as file:
-        while size and (chunk := file.read(min(size, _CHUNK))):
-            sha.update(chunk)
-            size -= len(chunk)
-    return sha

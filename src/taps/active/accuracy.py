@@ -129,15 +129,14 @@ class RunningAccuracy:
         off, error = _residuals(by_chance) if drawn else (0.0, 0.0)
         value = (certain * right + drawn * (mean + off)) / total
         half = quantile(len(by_chance)) * math.hypot(certain * doubt, drawn * error) / total
-        return AccuracyEstimate(*_ends(value, half), images=int(total), answers=len(by_chance))
+        return _with_interval(value, half, int(total), len(by_chance))
 
     def _estimate_pool(self, drawn: list[AskedImage]) -> AccuracyEstimate | None:
         """The accuracy from images drawn by `sample`."""
         if len(drawn) < NEEDED:
             return None
         value, error = _residuals(drawn)
-        ends = _ends(value, quantile(len(drawn)) * error)
-        return AccuracyEstimate(*ends, images=self.pool, answers=len(drawn))
+        return _with_interval(value, quantile(len(drawn)) * error, self.pool, len(drawn))
 
     def describe(self) -> str:
         """The estimate in words, or why there is none."""
@@ -198,10 +197,10 @@ def quantile(answers: int) -> float:
     return z + (z**3 + z) / (4 * nu) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * nu**2)
 
 
-def _ends(value: float, half: float) -> tuple[float, float, float]:
+def _with_interval(value: float, half: float, images: int, answers: int) -> AccuracyEstimate:
     """A share and its interval, cut to between 0 and 1."""
-    low, high = max(0.0, value - half), min(1.0, value + half)
-    return min(1.0, max(0.0, value)), min(low, 1.0), max(high, 0.0)
+    value, low, high = (min(1.0, max(0.0, each)) for each in (value, value - half, value + half))
+    return AccuracyEstimate(value, low, high, images, answers)
 
 
 def _certain_part(known: list[AskedImage], images: float) -> tuple[float, float]:
