@@ -14,9 +14,9 @@ class BcaSettings(TextSettings):
 
     Attributes:
         feature_above: Top probability from which an image moves the feature of its class.
-        feature_count: How many images the text counts for.
+        feature_count: Weight of the text in the mean, in images.
         table_above: Top probability from which an image changes its class's row of the table.
-        table_count: How many images the row's start counts for.
+        table_count: Weight of the row's start in its mean, in images.
     """
 
     feature_above: float = setting(0.05, at_least=0, at_most=1)

@@ -25,7 +25,7 @@ class WeakSettings(TextSettings):
 
 
 class DmnSettings(WeakSettings, ViewSettings):
-    """The same, and the views whose mean prediction is kept with an image."""
+    """The views whose mean prediction says under which class an image is kept."""
 
 
 @method("dmn_weak", WeakSettings)

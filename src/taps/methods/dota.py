@@ -30,7 +30,7 @@ from taps.methods import (
 )
 from taps.methods.features import gaussian_scores
 
-BEGIN = 0.001  # what the authors' code has a mean begin with, in every direction
+BEGIN = 0.001  # every entry of a mean before the first image, in the authors' code
 
 
 class DotaSettings(ViewSettings):
@@ -55,7 +55,7 @@ class DotaSettings(ViewSettings):
 
 
 class DotaLabelSettings(Asking, DotaSettings):
-    """The same, and whom to ask about: images of lowest top probability, at an exact rate."""
+    """DOTA's; the images of lowest top probability are asked about, at an exact rate."""
 
     policy: str = "paced"
 
@@ -65,7 +65,7 @@ class Dota(FeatureMethod):
     settings: DotaSettings
 
     def start(self) -> State:
-        """Each class begins as one image of the variance given."""
+        """Each class starts as one image of the given variance."""
         first, classes = self.first(), len(self.text)
         spread = self.settings.variance * torch.eye(self.text.shape[1]).to(self.text)
         begun = {"sums": first, "counts": self.text.new_ones(classes)}

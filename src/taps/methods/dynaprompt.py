@@ -75,7 +75,7 @@ class DynaPrompt(ContextTuner):
         return slot
 
     def grow(self, old: Self) -> None:
-        """The contexts stay; their class texts are made anew."""
+        """The contexts stay; their class texts are computed again."""
         super().grow(old)
         with torch.no_grad():
             for slot in self.state["tuned"].nonzero()[:, 0].tolist():

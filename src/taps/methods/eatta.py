@@ -65,7 +65,7 @@ class Eatta(RecentImagesMethod):
             by_label = gradient_of(F.cross_entropy(self.classify(weights, known), labels), weights)
             unsure = entropies(self.classify(weights, self.others()))
             sure = unsure[unsure < self.settings.sure_below * math.log(len(self.text))]
-            if not len(sure):  # the balance would leave the answers without a say, too
+            if not len(sure):  # the balance would weight the answers with 0
                 return by_label
             by_entropy = gradient_of(sure.mean(), weights)
         norms = torch.stack([by_entropy.norm(), by_label.norm()])

@@ -35,7 +35,7 @@ class EcalpSettings(TextSettings):
 
 
 class EcalpLabelSettings(BufferSettings, EcalpSettings):
-    """The same, and how many labelled images are in the graph."""
+    """ECALP's, with the last `buffer` labelled images in the graph."""
 
     buffer: int = setting(500, at_least=1)
     # A prediction puts an image into the graph, so that none can be made of a feature nearby.

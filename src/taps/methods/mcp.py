@@ -1,7 +1,8 @@
-"""MCP: prototypes of sure images and of images near their class, corrected by unsure ones; MCP++ moves them.
+"""MCP and MCP++ (Chen et al., ICCV 2025): prototypes of sure images and of images near their class.
 
-The arithmetic is that of the authors' code. It tells the mean prediction of confident views, what the kept
-images of each class say by similarity (as DMN), and zero-shot corrected by prototypes (as TDA), added up.
+The arithmetic is that of the authors' code. It adds up the mean prediction of confident views, the classes
+read from the kept images by similarity (as DMN), and zero-shot corrected by prototypes and by unsure images
+(as TDA).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class McpSettings(TdaSettings, ViewSettings):
     Attributes:
         positive_shots: Confident images kept of each predicted class.
         aligned_shots: Confident images kept of each class that are near its centre.
-        recall_weight: Of what the kept images say, beside the confident views.
+        recall_weight: Of the classes read from the kept images, beside the confident views.
         prototype_weight: Of zero-shot with the prototypes' votes, beside the confident views.
     """
 
@@ -101,7 +102,7 @@ class Mcp(Tda):
             self.state["counts"][label] = torch.cat([cache.held[label] for cache in both]).sum()
 
     def reflect(self, seen: EncodedImage) -> None:
-        """Look at an unsure image again with the votes of sure ones: it speaks against classes or is sure."""
+        """Predict an unsure image again with the votes of sure ones, and keep it as unsure or as sure."""
         corrected = seen.logits[0] + self.votes_for(seen)
         entropy, label = self.entropy(corrected), int(corrected.argmax())
         if self.unsure(entropy):

@@ -39,7 +39,7 @@ class ProKer(LabelledImages):
         return corrected.clamp_min(LEAST).log()
 
     def coefficients(self, known: Tensor, labels: Tensor) -> Tensor:
-        """What each labelled image says of the classes [n, K]; a row sums to 0."""
+        """Coefficients of the labelled images [n, K]; a row sums to 0."""
         kernel = closeness(known.double(), known.double().T, self.settings.sharpness)
         kernel.diagonal().add_(self.settings.penalty)
         wrong = F.one_hot(labels, len(self.text)) - torch.softmax(self.logits(known), dim=-1)

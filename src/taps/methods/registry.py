@@ -41,7 +41,7 @@ class Registered:
         name: What users type.
         build: Makes it: `build(clip, classes, settings, seed)`.
         settings: Its settings.
-        line: What `taps methods` says of it.
+        line: What `taps methods` prints of it.
         prompts: Which learned prompts it starts from. None: it takes none. "hand": the words "a photo of a",
             whatever others are given. "optional": those given, else the template's words. "any": those given,
             else MaPLe's. Or a family's name: trained ones of that family, and no others.

@@ -14,7 +14,7 @@ class RtptSettings(ContextSettings):
     """R-TPT's published values.
 
     Attributes:
-        neighbours: How many of the most alike views say how reliable a view is.
+        neighbours: A view's reliability is its mean cosine to so many of the views most like it.
         temperature: Of the views' weights.
     """
 

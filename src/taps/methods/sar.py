@@ -91,7 +91,7 @@ class Sar(TowerTuner):
         self.moments = Moments(first, self.moments.second, self.moments.steps + 1)
 
     def watch(self, loss: float) -> None:
-        """Start afresh where the running entropy says that the tower has collapsed."""
+        """Reset the tower where the running entropy shows that it has collapsed."""
         self.running = loss if self.running is None else 0.9 * self.running + 0.1 * loss
         if self.running < self.settings.collapsed_below:
             self.collapses += 1

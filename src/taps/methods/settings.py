@@ -73,7 +73,7 @@ def setting(default: Any, **bounds: Any) -> Any:
 
 
 def allowed(kind: type, each: Field[Any]) -> str:
-    """What a setting may be, in words; nothing where anything goes."""
+    """What a setting may be, in words; empty where every value is allowed."""
     names, own = _types(each), _range(kind, each.name)
     words = own.words or f"one of {', '.join(own.choices)}"
     if not own.words and not own.choices:
@@ -164,7 +164,7 @@ class TextSettings(Settings):
             in a list or with "|" between them, or by name: "imagenet80", "imagenet7"; a class is their mean.
             None for "a photo of a {}.", or for `texts` alone.
         texts: Sentences of each class: a mapping of class name to list, or a JSON file of one. Beside them
-            the templates count that are given; one with {text} in it takes in each sentence.
+            the given templates count; each sentence is put into those with {text} in them.
     """
 
     template: str | tuple[str, ...] | None = None
@@ -191,7 +191,7 @@ class ViewSettings(TextSettings):
 
 
 def reset_setting(default: str) -> Any:
-    """A setting that says when what is tuned goes back to where it began; see `reset_period`."""
+    """When tuned weights are reset: a setting in the words of `reset_period`."""
 
     def rule(value: str) -> bool:
         return re.fullmatch(r"sample|never|every:0*[1-9]\d*", value, re.ASCII) is not None
@@ -233,7 +233,7 @@ class TuneSettings(ViewSettings):
 
 
 class Asking(Settings):
-    """For methods that ask an annotator: whom to ask about, and how often.
+    """For methods that ask an annotator: about which images, and how often.
 
     Attributes:
         policy: "dynamic" (Algorithm 1), "quantile", "random", "fixed" or "paced".

@@ -125,7 +125,7 @@ class SimAtta(TowerTuner):
 
 
 def keep(images: Images, id: int, pixels: Tensor, label: int, most: int) -> None:
-    """Add an image; the oldest goes where there are too many."""
+    """Add an image; where there are too many, drop the oldest."""
     images[id] = (pixels, label)
     while len(images) > most:
         del images[next(iter(images))]

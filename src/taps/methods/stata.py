@@ -18,7 +18,7 @@ class StatASettings(WindowSettings):
     """StatA's published values.
 
     Attributes:
-        anchor: α, how many images a class's text counts for.
+        anchor: α, weight of a class's text, in images.
         temperature: What log-densities are divided by.
     """
 

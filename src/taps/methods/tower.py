@@ -30,7 +30,7 @@ class TowerSettings(ViewSettings):
     Attributes:
         fraction: Share of most confident views that is learned from: all of them, unless given.
         weight_decay: Of AdamW; 0 makes it Adam.
-        reset: When the tower goes back to the model's own: "sample", "never", or "every:k".
+        reset: When the tower is reset to the model's own: "sample", "never", or "every:k".
     """
 
     fraction: float = 1.0
