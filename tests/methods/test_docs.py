@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from taps.methods.presets import VARIANTS
-from taps.methods.registry import list_methods
+from taps.methods.registry import all_methods, list_methods
 from taps.training.recipe import RECIPES
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -32,6 +32,12 @@ def test_every_method_and_variant_is_in_a_table():
         re.findall(r"`([\w+]+)`", "\n".join(re.findall(r"^\| (`.*?) \|", PAGES["methods.md"], re.MULTILINE)))
     )
     assert named == set(list_methods()) | set(VARIANTS)
+
+
+def test_every_method_has_one_sentence():
+    for name, method in all_methods().items():
+        assert method.line.endswith("."), name
+        assert len(method.line) > 15, name
 
 
 def test_the_table_of_recipes():

@@ -93,8 +93,8 @@ def method(
     """
 
     def registered(build: B) -> B:
-        text = line or build.__doc__ or sys.modules[build.__module__].__doc__ or ""
-        first = text.strip().partition("\n")[0]
+        module = sys.modules.get(build.__module__)
+        first = (line or build.__doc__ or (module and module.__doc__) or "").strip().partition("\n")[0]
         register(Registered(name, build, settings, first, prompts, baseline, by_dataset))
         return build
 
