@@ -462,8 +462,8 @@ def test_known_answers_of_what_is_not_there_are_refused(tmp_path: Path) -> None:
     given = (file, ["a/1.png", "b/2.png"], ["a", "b"])
     for text, problem in (
         ("path\na/1.png\n", "needs the columns path and label"),
-        ("path,label\na/9.png,a\n", "images that are not there: a/9.png"),
-        ("path,label\na/1.png,c\n", "classes that are not there: c"),
+        ("path,label\na/9.png,a\n", "unknown images: a/9.png"),
+        ("path,label\na/1.png,c\n", "unknown classes: c"),
     ):
         file.write_text(text)
         with pytest.raises(SettingsError, match=problem):

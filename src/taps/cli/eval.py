@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from taps.evaluate.jobs import Job
 
 app = new_app()
-GO_ON = "Run the same command with --resume to go on."
+GO_ON = "Run the same command with --resume to continue."
 Methods = Annotated[
     str, typer.Option("--method", "--methods", help="Separated by commas; `taps methods` lists them.")
 ]
@@ -49,7 +49,7 @@ def evaluate_command(
 ) -> None:
     """Measure methods on streams: predict, commit the prediction, only then look at the label.
 
-    All methods see the same images in the same order. Killed runs go on with --resume, to the same result.
+    All methods see the same images in the same order. --resume continues killed runs, to the same result.
     Afterwards: taps report DIR.
     """
     from taps.cluster.connect import find_ray
@@ -95,8 +95,8 @@ def compare(
 ) -> None:
     """Compare methods over data sets: leaderboard.html, .tex, .csv and .json.
 
-    With --dataset the runs are made first, as `taps eval` makes them (--resume goes on); without it they are
-    taken from the folders. The page is one file: a table that sorts by a click, ranks with the methods that
+    With --dataset the runs are made first, as by `taps eval` (--resume continues); without it they are taken
+    from the folders. The page is one file: a table that sorts by a click, ranks with the methods that
     cannot be told apart, accuracy against time, labels and calibration. Cells link to pages about their runs.
     """
     from taps.cluster.connect import find_ray
@@ -188,7 +188,7 @@ def carry_out(
     how: Execution,
     copies: Copies | None,
 ) -> Outcome:
-    """Run an evaluation under progress bars; Ctrl-C says how to go on."""
+    """Run an evaluation under progress bars; Ctrl-C says how to continue."""
     from taps.evaluate.evaluate import evaluate
 
     given: dict[str, Any] = {"copies": copies}

@@ -34,8 +34,8 @@ def features(
 ) -> None:
     """Encode the views of every image once; `taps eval` then decodes nothing for methods that need no more.
 
-    What is there is not made again: a stopped pass goes on, a damaged part is made anew, and images that have
-    changed are encoded as another data set. Stores lie in $TAPS_FEATURES, or in ~/.cache/taps/features.
+    Nothing is encoded twice: a stopped pass continues, damaged parts are encoded again, and changed images
+    count as another data set. Stores lie in $TAPS_FEATURES, or in ~/.cache/taps/features.
     """
     from taps.clip import load_clip
     from taps.evaluate.jobs import StreamSpec

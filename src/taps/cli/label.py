@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 app = new_app()
 
 RATE = 0.1  # more than a stream's: a person waits at the page
-PAUSE = 0.5  # seconds between two looks whether somebody wants more questions
+PAUSE = 0.5  # seconds between two checks whether more questions are wanted
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
     """Label a folder of images in the browser: you are asked about a few, the model does the rest.
 
     Writes labels.csv (yours) and predictions.csv (every image) into the store. Ctrl-C stops; the same command
-    goes on where it was left.
+    continues.
     """
     from taps.data.load import check_there
 
@@ -156,9 +156,9 @@ def read_known(file: Path, paths: Sequence[str], classes: Sequence[str]) -> dict
     if not rows or not {"path", "label"} <= rows[0].keys():
         raise SettingsError(f"--gold {file} needs the columns path and label, and a row for each image.")
     known = {row["path"]: row["label"] for row in rows}
-    for what, given, there in (("images", known, paths), ("classes", known.values(), classes)):
-        if missing := sorted(set(given) - set(there)):
-            raise SettingsError(f"--gold {file} has {what} that are not there: {shown(missing)}.")
+    for what, given, allowed in (("images", known, paths), ("classes", known.values(), classes)):
+        if unknown := sorted(set(given) - set(allowed)):
+            raise SettingsError(f"--gold {file} names unknown {what}: {shown(unknown)}.")
     return known
 
 
@@ -242,7 +242,7 @@ def go(
         images = begin(service)
         with linked(service, images.stream, host) as links, serving(service, host=host, port=port) as url:
             page = links.show(console, url, images.stream)
-            console.print("Ctrl-C stops; the same command goes on.")
+            console.print("Ctrl-C stops; the same command continues.")
             if browser:
                 webbrowser.open(page)
             with suppress(KeyboardInterrupt):

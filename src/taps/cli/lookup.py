@@ -1,4 +1,4 @@
-"""`taps methods`, `models`, `data` and `prompts`: what there is, and bringing in what others made."""
+"""`taps methods`, `models`, `data` and `prompts`: list, check, fetch and import them."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def pull(
 ) -> None:
     """Fetch a model's files into the Hugging Face cache and compare their checksums.
 
-    What the cache has, or open_clip's, is not fetched again; a download that broke off goes on. HF_ENDPOINT,
+    What the cache has, or open_clip's, is not fetched again; an interrupted download continues. HF_ENDPOINT,
     HF_HOME and HF_HUB_OFFLINE hold.
     """
     from taps.clip.find import find
@@ -143,7 +143,7 @@ def import_model(
     ),
     out: Path = typer.Option(..., "--out", help="Directory for the model; it must not exist yet."),
 ) -> None:
-    """Make a directory of a file of weights that says all there is to know, to be loaded by its path."""
+    """Convert a file of weights into a directory that --model loads by its path."""
     from taps.clip.find import find, write_directory
     from taps.errors import SettingsError
 

@@ -60,7 +60,7 @@ def predict(
 ) -> None:
     """Predict the class of every image and write a CSV; nobody is asked, and nothing is learned.
 
-    What is said of an image depends on no other image and on no order.
+    The prediction of an image depends on no other image and on no order.
 
     Columns: path (in full), predicted, probability, and the next likeliest classes; error where an image
     could not be read.
@@ -180,7 +180,7 @@ class PredictionsCsv:
         sort: Where images are sorted to.
         classes: Their names.
         dataset: The images.
-        append: Whether rows follow those of a file that is there; `done` has the images of these.
+        append: Whether to add rows to an existing file; `done` has the images of its rows.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class PredictionsCsv:
             with out.open(newline="", encoding="utf-8", errors="replace") as file:
                 first, *rows = csv.reader(file)
             if first != columns:
-                raise DataError(f"{out} is there and has other columns; choose another --out.")
+                raise DataError(f"{out} exists and has other columns; choose another --out.")
             self.done = frozenset(row[0] for row in rows if row)
         self.writer = csv.writer(
             sys.stdout if options.out == "-" else stack.enter_context(_opened(out, "a" if append else "w"))

@@ -47,8 +47,8 @@ def run(
 ) -> None:
     """Stream images one at a time: predict, ask an annotator now and then, learn.
 
-    Writes predictions.csv, events.jsonl, summary.json and report.html. Ctrl-C saves. A run that was stopped
-    goes on with --resume, which needs no other options: they are stored with the run.
+    Writes predictions.csv, events.jsonl, summary.json and report.html. Ctrl-C saves. --resume
+    continues a stopped run and needs no other options: they are stored with the run.
     """
     from taps.data.load import check_there
 

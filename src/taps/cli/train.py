@@ -102,7 +102,7 @@ def train(options: TrainOptions) -> None:
 
 
 def save_whole(prompts: Prompts, out: Path) -> None:
-    """Write a directory that is there as a whole or not at all."""
+    """Write a directory whole or not at all."""
     part = out.with_name(out.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ def repredict_all(
 ) -> bool:
     """Predict every image again and write it down; whether that was done.
 
-    It is not where nobody answered: predictions would be the same.
+    Nothing is done where no answer was learned: predictions would be the same.
 
     Args:
         session: At the end of its stream.

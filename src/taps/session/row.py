@@ -65,10 +65,10 @@ class Row:
     ended_at: float | None = None
 
     @classmethod
-    def of(cls, said: Mapping[str, Any], **known: Any) -> Row:
+    def of(cls, prediction: Mapping[str, Any], **known: Any) -> Row:
         """The row of a new prediction, from `Prediction.to_json` and what is known of the image."""
-        held = {item.name: said[item.name] for item in fields(cls) if item.name in said}
-        return cls(**held, **known, state=OPEN if said["asked"] else UNQUERIED)
+        held = {item.name: prediction[item.name] for item in fields(cls) if item.name in prediction}
+        return cls(**held, **known, state=OPEN if prediction["asked"] else UNQUERIED)
 
     @property
     def asked(self) -> bool:
@@ -86,7 +86,7 @@ class Row:
 
     def changes(self, kind: str, answer: Answer = Answer()) -> dict[str, Any]:
         """The columns that an event changes: one that ends a question, or takes its end back."""
-        said = {"answer": answer.label, "no": list(answer.no), "none": answer.none}
+        given = {"answer": answer.label, "no": list(answer.no), "none": answer.none}
         if kind == UNDONE:
-            return {**said, "state": OPEN if self.asked else UNQUERIED, "ended_by": None, "ended_at": None}
-        return {**said, "state": CORRECTED if kind == ANSWERED and not self.asked else kind}
+            return {**given, "state": OPEN if self.asked else UNQUERIED, "ended_by": None, "ended_at": None}
+        return {**given, "state": CORRECTED if kind == ANSWERED and not self.asked else kind}

@@ -46,7 +46,7 @@ class Stream:
         return (self.look or self.dataset.image)(self.order[t])
 
     def label(self, t: int) -> int | None:
-        """Class of image `t`; None where nobody has said."""
+        """Class of image `t`; None where it is unknown."""
         return self.dataset.samples[self.order[t]].label
 
     def phase(self, t: int) -> int:
