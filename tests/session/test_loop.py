@@ -123,7 +123,7 @@ def test_only_broken_images_are_an_error(tmp_path: Path, make_job: Callable[...,
     for name in ("a", "b"):
         (tmp_path / "data" / name).mkdir(parents=True)
         (tmp_path / "data" / name / "x.png").write_bytes(b"no")
-    with pytest.raises(DataError, match="Not one image"):
+    with pytest.raises(DataError, match="No image of this stream can be read"):
         run_job(make_job("zero_shot", root=tmp_path / "data"), tmp_path / "out")
 
 
