@@ -434,6 +434,10 @@ def test_streams_go_on_at_a_machine_that_joined_when_theirs_is_lost(
                 assert len(actor.streams) == 4
                 cluster.add_node(num_cpus=4)
                 cluster.remove_node(first, allow_graceful=False)
+                with suppress(ray.exceptions.RayActorError):  # its process ends a moment later
+                    while True:
+                        ray.get(actor.handle.__ray_ready__.remote(), timeout=LONG)
+                        time.sleep(0.05)
             return number == 6
 
         there = told(tmp_path / "there", tiny, places, seen)
