@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, dataclass, fields
+from dataclasses import FrozenInstanceError, dataclass, field, fields
 from typing import Any
 
 import pytest
@@ -23,10 +23,12 @@ class Base(Settings):
     flag: bool = False
     many: str | int = setting("all", at_least=0, choices=("all",), words="all, or a number")
     free: object = None
+    made: object = field(default_factory=tuple)
 
 
 class Narrow(Base):
     count: int = 7
+    more: object = field(default_factory=tuple)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,7 @@ def test_settings_are_frozen(kind: type[Base]) -> None:
 def test_right_values() -> None:
     assert Base(count=1, share=0.99, rate=0, kind="b", flag=True, many=0, free={}).many == 0
     assert Narrow().count == 7
+    assert (Base().made, Narrow().made, Narrow().more) == ((), (), ())
 
 
 def test_every_default_is_in_its_own_range_and_every_plain_setting_says_what_it_may_be() -> None:

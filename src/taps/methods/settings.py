@@ -132,10 +132,15 @@ class Settings:
 
     def __init_subclass__(cls) -> None:
         given = {name: value for name, value in vars(cls).items() if isinstance(value, Field)}
-        cls.ranges = {name: value.metadata["range"] for name, value in given.items()}
+        cls.ranges = {
+            name: value.metadata["range"] for name, value in given.items() if "range" in value.metadata
+        }
         dataclass(frozen=True)(cls)
-        # Settings' own freeze it: `dataclass` refuses to write these twice where a class is decorated, too.
+        # A class may be decorated, too. `dataclass` refuses to write these twice, and `Settings` has its own;
+        # and it takes factories off the class, where it would look for them again.
         del cls.__setattr__, cls.__delattr__
+        for name in given.keys() - vars(cls).keys():
+            setattr(cls, name, given[name])
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise FrozenInstanceError(f"cannot assign to field {name!r}")
