@@ -70,7 +70,9 @@ def _find_path(path: Path, base: Path) -> Path:
     for place in (path, base / path):
         if place.exists() or split_archive(place) is not None:
             return place
-    raise DataError(f"{str(path)!r} is neither a folder nor a file, nor a name in `taps data list`.")
+    raise DataError(
+        f"{str(path)!r} is neither a folder nor a file, nor a name in `taps data list`: check the spelling."
+    )
 
 
 def _load_named(named: NamedSet, root: Path, split: str) -> Dataset:

@@ -96,7 +96,9 @@ class ZipSource:
             try:
                 self._open[process] = zipfile.ZipFile(self.path)
             except (OSError, zipfile.BadZipFile) as error:
-                raise DataError(f"{self.path} cannot be opened as a zip ({error}): fetch it anew.") from error
+                raise DataError(
+                    f"{self.path} cannot be opened as a zip ({error}): it may be cut short; fetch it again."
+                ) from error
         return self._open[process]
 
     def read(self, key: str) -> bytes:

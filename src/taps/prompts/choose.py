@@ -45,9 +45,11 @@ def choose_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, default: 
         found = shipped(clip, default)
         if found is None:
             log.warning(
-                "No trained %s prompts are known for %s; tuning 'a photo of a' instead (see `taps train`).",
+                "No trained %s prompts are known for %s; tuning the text context 'a photo of a' instead "
+                "(train some with `taps train %s`).",
                 default,
                 clip.config.name,
+                default,
             )
         return found or coop.initial(clip)
     if wanted in KINDS:

@@ -32,7 +32,9 @@ def initial(clip: Clip, generator: torch.Generator) -> Prompts:
 def tokens(parameters: Parameters, feature: Tensor | None = None) -> PromptTokens:
     """The context of one image, from its normalised feature [d]."""
     if feature is None:
-        raise PromptsError("CoCoOp prompts depend on the image; use the method cocoop or cocoop+tpt.")
+        raise PromptsError(
+            "CoCoOp prompts depend on the image; use the method cocoop, or cocoop+tpt to tune them."
+        )
     feature = feature.to(parameters["context"].dtype)
     hidden = F.relu(F.linear(feature, parameters["net.down.weight"], parameters["net.down.bias"]))
     shift = F.linear(hidden, parameters["net.up.weight"], parameters["net.up.bias"])

@@ -180,7 +180,10 @@ def merge_stats(parts: Sequence[SourceStats]) -> SourceStats:
     for part in parts[1:]:
         part.check(model=first.model, prompts=first.prompts)
         if part.layers != first.layers or part.mean.shape != first.mean.shape:
-            raise StateError(f"Statistics of blocks {part.layers} cannot be merged with {first.layers}.")
+            raise StateError(
+                f"Statistics of blocks {part.layers} cannot be merged with those of {first.layers}; "
+                "make them of the same blocks."
+            )
         if bool(part.classes) != bool(first.classes):
             raise StateError("Statistics with classes cannot be merged with ones without; make them alike.")
     whole = RunningMoments()
