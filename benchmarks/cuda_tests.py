@@ -18,7 +18,7 @@ FILES = (
     "adapt/test_batch",
     "adapt/test_graphs",
     "clip/test_cuda",
-    "stream/test_pool",
+    "session/test_pool",
     "kernels/test_cuda",
     "images/test_views",
     "methods/test_cuda",
@@ -61,6 +61,7 @@ def main() -> None:
     report["seconds"] = round(time.perf_counter() - began, 1)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "tests.json").write_text(json.dumps(report, indent=1) + "\n")
+    sys.exit(report["code"])
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import ablation
 import cpu_ratio
+import cuda_tests
 import pytest
 import views_accuracy
 from bench import app
@@ -112,3 +113,7 @@ def test_each_number_of_views_is_measured_and_drawn(tmp_path: Path) -> None:
     assert [row["views"] for row in rows] == [1, 4]
     assert all(0 <= row["accuracy"] <= 1 and row["answers"] > 0 for row in rows)
     assert drawn.stat().st_size > 1000
+
+
+def test_the_files_of_tests_for_a_gpu_exist() -> None:
+    assert [file for file in cuda_tests.FILES if not (cuda_tests.TESTS / f"{file}.py").is_file()] == []

@@ -67,6 +67,8 @@ def test_any_name_comes_back_from_its_row(tmp_path: Path, name: str) -> None:
         == b"1,plain.png,bee,,,0.625123,1.23457,0.75,0.987654,1,0.012346,,,0.468904,0,0,0,,,,"
     )
     assert data.count(b"\n") == 3 + name.count("\n")
+    (tmp_path / PREDICTIONS).write_bytes(data[:-9])  # cut off by a kill
+    assert [row["path"] for row in read_predictions(tmp_path)] == [name]
 
 
 def test_a_committed_prediction_is_told_whole_and_at_once(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from taps.errors import DataError
 from taps.evaluate import measures
 from taps.session.log import ANSWERED
-from taps.session.record import COLUMNS, PREDICTIONS, read_events
+from taps.session.record import COLUMNS, PREDICTIONS, read_events, whole_lines
 
 if TYPE_CHECKING:
     from taps.session.score import RunningScore
@@ -93,11 +92,9 @@ def read_run(folder: Path) -> Run:
     """Read `predictions.csv` of one run, without a last line that was cut off by a kill."""
     path = folder / PREDICTIONS
     try:
-        text = path.read_bytes().decode("utf-8", "surrogateescape")
+        rows = list(csv.reader(whole_lines(path)))
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error}); run the evaluation with --resume.") from error
-    # Only "\n" ends a line: names may hold other characters that `splitlines` would break at.
-    rows = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline="")))
     header = ["path" if name == "key" else name for name in rows[0]] if rows else []
     if not {"path", "label", *NUMBERS} <= set(header):
         raise DataError(f"{path} does not begin with {','.join(COLUMNS)}; it was not made by `taps eval`.")

@@ -289,8 +289,14 @@ def _flag(value: bool | None) -> int | str:
 
 def read_predictions(folder: Path) -> list[dict[str, str]]:
     """The rows of a run's `predictions.csv`, cells by the names of their columns."""
-    with (folder / PREDICTIONS).open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        return list(csv.DictReader(file))
+    return list(csv.DictReader(whole_lines(folder / PREDICTIONS)))
+
+
+def whole_lines(path: Path) -> io.StringIO:
+    """A CSV file without a last line that was cut off by a kill."""
+    text = path.read_bytes().decode("utf-8", "surrogateescape")
+    # Only "\n" ends a line: names may hold other characters that `splitlines` would break at.
+    return io.StringIO(text[: text.rfind("\n") + 1], newline="")
 
 
 def read_events(folder: Path) -> Iterator[dict[str, Any]]:
