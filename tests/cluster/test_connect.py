@@ -7,8 +7,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,8 +89,18 @@ def starting(said: list[Any], *, head: str | None, sockets: Sequence[str] = (__f
 
 @contextmanager
 def listening() -> Iterator[str]:
-    """The address of a port that takes connections."""
+    """The address of a port that answers as a gRPC server does: with a frame of its settings."""
     with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):  # until the port is closed
+                while True:
+                    line, _ = server.accept()
+                    with line:
+                        line.sendall(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+                        line.recv(99)
+
+        Thread(target=serve, daemon=True).start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
@@ -125,6 +136,24 @@ def test_where_no_head_answers_one_sentence_says_so(monkeypatch: pytest.MonkeyPa
     for wrong in ("here", "host:many", ":", "ray://host:10001"):
         with pytest.raises(SettingsError, match="HOST:PORT"):
             check_reachable(wrong)
+
+
+@pytest.mark.parametrize("reply", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
+def test_another_service_is_not_taken_for_a_head(reply: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that answers otherwise, or not at all, is refused in seconds; Ray would try for minutes."""
+    monkeypatch.setattr(connect, "PATIENCE", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            line, _ = server.accept()
+            with line, suppress(OSError):  # the other side hangs up
+                line.sendall(reply)
+                while line.recv(99):
+                    pass
+
+        Thread(target=serve, daemon=True).start()
+        with pytest.raises(SettingsError, match="No Ray cluster answers at"):
+            check_reachable(f"127.0.0.1:{server.getsockname()[1]}")
 
 
 def test_a_machine_that_is_no_part_of_the_cluster_is_told_to_join(monkeypatch: pytest.MonkeyPatch) -> None:

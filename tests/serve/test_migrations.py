@@ -10,7 +10,9 @@ import pytest
 from sqlalchemy import inspect, text
 
 from taps.aliases import EVENTS
+from taps.errors import StateError
 from taps.serve.backup import backup
+from taps.serve.errors import StoreDownError
 from taps.serve.guards import IDENTITY
 from taps.serve.store import Store
 from taps.serve.tables import metadata
@@ -118,3 +120,42 @@ def test_a_log_in_older_words_gives_the_same_bits(place: tuple[str, Path], open_
     assert {"predict", "label", "skip", "reopen", "classes"} == set(words[:-1])  # as they were written
     assert words[-1] == "answered"
     assert list(service.store.damage()) == []
+
+
+def test_tables_without_their_version_are_refused(place: tuple[str, Path], open_service: Any) -> None:
+    """A damaged store is not taken for a new one, nor is another program's database."""
+    service = open_service(*place)
+    service.create(beginning(), "test")
+    service.stop()
+    store = Store(*place)
+    heads = {path.name: path.read_bytes() for path in (store.files / "heads").iterdir()}
+    with store.database.write() as connection:
+        connection.execute(text("DROP TABLE alembic_version"))
+        connection.execute(text("DELETE FROM audit"))
+    store.close()
+    with pytest.raises(StateError, match="damaged, or another program's"):
+        open_service(*place)
+    assert {path.name: path.read_bytes() for path in (store.files / "heads").iterdir()} == heads
+
+
+def test_an_upgrade_whose_read_fails_leaves_the_notes(
+    place: tuple[str, Path], open_service: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = open_service(*place)
+    service.create(beginning(), "test")
+    live_through(Served(service), range(4))
+    service.stop()
+    store = Store(*place)
+    monkeypatch.setattr(store.database, "read_all", once_failing(store.database.read_all))
+    with pytest.raises(StoreDownError):
+        store.heads.renew()
+    store.close()
+    assert list(open_service(*place).store.damage()) == []
+
+
+def once_failing(real: Any) -> Any:
+    def fail() -> Any:
+        raise StoreDownError("The connection is lost.", retry_after=1)
+
+    calls = iter([fail])
+    return lambda: next(calls, real)()

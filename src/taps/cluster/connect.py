@@ -14,7 +14,10 @@ from taps.errors import SettingsError
 from taps.evaluate.options import Execution
 
 log = logging.getLogger("taps")
-PATIENCE = 5.0  # seconds for a head to take a connection
+PATIENCE = 5.0  # seconds for a head to take a connection, and to answer
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""How an HTTP/2 client begins, with empty settings; a server answers with a frame of its settings."""
+HELLO_SETTINGS = b"\x04"  # the kind of that frame, its fourth byte
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
@@ -120,12 +123,16 @@ def _checked(ray: Any, address: str, *, or_local: bool) -> str:
 
 
 def check_reachable(address: str) -> None:
-    """Refuse an address that takes no connection. Ray itself would try for minutes, and then exit."""
+    """Refuse an address at which no gRPC server answers. Ray itself would try for minutes, and then exit."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or "/" in host:
         raise SettingsError(f"--ray {address!r} is neither auto nor local nor of the form HOST:PORT.")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE) as line:
+            if os.environ.get("RAY_USE_TLS", "0") == "0":  # what is said over TLS is left to Ray
+                line.sendall(HELLO)
+                if line.recv(4)[3:] != HELLO_SETTINGS:
+                    raise OSError("another service listens there")
     except (OSError, OverflowError) as error:
         raise SettingsError(
             f"No Ray cluster answers at {address} ({error}); check the address, or use --ray local."

@@ -180,19 +180,28 @@ class Heads:
 
     def note_all(self) -> None:
         """Note the last entry of each log as the database has it."""
+        for name, end in self._found().items():
+            self.note(name, *end)
+
+    def renew(self) -> None:
+        """Forget what was noted, and note what the database has."""
+        found = self._found()  # before anything is forgotten: the database may be out of reach
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._noted.clear()
+        make_durable_folder(self.folder.absolute())
+        for name, end in found.items():
+            self.note(name, *end)
+
+    def _found(self) -> dict[str, End]:
+        """The last entry of each log as the database has it."""
+        found: dict[str, End] = {}
         with self.database.read_all() as connection:
             for name in self._logs():
                 table, number, mine = _log_of(name)
                 query = select(number, table.c.digest).where(*mine).order_by(number.desc()).limit(1)
                 if row := connection.execute(query).first():
-                    self.note(name, int(row[0]), str(row[1]))
-
-    def renew(self) -> None:
-        """Forget what was noted, and note what the database has."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self._noted.clear()
-        make_durable_folder(self.folder.absolute())
-        self.note_all()
+                    found[name] = (int(row[0]), str(row[1]))
+        return found
 
     def remove(self, name: str) -> None:
         self._noted.pop(name, None)

@@ -43,6 +43,12 @@ def migrate(connection: Connection) -> bool:
     """Bring the tables to this version's form; whether anything was done."""
     before, newest = version_of(connection), max(STEPS)
     if before is None:
+        # Tables of these names are no new store: one that lost its version, or another program's database.
+        if taken := sorted(metadata.tables.keys() & set(inspect(connection).get_table_names())):
+            raise StateError(
+                f"The database has tables ({', '.join(taken)}) but no {VERSION_TABLE}: it is damaged, or "
+                "another program's. Put a backup in its place, or use an empty database."
+            )
         metadata.create_all(connection)
         connection.exec_driver_sql(f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL)")
         connection.exec_driver_sql(f"INSERT INTO {VERSION_TABLE} VALUES ('{newest}')")
