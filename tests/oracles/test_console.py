@@ -69,7 +69,7 @@ class Keyboard:
         ("?\ndog", 1, "undo: the question before"),
         ("u\ndog", 1, "This is the first question"),
         ("n\ndog", 1, "No class can be added"),
-        ("not dor", Answer(no=(2,)), "→ dormouse"),
+        ("not dor", Answer(no=(2,)), "→ not dormouse"),
         ("not do\nnone", Answer(none=True), "'do' could be dog, dormouse"),
         ("not none\ndog", 1, "'not none' is no answer"),
         ("not not dog\ndog", 1, "'not not dog' is no answer"),

@@ -29,6 +29,11 @@ def test_why_it_asks(settings: dict[str, Any], threshold: float | None, score: f
     assert said in reason(SimpleNamespace(**settings), TOP, 1.0, threshold, score)
 
 
+def test_a_model_that_is_sure_does_not_hesitate() -> None:
+    settings, top = SimpleNamespace(acquisition="margin"), [["cat", 0.96], ["dog", 0.01]]
+    assert reason(settings, top, 0.1, 0.0, 0.05) == "The likeliest classes are “cat” (96%) and “dog” (1%)."
+
+
 @pytest.mark.parametrize("rule", SCORES)
 def test_every_rule_has_a_sentence_of_its_own(rule: str) -> None:
     settings = SimpleNamespace(acquisition=rule)

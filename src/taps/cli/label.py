@@ -275,6 +275,5 @@ def stream_through(console: Console, images: Folder, ending: Ending) -> None:
     console.print(f"All {total:,} images are done.\n{where}", markup=False, soft_wrap=True)
     console.print("Look through them on the page, or stop with Ctrl-C.")
     if images.broken:
-        path, why = next(iter(images.broken.items()))
-        line = f"{len(images.broken)} could not be read, such as {path}: {why}"
-        console.print(line, markup=False, soft_wrap=True)
+        first = next(iter(images.broken.values()))
+        console.print(f"{len(images.broken)} could not be read: {first}", markup=False, soft_wrap=True)

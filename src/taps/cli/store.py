@@ -117,7 +117,7 @@ def list_tokens(store: Place, files: Files = None) -> None:
         found = [each for each in tokens.list() if each.parent is None]
     for each in found:
         over = each.expires is not None and each.expires <= time.time()
-        state = "revoked" if each.revoked else "expired" if over else "counts"
+        state = "revoked" if each.revoked else "expired" if over else "active"
         dates = _day(each.created), _day(each.expires)
         table.add_row(each.id, each.name, each.roles, each.stream or "all", *dates, state)
     Console().print(table, markup=False)

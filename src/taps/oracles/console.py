@@ -149,11 +149,11 @@ class Console:
         except (TapsError, OSError) as error:
             self._print(f"The image cannot be shown: {error}")
 
-    def _read(self, typed: str, shown: Sequence[int]) -> int | Answer | None:
+    def _read(self, typed: str, shown: Sequence[int], before: str = "") -> int | Answer | None:
         found = matches(typed, self.classes, shown)
         if len(found) == 1:
             if _folded(typed) != _folded(self.classes[found[0]]):
-                self._print(f"→ {self.classes[found[0]]}")
+                self._print(f"→ {before}{self.classes[found[0]]}")
             return found[0]
         first, _, rest = typed.partition(" ")
         if not found and (_folded(typed) == "none" or (first.casefold() == "not" and rest.strip())):
@@ -172,7 +172,7 @@ class Console:
             return None
         if not out:
             return Answer(none=True)
-        found = self._read(out, shown)
+        found = self._read(out, shown, before="not ")
         if isinstance(found, Answer):
             self._print(f'{typed!r} is no answer; after "not" comes a class.')
         return Answer(no=(found,)) if isinstance(found, int) else None

@@ -19,6 +19,8 @@ RULES = {
     "density": "The model is unsure, and many images look like this one.",
 }
 
+SURE = 0.5  # margin above which the model does not hesitate: it asks about the least sure there is
+
 
 def rule_of(settings: Any, score: float | None = None) -> str:
     """The rule a method asks by: its acquisition, or "random"; with a score, the rule of that question."""
@@ -40,7 +42,8 @@ def reason(
     rule = rule_of(settings, score)
     if rule == "margin" and len(top) > 1:
         (first, high), (second, low) = top[:2]
-        return f"The model hesitates between “{first}” ({high:.0%}) and “{second}” ({low:.0%})."
+        begin = "The model hesitates between" if high - low < SURE else "The likeliest classes are"
+        return f"{begin} “{first}” ({high:.0%}) and “{second}” ({low:.0%})."
     if rule in RULES:
         return RULES[rule]
     if threshold is None:
