@@ -21,7 +21,7 @@ from torch.profiler import profile
 
 from taps import load_clip
 from taps.adapt.gradient import point_at
-from taps.adapt.step import predict_view, score_views, update_prompts, views_gradient
+from taps.adapt.step import differentiate_views, move, predict_view, score_views, step_gradient
 from taps.bench.measure import photo
 from taps.bench.step import IMAGE, Case, fill, make_learner, tuner_of, views_of
 from taps.prompts import maple
@@ -52,21 +52,21 @@ def main() -> None:
         marks = [time.perf_counter()]
         scored = score_views(classifier, start, views, settings)
         marks.append(time.perf_counter())
-        views_gradient(
-            classifier, start, scored, settings, None
-        )  # once more inside the next: taken off below
+        # Once more inside the next: taken off below.
+        differentiate_views(classifier, start, scored, settings).pull_back()
         marks.append(time.perf_counter())
-        new, _, _ = update_prompts(classifier, start, tuner.fresh, scored, tuner.memory, settings, None)
+        gradient = step_gradient(classifier, start, scored, tuner.memory, settings, None)
+        new, _, _ = move(classifier, start, tuner.fresh, gradient, settings)
         marks.append(time.perf_counter())
         end = point_at(classifier, new, graph=False)
         marks.append(time.perf_counter())
-        predict_view(classifier, scored, end)
+        predict_view(classifier, scored, new, text=end.text)
         marks.append(time.perf_counter())
-        score, gradient, update, text, predict = (1e3 * (b - a) for a, b in itertools.pairwise(marks))
+        score, views_back, update, text, predict = (1e3 * (b - a) for a, b in itertools.pairwise(marks))
         for name, value in (
             (f"score {options.views} views", score),
-            ("confident views there and back", gradient),
-            ("back through the text tower, AdamW", update - gradient),
+            ("confident views there and back", views_back),
+            ("back through the text tower, AdamW", update - views_back),
             ("texts at the new prompts", text),
             ("view 0 at the new prompts", predict),
         ):

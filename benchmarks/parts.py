@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python benchmarks/parts.py --images 8 --json parts.json
 
-Every part of `taps.adapt.batch.take_steps` is captured by itself and replayed. Its kernels are sorted into
+Every part of `taps.adapt.step.take_step` is captured by itself and replayed. Its kernels are sorted into
 kinds by their names. The floor of a kind is the longer of its operations at the rate of bfloat16 products and
 of its bytes, each tensor read and written once, at the rate of a simple kernel; both are measured first. Last
 come the ways to compute the hidden layer and attention of all views in one block.
@@ -24,19 +24,20 @@ from profiling import attention_times, hidden_times, replay_time
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from taps.adapt.batch import (
-    OneStream,
-    Stepped,
-    labelled_gradients,
-    predict_each,
-    see_each,
-    take_steps,
-    update_each,
-)
 from taps.adapt.gradient import Gradient
 from taps.adapt.graphs.capture import GraphCapture
 from taps.adapt.losses import confident_count
-from taps.adapt.step import Scored, score_views
+from taps.adapt.memory import Known, labelled_gradients
+from taps.adapt.step import (
+    IN_ORDER,
+    Scored,
+    Streams,
+    differentiate_views,
+    move,
+    predict_view,
+    score_views,
+    take_step,
+)
 from taps.bench.measure import machine
 from taps.clip import TextLayout
 from taps.clip.load import load_clip
@@ -79,11 +80,11 @@ def parts_of(tuner: Tuner, views: Tensor, graphs: GraphCapture) -> dict[str, tup
     labelled = labelled_gradients([None] * images, start)
     with graphs.capture_stream():  # on which the texts' autograd graph was built
         scored = score_views(classifier, start, views, settings)
-        seen = see_each(classifier, start, scored, settings)
+        seen = differentiate_views(classifier, start, scored, settings)
         by_vision = seen.pull_back()
         by_text = start.pull_back_each(Gradient(seen.by_text, None), at_once=True)
         gradient = Gradient(by_text.text, by_vision) + labelled
-        parameters, _ = update_each(classifier, start, gradient, settings)
+        parameters, _, _ = move(classifier, start, tuner.fresh, gradient, settings)
     text, vision = (
         each[:, None].repeat(1, images, 1, 1) for each in (start.tokens.text, start.tokens.vision)
     )
@@ -105,7 +106,7 @@ def parts_of(tuner: Tuner, views: Tensor, graphs: GraphCapture) -> dict[str, tup
         return score_views(classifier, start, views, settings)
 
     def confident() -> Tensor | None:
-        return see_each(classifier, start, scored, settings).pull_back()
+        return differentiate_views(classifier, start, scored, settings).pull_back()
 
     def encode(what: Callable[..., Tensor], *given: Tensor) -> Tensor:
         with torch.no_grad():
@@ -114,19 +115,20 @@ def parts_of(tuner: Tuner, views: Tensor, graphs: GraphCapture) -> dict[str, tup
     def back() -> Gradient:
         return start.pull_back_each(Gradient(seen.by_text, None), at_once=True)
 
-    def step(streams: GraphCapture | OneStream) -> Stepped:
-        return take_steps(classifier, start, views, labelled, settings, streams)
+    def step(streams: Streams) -> Tensor:
+        known = Known(labelled)
+        return take_step(classifier, start, tuner.fresh, views, known, settings, streams=streams).logits
 
     there, again = vision_work(kept), vision_work(kept, back=True)
     return {
         "score views": (score, fused(vision_work(images * count))),
         "confident views": (confident, add(there, again)),
         "texts, way back": (back, text_work(back=True)),
-        "update": (lambda: update_each(classifier, start, gradient, settings), {}),
+        "update": (lambda: move(classifier, start, tuner.fresh, gradient, settings)[0], {}),
         "texts again": (lambda: encode(classifier.text, text), fused(text_work(back=False))),
         "view 0 again": (lambda: encode(classifier.image, scored.images[:, 0], vision), vision_work(images)),
-        "predict": (lambda: predict_each(classifier, scored, parameters, OneStream()), {}),
-        "whole step, one stream": (lambda: step(OneStream()), {}),
+        "predict": (lambda: predict_view(classifier, scored, parameters), {}),
+        "whole step, one stream": (lambda: step(IN_ORDER), {}),
         "whole step, two streams": (lambda: step(graphs), {}),
     }
 

@@ -11,11 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from taps.adapt.batch import labelled_gradients, see_each, take_steps
 from taps.adapt.gradient import Gradient
-from taps.adapt.graphs.engine import Engine
-from taps.adapt.memory import ReplayItem
-from taps.adapt.step import StepResult, score_views, take_step
+from taps.adapt.graphs.engine import Engine, each_of
+from taps.adapt.memory import Known, ReplayItem, labelled_gradients
+from taps.adapt.step import StepResult, differentiate_views, score_views, take_step
 from taps.clip.config import builtin_config
 from taps.clip.load import load_clip
 from taps.clip.model import Clip, initialise
@@ -50,7 +49,7 @@ def alone(tuner: Tuner, views: Tensor) -> StepResult:
 
 
 def compare(one: StepResult, other: StepResult, tolerance: float) -> None:
-    for name in ("logits", "entropy", "ensemble", "features", "feature"):
+    for name in ("logits", "entropy", "ensemble", "features"):
         assert far(getattr(one, name), getattr(other, name)) < tolerance, name
     assert torch.equal(one.chosen, other.chosen)
     assert bool(one.taken) == bool(other.taken)
@@ -66,9 +65,9 @@ def test_every_image_gets_the_numbers_of_its_own_step(
     tuners = streams(clip, kind)
     views = torch.stack([random_pixels(clip, 8, seed=seed) for seed in range(3)])
     lead = tuners[0]
-    labelled = labelled_gradients([tuner.memory for tuner in tuners], lead.anchor)
-    together = take_steps(lead.classifier, lead.anchor, views, labelled, lead.step_settings)
-    for tuner, each, mine in zip(tuners, views, together.each(lead.anchor), strict=True):
+    memory = Known(labelled_gradients([tuner.memory for tuner in tuners], lead.anchor))
+    together = take_step(lead.classifier, lead.anchor, lead.fresh, views, memory, lead.step_settings)
+    for tuner, each, mine in zip(tuners, views, each_of(together), strict=True):
         compare(mine, alone(tuner, each), tolerance)
     assert far(together.logits[1], alone(tuners[0], views[1]).logits) > 1e-6  # its own labels did count
 
@@ -79,7 +78,7 @@ def test_one_way_back_through_the_texts_is_that_of_each_image(kind: str) -> None
     tuner = streams(clip, kind)[0]
     views = torch.stack([random_pixels(clip, 8, seed=seed) for seed in range(3)])
     scored = score_views(tuner.classifier, tuner.anchor, views, tuner.step_settings)
-    seen = see_each(tuner.classifier, tuner.anchor, scored, tuner.step_settings)
+    seen = differentiate_views(tuner.classifier, tuner.anchor, scored, tuner.step_settings)
     gradient = Gradient(seen.by_text, None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch loops over attention on a CPU, and says so

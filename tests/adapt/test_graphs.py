@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 import taps.adapt.step
-from taps.adapt.batch import ViewScores
 from taps.adapt.gradient import Point
 from taps.adapt.graphs import features, static_buffers
 from taps.adapt.graphs.capture import CudaCapture, GraphCapture, no_collection, overwrite
 from taps.adapt.graphs.engine import Engine
 from taps.adapt.memory import ReplayItem
+from taps.adapt.step import ViewScores
 from taps.bench.reference_step import ReferenceResult, ReferenceStep
 from taps.clip.config import builtin_config
 from taps.clip.load import load_clip

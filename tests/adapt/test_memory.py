@@ -14,15 +14,13 @@ from torch import Tensor
 
 from taps import load_clip
 from taps.active.buffer import Buffer, Entry, choose_victim
+from taps.adapt.alignment import Alignment, Target, make_alignment
 from taps.adapt.gradient import NOTHING, Gradient, Point, point_at, to_parameters
 from taps.adapt.losses import ALIGN
 from taps.adapt.memory import (
-    Alignment,
     Memory,
     ReplayItem,
-    Target,
     _housed,
-    make_alignment,
     on_host,
     replay_item_from,
     replay_item_tensors,

@@ -1,4 +1,4 @@
-"""The labelled memory: what its images add to the gradient of a step, and alignment to source statistics.
+"""The labelled memory: what its images add to the gradient of a step.
 
 Episodic (prompts restart at θ0 for every image): an image's gradient is a constant, computed once when its
 label arrives. The memory keeps the sum, so a step costs the same however many labels there are.
@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from taps.active.buffer import Buffer, Entry
+from taps.adapt.alignment import Alignment
 from taps.adapt.gradient import NOTHING, Gradient, Point, differentiate, leaves_of
-from taps.adapt.losses import ALIGN, cross_entropies
+from taps.adapt.losses import cross_entropies
 from taps.prompts.classifier import Classifier
-from taps.prompts.source import SourceStats
 
 DEVICE_BYTES = 1 << 29  # of a GPU's memory for labelled pixels: about 3,500 images of 224 pixels
 
@@ -34,66 +34,6 @@ class ReplayItem:
     beliefs: Tensor | None = None  # predictions made before its label came, in rows
 
 
-@dataclass(frozen=True)
-class Target:
-    """Source statistics [blocks, tokens, width], of the whole set or of a class, on the model's device."""
-
-    means: Tensor
-    variances: Tensor
-
-
-@dataclass(frozen=True)
-class Alignment:
-    """How features are aligned, and to what."""
-
-    form: str  # "promptalign" or "paper"
-    layers: tuple[int, ...]  # the vision blocks whose inputs are compared
-    tokens: tuple[int, ...]  # how many tokens of each of them are compared
-    coarse: Target | None  # statistics of the whole source set
-    fine: dict[int, Target]  # those of each class, for fine alignment
-
-    def inputs(self, classifier: Classifier, images: Tensor, vision: Tensor | None) -> list[Tensor]:
-        """The inputs of `layers` for preprocessed images."""
-        kept = classifier.clip.image_layers(images, vision, self.layers)
-        return [layer.to(classifier.dtype) for layer in kept]
-
-    def loss(self, features: list[Tensor], target: Target) -> Tensor:
-        compared = [feature[:, :count] for feature, count in zip(features, self.tokens, strict=True)]
-        return ALIGN[self.form](compared, list(target.means), list(target.variances))
-
-
-def make_alignment(
-    form: str,
-    layers: tuple[int, ...],
-    source: SourceStats,
-    classes: tuple[str, ...],
-    classifier: Classifier,
-    fine: bool,
-    depth: int,
-) -> Alignment:
-    """Alignment to the given blocks of source statistics.
-
-    Before each of the first `depth` blocks the prompts are inserted again, the same for every image. Their
-    mean is that of the source set up to rounding, so the sign of the difference, which is its gradient, would
-    be noise: there only the image's own tokens are compared.
-    """
-
-    def placed(values: Tensor) -> Tensor:
-        return values.to(device=classifier.clip.device, dtype=classifier.dtype)
-
-    rows = [source.layers.index(layer) for layer in layers]
-    coarse = Target(placed(source.mean[rows]), placed(source.variance[rows]))
-    targets = {}
-    if fine:
-        for index, row in enumerate(source.class_rows(classes)):
-            targets[index] = Target(
-                placed(source.class_means[row][rows]), placed(source.class_variances[row][rows])
-            )
-    own = classifier.clip.config.image_tokens
-    tokens = tuple(own if layer < depth else source.mean.shape[1] for layer in layers)
-    return Alignment(form, layers, tokens, coarse, targets)
-
-
 class Labelled(Protocol):
     """The gradient of labelled images, as the step needs it."""
 
@@ -104,6 +44,19 @@ class Labelled(Protocol):
     def constant(self) -> Gradient:
         """Of tokens, known beforehand."""
         ...
+
+
+@dataclass(frozen=True)
+class Known:
+    """Labelled images whose whole gradient is known beforehand."""
+
+    gradient: Gradient
+
+    def fresh(self, classifier: Classifier, point: Point) -> Gradient:
+        return NOTHING
+
+    def constant(self) -> Gradient:
+        return self.gradient
 
 
 @dataclass(eq=False)
@@ -234,6 +187,20 @@ class Memory:
                 yield f"total.{part}", value
         for index, entry in enumerate(self.buffer.entries()):
             yield from replay_item_tensors(f"entry.{index}", entry.payload)
+
+
+def labelled_gradients(memories: Sequence[Memory | None], start: Point) -> Gradient:
+    """The constant gradients of tokens of several episodic memories, in rows; zero where one is empty."""
+    known = [NOTHING if memory is None else memory.constant() for memory in memories]
+
+    def rows(name: str, like: Tensor | None) -> Tensor | None:
+        if like is None:
+            return None
+        zero = torch.zeros_like(like, dtype=torch.float64)
+        parts = [getattr(each, name) for each in known]
+        return torch.stack([zero if part is None else part for part in parts])
+
+    return Gradient(rows("text", start.tokens.text), rows("vision", start.tokens.vision))
 
 
 def replay_item_tensors(prefix: str, item: ReplayItem) -> Iterator[tuple[str, Tensor]]:

@@ -22,7 +22,7 @@ import torch
 from numpy.lib import format as npy
 from torch import Tensor
 
-from taps.adapt.batch import batch_size
+from taps.adapt.graphs import batch_size
 from taps.clip import Clip
 from taps.data import Dataset
 from taps.errors import DamagedError, DataError, ImageError, StateError

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from taps.adapt.batch import batch_size
+from taps.adapt.graphs import batch_size
 from taps.adapt.memory import ReplayItem
 from taps.adapt.optimiser import Moments
 from taps.errors import QueryError, SettingsError

@@ -14,7 +14,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from taps.adapt.batch import batch_size
+from taps.adapt.graphs import batch_size
 from taps.adapt.graphs.features import frozen_features
 from taps.adapt.losses import mean_entropy, mean_log_probs
 from taps.adapt.memory import ReplayItem

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from taps.active.base import Policy
 from taps.active.buffer import Buffer
-from taps.adapt.batch import report
+from taps.adapt.alignment import Alignment, make_alignment
 from taps.adapt.gradient import Gradient, point_at
-from taps.adapt.graphs import Engine, Start, shared_start
-from taps.adapt.memory import Alignment, Memory, ReplayItem, make_alignment, replay_item_from
+from taps.adapt.graphs import Engine, Start, report, shared_start
+from taps.adapt.memory import Memory, ReplayItem, replay_item_from
 from taps.adapt.optimiser import fresh_moments
 from taps.adapt.step import StepResult, StepSettings
 from taps.adapt.warm_up import try_step_kernels
@@ -197,9 +197,9 @@ class Tuner(BatchedMethod):
         return replace(output, probs=arrived[:-2], entropy=entropy, updated=bool(updated))
 
     def _launched(self, views: Tensor, outcome: StepResult) -> Launched:
-        feature = outcome.feature if self.episodic else outcome.anchored
+        feature = outcome.features[0] if self.episodic else outcome.anchored
         if feature is None:
-            feature = self._anchor_feature(views, outcome.feature)
+            feature = self._anchor_feature(views, outcome.features[0])
         output = MethodOutput(
             torch.softmax(outcome.logits, dim=-1),
             float("nan"),

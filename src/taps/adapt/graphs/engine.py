@@ -5,21 +5,25 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
-from taps.adapt.batch import labelled_gradients, take_steps
+from taps.adapt.alignment import Alignment
 from taps.adapt.gradient import Gradient, Point, point_at
-from taps.adapt.graphs.answer import CapturedAnswer
-from taps.adapt.graphs.batch import CapturedSteps
 from taps.adapt.graphs.capture import CudaCapture, GraphCapture
-from taps.adapt.graphs.captured import ContinualStep, EpisodicStep, Gate
-from taps.adapt.graphs.setup import StreamSetup
-from taps.adapt.memory import Alignment, Memory, ReplayItem
+from taps.adapt.graphs.captured import (
+    CapturedAnswer,
+    CapturedSteps,
+    ContinualStep,
+    EpisodicStep,
+    Gate,
+    StreamSetup,
+)
+from taps.adapt.memory import Known, Memory, ReplayItem, labelled_gradients
 from taps.adapt.optimiser import Moments, fresh_moments
 from taps.adapt.step import StepResult, StepSettings, always, take_step
 from taps.errors import SettingsError
@@ -29,6 +33,51 @@ from taps.prompts.classifier import Classifier
 log = logging.getLogger("taps")
 T = TypeVar("T")
 ENGINES = ("auto", "eager", "graph")
+VIEWS = {"cpu": 32, "cuda": 512}  # run together; more of them gain nothing and take memory
+IMAGES = 32  # run together, where each has few views
+FEWEST = {"cpu": 4}  # images that gain by running together; fewer are as fast or faster one by one
+
+
+def batch_size(views: int, device: str = "cuda") -> int:
+    """How many images of so many views run together on a kind of device.
+
+    >>> batch_size(64), batch_size(1), batch_size(1, "cpu"), batch_size(8, "cpu")
+    (8, 32, 32, 4)
+    """
+    fit = min(IMAGES, VIEWS.get(device, VIEWS["cuda"]) // views)
+    return fit if fit >= FEWEST.get(device, 1) else 1
+
+
+def report(probs: Tensor, entropy: Tensor, taken: Tensor) -> Tensor:
+    """Probabilities [K], H_t and whether the update was made, as one tensor; of many steps, in rows."""
+    return torch.cat([probs, entropy[..., None], taken[..., None]], dim=-1)
+
+
+def send_to_host(tensor: Tensor) -> Callable[[], Tensor]:
+    """Start a copy to the host; the function waits for it, but not for work launched since."""
+    if not tensor.is_cuda:
+        return tensor.cpu
+    host = torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor, non_blocking=True)
+    copied = torch.cuda.current_stream(tensor.device).record_event()
+
+    def arrived() -> Tensor:
+        copied.synchronize()
+        return host
+
+    return arrived
+
+
+def each_of(many: StepResult) -> list[StepResult]:
+    """The results of many images one by one; the copy of each `report` to the host is started."""
+    arrived = send_to_host(report(torch.softmax(many.logits, dim=-1), many.entropy, many.taken))
+
+    def result(index: int) -> StepResult:
+        logits, entropy, taken = many.logits[index], many.entropy[index], many.taken[index]
+        chosen, ensemble, features = many.chosen[index], many.ensemble[index], many.features[index]
+        one = StepResult(logits, entropy, taken, chosen, many.end, many.moments, ensemble, features)
+        return replace(one, arrived=lambda: arrived()[index])
+
+    return [result(index) for index in range(len(many.logits))]
 
 
 class Engine:
@@ -123,8 +172,9 @@ class Engine:
         with self.lock:
             captured = self._captured_steps(classifier, start, views, labelled, settings)
             if captured is not None:
-                return captured(views, labelled).each(start)
-        return take_steps(classifier, start, views, labelled, settings).each(start)
+                return each_of(captured(views, labelled))
+        moments = fresh_moments(start.parameters)
+        return each_of(take_step(classifier, start, moments, views, Known(labelled), settings))
 
     def learn(
         self, classifier: Classifier, point: Point, memory: Memory, id: int, label: int, item: ReplayItem

@@ -1,0 +1,76 @@
+"""Alignment of features to the statistics of a source set (eq. coarse and fine)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from taps.adapt.losses import ALIGN
+from taps.prompts.classifier import Classifier
+from taps.prompts.source import SourceStats
+
+
+@dataclass(frozen=True)
+class Target:
+    """Source statistics [blocks, tokens, width], of the whole set or of a class, on the model's device."""
+
+    means: Tensor
+    variances: Tensor
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How features are aligned, and to what."""
+
+    form: str  # "promptalign" or "paper"
+    layers: tuple[int, ...]  # the vision blocks whose inputs are compared
+    tokens: tuple[int, ...]  # how many tokens of each of them are compared
+    coarse: Target | None  # statistics of the whole source set
+    fine: dict[int, Target]  # those of each class, for fine alignment
+
+    @property
+    def confident_only(self) -> bool:
+        """Whether coarse alignment averages over the confident views alone, not over all of them."""
+        return self.form == "promptalign"
+
+    def inputs(self, classifier: Classifier, images: Tensor, vision: Tensor | None) -> list[Tensor]:
+        """The inputs of `layers` for preprocessed images."""
+        kept = classifier.clip.image_layers(images, vision, self.layers)
+        return [layer.to(classifier.dtype) for layer in kept]
+
+    def loss(self, features: list[Tensor], target: Target) -> Tensor:
+        compared = [feature[:, :count] for feature, count in zip(features, self.tokens, strict=True)]
+        return ALIGN[self.form](compared, list(target.means), list(target.variances))
+
+
+def make_alignment(
+    form: str,
+    layers: tuple[int, ...],
+    source: SourceStats,
+    classes: tuple[str, ...],
+    classifier: Classifier,
+    fine: bool,
+    depth: int,
+) -> Alignment:
+    """Alignment to the given blocks of source statistics.
+
+    Before each of the first `depth` blocks the prompts are inserted again, the same for every image. Their
+    mean is that of the source set up to rounding, so the sign of the difference, which is its gradient, would
+    be noise: there only the image's own tokens are compared.
+    """
+
+    def placed(values: Tensor) -> Tensor:
+        return values.to(device=classifier.clip.device, dtype=classifier.dtype)
+
+    rows = [source.layers.index(layer) for layer in layers]
+    coarse = Target(placed(source.mean[rows]), placed(source.variance[rows]))
+    targets = {}
+    if fine:
+        for index, row in enumerate(source.class_rows(classes)):
+            targets[index] = Target(
+                placed(source.class_means[row][rows]), placed(source.class_variances[row][rows])
+            )
+    own = classifier.clip.config.image_tokens
+    tokens = tuple(own if layer < depth else source.mean.shape[1] for layer in layers)
+    return Alignment(form, layers, tokens, coarse, targets)
