@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 LISTS := pyproject.toml packages/pocket/pyproject.toml constraints.txt
 
-.PHONY: demo check test slow lint types contract docs parity chaos ray labelstudio mutants bench clean release-check audit schemas
+.PHONY: demo check test slow lint types contract docs parity chaos ray labelstudio mutants bench clean release-check
 
 demo: $(RUNTIME)
 	$(BIN)/taps demo
@@ -65,14 +65,6 @@ bench: $(STAMP)
 
 release-check:
 	$(PYTHON) recipes/release/check.py
-
-# Known vulnerabilities of the versions tested together, where the package registry answers.
-audit:
-	recipes/release/audit.sh
-
-# Workflows and deploy files, as far as schemas tell.
-schemas:
-	recipes/release/schemas.sh
 
 # Installed once; again only when what is to be installed has changed. The demo needs what `pip install` brings, no more.
 $(RUNTIME): $(LISTS)

@@ -1,18 +1,23 @@
-"""Many streams of one model, batched against one after the other; the way to the first predictions."""
+"""Many streams of one model: all together against one after the other.
+
+python benchmarks/pool.py --model ViT-B-16 --streams 1,8,64 --json pool.json
+"""
 
 from __future__ import annotations
 
-import time
+import argparse
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from taps.adapt.losses import confident_count
-from taps.bench.measure import class_names, clock, photo, summarise, wait
+from taps.bench.measure import class_names, clock, machine, photo, summarise, wait
 from taps.bench.step import IMAGE, free_memory, keep_busy, with_memory
-from taps.clip import Clip, TextLayout
+from taps.clip import Clip, TextLayout, load_clip
 from taps.learner import Learner
 from taps.methods.base import Method, predict_batch
 from taps.methods.known import DrawnImage
@@ -129,29 +134,31 @@ def tower_flops(width: int, layers: int, tokens: int, seen: int) -> float:
     return layers * (24.0 * tokens * width**2 + 4.0 * tokens * seen * width)
 
 
-def measure_start(load: Callable[[], Clip], *, method: str, classes: int, views: int) -> dict[str, float]:
-    """Seconds from nothing to a stream's first predictions, and those of further streams of the model.
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="ViT-B-16")
+    parser.add_argument("--device")
+    parser.add_argument("--method", default="taps")
+    parser.add_argument("--streams", default="1,8,64")
+    parser.add_argument("--classes", type=int, default=1000)
+    parser.add_argument("--views", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args(arguments)
+    device = torch.device(given.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    weights = None if given.model in ("tiny", "pocket") else "random"
+    clip = load_clip(given.model, pretrained=weights, device=device, dtype=dtype)
+    what = {"method": given.method, "classes": given.classes, "views": given.views, "repeats": given.repeats}
+    rows = []
+    for count in map(int, given.streams.split(",")):
+        rows.append(measure_pool(clip, count, **what))
+        print(json.dumps(rows[-1]), flush=True)
+    if given.json is not None:
+        given.json.write_text(json.dumps({**machine(clip.device), "pool": rows}, indent=1) + "\n")
 
-    On CUDA the first step loads kernels and libraries and is captured. A second stream of the same classes
-    shares what was captured; one of other classes has its own step captured, and nothing more.
-    """
-    image, found = photo(*IMAGE), {}
 
-    def lap(name: str, work: Callable[[], Any]) -> Any:
-        began = time.perf_counter()
-        made = work()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        found[name] = time.perf_counter() - began
-        return made
-
-    clip = lap("model", load)
-    (first,) = lap("learner", lambda: make_streams(clip, 1, method, classes, views))
-    for name in ("first_prediction", "second_prediction", "third_prediction"):
-        lap(name, lambda: first.predict_one(image))
-    lap("first_answer", lambda: first.learn_one(0, 0)) if first.recent else None
-    (second,) = lap("second_learner", lambda: make_streams(clip, 1, method, classes, views))
-    lap("its_first_prediction", lambda: second.predict_one(image))
-    (other,) = lap("other_classes", lambda: make_streams(clip, 1, method, classes + 1, views))
-    lap("their_first_prediction", lambda: other.predict_one(image))
-    return found
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Where the time of our step goes on a GPU: by captured graph, and by kernel."""
+"""Attention and the hidden layer alone on a GPU, in every way there is to compute them."""
 
 from __future__ import annotations
 
@@ -9,27 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.profiler import ProfilerActivity, profile
 
 from taps.adapt.graphs.capture import CudaCapture
-from taps.adapt.graphs.captured import ContinualStep, EpisodicStep
 from taps.clip.ops import linear_gelu_kernel, plain_self_attention, quick_gelu, self_attention_kernel
-from taps.methods.tuner import Tuner
-
-
-def stage_times(tuner: Tuner, repeats: int = 20) -> dict[str, float]:
-    """Median milliseconds of each captured graph's replay; empty where nothing was captured."""
-    captured = tuner.engine.captured
-    if isinstance(captured, EpisodicStep):
-        stages = {"score": captured.score, "finish": captured.finish}
-    elif isinstance(captured, ContinualStep):
-        stages = {"score": captured.score, **captured.update.stages, "text": captured.text}
-        stages |= {"look": captured.look, "predict": captured.predict}
-        if captured.chunks is not None:
-            stages["chunk"] = captured.chunks.both
-    else:
-        return {}
-    return {name: replay_time(stage, repeats) for name, stage in stages.items()}
 
 
 def attention_times(batch: int, tokens: int, heads: int, size: int, repeats: int = 10) -> dict[str, Any]:
@@ -106,17 +88,3 @@ def _time(work: Callable[[], object], repeats: int) -> float:
         end.synchronize()
         times.append(begin.elapsed_time(end))
     return sorted(times)[len(times) // 2]
-
-
-def kernel_times(tuner: Tuner, views: Tensor, steps: int = 5, top: int = 25) -> list[dict[str, Any]]:
-    """The kernels that took most time: name, calls and milliseconds per step."""
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
-        for _ in range(steps):
-            tuner.predict(views)
-        torch.cuda.synchronize()
-    rows = [
-        {"kernel": row.key[:160], "calls": row.count / steps, "ms": row.self_device_time_total / 1e3 / steps}
-        for row in trace.key_averages()
-        if row.self_device_time_total > 0
-    ]
-    return sorted(rows, key=lambda row: -row["ms"])[:top]

@@ -16,7 +16,7 @@ MODULES = [
     found.name for found in pkgutil.walk_packages(taps.__path__, "taps.") if found.name not in LEFT_OUT
 ]
 # Scripts outside the package that have examples.
-SCRIPTS = ["balance", "plan", "pool", "rate"]
+SCRIPTS = ["balance", "pool", "rate"]
 
 
 @pytest.mark.parametrize("name", [*MODULES, *SCRIPTS])

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds sdist and wheel of both packages into a folder, each wheel from its sdist and with its bill of materials.
+# Builds sdist and wheel of both packages into a folder, each wheel from its sdist.
 #
 #   recipes/release/build.sh dist
 set -euo pipefail
@@ -13,4 +13,3 @@ trap 'rm -rf "$work"' EXIT
 for folder in "$here/packages/pocket" "$here"; do
   "$work/env/bin/python" -m build --outdir "$out" "$folder" >"$work/log" 2>&1 || { tail -20 "$work/log"; exit 1; }
 done
-"$work/env/bin/python" "$here/recipes/release/sbom.py" "$out"/*.whl

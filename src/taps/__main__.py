@@ -1,6 +1,6 @@
 """`python -m taps` is `taps`."""
 
-from taps.cli.start import run
+from taps.cli.main import run
 
 if __name__ == "__main__":
     run()

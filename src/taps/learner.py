@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +35,6 @@ from taps.methods.base import predict_batch, with_prefix, without_prefix
 from taps.methods.known import DrawnImage, KnownImage, ViewedImage
 from taps.methods.registry import chosen_method, find_method
 from taps.methods.settings import Asking, Settings, TextSettings
-from taps.methods.typed import AnySettings
 from taps.prompts.classes import add_classes, check_classes, class_index, whole_number
 from taps.prompts.texts import SENTENCE, class_texts, list_templates, read_texts
 from taps.stages import stage
@@ -85,7 +84,7 @@ class Learner:
         *,
         seed: int = 0,
         allow_duplicates: bool = False,
-        **settings: Unpack[AnySettings],
+        **settings: Any,
     ) -> None:
         if not isinstance(clip, Clip):
             raise SettingsError(

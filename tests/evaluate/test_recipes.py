@@ -89,48 +89,6 @@ def test_all_tables_within_a_time_limit(data: Path, tmp_path: Path) -> None:
     assert (out / "results.md").read_text() == page
 
 
-def test_the_field_from_smaller_sets_to_the_page(data: Path, tmp_path: Path) -> None:
-    small, out = tmp_path / "small", tmp_path / "out"
-    sets = ("--sets", "caltech101-test.zip,pacs.zip/photo")
-    wrong = run("recipes/field.py", "reduce", "--data", data, "--to", small, "--sets", "sign-digits")
-    assert (
-        wrong.stderr
-        == "sign-digits is in no zip; name the file, such as sign-digits.zip, or a folder inside one.\n"
-    )
-    made = run("recipes/field.py", "reduce", "--data", data, "--to", small, *sets, "--images", "3")
-    assert made.returncode == 0, made.stderr
-    with zipfile.ZipFile(small / "caltech101-test.zip") as archive:
-        assert len(archive.namelist()) == 3
-        assert {name.split("/")[0] for name in archive.namelist()} == {"ant", "chair"}
-    given = ("--data", small, "--out", out, *sets, "--model", "tiny", "--methods", "tda,taps,taps+")
-    few = ("--seeds", "1,2", "--first", "2", "--views", "2", "--jobs", "1")
-    done = run("recipes/field.py", "run", *given, *few)
-    assert done.returncode == 0, done.stderr
-    assert "== 3 images of each stream" in done.stdout, "the second round takes all there are"
-    page = tmp_path / "page.md"
-    shown = run("recipes/field.py", "page", "--rows", out / "field.json", "--page", page)
-    assert shown.returncode == 0, shown.stderr
-    text = page.read_text()
-    assert "4 methods on 2 data sets, 2 orders each, 3 images a run" in text
-    assert text.count("| tda |") == 3
-    assert "| zero_shot |" in text
-    assert "*93.35*" in text
-
-
-def test_the_page_of_results_is_what_its_cells_say(tmp_path: Path) -> None:
-    page, kept = tmp_path / "page.md", ROOT / "docs/results/field.md"
-    rows = ("--rows", "docs/results/field.json", "--reading", "recipes/field_reading.md")
-    made = kept.read_text().split("` at ")[1].split(".\n")[0]
-    shown = run("recipes/field.py", "page", *rows, "--made", made, "--page", page)
-    assert shown.returncode == 0, shown.stderr
-    text = page.read_text()
-    assert text == kept.read_text(), "make docs/results/field.md anew"
-    free = text.split("**No labels")[1].split("**With labels")[0].splitlines()
-    columns = [line.strip("| ").split(" | ") for line in free if line.startswith("| ")]
-    best = sum(row[5].strip().isdigit() and int(row[5]) > 0 for row in columns)
-    assert f", {best} are best on some set" in text, "as many as the table below has"
-
-
 def test_no_time_at_all_is_recorded(data: Path, tmp_path: Path) -> None:
     done = run(
         *(

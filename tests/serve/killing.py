@@ -14,13 +14,13 @@ from typing import Any
 
 import httpx
 import torch
-from benchmarks.service import processes_of
 
 from taps.clip import Clip
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve.conftest import ASKING, CLASSES, beginning, png
 from tests.serve.patient import LONG
+from tests.serve.processes import processes_of
 from tests.serve.streams import Bare, Served, digest
 from tests.serve.zygote import Zygote
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import httpx
 import numpy as np
-from benchmarks.service import memory_mb
 from PIL import Image
 
 from tests.serve.conftest import CLASSES
 from tests.serve.patient import LONG
+from tests.serve.processes import memory_mb
 from tests.serve.zygote import Zygote
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from benchmarks.service import processes_of
 
 from taps.clip import Clip
 from taps.files import PART
@@ -18,6 +17,7 @@ from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve.conftest import ASKING, CLASSES, png
 from tests.serve.patient import LONG
+from tests.serve.processes import processes_of
 from tests.serve.zygote import Zygote
 
 SOON = 5.0

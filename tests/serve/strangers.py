@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from benchmarks.service import memory_mb
 
 from taps.serve.store import Store
 from taps.serve.tokens import Tokens
 from tests.serve.conftest import CLASSES
 from tests.serve.patient import LONG
+from tests.serve.processes import memory_mb
 from tests.serve.zygote import Zygote
 
 MB = 1 << 20

@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from benchmarks.service import processes_of
 
 from taps.clip import Clip
 from taps.errors import TapsError
@@ -20,6 +19,7 @@ from taps.serve.doctor import examine
 from taps.serve.store import Store
 from tests.serve.conftest import ASKING, CLASSES, png
 from tests.serve.killing import killed
+from tests.serve.processes import processes_of
 from tests.serve.zygote import Zygote
 
 
