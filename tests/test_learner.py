@@ -447,7 +447,7 @@ def test_prompts_go_back_every_k_images(tiny: Clip, maple_prompts: Prompts, pict
 
 def test_the_default_rate_of_learning_is_lower_where_prompts_carry_over(tiny: Clip) -> None:
     made = {r: Learner(tiny, CLASSES, "taps", prompts="coop", reset=r) for r in ("sample", "never")}
-    rates = {reset: learner.method.lr for reset, learner in made.items()}  # type: ignore[attr-defined]
+    rates = {reset: learner.method.step_settings.lr for reset, learner in made.items()}  # type: ignore[attr-defined]
     assert rates == {"sample": 4e-3, "never": 5e-5}
 
 

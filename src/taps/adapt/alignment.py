@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from torch import Tensor
 
 from taps.adapt.losses import ALIGN
+from taps.clip import Clip
+from taps.errors import SettingsError
+from taps.prompts import Prompts
+from taps.prompts.choose import shipped_source
 from taps.prompts.classifier import Classifier
 from taps.prompts.source import SourceStats
+
+PROMPTALIGN_LAYERS = (0, 1)
 
 
 @dataclass(frozen=True)
@@ -74,3 +82,43 @@ def make_alignment(
     own = classifier.clip.config.image_tokens
     tokens = tuple(own if layer < depth else source.mean.shape[1] for layer in layers)
     return Alignment(form, layers, tokens, coarse, targets)
+
+
+def find_alignment(
+    form: str,
+    layers: Sequence[int] | None,
+    source: SourceStats | str | Path | None,
+    prompts: Prompts,
+    classifier: Classifier,
+    classes: tuple[str, ...],
+    *,
+    fine: bool,
+) -> Alignment:
+    """Alignment of prompts in the vision tower to source statistics: given, in a file, or those shipped."""
+    if prompts.kind != "maple":
+        raise SettingsError(
+            f"Alignment needs prompts in the vision tower (maple), but these are {prompts.kind} prompts; "
+            "give others or set weight_coarse and weight_fine to 0."
+        )
+    stats = find_statistics(source, prompts, classifier.clip)
+    wanted = tuple(layers or (PROMPTALIGN_LAYERS if form == "promptalign" else stats.layers))
+    missing = [layer for layer in wanted if layer not in stats.layers]
+    if missing:
+        raise SettingsError(
+            f"The source statistics hold blocks {stats.layers}, not {missing}; make them again."
+        )
+    depth = 1 + len(prompts.parameters["deep"])
+    return make_alignment(form, wanted, stats, classes, classifier, fine=fine, depth=depth)
+
+
+def find_statistics(source: SourceStats | str | Path | None, prompts: Prompts, clip: Clip) -> SourceStats:
+    if source is None:
+        shipped = shipped_source(clip, prompts)
+        if shipped is None:
+            raise SettingsError(
+                "Alignment needs source statistics: give source=, a file made by `taps stats`."
+            )
+        return shipped
+    stats = source if isinstance(source, SourceStats) else SourceStats.load(source)
+    stats.check(model=clip.fingerprint, prompts=prompts.fingerprint)
+    return stats

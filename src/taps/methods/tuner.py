@@ -13,7 +13,7 @@ from torch import Tensor
 
 from taps.active.base import Policy
 from taps.active.buffer import Buffer
-from taps.adapt.alignment import Alignment, make_alignment
+from taps.adapt.alignment import Alignment, find_alignment
 from taps.adapt.gradient import Gradient, point_at
 from taps.adapt.graphs import Engine, Start, report, shared_start
 from taps.adapt.memory import Memory, ReplayItem, replay_item_from
@@ -21,21 +21,44 @@ from taps.adapt.optimiser import fresh_moments
 from taps.adapt.step import StepResult, StepSettings
 from taps.adapt.warm_up import try_step_kernels
 from taps.clip import Clip
-from taps.errors import SettingsError, StateError
+from taps.errors import StateError
 from taps.methods import AskSettings, BatchedMethod, HeadInputs, MethodOutput, Snapshot, TuneSettings
 from taps.methods.base import tuned_from, tuned_tensors, with_prefix, without_prefix
 from taps.methods.collapse_guard import CollapseGuard
 from taps.methods.settings import reset_period
-from taps.prompts import Parameters
-from taps.prompts.choose import shipped_source, starting_prompts
+from taps.prompts import Parameters, Prompts
+from taps.prompts.choose import starting_prompts
+from taps.prompts.classifier import Classifier
 from taps.prompts.classify import placed, prompt_classifier
-from taps.prompts.source import SourceStats
 
 log = logging.getLogger("taps")
 EPISODIC_LR, CONTINUAL_LR = 4e-3, 5e-5
-PROMPTALIGN_LAYERS = (0, 1)
 Launched = tuple[StepResult, MethodOutput]
 """A step, and its image's output as far as the host need not wait for the device."""
+
+
+def step_settings(settings: TuneSettings) -> StepSettings:
+    """The numbers of a step; its learning rate depends on whether prompts carry over."""
+    usual = EPISODIC_LR if reset_period(settings.reset) == 1 else CONTINUAL_LR
+    return StepSettings(
+        fraction=settings.fraction,
+        lr=usual if settings.lr is None else settings.lr,
+        weight_decay=settings.weight_decay,
+        weight_entropy=settings.weight_entropy,
+        weight_coarse=settings.weight_coarse,
+        tsallis=settings.tsallis,
+    )
+
+
+def alignment_of(
+    settings: TuneSettings, prompts: Prompts, classifier: Classifier, classes: tuple[str, ...]
+) -> Alignment | None:
+    """The alignment that the settings ask for; None where both of its weights are 0."""
+    fine = bool(settings.weight_fine) if isinstance(settings, AskSettings) else False
+    if not settings.weight_coarse and not fine:
+        return None
+    form, layers, source = settings.align, settings.align_layers, settings.source
+    return find_alignment(form, layers, source, prompts, classifier, classes, fine=fine)
 
 
 class Tuner(BatchedMethod):
@@ -67,15 +90,8 @@ class Tuner(BatchedMethod):
         try_step_kernels(clip, self.prompts)
         self.period = reset_period(settings.reset)
         self.classifier = prompt_classifier(clip, classes, self.prompts)
-        self.alignment = self._find_alignment()
-        self.step_settings = StepSettings(
-            fraction=settings.fraction,
-            lr=self.lr,
-            weight_decay=settings.weight_decay,
-            weight_entropy=settings.weight_entropy,
-            weight_coarse=settings.weight_coarse,
-            tsallis=settings.tsallis,
-        )
+        self.alignment = alignment_of(settings, self.prompts, self.classifier, classes)
+        self.step_settings = step_settings(settings)
         self.start = self._make_start() if self.key is None else shared_start(self.key, self._make_start)
         self.engine, self.anchor = self.start.engine, self.start.anchor
         self.fresh = fresh_moments(self.anchor.parameters)
@@ -109,43 +125,6 @@ class Tuner(BatchedMethod):
         clip = id(self.classifier.clip)
         return clip, self.classes, self.prompts.fingerprint, settings.engine, self.step_settings, weight
 
-    def _find_alignment(self) -> Alignment | None:
-        """The alignment that the settings ask for; None where both of its weights are 0."""
-        settings, prompts = self.settings, self.prompts
-        fine = bool(settings.weight_fine) if isinstance(settings, AskSettings) else False
-        if not settings.weight_coarse and not fine:
-            return None
-        if prompts.kind != "maple":
-            raise SettingsError(
-                f"Alignment needs prompts in the vision tower (maple), but these are {prompts.kind} prompts; "
-                "give others or set weight_coarse and weight_fine to 0."
-            )
-        stats = self._source_stats()
-        own = PROMPTALIGN_LAYERS if settings.align == "promptalign" else stats.layers
-        layers = settings.align_layers or own
-        missing = [layer for layer in layers if layer not in stats.layers]
-        if missing:
-            raise SettingsError(
-                f"The source statistics hold blocks {stats.layers}, not {missing}; make them again."
-            )
-        depth = 1 + len(prompts.parameters["deep"])
-        return make_alignment(
-            settings.align, layers, stats, self.classes, self.classifier, fine=fine, depth=depth
-        )
-
-    def _source_stats(self) -> SourceStats:
-        source, clip = self.settings.source, self.classifier.clip
-        if source is None:
-            shipped = shipped_source(clip, self.prompts)
-            if shipped is None:
-                raise SettingsError(
-                    "Alignment needs source statistics: give source=, a file made by `taps stats`."
-                )
-            return shipped
-        stats = source if isinstance(source, SourceStats) else SourceStats.load(source)
-        stats.check(model=clip.fingerprint, prompts=self.prompts.fingerprint)
-        return stats
-
     def _make_start(self) -> Start:
         engine = Engine(self.settings.engine, self.classifier.clip.device, episodic=self.episodic)
         return Start(engine, engine.point_at(self.classifier, placed(self.prompts, self.classifier)))
@@ -158,12 +137,6 @@ class Tuner(BatchedMethod):
     @property
     def stateless(self) -> bool:
         return self.episodic and self.memory is None and self.gate is None
-
-    @property
-    def lr(self) -> float:
-        if self.settings.lr is not None:
-            return self.settings.lr
-        return EPISODIC_LR if self.episodic else CONTINUAL_LR
 
     def batch_key(self) -> Hashable:
         """A gate decides image by image whether there is a step at all."""
