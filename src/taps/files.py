@@ -48,6 +48,8 @@ DTYPES = {
 _BLANK = "0" * 64
 _FIELD = re.compile(rb'"checksum": ?"([0-9a-f]{64})"')
 _CHUNK = 1 << 20
+_NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$"
+_FORMULA = re.compile(rf"(?!{_NUMBER})'*[=+\-@\t\r]", re.IGNORECASE)
 
 
 def make_folder(path: Path) -> None:
@@ -95,17 +97,39 @@ def sha256_of(path: Path) -> str:
 
 
 def csv_line(values: Sequence[Any]) -> str:
-    r"""One line of a CSV file.
+    r"""One line of a CSV file; a spreadsheet takes no cell for a formula.
 
-    >>> csv_line(["a,b", 1])
-    '"a,b",1\n'
+    >>> csv_line(["a,b", 1, "=A1", "-0.5"])
+    '"a,b",1,\'=A1,-0.5\n'
     """
     text = io.StringIO()
+    values = [_harmless(value) for value in values]
     # Python's writer does not quote a lone carriage return, which a file's name may hold.
     odd = any("\r" in str(value) for value in values)
     quoting: Literal[0, 1] = csv.QUOTE_ALL if odd else csv.QUOTE_MINIMAL
     csv.writer(text, lineterminator="\n", quoting=quoting).writerow(values)
     return text.getvalue()
+
+
+def csv_rows(lines: Iterable[str]) -> Iterator[list[str]]:
+    r"""The rows that `csv_line` wrote.
+
+    >>> list(csv_rows([csv_line(["=A1", "'=A1", "'A1"])]))
+    [['=A1', "'=A1", "'A1"]]
+    """
+    for row in csv.reader(lines):
+        yield [cell[1:] if _FORMULA.match(cell, 1) and cell[0] == "'" else cell for cell in row]
+
+
+def csv_dicts(lines: Iterable[str]) -> list[dict[str, str]]:
+    """The rows below the first, cells by the names of their columns; blank lines are none."""
+    columns, *rows = csv_rows(lines)
+    return [dict(zip(columns, row, strict=False)) for row in rows if row]
+
+
+def _harmless(value: Any) -> Any:
+    """A value for a spreadsheet: text that looks like a formula begins with an apostrophe."""
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 
 def json_text(value: Any, **how: Any) -> str:
@@ -156,6 +180,14 @@ def read_json(path: Path) -> dict[str, Any]:
         raise StateError(f"{path} has format {form}; this version of TAPS reads formats up to {FORMAT}.")
     value.pop(CHECKSUM, None)
     return value
+
+
+def holds(path: Path, *names: str) -> bool:
+    """Whether a file is an object of ours with these members."""
+    try:
+        return read_json(path).keys() >= {*names}
+    except (OSError, StateError):
+        return False
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], meta: dict[str, Any] | None = None) -> None:

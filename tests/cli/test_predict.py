@@ -102,24 +102,11 @@ def test_images_are_sorted_and_the_unsure_ones_apart(
         assert target.is_symlink() == bool(link)
     shutil.rmtree(sorted_to)
     assert call("predict", pictures, *options, "--sure", 1.1) == 0
-    assert [path.name for path in sorted_to.iterdir()] == ["not-sure"]
+    assert {path.name for path in sorted_to.iterdir()} == {"not-sure", "sorted.csv"}
 
 
-@pytest.mark.parametrize("link", [[], ["--link"]])
-def test_an_image_that_lies_where_it_is_sorted_to_stays(
-    tmp_path: Path, pictures: Path, call: Callable[..., int], link: list[str]
-) -> None:
-    for name in CLASSES.split(","):  # whichever class is predicted
-        folder = tmp_path / "sorted" / name
-        folder.mkdir(parents=True)
-        shutil.copy(pictures / "ant" / "0.png", folder)
-        options = ["--model", "tiny", "--classes", CLASSES, "--sure", 0, "--sort-into", tmp_path / "sorted"]
-        assert call("predict", folder, *options, *link) == 0
-        assert (folder / "0.png").read_bytes() == (pictures / "ant" / "0.png").read_bytes()
-
-
-@pytest.mark.parametrize("command", ["predict", "watch", "run"])
-@pytest.mark.parametrize("into", ["", "sorted"])
+@pytest.mark.parametrize("command", ["predict", "watch", "run", "label"])
+@pytest.mark.parametrize("into", ["", "sorted", ".."])
 def test_nothing_is_sorted_into_the_folder_of_the_images(
     pictures: Path, call: Callable[..., int], capsys: pytest.CaptureFixture[str], command: str, into: str
 ) -> None:
@@ -134,6 +121,23 @@ def test_a_file_of_classes_may_have_a_comma_in_its_name(
     (tmp_path / "mine, all.txt").write_text("wasp\nhoney bee, queen\n")
     assert call("predict", pictures / "bee", "--model", "tiny", "--classes", "mine, all.txt") == 0
     assert {row["class_2"] for row in rows(tmp_path / "predictions.csv")} <= {"wasp", "honey bee, queen", ""}
+
+
+@pytest.mark.parametrize("command", ["predict", "watch"])
+def test_no_file_but_a_table_of_predictions_is_written_over(
+    pictures: Path, tmp_path: Path, call: Callable[..., int], capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    given = ["--model", "tiny", "--classes", CLASSES]
+    shutil.copytree(pictures, tmp_path / "in")
+    (tmp_path / "my.csv").write_text("path,predicted,probability,mine\n")
+    for mine in ("in/ant/0.png", "my.csv"):
+        before = (tmp_path / mine).read_bytes()
+        assert call(command, "in", *given, "--out", mine) == 2
+        assert "other columns" in capsys.readouterr().err
+        assert (tmp_path / mine).read_bytes() == before
+    for top in (2, 1):
+        assert call("predict", "in", *given, "--out", "ours.csv", "--top", top) == 0
+    assert rows(tmp_path / "ours.csv")[0].keys() == {"path", "predicted", "probability", "error"}
 
 
 def test_a_list_of_images_is_not_written_over(

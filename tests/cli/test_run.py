@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -61,6 +62,38 @@ def test_files_and_counts(folder, tmp_path, here):
         if event["event"] == "answered":
             order = [e["event"] for e in events if e.get("id") == event["id"]]
             assert order == ["predicted", "answered"]
+
+
+@pytest.mark.parametrize("mine", ["report.html", "summary.json", "state/x", "run.json", ".taps", "y"])
+def test_a_folder_with_files_that_are_no_runs_is_refused_at_once(folder, tmp_path, here, monkeypatch, mine):
+    monkeypatch.setattr("taps.session.run.load_clip", None)  # before the model is loaded
+    (tmp_path / "out" / mine).parent.mkdir(parents=True)
+    (tmp_path / "out" / mine).write_text('{"options": {"method": "taps"}}')
+    for resume in ([], ["--resume"]):
+        code, _, err = here("run", folder, *FAST, "--out", "out", *resume)
+        assert (code, [path.name for path in (tmp_path / "out").rglob("*")]) == (2, mine.split("/"))
+        assert "--out" in err
+
+
+def test_no_cell_is_a_formula(tmp_path, here):
+    names = {"=cmd|' '!A0.png", "@sum.png", "-rf.png", "'=x.png", "+1.png"}
+    fill(tmp_path / "images", 5, names=("=1+1", "-a"))
+    for place in ("=1+1", "-a"):
+        for name, path in zip(sorted(names), sorted((tmp_path / "images" / place).iterdir()), strict=True):
+            path.rename(path.with_name(name))
+    shutil.move(tmp_path / "images" / "-a" / "@sum.png", tmp_path / "images" / "@sum.png")
+    code, _, err = here("run", "images", *FAST, "--classes", "=1+1,-a", "--out", "o", "--sort-into", "s")
+    assert code == 0, err
+    with (tmp_path / "o/predictions.csv").open(newline="") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    assert not [cell for cell in cells if cell[:1] in tuple("=+-@")]
+    found = read_predictions(tmp_path / "o")
+    assert {row["path"].rpartition("/")[2] for row in found} == names
+    assert {row["predicted"] for row in found} <= {"=1+1", "-a"}
+    assert len(list((tmp_path / "s").rglob("*.png"))) == 10
+    assert here("predict", "images", "--model", "tiny", "--classes", "=1+1,-a", "--quiet")[0] == 0
+    with (tmp_path / "predictions.csv").open(newline="") as file:
+        assert not [cell for row in csv.reader(file) for cell in row if cell[:1] in tuple("=+-@")]
 
 
 def test_a_run_leaves_a_page_and_sorted_images(folder, tmp_path, here):

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from taps.data import Dataset
+from taps.disk import claim
 from taps.errors import StateError
 from taps.evaluate.evaluate import RESULTS, UNFINISHED, evaluate
 from taps.evaluate.jobs import Job, StreamSpec
@@ -89,6 +90,7 @@ def test_a_deadline_stops_and_saves(tmp_path: Path, make_job: Callable[..., Job]
 
 
 def test_two_evaluations_at_a_time_are_refused(tmp_path: Path, make_job: Callable[..., Job]) -> None:
+    claim(tmp_path)
     with locked(tmp_path), pytest.raises(StateError, match="Another process"):
         evaluate([make_job("zero_shot")], tmp_path)
     assert evaluate([make_job("zero_shot")], tmp_path).unfinished == []

@@ -43,10 +43,10 @@ def demo(
     Needs no network. The folder's own labels play the annotator; each is looked at only after its prediction.
     """
     from taps.clip import load_clip
-    from taps.files import make_folder
+    from taps.disk import claim
 
     if not serve:
-        make_folder(out)
+        claim(out)
     clip = load_clip(model)
     if serve:
         label_page(clip, out / "store", limit=limit, views=views, rate=rate, seed=seed)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import csv
+import re
 import sys
 import time
 from collections.abc import Container, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from taps.cli.options import new_app, with_options
+from taps.disk import check_table, open_table
 from taps.errors import DataError, SettingsError
+from taps.files import csv_line, csv_rows
 from taps.session.options import ImageOptions, SortOptions
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from taps.session.predict import Guess
 
 app = new_app()
+HEAD = re.compile(r"path,predicted,probability(,class_\d+,probability_\d+)*,error")
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ def predict(
     from taps.session.sorting import check_sorting
 
     check_sorting(options.folder, sort)
+    check_out(options)
     if options.learner is None:
         dataset, names = images_of(options)
         learner = make_learner(options, names, **text_settings(options, dataset))
@@ -127,6 +131,7 @@ def watch(
     from taps.session.sorting import check_sorting
 
     check_sorting(options.folder, sort)
+    check_out(options)
     folder = Path(options.folder)
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; give one to watch.")
@@ -171,6 +176,15 @@ def find_learner(folder: Path, stream: str | None) -> Learner:
     return load_learner(folder)
 
 
+def check_out(options: PredictOptions) -> None:
+    """Refuse to write over anything but a table of predictions, before the model is loaded."""
+    if options.out == "-":
+        return
+    if Path(options.out).resolve() == Path(options.folder).resolve():
+        raise DataError(f"{options.out} names the images themselves; choose another --out.")
+    check_table(Path(options.out), HEAD)
+
+
 class PredictionsCsv:
     """The CSV of predictions, one row an image; images are sorted as their rows are written.
 
@@ -193,47 +207,37 @@ class PredictionsCsv:
         *,
         append: bool = False,
     ) -> None:
-        self.classes, self.dataset, self.sort = classes, dataset, sort
+        from taps.session.sorting import sorter
+
+        self.classes, self.dataset, self.sorter = classes, dataset, sorter(dataset, sort)
         self.top = min(options.top, len(classes))
         self.done: frozenset[str] = frozenset()
         others = [name for k in range(2, self.top + 1) for name in (f"class_{k}", f"probability_{k}")]
-        columns = ["path", "predicted", "probability", *others, "error"]
-        out = Path(options.out)
-        if out.resolve() == Path(options.folder).resolve():
-            raise DataError(f"{out} names the images themselves; choose another --out.")
-        append = append and options.out != "-" and out.is_file() and out.stat().st_size > 0
+        columns, out = ["path", "predicted", "probability", *others, "error"], Path(options.out)
+        append = append and options.out != "-" and check_table(out, re.compile(",".join(columns)))
         if append:
             with out.open(newline="", encoding="utf-8", errors="replace") as file:
-                first, *rows = csv.reader(file)
-            if first != columns:
-                raise DataError(f"{out} exists and has other columns; choose another --out.")
-            self.done = frozenset(row[0] for row in rows if row)
-        self.writer = csv.writer(
-            sys.stdout if options.out == "-" else stack.enter_context(_opened(out, "a" if append else "w"))
-        )
+                self.done = frozenset(row[0] for row in csv_rows(file) if row)
+        to_stdout = options.out == "-"
+        self.file = sys.stdout if to_stdout else stack.enter_context(open_table(out, HEAD, keep=append))
         if not append:
-            self.writer.writerow(columns)
+            self.file.write(csv_line(columns))
 
     def write(self, guess: Guess) -> str | None:
         """Write one row; the image's class, or None where it could not be read."""
-        from taps.session.sorting import place_of, sort_image
+        from taps.session.sorting import place_of
 
         path = str(place_of(self.dataset, guess.path) or guess.path)
         if guess.error:
-            self.writer.writerow([path, *[""] * (2 * self.top), guess.error])
+            self.file.write(csv_line([path, *[""] * (2 * self.top), guess.error]))
             return None
         pairs = zip(guess.best[: self.top], guess.probs[: self.top], strict=True)
-        self.writer.writerow([path, *(cell for k, p in pairs for cell in (self.classes[k], f"{p:.6f}")), ""])
+        likeliest = [cell for k, p in pairs for cell in (self.classes[k], f"{p:.6f}")]
+        self.file.write(csv_line([path, *likeliest, ""]))
         label = self.classes[guess.best[0]]
-        sort_image(self.dataset, guess.path, label, guess.probs[0], self.sort)
+        if self.sorter is not None:
+            self.sorter.put(guess.path, label, guess.probs[0])
         return label
-
-
-def _opened(path: Path, mode: str) -> TextIO:
-    try:
-        return path.open(mode, newline="", encoding="utf-8", buffering=1)  # type: ignore[return-value]
-    except OSError as error:
-        raise DataError(f"{path} cannot be written ({error.strerror}); choose another --out.") from error
 
 
 def new_images(folder: Path, every: float, done: Container[str] = ()) -> Iterator[str]:

@@ -56,14 +56,16 @@ def run(
         check_there(options.folder)
     from rich.console import Console
 
+    from taps.disk import check_free
     from taps.files import write_json
     from taps.report.run_page import write_page
-    from taps.session.run import SUMMARY, open_run, summarise
+    from taps.session.run import SUMMARY, is_run, open_run, summarise
     from taps.session.sorting import check_sorting, sort_run
 
     console = Console(stderr=as_json)
     options, out, resume = choose_run(context, options, out, resume=resume)
     check_sorting(options.folder, sort)
+    check_free(out, is_run)
     with open_run(options, out, resume=resume) as session:
         console.print(f"{'Going on with' if resume else 'Record:'} {out}", markup=False, soft_wrap=True)
         if session.learner.clip.fingerprint.startswith("random"):

@@ -17,6 +17,7 @@ from threading import Timer
 from typing import Any
 
 from taps.checkpoint import INDEX, PREVIOUS
+from taps.disk import MARKER
 from taps.errors import DataError, SettingsError, TapsError
 from taps.evaluate.jobs import Job
 from taps.evaluate.pool import attempt
@@ -80,7 +81,8 @@ class Copies:
                 raise
 
     def _put(self, out: Path, folder: Path, pointers: dict[Path, bytes]) -> None:
-        whole = [path for path in folder.rglob("[!.]*") if path.is_file() and path.suffix != PART]
+        found = [*folder.rglob("[!.]*"), *folder.rglob(MARKER)]
+        whole = [path for path in found if path.is_file() and path.suffix != PART]
         here = {path: path.stat().st_mtime_ns for path in whole}
         gone = {path for path in self.known if folder in path.parents} - set(here)
         new = {path: stamp for path, stamp in here.items() if self.known.get(path) != stamp}

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from taps.disk import claim
 from taps.errors import DamagedError, DataError, StateError
 from taps.evaluate.copies import Copies
 from taps.evaluate.jobs import ONCE, ROW, Job, StreamSpec, slug
@@ -19,7 +20,7 @@ from taps.evaluate.options import Execution
 from taps.evaluate.plan import open_streams
 from taps.evaluate.pool import Watch, run_jobs
 from taps.evaluate.pooled import POOLED, pool
-from taps.files import check_mark, locked, make_folder, read_json, write_json
+from taps.files import check_mark, holds, locked, read_json, write_json
 from taps.session.record import SPEC
 
 log = logging.getLogger("taps")
@@ -93,6 +94,11 @@ def run_folders(out: Path) -> list[Path]:
     return sorted(path.parent for path in out.glob(f"runs/*/*/*/{SPEC}"))
 
 
+def is_evaluation(out: Path) -> bool:
+    """Whether a folder holds an evaluation, of an older version too."""
+    return any(holds(folder / SPEC, "stream", "fingerprint") for folder in run_folders(out))
+
+
 def read_spec(folder: Path) -> dict[str, Any]:
     try:
         return read_json(folder / SPEC)
@@ -139,7 +145,7 @@ def to_do(out: Path, jobs: Sequence[Job], lengths: Mapping[str, int], *, resume:
     Raises:
         DataError: The folder holds an evaluation that `resume` does not allow, or that the jobs do not match.
     """
-    make_folder(out)
+    claim(out, is_evaluation)
     begun = {folder: read_spec(folder) for folder in run_folders(out)}
     for spec in begun.values():
         _check_company(out, spec, jobs)

@@ -25,8 +25,9 @@ from torch import Tensor
 from taps.adapt.graphs import batch_size
 from taps.clip import Clip
 from taps.data import Dataset
+from taps.disk import claim
 from taps.errors import DamagedError, DataError, ImageError, StateError
-from taps.files import locked, make_folder, read_json, write_json
+from taps.files import holds, locked, read_json, write_json
 from taps.images.prefetch import prefetch
 from taps.learner import Learner
 from taps.methods.base import BatchedMethod, MethodOutput
@@ -156,7 +157,7 @@ class FeatureStore:
         `report` is called with the images done and with all; `stop` is asked before every part. Returns
         whether the store is complete.
         """
-        make_folder(self.folder)
+        claim(self.folder, lambda folder: holds(folder / META, "key", "parts"))
         with locked(self.folder, patience=5.0):
             # A frozen method: it encodes as every method does that needs features alone.
             views = {name: getattr(self.key, name) for name in ("views", "augmix", "view_backend")}

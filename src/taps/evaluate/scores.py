@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from taps.errors import DataError
 from taps.evaluate import measures
+from taps.files import csv_rows
 from taps.session.log import ANSWERED
 from taps.session.record import COLUMNS, PREDICTIONS, read_events, whole_lines
 
@@ -92,7 +92,7 @@ def read_run(folder: Path) -> Run:
     """Read `predictions.csv` of one run, without a last line that was cut off by a kill."""
     path = folder / PREDICTIONS
     try:
-        rows = list(csv.reader(whole_lines(path)))
+        rows = list(csv_rows(whole_lines(path)))
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error}); run the evaluation with --resume.") from error
     header = ["path" if name == "key" else name for name in rows[0]] if rows else []

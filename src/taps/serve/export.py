@@ -12,14 +12,15 @@ from taps.files import csv_line, json_text
 from taps.serve.errors import GoneError
 from taps.serve.records import Stream
 from taps.serve.store import Store
+from taps.session.class_folders import ClassFolders
 from taps.session.row import ANSWER, LABELLED, Row
-from taps.session.sorting import folder_name
 
 COLUMNS = (
     "id", "at", "name", "image", "predicted", "probability", "entropy", "score", "threshold", "asked",
     "question", "state", *ANSWER, "ended_by", "ended_at",
 )  # fmt: skip
 PAGE = 1000
+MISSING, FOLDERS = "MISSING.txt", "FOLDERS.csv"
 
 
 def rows(store: Store, stream: Stream, *, labels: bool) -> Iterator[Row]:
@@ -34,7 +35,7 @@ def as_csv(store: Store, stream: Stream, *, labels: bool) -> Iterator[str]:
     """Lines of a CSV file with a header."""
     yield csv_line(COLUMNS)
     for row in rows(store, stream, labels=labels):
-        yield csv_line([harmless(value) for value in _values(row).values()])
+        yield csv_line([_cell(value) for value in _values(row).values()])
 
 
 def as_jsonl(store: Store, stream: Stream, *, labels: bool) -> Iterator[str]:
@@ -55,9 +56,10 @@ def zip_images(
 ) -> None:
     """Write images, given by row and class, to an archive with one folder a class.
 
-    `name` gives the name of an image's file. Images that are no longer kept are listed in MISSING.txt.
+    `name` gives the name of an image's file. MISSING.txt lists images that are no longer kept, FOLDERS.csv
+    the classes whose folders have other names.
     """
-    missing = []
+    missing, folders = [], ClassFolders([MISSING, FOLDERS])
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for row, label in images:
             try:
@@ -65,24 +67,22 @@ def zip_images(
             except (GoneError, StateError) as error:
                 missing.append(f"{row.name}: {error}")
                 continue
-            archive.writestr(f"{folder_name(label)}/{name(row, data)}", data)
+            archive.writestr(f"{folders[label]}/{name(row, data)}", data)
         if missing:
-            archive.writestr("MISSING.txt", "\n".join(missing) + "\n")
+            archive.writestr(MISSING, "\n".join(missing) + "\n")
+        if others := [(folder, label) for label, folder in folders.names.items() if folder != label]:
+            archive.writestr(FOLDERS, "".join(map(csv_line, [("folder", "class"), *others])))
 
 
 def _values(row: Row) -> dict[str, object]:
     return {name: row.label if name == "predicted" else getattr(row, name) for name in COLUMNS}
 
 
-def harmless(value: object) -> object:
-    """A value for a spreadsheet: text that looks like a formula is quoted."""
-    if isinstance(value, bool):
-        return int(value)
+def _cell(value: object) -> object:
+    """A value for a table."""
     if isinstance(value, list):
-        value = "; ".join(value)
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return "'" + value
-    return value
+        return "; ".join(value)
+    return int(value) if isinstance(value, bool) else value
 
 
 def _suffix(data: bytes) -> str:

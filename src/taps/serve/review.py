@@ -14,15 +14,15 @@ from pydantic import BaseModel, Field
 from taps.active.question import class_seconds
 from taps.aliases import current_settings
 from taps.files import csv_line
-from taps.serve.export import harmless, zip_images
+from taps.serve.export import zip_images
 from taps.serve.records import Event
 from taps.serve.service import Service
 from taps.serve.store import Store
 from taps.serve.stream_session import StreamSession
+from taps.session.class_folders import folder_name
 from taps.session.log import ACCEPTED
 from taps.session.predict import ZIPPED
 from taps.session.row import LABELLED, OPEN, UNQUERIED, Row
-from taps.session.sorting import folder_name
 
 NONE = "none of the classes"
 POWER = 0.7  # of the head's odds; docs/results/folder-order.md says what it was fitted to
@@ -143,8 +143,7 @@ def alike_to(session: StreamSession, id: int) -> AlikeImages:
 
 
 def csv_text(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table; cells that a spreadsheet would take for a formula are quoted."""
-    return csv_line(columns) + "".join(csv_line([harmless(cell) for cell in row]) for row in rows)
+    return "".join(map(csv_line, [columns, *rows]))
 
 
 def as_zip(store: Store, beliefs: Sequence[Belief], path: Path) -> None:

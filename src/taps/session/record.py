@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
@@ -23,7 +22,7 @@ from taps.aliases import current_event
 from taps.checkpoint import Saved
 from taps.clip import Clip
 from taps.errors import DamagedError, StateError
-from taps.files import AppendFile, check_mark, csv_line, json_text
+from taps.files import AppendFile, check_mark, csv_dicts, csv_line, csv_rows, json_text
 from taps.learner import Learner, restored
 from taps.session.log import ANSWERED, PREDICTED, SKIPPED, UNDONE
 from taps.session.process import first_image_done, run_memory_mb
@@ -163,7 +162,7 @@ class Record:
         """The rows of the CSV so far, the header too."""
         self.files[PREDICTIONS].flush()
         text = self.files[PREDICTIONS].path.read_bytes().decode("utf-8", "surrogateescape")
-        return csv.reader(io.StringIO(text, newline=""))
+        return csv_rows(io.StringIO(text, newline=""))
 
     def checkpoint_if_due(self, learner: Learner, running: RunningScore) -> None:
         """Save when enough images and enough time have passed since the last time."""
@@ -289,7 +288,7 @@ def _flag(value: bool | None) -> int | str:
 
 def read_predictions(folder: Path) -> list[dict[str, str]]:
     """The rows of a run's `predictions.csv`, cells by the names of their columns."""
-    return list(csv.DictReader(whole_lines(folder / PREDICTIONS)))
+    return csv_dicts(whole_lines(folder / PREDICTIONS))
 
 
 def whole_lines(path: Path) -> io.StringIO:

@@ -17,8 +17,9 @@ from taps.data import Dataset, load_dataset
 from taps.data.names import are_wnids, read_names
 from taps.data.sources import split_archive
 from taps.default import QUICK
+from taps.disk import claim
 from taps.errors import DataError, SettingsError, StateError
-from taps.files import locked, make_folder, read_json, write_json
+from taps.files import holds, locked, read_json, write_json
 from taps.learner import Learner
 from taps.methods.registry import all_methods, find_method, method_settings, named_plugins, with_length
 from taps.oracles import Console, Oracle
@@ -55,7 +56,7 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
     if not resume:
         read_texts(given.get("texts"), names)
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device, dtype=options.dtype)
-    make_folder(out)
+    claim(out, is_run)
     with locked(out):
         if not resume and any((out / name).exists() for name in (SPEC, PREDICTIONS)):
             raise DataError(f"{out} holds a run already; add --resume to continue, or choose another --out.")
@@ -177,6 +178,11 @@ def check_plugins(folder: Path) -> None:
             f"The run in {folder} has the method {method!r} of a plugin, which is code and is not run "
             f"unasked; where you trust it, add {again}."
         )
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a run of this or an older version."""
+    return holds(folder / SPEC, "options", "fingerprint")
 
 
 def stored_options(out: Path) -> RunOptions:
