@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import struct
+import subprocess
+import sys
+import threading
+import zipfile
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -301,3 +306,74 @@ def test_vlcs_and_office_home_are_streams_of_domains(
     order, phase = ordered(data, "by_domain", seed=1)
     assert [data.samples[i].domain for i in order] == [name for name in domains for _ in classes]
     assert phase.max() == 3
+
+
+def test_a_pipe_among_images_is_unreadable(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "d", PETS)
+    os.mkfifo(folder / "cat" / "x.png")
+    data = load_dataset(folder)
+    at = [sample.key for sample in data.samples].index("cat/x.png")
+    said: list[str] = []
+
+    def read() -> None:
+        with pytest.raises(DataError) as refused:
+            data.read(at)
+        said.append(str(refused.value))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(60)  # it would wait for ever
+    assert "no regular file" in said[0]
+
+
+def packed(path: Path, name: str, size: int, method: int = zipfile.ZIP_DEFLATED) -> Path:
+    """A zip with a member of zeros."""
+    with zipfile.ZipFile(path, "w", method, compresslevel=1) as archive, archive.open(name, "w") as file:
+        for _ in range(size >> 20):
+            file.write(bytes(1 << 20))
+    return path
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+@pytest.mark.parametrize(("megabytes", "lies", "why"), [(608, False, "bytes"), (304, True, "cannot be read")])
+def test_a_member_that_unpacks_to_very_much(tmp_path: Path, megabytes: int, lies: bool, why: str) -> None:
+    path = packed(tmp_path / "d.zip", "big.png", megabytes << 20)
+    if lies:  # the headers say 1,000 bytes
+        size = struct.pack("<I", megabytes << 20)
+        path.write_bytes(path.read_bytes().replace(size, struct.pack("<I", 1000)))
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from taps.data import load_dataset\n"
+        "from taps.errors import DataError\n"
+        "data = load_dataset(sys.argv[1])\n"
+        "def peak(): return int(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])\n"
+        "before = peak()\n"
+        "try:\n    data.read(0)\n"
+        "except DataError as error:\n    print(error)\n"
+        "print((peak() - before) // 1024)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    sentence, grown = said.stdout.splitlines()
+    assert "big.png" in sentence
+    assert why in sentence
+    assert int(grown) < 150
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_members_whose_unpacking_cannot_be_bounded_are_refused(tmp_path: Path, method: int) -> None:
+    data = load_dataset(packed(tmp_path / "d.zip", "a.png", 1 << 20, method))
+    with pytest.raises(DataError, match="not packed by deflate"):
+        data.read(0)
+
+
+def test_whatever_is_left_out_of_a_zip_is_counted(tmp_path: Path) -> None:
+    odd = ["/abs.png", "a//c.png", "a/../e.png", "./f.png", "../g.png", ".h.png", "i.txt"]
+    keys = [*PETS, *odd, "dog/a.png"]
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        path = zip_of(tmp_path / "d.zip", keys)
+    data = load_dataset(path)
+    assert len(data) + data.skipped_kinds.total() == len(keys)
+    assert data.skipped_kinds["under a name used twice"] == 1
+    for index in range(len(data)):
+        data.read(index)

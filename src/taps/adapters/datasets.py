@@ -15,6 +15,7 @@ from torch.utils.data import Dataset as MapDataset
 from taps.data import Dataset
 from taps.data.dataset import Sample
 from taps.data.names import read_names
+from taps.data.sources import read_file
 from taps.errors import DataError
 from taps.images.decode import load_image
 from taps.types import PixelArray
@@ -115,7 +116,7 @@ class ItemSource:
             if isinstance(image, bytes):
                 return image
             if isinstance(image, str | Path):
-                return Path(image).read_bytes()
+                return read_file(Path(image))
             buffer = io.BytesIO()
             Image.fromarray(load_image(image, name=key)).save(buffer, format="PNG", compress_level=1)
             return buffer.getvalue()

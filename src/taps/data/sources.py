@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 import tarfile
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
@@ -20,6 +22,9 @@ IMAGE_SUFFIXES = frozenset(
     | (HEIF_SUFFIXES if find_spec("pillow_heif") else set())
 )
 ARCHIVES = (".zip", ".tar")
+MAX_BYTES = 600_000_000
+"""Larger files are not read: so many has an image of 100 megapixels, unpacked and with 16 bits a colour."""
+PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 SPLITS = {
     "train": ("train", "training"),
     "val": ("val", "valid", "validation"),
@@ -35,8 +40,8 @@ class Listing:
     Attributes:
         images: Path of every image as a tuple of its parts, sorted.
         folders: Path of every folder, empty ones too, sorted.
-        kinds: Number of other files by kind: an ending such as ".svg", "hidden", "without extension" or "with
-            a name that is not UTF-8".
+        kinds: Number of other files by kind: an ending such as ".svg", "hidden", "without extension", "with a
+            name that is not UTF-8", …
     """
 
     images: tuple[tuple[str, ...], ...]
@@ -51,11 +56,7 @@ class FolderSource:
     base: Path
 
     def read(self, key: str) -> bytes:
-        try:
-            return (self.base / key).read_bytes()
-        except OSError as error:
-            reason = error.strerror or error
-            raise DataError(f"{self.base / key} cannot be read ({reason}): check the data set.") from error
+        return read_file(self.base / key)
 
     def listing(self) -> Listing:
         """Everything below the folder. Links to folders are followed, each real folder once."""
@@ -103,7 +104,7 @@ class ZipSource:
 
     def read(self, key: str) -> bytes:
         try:
-            return self.archive().read(self.prefix + key)
+            return read_member(self.archive(), self.prefix + key)
         except KeyError as error:
             raise DataError(f"{self.path} has no member {self.prefix + key}: check the data set.") from error
         except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, EOFError) as error:
@@ -139,6 +140,7 @@ class TarSource:
         if self.prefix + key not in self.members:
             raise DataError(f"{self.paths[0]} has no member {self.prefix + key}: check the data set.")
         number, start, size = self.members[self.prefix + key]
+        check_bytes(size, f"{self.paths[number]}, member {self.prefix + key}")
         try:
             with self.paths[number].open("rb", buffering=0) as file:
                 content = os.pread(file.fileno(), size, start)
@@ -153,6 +155,46 @@ class TarSource:
 
     def listing(self) -> Listing:
         return list_members(self.members, self.prefix)
+
+
+def read_file(path: Path) -> bytes:
+    """A regular file; a `DataError` where it is none, too large for an image, or cannot be read."""
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):  # a pipe may never end
+            raise DataError(f"{path} is no regular file: remove it from the data set.")
+        check_bytes(found.st_size, str(path))
+        return path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path} cannot be read ({reason}): check the data set.") from error
+
+
+def check_bytes(size: int, name: str) -> None:
+    """Refuse a file that is larger than any image, before it is read."""
+    if size > MAX_BYTES:
+        raise DataError(f"{name} has {size:,} bytes, more than any image of up to 100 megapixels: remove it.")
+
+
+def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """A member of a zip, of no more bytes than its header says, and those no more than an image has."""
+    member = archive.getinfo(name)
+    check_bytes(member.file_size, f"{archive.filename}, member {name}")
+    if member.compress_type not in PACKED:  # of others, Python unpacks all before it counts
+        raise DataError(f"{archive.filename}, member {name} is not packed by deflate: pack it again.")
+    with archive.open(member) as file:
+        return b"".join(iter(partial(file.read, member.file_size), b""))
+
+
+def unpack(path: Path, place: Path) -> None:
+    """Unpack a zip, unless it is small and claims to hold very much."""
+    with zipfile.ZipFile(path) as archive:
+        size = sum(member.file_size for member in archive.infolist())
+        if size > MAX_BYTES + path.stat().st_size:
+            raise DataError(f"{path} would unpack to {size:,} bytes: unpack it yourself if that is right.")
+        if any(member.compress_type not in PACKED for member in archive.infolist()):
+            raise DataError(f"{path} is not packed by deflate: pack it again.")
+        archive.extractall(place)
 
 
 def open_tars(paths: Sequence[Path], prefix: str = "") -> TarSource:
@@ -226,6 +268,9 @@ def list_members(names: Iterable[str], prefix: str = "") -> Listing:
             continue
         parts = PurePosixPath(member[len(prefix) :]).parts
         is_folder = member.endswith("/")
+        if "/".join(parts) != member[len(prefix) :].removesuffix("/") or ".." in parts:
+            kinds["with a path such as /a, ./a, a//b or a/../b"] += not is_folder
+            continue
         if any(is_hidden(part) for part in parts):
             kinds["hidden"] += not is_folder
             continue
@@ -236,6 +281,7 @@ def list_members(names: Iterable[str], prefix: str = "") -> Listing:
         above = parts if is_folder else parts[:-1]
         folders.update(above[:depth] for depth in range(1, len(above) + 1))
         if not is_folder and is_image(parts[-1]):
+            kinds["under a name used twice"] += parts in images
             images.add(parts)
         elif not is_folder:
             kinds[os.path.splitext(parts[-1])[1].lower() or "without extension"] += 1

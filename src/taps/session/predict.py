@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from taps.checkpoint import exists
+from taps.data.sources import unpack
 from taps.errors import DataError, ImageError
 from taps.images.geometry import Framing
 from taps.images.prefetch import prefetch
@@ -43,8 +44,8 @@ class Guess:
 def load_learner(folder: Path) -> Learner:
     """A saved learner: where `Learner.save` put it, in the folder of a run, or in the page's ZIP."""
     if zipfile.is_zipfile(folder):
-        with tempfile.TemporaryDirectory() as place, zipfile.ZipFile(folder) as archive:
-            archive.extractall(place)
+        with tempfile.TemporaryDirectory() as place:
+            unpack(folder, Path(place))
             return load_learner(Path(place))
     found = next((each for each in (folder, folder / STATE, folder / ZIPPED) if exists(each)), None)
     if found is None:
