@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
@@ -44,6 +45,55 @@ def bomb(width: int, height: int) -> bytes:
         + chunk(b"IDAT", zlib.compress(b""))
         + chunk(b"IEND", b"")
     )
+
+
+def progressive(scans: int, **options: Any) -> bytes:
+    """A JPEG with the first of its later scans so often."""
+    data = io.BytesIO()
+    Image.new("L", (64, 64), 90).save(data, "JPEG", progressive=True, **options)
+    whole = data.getvalue()
+    second = whole.index(b"\xff\xda", whole.index(b"\xff\xda") + 2)
+    end = whole.index(b"\xff\xc4", second)
+    return whole[:end] + whole[second:end] * scans + whole[end:]
+
+
+def chunks(kind: bytes, data: bytes, count: int) -> bytes:
+    """A PNG with a chunk so often."""
+    whole, sum = png(1), zlib.crc32(kind + data)
+    made = struct.pack(">I", len(data)) + kind + data + struct.pack(">I", sum)
+    return whole[:33] + made * count + whole[33:]
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        (progressive(8000), "50 scans"), (b"\xff\xd8" + b"\xff\xfe\0\2" * 9000, "pieces"),
+        (chunks(b"iCCP", b"a\0\0" + zlib.compress(bytes(1000)), 101), "compressed texts"),
+        (chunks(b"abCd", b"", 4000), "pieces"),
+        (b"\xff\xd8" + b"\xff\xfe\0\2" * 900 + progressive(70)[2:], "50 scans"),
+    ],
+)  # fmt: skip
+def test_images_made_to_be_slow_are_refused_unopened(
+    http: TestClient, body: bytes, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("taps.serve.limits.Image.open", lambda *_, **__: pytest.fail("It was opened."))
+    refused = http.post(PREDICT, content=body[:50_000])
+    assert refused.status_code == 413
+    assert word in refused.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"progressive": True}, {"exif": b"Exif\0\0" + b"\xff\xda" * 9000}, {"comment": b"\xff\xda" * 99}],
+)
+def test_usual_images_are_not_slow(options: dict[str, Any]) -> None:
+    data = io.BytesIO()
+    noise = np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(data, "JPEG", **options)
+    # Beyond its end, as phones put films there, nothing counts.
+    check_image(data.getvalue() + b"\xff\xda\0\2" * 999, Limits())
+    check_image(progressive(30), Limits())
+    check_image(chunks(b"tEXt", b"a\0b", 500), Limits())
 
 
 def test_a_body_is_counted_while_it_comes_in(http: TestClient) -> None:

@@ -111,6 +111,11 @@ def load_image(
     )
 
 
+def load_small(data: bytes, size: int, *, name: str | None = None) -> PixelArray:
+    """Decode the bytes of an image no wider or higher than `size`, in little more memory than its pixels."""
+    return _from_file(io.BytesIO(data), name or "<bytes>", None, size)
+
+
 def _from_path(path: Path, name: str, at_least: int | None) -> PixelArray:
     try:
         if not path.is_file():  # Also keeps us from waiting for ever on a pipe.
@@ -121,7 +126,7 @@ def _from_path(path: Path, name: str, at_least: int | None) -> PixelArray:
         raise ImageError(f"{name}: cannot be read ({error}); check the file and its permissions.") from error
 
 
-def _from_file(file: IO[bytes], name: str, at_least: int | None) -> PixelArray:
+def _from_file(file: IO[bytes], name: str, at_least: int | None, at_most: int | None = None) -> PixelArray:
     start = file.read(12)
     if not start:
         raise ImageError(f"{name}: the file is empty; replace or remove it.")
@@ -137,7 +142,17 @@ def _from_file(file: IO[bytes], name: str, at_least: int | None) -> PixelArray:
             image.verify()
             file.seek(0)
             image = Image.open(file, formats=_known_formats())
+        if at_most is not None:
+            return _from_pillow(_small(image, at_most), name)
         return _from_pillow(image, name)
+
+
+def _small(image: Image.Image, size: int) -> Image.Image:
+    if image.mode in ("1", "P", "PA"):  # their values have no mean
+        image = image.convert("RGBA" if image.mode == "PA" or "transparency" in image.info else "RGB")
+    kind = Image.Resampling.NEAREST if image.mode.startswith("I") else Image.Resampling.BICUBIC
+    image.thumbnail((size, size), kind)
+    return image
 
 
 def _shrink_jpeg(image: Image.Image, at_least: int | None) -> None:
@@ -199,7 +214,7 @@ def _from_pillow(image: Image.Image, name: str) -> PixelArray:
         return _grey_to_pixels(np.asarray(image), name)
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
         image = _on_white(image)
-    return np.array(image.convert("RGB"))
+    return np.array(image if image.mode == "RGB" else image.convert("RGB"))
 
 
 def _upright(image: Image.Image) -> Image.Image:

@@ -5,10 +5,13 @@ A caller sends a bearer token, or a browser's session cookie with a CSRF token.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hmac
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Header, Path, Request
@@ -18,6 +21,7 @@ from taps.serve.connections import MOST
 from taps.serve.errors import ForbiddenError, SignInError
 from taps.serve.limits import Rates, Shares
 from taps.serve.options import Limits
+from taps.serve.pictures import Pictures
 from taps.serve.repredict import Repredictor
 from taps.serve.service import Service
 from taps.serve.stream_worker import StreamWorker
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 COOKIE = "taps_session"
 CSRF_HEADER = "X-CSRF-Token"
 SAFE = ("GET", "HEAD", "OPTIONS")
+IMAGES = 8
 BASIC = "/label-studio/"  # where a token may also be the password of basic authentication
 
 
@@ -39,6 +44,8 @@ class State:
 
     Attributes:
         hosts: Names this service is called by; empty: any.
+        turns: By token: responses with an image that may be under way. Browsers load six at a time.
+        checks: By token: one image is checked at a time, so that other callers' wait for no more.
     """
 
     service: Service
@@ -49,6 +56,11 @@ class State:
     studio: LabelStudio | None = None
     repredictor: Repredictor = field(default_factory=Repredictor)
     requests: Shares = field(default_factory=lambda: Shares(MOST))
+    pictures: Pictures = field(default_factory=Pictures)
+    turns: defaultdict[str, asyncio.Semaphore] = field(
+        default_factory=lambda: defaultdict(partial(asyncio.Semaphore, IMAGES))
+    )
+    checks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     def __post_init__(self) -> None:
         self.rates, self.uploads = Rates(self.limits.rate), Shares(self.limits.uploads)
@@ -151,6 +163,16 @@ Caller = Annotated[Token, Depends(caller)]
 Annotator = Annotated[Token, ANNOTATES]
 StreamAdmin = Annotated[Token, ADMINISTERS]
 Admin = Annotated[Token, Depends(allow("admin", everywhere=True))]
+
+
+async def _turn(request: Request, token: Caller, state: Here) -> None:
+    """Wait while the caller has many images under way; `SecurityMiddleware` ends this turn."""
+    turns = state.turns[token.share]
+    await turns.acquire()
+    request.state.release = turns.release
+
+
+TURN = Depends(_turn)
 
 
 async def _worker(stream: str, state: Here) -> StreamWorker:

@@ -14,12 +14,14 @@ from PIL import Image
 from taps.images.decode import FORMATS as KNOWN
 from taps.serve.errors import FormatError, TooLargeError, TooManyError
 from taps.serve.options import Limits
+from taps.serve.pieces import check_pieces
 
 
 def check_image(data: bytes, limits: Limits) -> None:
-    """Refuse an image of another format or with too many pixels; only its header is read."""
+    """Refuse an image of another format, with too many pixels or pieces; its pixels are not decoded."""
     if not data:
         raise FormatError("The request has no image; send it as the body, or as the field `image`.")
+    check_pieces(data)  # before Pillow, which reads them one by one
     formats = [each for each in limits.formats if each in KNOWN]
     try:
         with Image.open(io.BytesIO(data), formats=formats) as image:

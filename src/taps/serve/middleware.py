@@ -57,9 +57,11 @@ class SecurityMiddleware:
             answer = JSONResponse({"detail": str(error)}, error.status, headers)
             await answer(scope, request.receive, request.send)
         finally:
-            token = scope.get("state", {}).get("token")
-            if token is not None:
-                self.state.requests.give_back(token.share)
+            known = scope.get("state", {})
+            if "token" in known:
+                self.state.requests.give_back(known["token"].share)
+            if "release" in known:
+                known["release"]()
             self._log(scope, request)
 
     async def _check(self, scope: Scope, limit: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -11,12 +10,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from PIL import Image
 from starlette.datastructures import UploadFile
 
-from taps.images.decode import load_image
 from taps.serve import schemas as s
-from taps.serve.dependencies import ANNOTATES, Annotator, Here, Id, Key, Worker, allow
+from taps.serve.dependencies import ANNOTATES, TURN, Annotator, Here, Id, Key, Worker, allow
 from taps.serve.errors import FormatError, StoreDownError, UnusableError
 from taps.serve.event_bus import EventBus
 from taps.serve.limits import check_image
@@ -60,7 +57,8 @@ async def predict(
     """Predict one image, sent as the body or as the field `image` of a form."""
     with state.uploads.of(token.share):
         data, called = await read_image(request)
-        check_image(data, state.limits)
+        async with state.checks[token.share]:
+            await run_in_threadpool(check_image, data, state.limits)
         act = partial(StreamSession.predict, data=data, name=name or called, who=token.id, key=key)
         outcome = await asyncio.wrap_future(worker.send(act))
     if outcome.hold and outcome.row.state == OPEN:
@@ -135,7 +133,7 @@ async def label_prediction(
 @router.get(
     "/predictions/{id}/image",
     tags=["questions"],
-    dependencies=[ANNOTATES],
+    dependencies=[ANNOTATES, TURN],
     response_class=Response,
     responses={200: {"content": {"image/*": {}}}},
 )
@@ -148,18 +146,17 @@ def show_image(id: Id, worker: Worker) -> Response:
 @router.get(
     "/predictions/{id}/picture",
     tags=["labelling"],
-    dependencies=[ANNOTATES],
+    dependencies=[ANNOTATES, TURN],
     response_class=Response,
-    responses={200: {"content": {"image/jpeg": {}}}},
+    responses={200: {"content": {"image/jpeg": {}, "image/webp": {}}}},
 )
-def show_picture(id: Id, worker: Worker, size: Annotated[int, Query(ge=32, le=2048)] = 1600) -> Response:
-    """The image as a JPEG, no wider or higher than `size`, while it is kept."""
-    image = Image.fromarray(load_image(image_of(worker, id)))
-    image.thumbnail((size, size))
-    made = io.BytesIO()
-    image.save(made, "JPEG", quality=88)
-    headers = {"Cache-Control": "private, max-age=86400"}
-    return Response(made.getvalue(), media_type="image/jpeg", headers=headers)
+async def show_picture(
+    id: Id, worker: Worker, state: Here, size: Annotated[int, Query(ge=32, le=2048)] = 1600
+) -> Response:
+    """The image as a JPEG no wider or higher than `size`, or a large WEBP, while it is kept."""
+    row = await run_in_threadpool(worker.row, id)
+    made = await state.pictures.of(row.image, size, lambda: worker.session.store.blobs.read(row.image))
+    return Response(made, media_type=media_type(made), headers={"Cache-Control": "private, max-age=86400"})
 
 
 def image_of(worker: StreamWorker, id: int) -> bytes:
