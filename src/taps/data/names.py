@@ -9,6 +9,7 @@ from pathlib import Path
 
 from taps.data.facts import imagenet_names
 from taps.errors import DataError
+from taps.plain_names import plain_name
 
 WNID = re.compile(r"n\d{8}")
 
@@ -74,7 +75,7 @@ def read_names(classes: Sequence[str] | str | Path) -> ClassNames:
         return classes
     if isinstance(classes, (str, Path)):
         lines = read_text(Path(classes), "The list of class names ").splitlines()
-        names = [name for line in lines if (name := line.strip()) and not name.startswith("#")]
+        names = [plain_name(name) for line in lines if (name := line.strip()) and not name.startswith("#")]
     else:
         names = list(classes)
     if are_wnids(names):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import operator
+import unicodedata
 from collections.abc import Mapping, Sequence
 
 from taps.errors import ClassNameError, UnknownClassError
+from taps.plain_names import folded_name, synonyms
 
 
 def check_classes(
@@ -44,28 +46,6 @@ def check_classes(
     return names
 
 
-def readable(name: str) -> str:
-    """
-    >>> readable("fire_truck")
-    'fire truck'
-    """
-    return name.replace("_", " ")
-
-
-def folded_name(name: str) -> str:
-    """The form in which two spellings of one class are equal."""
-    return readable(name).casefold()
-
-
-def synonyms(name: str) -> tuple[str, ...]:
-    """The names of a class, separated by "|".
-
-    >>> synonyms("mug | cup"), synonyms("fire truck")
-    (('mug', 'cup'), ('fire truck',))
-    """
-    return tuple(each.strip() for each in name.split("|"))
-
-
 def whole_number(value: object) -> int | None:
     """A plain int of a whole number of any type (numpy's too); None for everything else."""
     try:
@@ -91,7 +71,7 @@ def class_index(classes: Sequence[str], label: object) -> int:
         raise ClassNameError(f"Two classes are named {label!r}; answer by index.")
     if label in classes:
         return classes.index(label)
-    wanted = folded_name(label)
+    wanted = folded_name(unicodedata.normalize("NFC", label))
     for index, name in enumerate(classes):
         if wanted in (folded_name(name), *map(folded_name, synonyms(name))):
             return index

@@ -9,7 +9,7 @@ from typing import Any
 
 from taps.clip.tokenizer import encode
 from taps.errors import ClassNameError
-from taps.prompts.classes import folded_name, readable, synonyms
+from taps.plain_names import folded_name, readable, synonyms
 from taps.prompts.templates import DEFAULT, NAMED
 
 Template = str | Sequence[str] | None

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
+from os import PathLike
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from taps.default import METHOD
 from taps.errors import TapsError
+from taps.plain_names import seen_letters
 from taps.types import Answer
 
+Image = bytes | bytearray | memoryview | str | PathLike[str]
 RETRY = (429, 503)
+PAGE = 1000  # questions in one response
+NAME = 500  # letters of an image's name
 
 
 class ClientError(TapsError):
@@ -48,9 +55,16 @@ class Client:
             import httpx
         except ImportError:
             raise TapsError("The client needs httpx: pip install 'taps-vlm[serve]'.") from None
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        if not re.match("https?://[^/]", str(url)):
+            raise ClientError(
+                0, f"{url!r} is no address of a service; give one such as http://127.0.0.1:8000."
+            )
+        headers = {} if token is None else {"Authorization": f"Bearer {_header('token', token)}"}
         self.url = url
-        self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout)
+        try:
+            self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout)
+        except (httpx.InvalidURL, ValueError) as error:
+            raise ClientError(0, f"{url!r} is no address of a service: {error}.") from error
         self._lost = httpx.TransportError
         self.retries = retries
 
@@ -65,30 +79,35 @@ class Client:
 
     def create_stream(self, name: str, classes: Sequence[str], method: str = METHOD, **more: Any) -> Any:
         """Create a stream; `more`: settings, seed, deadline, hold."""
-        body = {"name": name, "classes": list(classes), "method": method, **more}
+        body = {"name": name, "classes": _names(classes), "method": method, **more}
         return self._ask("POST", "/v1/streams", json=body)
 
     def streams(self) -> Any:
         return self._ask("GET", "/v1/streams")
 
     def delete_stream(self, name: str) -> None:
-        self._ask("DELETE", f"/v1/streams/{name}")
+        self._ask("DELETE", _stream(name))
 
-    def predict(self, stream: str, image: bytes | str | Path, *, key: str | None = None) -> Any:
-        """Predict an image: a file's path, or its bytes."""
-        data, name = (image, "image") if isinstance(image, bytes) else (Path(image).read_bytes(), str(image))
-        headers = {"Idempotency-Key": key or uuid.uuid4().hex, "Content-Type": "application/octet-stream"}
+    def predict(self, stream: str, image: Image, *, key: str | None = None) -> Any:
+        """Predict an image: a file's path, or its bytes. Of the path only the file's name is sent."""
+        data, name = _image(image)
+        key = uuid.uuid4().hex if key is None else _header("key", key)
+        headers = {"Idempotency-Key": key, "Content-Type": "application/octet-stream"}
         return self._ask(
-            "POST", f"/v1/streams/{stream}/predict", params={"name": name}, content=data, headers=headers
+            "POST", f"{_stream(stream)}/predict", params={"name": name}, content=data, headers=headers
         )
 
-    def queries(self, stream: str) -> Any:
-        """The open questions."""
-        return self._ask("GET", f"/v1/streams/{stream}/queries")
+    def queries(self, stream: str) -> list[Any]:
+        """All open questions, the oldest first."""
+        found: list[Any] = []
+        after = -1
+        while page := self._ask("GET", f"{_stream(stream)}/queries", params={"limit": PAGE, "after": after}):
+            found, after = found + page, page[-1]["id"]
+        return found
 
     def image(self, stream: str, id: int) -> bytes:
         """The image of a prediction, as it was sent."""
-        found: bytes = self._send("GET", f"/v1/streams/{stream}/predictions/{id}/image").content
+        found: bytes = self._send("GET", f"{_stream(stream)}/predictions/{_part(id)}/image").content
         return found
 
     def label(
@@ -108,46 +127,60 @@ class Client:
         if given.unknown:
             return self.skip(stream, id)
         body = replace(given, annotator="").to_json()
-        return self._ask("POST", f"/v1/streams/{stream}/queries/{id}/label", json=body)
+        return self._ask("POST", f"{_stream(stream)}/queries/{_part(id)}/label", json=body)
 
     def skip(self, stream: str, id: int) -> Any:
-        return self._ask("POST", f"/v1/streams/{stream}/queries/{id}/skip")
+        return self._ask("POST", f"{_stream(stream)}/queries/{_part(id)}/skip")
 
     def undo(self, stream: str, id: int) -> Any:
-        return self._ask("POST", f"/v1/streams/{stream}/queries/{id}/undo")
+        return self._ask("POST", f"{_stream(stream)}/queries/{_part(id)}/undo")
 
     def add_classes(self, stream: str, names: Sequence[str]) -> Any:
-        return self._ask("POST", f"/v1/streams/{stream}/classes", json={"names": list(names)})
+        return self._ask("POST", f"{_stream(stream)}/classes", json={"names": _names(names)})
 
     def stats(self, stream: str) -> Any:
-        return self._ask("GET", f"/v1/streams/{stream}/stats")
+        return self._ask("GET", f"{_stream(stream)}/stats")
 
     def export(self, stream: str, what: str = "predictions", format: str = "csv") -> bytes:
         """Predictions or labels as csv or jsonl; the labelled images as zip."""
         params = {"what": what, "format": format}
-        found: bytes = self._send("GET", f"/v1/streams/{stream}/export", params=params).content
+        found: bytes = self._send("GET", f"{_stream(stream)}/export", params=params).content
         return found
 
     def events(self, stream: str, after: int | None = None, *, once: bool = False) -> Iterator[Any]:
         """Live events, each a dict with its `kind`; `once` ends after those recorded."""
         params = {"once": once} | ({} if after is None else {"after": after})
-        url = f"/v1/streams/{stream}/events"
-        with self._http.stream("GET", url, params=params, timeout=None) as response:
-            if response.status_code >= 400:
-                response.read()
-                raise _error(response)
-            kind = ""
-            for line in response.iter_lines():
-                if line.startswith("event: "):
-                    kind = line.removeprefix("event: ")
-                elif line.startswith("data: "):
-                    yield {"kind": kind, **json.loads(line.removeprefix("data: "))}
+        url = f"{_stream(stream)}/events"
+        self._check_open()
+        try:
+            with self._http.stream("GET", url, params=params, timeout=None) as response:
+                if response.status_code >= 400:
+                    response.read()
+                    raise _error(response)
+                kind = ""
+                for line in response.iter_lines():
+                    if line.startswith("event: "):
+                        kind = line.removeprefix("event: ")
+                    elif line.startswith("data: "):
+                        yield {"kind": kind, **json.loads(line.removeprefix("data: "))}
+        except self._lost as error:
+            raise ClientError(0, f"The service does not answer ({error}).") from error
 
     def _ask(self, method: str, path: str, **more: Any) -> Any:
         response = self._send(method, path, **more)
-        return response.json() if response.content else None
+        try:
+            return response.json() if response.content else None
+        except ValueError as error:
+            raise ClientError(0, f"{self.url} does not answer as a service does; check it.") from error
+
+    def _check_open(self) -> None:
+        if self._http.is_closed:
+            raise ClientError(0, "This client was closed; make a new one.")
 
     def _send(self, method: str, path: str, **more: Any) -> Any:
+        self._check_open()
+        if "json" in more:
+            more["json"] = _json(more["json"])
         if method != "GET":  # so that nothing is done twice where a response is lost
             more["headers"] = {"Idempotency-Key": uuid.uuid4().hex, **more.get("headers", {})}
         for left in range(self.retries, -1, -1):
@@ -165,6 +198,58 @@ class Client:
                 raise _error(response)
             return response
         raise AssertionError("unreachable")
+
+
+def _part(given: object) -> str:
+    """A part of a path: nothing in it leads elsewhere.
+
+    >>> _part("x/../q?"), _part(7)
+    ('x%2F..%2Fq%3F', '7')
+    """
+    if isinstance(given, bool) or not isinstance(given, str | int) or given in ("", ".", ".."):
+        raise ClientError(0, f"{given!r} is no name or number; give a stream's name, or a question's id.")
+    return quote(str(given).encode(errors="replace"), safe="")
+
+
+def _stream(name: str) -> str:
+    return f"/v1/streams/{_part(name)}"
+
+
+def _header(what: str, text: object) -> str:
+    """A text that can be in a header."""
+    if not isinstance(text, str) or not re.fullmatch("[!-~]+", text):
+        raise ClientError(0, f"The {what} is not of letters, digits and signs alone; copy it again.")
+    return text
+
+
+def _image(image: Any) -> tuple[bytes, str]:
+    """The bytes of an image, and its name."""
+    if isinstance(image, bytes | bytearray | memoryview):
+        return bytes(image), "image"
+    if not isinstance(image, str | PathLike):
+        raise ClientError(0, f"A {type(image).__name__} is no image; give a file's path, or its bytes.")
+    try:
+        path = Path(image)
+        if not path.is_file():  # a pipe may never end
+            raise ClientError(0, f"{path} is no image file; check the path.")
+        return path.read_bytes(), seen_letters(path.name)[-NAME:] or "image"
+    except (OSError, TypeError, ValueError) as error:
+        raise ClientError(0, f"{image!r} cannot be read ({error}); check the path.") from error
+
+
+def _names(names: Sequence[str]) -> list[str]:
+    if isinstance(names, str):  # it would be taken for a list of letters
+        raise ClientError(0, f"The classes are one text, {names!r}; give a list of names.")
+    return list(names)
+
+
+def _json(body: Any) -> Any:
+    """A body that is JSON: without NaN, or objects that JSON does not know."""
+    try:
+        json.dumps(body, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise ClientError(0, f"This cannot be sent as JSON: {error}.") from error
+    return body
 
 
 def waits(header: str | None, now: float) -> float:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 
 from taps.default import METHOD
+from taps.plain_names import plain_name, refuse_alike
 from taps.serve.stream_session import Outcome
 from taps.serve.tokens import Token
 from taps.session.log import ANSWERED
@@ -23,19 +32,28 @@ IN_WORDS = {
 }
 StreamName = Annotated[str, StringConstraints(pattern=STREAM_NAME)]
 ClassName = Annotated[
-    str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True, pattern=NO_NUL)
+    str,
+    StringConstraints(min_length=1, max_length=200, strip_whitespace=True, pattern=NO_NUL),
+    AfterValidator(plain_name),
 ]
-PersonName = Annotated[str, Field(min_length=1, max_length=100, pattern=NO_NUL)]
+PersonName = Annotated[str, Field(min_length=1, max_length=100, pattern=NO_NUL), AfterValidator(plain_name)]
 Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Asked = Literal["class", "yes_no"]
 SCORE = "What is compared with the threshold: the entropy, or the method's acquisition score."
+THRESHOLD = (
+    "Null where no number bounds the score: the method never asks, or its pace has every image asked about "
+    "or none."
+)
 ASKED = "`class`: which class it is; `yes_no`: whether it is `label`. A no is answered with `no`."
 
 
 class Input(BaseModel):
-    """A request's body. Unknown fields are refused, so that a typing error does not go unnoticed."""
+    """A request's body. Unknown fields are refused, so that a typing error does not go unnoticed.
 
-    model_config = ConfigDict(extra="forbid")
+    Values have the type they should: `true` and 1.0 are no class, 1 is no `true`.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Output(BaseModel):
@@ -60,6 +78,11 @@ class NewStream(Input):
     hold: Annotated[float, Field(ge=0, le=600)] = Field(
         30.0, description="Order ask_first: seconds a caller waits for the annotator."
     )
+
+    @model_validator(mode="after")
+    def _apart(self) -> NewStream:
+        refuse_alike(self.classes)
+        return self
 
 
 class StreamInfo(Output):
@@ -93,7 +116,7 @@ class Answered(BaseModel):
     by: Literal["model", "annotator"]
     top: Guesses
     entropy: float
-    threshold: float | None = Field(description="Null where the method never asks.")
+    threshold: float | None = Field(description=THRESHOLD)
     score: float | None = Field(description=SCORE)
     query_id: int | None = Field(description="The question's id, where an annotator is asked.")
     question: Asked = Field(description=ASKED)
@@ -130,7 +153,7 @@ class Prediction(Output):
     label: str
     top: Guesses
     entropy: float
-    threshold: float | None
+    threshold: float | None = Field(description=THRESHOLD)
     score: float | None = Field(description=SCORE)
     reject: float | None = Field(description="Probability that the image shows none of the classes.")
     asked: bool

@@ -18,6 +18,7 @@ from typing import Any
 from taps.active.acquisition import ANYWAY
 from taps.errors import QueryError, TapsError, UnknownClassError
 from taps.methods.known import Prepared
+from taps.plain_names import refuse_alike
 from taps.serve.errors import ConflictError, GoneError, NotFoundError, StoreDownError, UnusableError
 from taps.serve.learner_log import RETRY, SETTLE, LearnerLog
 from taps.serve.learners import RemoteLearner
@@ -167,6 +168,7 @@ class StreamSession:
         """Add classes; the names of all."""
         learner = self.learner_log.writable()
         if not self._done(key, events.CLASSES_ADDED, None, list(names)):
+            refuse_alike(names, learner.classes)
             self.step(lambda: learner.apply(events.CLASSES_ADDED, None, names))
             event = Event(self._next, events.CLASSES_ADDED, None, list(names), who, time.time(), key)
             self.learner_log.record(event)

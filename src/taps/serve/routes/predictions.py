@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
+from taps.plain_names import plain_name, seen_letters
 from taps.serve import schemas as s
 from taps.serve.dependencies import ANNOTATES, TURN, Annotator, Here, Id, Key, Worker, allow
 from taps.serve.errors import FormatError, StoreDownError, UnusableError
@@ -59,7 +60,8 @@ async def predict(
         data, called = await read_image(request)
         async with state.checks[token.share]:
             await run_in_threadpool(check_image, data, state.limits)
-        act = partial(StreamSession.predict, data=data, name=name or called, who=token.id, key=key)
+        called = plain_name(name) if name else called
+        act = partial(StreamSession.predict, data=data, name=called, who=token.id, key=key)
         outcome = await asyncio.wrap_future(worker.send(act))
     if outcome.hold and outcome.row.state == OPEN:
         row = await wait_for_annotator(state.service.bus, worker, outcome)
@@ -78,7 +80,7 @@ async def read_image(request: Request) -> tuple[bytes, str]:
         field = form.get("image")
         if not isinstance(field, UploadFile):
             raise UnusableError("The form has no file in the field `image`.")
-        return await field.read(), (field.filename or "image").replace("\0", "")[:500]
+        return await field.read(), seen_letters(field.filename or "image")[:500]
 
 
 async def wait_for_annotator(bus: EventBus, worker: StreamWorker, outcome: Outcome) -> Row:
