@@ -33,7 +33,10 @@ STREAMS: dict[str, tuple[int, dict[str, Any]]] = {
     "continual": (40, {**SMALL, "reset": "never", "lr": 1e-3, "chunk": 2, "guard_window": 10}),
     "every": (25, {**SMALL, "reset": "every:7", "eviction": "random", "policy": "quantile", "warmup": 4}),
     "aligned": (15, {**SMALL, "weight_coarse": 0.1, "weight_fine": 0.1}),
-    "aligned_continual": (15, {**SMALL, "weight_fine": 0.1, "align": "paper", "reset": "never"}),
+    "aligned_continual": (
+        15,
+        {**SMALL, "weight_fine": 0.1, "align": "paper", "align_layers": (0, 1), "reset": "never"},
+    ),
     "augmix": (14, {**SMALL, "augmix": True}),
     "text_only": (45, {**SMALL, "prompts": "coop", "policy": "dynamic", "tau0": 1.2, "warmup": 20}),
     "text_only_continual": (25, {**SMALL, "prompts": "coop", "reset": "never", "lr": 1e-3}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -110,6 +111,7 @@ class Learner:
         0
         """
         self.method = find_method(self.method_name).build(self.clip, self.classes, self.settings, self.seed)
+        self._tell_method()
         self.policy = self._make_policy(len(self.classes))
         self.questions = self._make_questions(len(self.classes))
         self.seen = 0
@@ -325,6 +327,7 @@ class Learner:
         questions = self._make_questions(len(classes))
         questions.restore(self.questions.values())
         self.method, self.policy, self.classes, self.questions = method, policy, classes, questions
+        self._tell_method()
         self.settings = settings
 
     def class_index(self, label: str | int) -> int:
@@ -537,6 +540,15 @@ class Learner:
         if kind is not None and decision.ask:
             self.policy.asked -= 1 - self.questions.put(kind)  # `decide` has counted a whole one
         return decision, kind or "class"
+
+    def _tell_method(self) -> None:
+        """Let a method that does not learn from queried images know which these are going to be."""
+        if not getattr(self.settings, "update_queried", True):
+            self.method.will_ask = self._will_ask
+
+    def _will_ask(self, entropy: float) -> bool:
+        """What `_decide` is going to say of an image of this entropy, for methods that are asked by it."""
+        return copy.deepcopy(self.policy).decide(entropy).ask
 
     @contextmanager
     def _unchanged(self) -> Iterator[Callable[[], None]]:

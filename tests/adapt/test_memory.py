@@ -14,7 +14,7 @@ from torch import Tensor
 
 from taps import load_clip
 from taps.active.buffer import Buffer, Entry, choose_victim
-from taps.adapt.alignment import Alignment, Target, make_alignment
+from taps.adapt.alignment import Alignment, Target, find_alignment, make_alignment
 from taps.adapt.gradient import NOTHING, Gradient, Point, point_at, to_parameters
 from taps.adapt.losses import ALIGN
 from taps.adapt.memory import (
@@ -29,6 +29,7 @@ from taps.adapt.memory import (
 )
 from taps.clip import Clip
 from taps.clip.tokenizer import encode
+from taps.errors import SettingsError
 from taps.prompts import Prompts, coop
 from taps.prompts.classifier import Classifier
 from taps.prompts.classify import prompt_classifier
@@ -261,7 +262,7 @@ def model_on(device: str) -> Any:
 
 
 def test_targets_have_the_device_and_the_precision_of_the_model() -> None:
-    far = make_alignment("paper", (5,), source_of_two_blocks(), ("cat",), model_on("meta"), True, depth=2)
+    far = make_alignment("paper", (5,), source_of_two_blocks(), ("cat",), model_on("meta"), "class", depth=2)
     assert far.coarse is not None
     for target in (far.coarse, far.fine[0]):
         for values in (target.means, target.variances):
@@ -271,14 +272,14 @@ def test_targets_have_the_device_and_the_precision_of_the_model() -> None:
 @pytest.mark.parametrize(("depth", "tokens"), [(1, (3, 3)), (2, (2, 3)), (5, (2, 3)), (6, (2, 2))])
 def test_targets_are_those_of_the_wanted_blocks_and_tokens(depth: int, tokens: tuple[int, int]) -> None:
     source = source_of_two_blocks()
-    made = make_alignment("paper", (1, 5), source, ("cat", "ship"), model_on("cpu"), True, depth)
+    made = make_alignment("paper", (1, 5), source, ("cat", "ship"), model_on("cpu"), "class", depth)
     assert made.tokens == tokens
     assert torch.equal(made.fine[0].means, source.class_means[1].double())
     assert torch.equal(made.fine[1].variances, source.class_variances[0].double())
     assert made.coarse is not None
     assert torch.equal(made.coarse.means, source.mean.double())
     assert torch.equal(made.coarse.variances, source.variance.double())
-    only = make_alignment("paper", (5,), source, ("cat",), model_on("cpu"), False, depth)
+    only = make_alignment("paper", (5,), source, ("cat",), model_on("cpu"), "", depth)
     assert only.coarse is not None
     assert torch.equal(only.coarse.means, source.mean[1:].double())
     assert only.fine == {}
@@ -435,3 +436,29 @@ def test_pixels_are_sent_for_without_waiting() -> None:
     point, far = cast(Any, SimpleNamespace(text=torch.zeros(2), tokens=tokens)), Far()
     assert stack_inputs([ReplayItem(cast(Any, far), None, torch.ones(3))], point).shape == (1, 1)
     assert far.sent == [((point.text.device,), {"non_blocking": True})]
+
+
+@pytest.mark.parametrize("layers", [None, (0, 1)])
+def test_printed_alignment_wants_statistics_of_every_block(
+    maple_prompts: Prompts, layers: tuple[int, ...] | None
+) -> None:
+    clip = load_clip("tiny")
+    shape = 2, clip.config.image_tokens + 2, clip.config.vision_width
+    source = replace(
+        source_of_two_blocks(),
+        layers=(0, 1),
+        mean=torch.zeros(shape),
+        variance=torch.ones(shape),
+        model=clip.fingerprint,
+        prompts=maple_prompts.fingerprint,
+    )
+    classifier = prompt_classifier(clip, ("cat",), maple_prompts)
+
+    def find() -> Alignment:
+        return find_alignment("paper", layers, source, maple_prompts, classifier, ("cat",), fine="")
+
+    if layers is None:
+        with pytest.raises(SettingsError, match="--layers all"):
+            find()
+    else:
+        assert find().layers == layers

@@ -93,7 +93,7 @@ class Case:
             stats,
             CLASSES,
             self.classifier,
-            fine=bool(self.weights.fine),
+            fine="class" if self.weights.fine else "",
             depth=1 + len(self.prompts.parameters["deep"]),
         )
 

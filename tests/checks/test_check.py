@@ -114,7 +114,7 @@ def test_looks_at_many_images_do_not_depend_on_their_order(
         {"reset": "every:3"},
         {"prompts": "coop", "reset": "never"},
         {"weight_fine": 0.1, "weight_coarse": 0.1},
-        {"weight_fine": 0.1, "align": "paper", "reset": "never"},
+        {"weight_fine": 0.1, "align": "paper", "align_layers": (0, 1), "reset": "never"},
         {"augmix": True},
         {"policy": "quantile", "rate": 0.5, "warmup": 2},
         {"eviction": "age_uncertainty"},

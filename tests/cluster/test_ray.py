@@ -223,7 +223,7 @@ def test_parts_of_statistics_merge_to_those_of_the_whole(
 ) -> None:
     images = load_dataset(as_shards(make_job().stream.load(), tmp_path / "shards"))
     maple_prompts.save_pretrained(tmp_path / "prompts")
-    options = StatsOptions("tiny", None, str(tmp_path / "prompts"), True, (0, 1), 4, "cpu")
+    options = StatsOptions("tiny", None, str(tmp_path / "prompts"), True, "0,1", 4, "cpu")
     cluster = StatsCluster("auto", parts=3)
     parts = tmp_path / "parts"
     found = stats_on_ray(cluster, images, options, parts)

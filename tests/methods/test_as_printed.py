@@ -29,12 +29,15 @@ def prompts_of(clip: Clip, kind: str) -> Prompts:
     return coop.initial(clip) if kind == "coop" else maple.initial(clip, torch.Generator().manual_seed(1))
 
 
+@pytest.mark.parametrize("update_queried", [True, False])
 @pytest.mark.parametrize("kind", ["maple", "coop"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_learner_of_taps_is_the_stream_as_printed(kind: str, dtype: torch.dtype) -> None:
+def test_a_learner_of_taps_is_the_stream_as_printed(
+    kind: str, dtype: torch.dtype, update_queried: bool
+) -> None:
     clip = load_clip("tiny", dtype=dtype)
     prompts, images = prompts_of(clip, kind), pictures(24)
-    settings = TapsSettings(prompts=prompts, fraction=0.25, weight_ce=0.7, **SETTINGS)
+    settings = TapsSettings(prompts=prompts, fraction=0.25, update_queried=update_queried, **SETTINGS)
     learner = taps.Learner(clip, CLASSES, settings, seed=3)
 
     def expert(t: int) -> int:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taps.errors import SettingsError, StateError
-from taps.prompts.source import RunningMoments, SourceStats
+from taps.prompts.source import RunningMoments, SourceStats, merge_stats
 
 
 def statistics() -> SourceStats:
@@ -103,11 +103,40 @@ def test_statistics_of_another_model_or_prompts_are_refused() -> None:
         stats.check(model="abc", prompts="")
 
 
+def same(found: tuple[torch.Tensor, torch.Tensor], stats: SourceStats, row: int) -> bool:
+    return torch.equal(found[0], stats.class_means[row]) and torch.equal(found[1], stats.class_variances[row])
+
+
 def test_classes_are_found_by_name() -> None:
     stats = statistics()
-    assert stats.class_rows(["hot dog", "cat"]) == [1, 0]
+    hot_dog, cat = stats.of_classes(["hot dog", "cat"])
+    assert same(hot_dog, stats, 1)
+    assert same(cat, stats, 0)
     with pytest.raises(SettingsError, match="such as 'ship'"):
-        stats.class_rows(["cat", "ship", "plane"])
+        stats.of_classes(["cat", "ship", "plane"])
+
+
+def test_two_classes_of_one_name_keep_statistics_of_their_own() -> None:
+    stats = replace(statistics(), classes=("missile", "missile"), numbers=(1, 0))
+    first, second = stats.of_classes(["missile", "missile"])
+    assert same(first, stats, 1)
+    assert same(second, stats, 0)
+    # Where the stream has one class of that name, nobody knows which: it gets those of all their images.
+    ((mean, variance),) = stats.of_classes(["Missile"])
+    means, weights = stats.class_means.double(), torch.tensor([0.4, 0.6])[:, None, None, None]
+    expected = (weights * means).sum(0)
+    assert torch.allclose(mean, expected)
+    spread = (weights * (stats.class_variances.double() + (means - expected) ** 2)).sum(0)
+    assert torch.allclose(variance, spread)
+
+
+def test_merged_parts_keep_classes_of_one_name_apart() -> None:
+    one = replace(statistics(), classes=("missile", "missile"), numbers=(0, 1))
+    other = replace(one, classes=("missile",), numbers=(1,), class_counts=one.class_counts[1:], count=7)
+    other = replace(other, class_means=one.class_means[1:], class_variances=one.class_variances[1:])
+    merged = merge_stats([one, other])
+    assert (merged.classes, merged.numbers) == (("missile", "missile"), (0, 1))
+    assert merged.class_counts.tolist() == [4, 12]
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from taps.data import load_dataset
 from taps.errors import DataError, ImageError, SettingsError, StateError
 from taps.prompts.source import SourceStats, merge_stats
 from taps.training import stats as module
-from taps.training.stats import collect_stats
+from taps.training.stats import collect_stats, parse_layers
 
 NAMES = ("cat", "dog", "bird")
 
@@ -166,6 +166,14 @@ def test_blocks_that_are_not_there_are_refused(tiny, maple_prompts, images):
     for layers in ((), (0, 0), (4,), (-1,)):
         with pytest.raises(SettingsError, match="blocks"):
             collect_stats(tiny, maple_prompts, images, layers=layers)
+
+
+def test_blocks_by_name(tiny):
+    assert parse_layers("all", tiny) == (0, 1, 2, 3)
+    assert parse_layers("0, 2", tiny) == (0, 2)
+    for text in ("", "first", "0,9"):
+        with pytest.raises(SettingsError, match=r"all|blocks"):
+            parse_layers(text, tiny)
 
 
 def test_values_beyond_half_precision_are_kept(tiny, maple_prompts, images, tmp_path):

@@ -58,10 +58,13 @@ def make_alignment(
     source: SourceStats,
     classes: tuple[str, ...],
     classifier: Classifier,
-    fine: bool,
+    fine: str,
     depth: int,
 ) -> Alignment:
     """Alignment to the given blocks of source statistics.
+
+    Labelled images are aligned to the statistics of their class (`fine="class"`), to those of the whole set,
+    as in the paper's ablation ("whole"), or not at all ("").
 
     Before each of the first `depth` blocks the prompts are inserted again, the same for every image. Their
     mean is that of the source set up to rounding, so the sign of the difference, which is its gradient, would
@@ -74,11 +77,11 @@ def make_alignment(
     rows = [source.layers.index(layer) for layer in layers]
     coarse = Target(placed(source.mean[rows]), placed(source.variance[rows]))
     targets = {}
-    if fine:
-        for index, row in enumerate(source.class_rows(classes)):
-            targets[index] = Target(
-                placed(source.class_means[row][rows]), placed(source.class_variances[row][rows])
-            )
+    if fine == "class":
+        for index, (means, variances) in enumerate(source.of_classes(classes)):
+            targets[index] = Target(placed(means[rows]), placed(variances[rows]))
+    elif fine == "whole":
+        targets = dict.fromkeys(range(len(classes)), coarse)
     own = classifier.clip.config.image_tokens
     tokens = tuple(own if layer < depth else source.mean.shape[1] for layer in layers)
     return Alignment(form, layers, tokens, coarse, targets)
@@ -92,7 +95,7 @@ def find_alignment(
     classifier: Classifier,
     classes: tuple[str, ...],
     *,
-    fine: bool,
+    fine: str,
 ) -> Alignment:
     """Alignment of prompts in the vision tower to source statistics: given, in a file, or those shipped."""
     if prompts.kind != "maple":
@@ -102,10 +105,14 @@ def find_alignment(
         )
     stats = find_statistics(source, prompts, classifier.clip)
     wanted = tuple(layers or (PROMPTALIGN_LAYERS if form == "promptalign" else stats.layers))
+    if form == "paper" and layers is None:  # the printed equation is over all blocks
+        wanted = tuple(range(classifier.clip.config.vision_layers))
     missing = [layer for layer in wanted if layer not in stats.layers]
     if missing:
         raise SettingsError(
-            f"The source statistics hold blocks {stats.layers}, not {missing}; make them again."
+            f"The source statistics hold blocks {', '.join(map(str, stats.layers))}, and {form!r} alignment "
+            f"needs {', '.join(map(str, missing))} as well; make them with `taps stats --layers all`, or set "
+            "align_layers."
         )
     depth = 1 + len(prompts.parameters["deep"])
     return make_alignment(form, wanted, stats, classes, classifier, fine=fine, depth=depth)

@@ -197,10 +197,10 @@ def collect(
     from taps.cli.terminal import PassProgress
     from taps.clip import load_clip
     from taps.prompts.choose import trained_prompts
-    from taps.training.stats import check_layers, collect_stats
+    from taps.training.stats import collect_stats, parse_layers
 
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
-    check_layers(options.layers, clip)
+    layers = parse_layers(options.layers, clip)
     prompts = trained_prompts(clip, options.prompts, family="maple")
     with PassProgress(len(images)) as bar:
         if cluster.ray is None:
@@ -208,7 +208,7 @@ def collect(
                 clip,
                 prompts,
                 images,
-                layers=options.layers,
+                layers=layers,
                 per_class=options.per_class,
                 batch=options.batch,
                 progress_file=unfinished,

@@ -22,7 +22,7 @@ from taps.prompts import Prompts
 from taps.prompts.choose import trained_prompts
 from taps.prompts.source import SourceStats, merge_stats
 from taps.training.options import StatsCluster, StatsOptions
-from taps.training.stats import NothingReadableError, collect_stats
+from taps.training.stats import NothingReadableError, collect_stats, parse_layers
 
 log = logging.getLogger("taps")
 
@@ -56,7 +56,7 @@ def stats_on_ray(
             f"{folder} holds a pass that was started without --ray; go on without it, or remove it."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    made_with = asdict(options) | {"layers": list(options.layers)}
+    made_with = asdict(options)
     _check_same(folder, made_with | {"data": images.name, "images": len(images)})
     files = {part: _file(folder, part) for part in split_evenly(len(images), cluster.parts)}
     left = [part for part, file in files.items() if not file.exists()]
@@ -141,8 +141,10 @@ def make_part(
         origin.check()
         if readable:
             images.image(0)
+        clip, prompts = _model(options)
+        layers = parse_layers(options.layers, clip)
         found = collect_stats(
-            *_model(options), images, layers=options.layers, per_class=options.per_class, batch=options.batch
+            clip, prompts, images, layers=layers, per_class=options.per_class, batch=options.batch
         )
         found.save(file, None)
     except NothingReadableError:

@@ -120,6 +120,8 @@ class HeadInputs:
 class Method:
     """A method. A subclass has `predict`, and where it learns or keeps a state, the rest."""
 
+    will_ask: Callable[[float], bool] | None = None  # of the learner: about an image of this entropy?
+
     @property
     def needs_features_only(self) -> bool:
         """Whether the frozen tower's features of the views are all that it needs of an image."""

@@ -290,7 +290,10 @@ class AskSettings(Asking, TuneSettings):
 
     Attributes:
         weight_ce: α, weight of the labelled memory's cross-entropy.
-        weight_fine: γ, weight of its alignment to class statistics.
+        weight_fine: γ, weight of its alignment to source statistics.
+        align_labelled: To which: those of its "class", or of the "whole" source set (the paper's ablation).
+        update_queried: Whether an image that is asked about takes its entropy step, too; if not, it is
+            predicted at the prompts as they are.
         buffer: L, how many labelled images are kept.
         eviction: "balanced" (Algorithm 2), "random", "oldest" or "age_uncertainty".
         chunk: Memory entries per forward where prompts carry over; on a GPU two forwards run at once.
@@ -298,6 +301,8 @@ class AskSettings(Asking, TuneSettings):
 
     weight_ce: float = setting(1.0, at_least=0)
     weight_fine: float = setting(0.0, at_least=0)
+    align_labelled: str = setting("class", choices=("class", "whole"))
+    update_queried: bool = True
     buffer: int = setting(150, at_least=0)
     eviction: str = setting("balanced", choices=EVICTIONS)
     chunk: int = setting(40, at_least=1)

@@ -67,10 +67,16 @@ def as_printed(
     for t, image in enumerate(images):
         generator = sample_generator(seed, t)
         views = make_views(image, views=s.views, generator=generator, **classifier.clip.config.framing)
+        decision = Decision(False, 0.0)
+
+        def learns(entropy: Tensor) -> bool:
+            nonlocal decision
+            decision = policy.decide(float(entropy))  # 5, 6: Algorithm 1, by the entropy before the update
+            return s.update_queried or not decision.ask
+
         step = take_step(  # 1 every image starts at θ0; 2–4; 7, 8
-            classifier, theta0, moments, views, memory, step_settings(s), alignment=alignment
+            classifier, theta0, moments, views, memory, step_settings(s), alignment=alignment, update=learns
         )
-        decision = policy.decide(float(step.entropy))  # 5, 6: Algorithm 1, by the entropy before the update
         yield t, torch.softmax(step.logits, dim=-1), decision  # committed before a label can be seen
         if decision.ask:  # 9: used from t + 1 on; Algorithm 2 makes room
             aligned = views if s.align == "paper" else views[step.chosen]

@@ -21,7 +21,7 @@ from taps.adapt.optimiser import fresh_moments
 from taps.adapt.step import StepResult, StepSettings
 from taps.adapt.warm_up import try_step_kernels
 from taps.clip import Clip
-from taps.errors import StateError
+from taps.errors import SettingsError, StateError
 from taps.methods import AskSettings, BatchedMethod, HeadInputs, MethodOutput, Snapshot, TuneSettings
 from taps.methods.base import tuned_from, tuned_tensors, with_prefix, without_prefix
 from taps.methods.collapse_guard import CollapseGuard
@@ -54,7 +54,7 @@ def alignment_of(
     settings: TuneSettings, prompts: Prompts, classifier: Classifier, classes: tuple[str, ...]
 ) -> Alignment | None:
     """The alignment that the settings ask for; None where both of its weights are 0."""
-    fine = bool(settings.weight_fine) if isinstance(settings, AskSettings) else False
+    fine = settings.align_labelled if isinstance(settings, AskSettings) and settings.weight_fine else ""
     if not settings.weight_coarse and not fine:
         return None
     form, layers, source = settings.align, settings.align_layers, settings.source
@@ -109,7 +109,7 @@ class Tuner(BatchedMethod):
         guarded = settings.guard and not self.episodic
         self.guard = CollapseGuard(settings.guard_window) if guarded else None
         self.seen = 0
-        self.skipped_updates = 0
+        self.skipped_updates = self.held_back = 0
 
     @property
     def asks(self) -> bool:
@@ -138,9 +138,13 @@ class Tuner(BatchedMethod):
     def stateless(self) -> bool:
         return self.episodic and self.memory is None and self.gate is None
 
+    @property
+    def _decides(self) -> bool:
+        """Whether it is decided image by image if there is a step at all."""
+        return self.gate is not None or not getattr(self.settings, "update_queried", True)
+
     def batch_key(self) -> Hashable:
-        """A gate decides image by image whether there is a step at all."""
-        return None if self.gate is not None else self.key
+        return None if self._decides else self.key
 
     def encode_batch(self, methods: Sequence[Tuner], views: Sequence[Tensor]) -> list[Launched]:
         memories = [method.memory for method in methods]
@@ -186,7 +190,6 @@ class Tuner(BatchedMethod):
     def _step(self, views: Tensor) -> StepResult:
         if self.period and self.seen % self.period == 0:
             self._start_afresh()  # 1
-        gate = self.gate
         return self.engine.step(
             self.classifier,
             self.point,
@@ -195,9 +198,22 @@ class Tuner(BatchedMethod):
             self.memory,
             self.step_settings,
             alignment=self.alignment,
-            update=None if gate is None else lambda entropy: not gate.decide(float(entropy)).ask,
+            update=self._learns_from if self._decides else None,
             anchor=self.anchor,
         )
+
+    def _learns_from(self, entropy: Tensor) -> bool:
+        if self.gate is not None:
+            held = self.gate.decide(float(entropy)).ask
+        elif self.will_ask is not None:
+            held = self.will_ask(float(entropy))
+        else:
+            raise SettingsError(
+                "update_queried=False needs questions by the entropy of the prompts' own predictions; "
+                "leave it True for this method."
+            )
+        self.held_back += held
+        return not held
 
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
         assert self.memory is not None
@@ -239,8 +255,8 @@ class Tuner(BatchedMethod):
 
     def summary(self) -> dict[str, Any]:
         counts: dict[str, Any] = {"skipped_updates": self.skipped_updates}
-        if self.gate is not None:
-            counts = {"skipped_updates": self.skipped_updates - self.gate.asked, "held_back": self.gate.asked}
+        if self._decides:
+            counts = {"skipped_updates": self.skipped_updates - self.held_back, "held_back": self.held_back}
         if self.guard is not None:
             counts["collapses"] = self.guard.collapses
         if self.memory is None:
@@ -259,6 +275,7 @@ class Tuner(BatchedMethod):
         values: dict[str, Any] = {
             "seen": self.seen,
             "skipped_updates": self.skipped_updates,
+            "held_back": self.held_back,
             "optimiser_steps": self.moments.steps,
             **self._identity(),
             **{name: part.state_dict() for name, part in self._parts().items()},
@@ -273,6 +290,7 @@ class Tuner(BatchedMethod):
         tensors = {name: tensor.to(device) for name, tensor in snapshot.tensors.items()}
         self._check_snapshot(values, without_prefix("anchor.", tensors))
         self.seen, self.skipped_updates = values["seen"], values["skipped_updates"]
+        self.held_back = values.get("held_back", 0)
         if not self.episodic:
             moved, self.moments = tuned_from(tensors, values["optimiser_steps"])
             at_anchor = _same(moved, self.anchor.parameters)
@@ -306,7 +324,9 @@ class Tuner(BatchedMethod):
         own = {"kind": self.prompts.kind, "suffix": self.prompts.suffix, "period": self.period}
         if self.memory is None:
             return own
-        return own | {"weight_ce": self.memory.weight_ce, "weight_fine": self.memory.weight_fine}
+        own |= {"weight_ce": self.memory.weight_ce, "weight_fine": self.memory.weight_fine}
+        whole = getattr(self.settings, "align_labelled", "class") == "whole"
+        return own | ({"align_labelled": "whole"} if whole and self.memory.weight_fine else {})
 
     def _replay_item(self, views: Tensor, chosen: Tensor, feature: Tensor) -> ReplayItem | None:
         if self.memory is None:

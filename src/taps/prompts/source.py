@@ -29,6 +29,7 @@ class SourceStats:
         mean: [layers, tokens, width].
         variance: The same shape, biased.
         classes: Names of the classes with statistics of their own; may be empty.
+        numbers: Which class of its name each of them is in the source set: two of ImageNet's are a "missile".
         class_counts: Images of each class [classes].
         class_means: [classes, layers, tokens, width].
         class_variances: The same shape.
@@ -48,6 +49,7 @@ class SourceStats:
     model: str
     prompts: str
     merged: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()  # none in older files: one class a name
 
     def check(self, *, model: str, prompts: str) -> None:
         """Refuse statistics that belong to another model or to other prompts."""
@@ -62,16 +64,37 @@ class SourceStats:
                 f"{prompts or 'none'}; make them with `taps stats --prompts`."
             )
 
-    def class_rows(self, classes: Sequence[str]) -> list[int]:
-        """Row of each class in the per-class statistics."""
-        row = {name.casefold(): index for index, name in enumerate(self.classes)}
-        missing = [name for name in classes if name.casefold() not in row]
+    def of_classes(self, classes: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
+        """Mean and variance of each class, found by name.
+
+        Of several source classes of one name, each is taken for the class in the same place where the stream
+        has as many of that name; else they are taken together.
+        """
+        rows: dict[str, list[int]] = {}
+        for row, _ in sorted(enumerate(self.numbers or [0] * len(self.classes)), key=lambda pair: pair[1]):
+            rows.setdefault(self.classes[row].casefold(), []).append(row)
+        missing = [name for name in classes if name.casefold() not in rows]
         if missing:
             raise SettingsError(
                 f"Fine alignment needs source statistics of every class, but {len(missing)} have none, "
                 f"such as {missing[0]!r}; set weight_fine to 0 or make statistics that hold them."
             )
-        return [row[name.casefold()] for name in classes]
+        names, found = [name.casefold() for name in classes], []
+        for place, name in enumerate(names):
+            own = rows[name]
+            if names.count(name) == len(own):
+                own = [own[names[:place].count(name)]]
+            found.append(self._together(own))
+        return found
+
+    def _together(self, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+        if len(rows) == 1:
+            return self.class_means[rows[0]], self.class_variances[rows[0]]
+        moments = RunningMoments()
+        for row in rows:
+            count = int(self.class_counts[row])
+            moments.merge(count, self.class_means[row], self.class_variances[row].double() * count)
+        return moments.mean, moments.variance
 
     @property
     def fingerprint(self) -> str:
@@ -94,6 +117,7 @@ class SourceStats:
             "layers": list(self.layers),
             "count": self.count,
             "classes": list(self.classes),
+            "numbers": list(self.numbers),
             "class_counts": self.class_counts.tolist(),
             "model": self.model,
             "prompts": self.prompts,
@@ -113,6 +137,7 @@ class SourceStats:
                 model=meta["model"],
                 prompts=meta["prompts"],
                 merged=tuple(meta.get("parts", ())),  # older files have none
+                numbers=tuple(meta.get("numbers", ())),
                 **{
                     name: value.to(torch.promote_types(value.dtype, torch.float32))
                     for name, value in tensors.items()
@@ -187,34 +212,36 @@ def merge_stats(parts: Sequence[SourceStats]) -> SourceStats:
         if bool(part.classes) != bool(first.classes):
             raise StateError("Statistics with classes cannot be merged with ones without; make them alike.")
     whole = RunningMoments()
-    by_class: dict[str, RunningMoments] = {}
+    by_class: dict[tuple[str, int], RunningMoments] = {}
     for part in parts:
+        numbers = part.numbers or (0,) * len(part.classes)
         whole.merge(part.count, part.mean, part.variance.double() * part.count)
-        for row, name in enumerate(part.classes):
+        for row, key in enumerate(zip(part.classes, numbers, strict=True)):
             count = int(part.class_counts[row])
             spread = part.class_variances[row].double() * count
-            by_class.setdefault(name, RunningMoments()).merge(count, part.class_means[row], spread)
+            by_class.setdefault(key, RunningMoments()).merge(count, part.class_means[row], spread)
     made = stats_from(whole, by_class, layers=first.layers, model=first.model, prompts=first.prompts)
     return replace(made, merged=tuple(sorted(names)))
 
 
 def stats_from(
     whole: RunningMoments,
-    by_class: Mapping[str, RunningMoments],
+    by_class: Mapping[tuple[str, int], RunningMoments],
     *,
     layers: tuple[int, ...],
     model: str,
     prompts: str,
 ) -> SourceStats:
-    """Statistics from running moments; classes without images are left out."""
-    seen = {name: moments for name, moments in by_class.items() if moments.count}
+    """Statistics from running moments, those of classes by name and number; the empty are left out."""
+    seen = {key: moments for key, moments in by_class.items() if moments.count}
     none = whole.mean.new_zeros(0, *whole.mean.shape)
     return SourceStats(
         layers=layers,
         count=whole.count,
         mean=whole.mean,
         variance=whole.variance,
-        classes=tuple(seen),
+        classes=tuple(name for name, _ in seen),
+        numbers=tuple(number for _, number in seen),
         class_counts=torch.tensor([moments.count for moments in seen.values()], dtype=torch.long),
         class_means=torch.stack([moments.mean for moments in seen.values()]) if seen else none,
         class_variances=torch.stack([moments.variance for moments in seen.values()]) if seen else none,

@@ -16,7 +16,7 @@ class StatsOptions:
         pretrained: Weights for an architecture: a file, openai, laion2b.
         prompts: Directory of the prompts that will be aligned; the shipped MaPLe ones if not given.
         per_class: Statistics of each class, too.
-        layers: Vision blocks, separated by commas.
+        layers: Vision blocks, separated by commas, or all; the printed alignment needs all.
         batch: Images per forward.
         device: cpu or cuda; by default a GPU where one is found.
     """
@@ -25,7 +25,7 @@ class StatsOptions:
     pretrained: str | None = None
     prompts: str | None = None
     per_class: bool = field(default=False, metadata={"flags": ("--per-class",)})
-    layers: tuple[int, ...] = (0, 1)
+    layers: str = "0,1"
     batch: int = field(default=64, metadata=AT_LEAST_1)
     device: str | None = None
 

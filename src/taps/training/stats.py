@@ -134,11 +134,15 @@ class Pass:
             assert label is not None
             places.setdefault(label, []).append(place)
         for label, rows in places.items():
-            self.moments.setdefault(_key(self.images.classes[label]), RunningMoments()).add(inputs[rows])
+            self.moments.setdefault(_key(label), RunningMoments()).add(inputs[rows])
 
     def result(self) -> SourceStats:
-        seen = [name for name in self.images.classes if _key(name) in self.moments]
-        by_class = {name: self.moments[_key(name)] for name in seen}
+        names = self.images.classes
+        by_class = {
+            (name, list(names[:label]).count(name)): self.moments[_key(label)]
+            for label, name in enumerate(names)
+            if _key(label) in self.moments
+        }
         return stats_from(
             self.moments[WHOLE],
             by_class,
@@ -166,8 +170,20 @@ class Pass:
             self.moments.setdefault(name, RunningMoments()).merge(count, mean, spread)
 
 
-def _key(name: str) -> str:
-    return f"class {name}"
+def _key(label: int) -> str:
+    return f"class {label}"
+
+
+def parse_layers(text: str, clip: Clip) -> tuple[int, ...]:
+    """Vision blocks from "0,1" or "all"."""
+    if text.strip() == "all":
+        return tuple(range(clip.config.vision_layers))
+    try:
+        layers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise SettingsError(f"--layers is {text!r}; give numbers with commas between them, or all.") from None
+    check_layers(layers, clip)
+    return layers
 
 
 def check_layers(layers: Sequence[int], clip: Clip) -> None:
