@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 
@@ -93,11 +94,57 @@ def test_a_number_of_questions_needs_no_rate():
         assert asked.sum() <= 40
 
 
-def test_a_hard_budget_is_spent_evenly():
+def test_a_hard_budget_stands_beside_the_pace():
+    """It takes no question away that the pace has, and ends no pace."""
+    labels = np.random.default_rng(0).integers(10, size=500)
+    soft, hard = (
+        follow(
+            make_policy("paced", rate=0.1, budget=budget, pace="front", expected=500, classes=10),
+            labels,
+            np.random.default_rng(1),
+        )
+        for budget in ("soft", "hard")
+    )
+    assert soft.tolist() == hard.tolist()
+    assert hard[:125].sum() >= 30  # of 50: 13 would be even
+
+
+@pytest.mark.parametrize("name", ["dynamic", "quantile", "random", "fixed"])
+def test_without_a_pace_a_hard_budget_holds_all_along_whatever_the_length(name):
     rng = np.random.default_rng(0)
-    policy = make_policy("paced", rate=0.1, budget="hard", pace="front", expected=500)
+    policy = make_policy(name, rate=0.1, budget="hard", pace="front", expected=500, tau0=0.2)
     asked = follow(policy, rng.integers(10, size=500), rng)
+    assert asked.any()
     assert (np.cumsum(asked) <= np.ceil(0.1 * np.arange(1, 501) - 1e-9)).all()
+
+
+SPENT = [  # images, rate; the fractions of a question round up
+    *itertools.product((50, 51, 99, 333, 1000), (0.01, 0.05, 0.1, 0.3)),
+    (5000, 0.05),
+]
+
+
+@pytest.mark.parametrize("pace", ["front", "even", 0.5])
+@pytest.mark.parametrize("kind", ["mixed", "sorted", "falling scores", "one score", "nobody answers"])
+@pytest.mark.parametrize("explore", [0.0, 0.2])
+def test_all_of_a_budget_is_spent_half_of_it_by_half_of_the_stream_and_never_more(pace, kind, explore):
+    for seed, (length, rate) in enumerate(SPENT):
+        rng = np.random.default_rng(seed)
+        labels = rng.integers(10, size=length)
+        scores = {"falling scores": np.arange(length, 0, -1), "one score": np.ones(length)}.get(
+            kind, rng.random(length)
+        )
+        policy = make_policy(
+            "paced", rate=rate, pace=pace, expected=length, explore=explore, seed=seed, classes=10
+        )
+        asked = []
+        for score, label in zip(scores, np.sort(labels) if kind == "sorted" else labels, strict=True):
+            asked.append(policy.decide(float(score)).ask)
+            if asked[-1] and kind != "nobody answers":
+                policy.answer(int(label))
+        budget = math.ceil(rate * length - 1e-9)
+        assert sum(asked) == budget, (length, rate, seed)
+        assert sum(asked[: (length + 1) // 2]) >= budget / 2, (length, rate, seed)
 
 
 @pytest.mark.parametrize("pace", ["front", 0.3])

@@ -52,6 +52,7 @@ class Policy:
     saved: tuple[str, ...] = ()
     explore = 0.0
     seed = 0
+    expected = 0  # of a policy with a pace: the samples to come
     most_rate: float | None = None
     most_total = math.inf
 
@@ -64,7 +65,8 @@ class Policy:
         """Set a hard budget: what would exceed it is not asked, however uncertain the sample is.
 
         Args:
-            rate: Never more than ⌈rate·t⌉ questions after t samples.
+            rate: Never more than ⌈rate·t⌉ questions after t samples; ⌈rate·N⌉ during the N that a policy
+                with a pace expects.
             total: Never more than this many questions in all.
         """
         self.most_rate = None if rate is None else check_rate(rate, every=True)
@@ -74,7 +76,7 @@ class Policy:
     def _limit(self) -> float:
         if self.most_rate is None:
             return self.most_total
-        return min(self.most_total, ceiling(self.most_rate * self.seen))
+        return min(self.most_total, ceiling(self.most_rate * max(self.seen, self.expected)))
 
     def judge(self, entropy: float) -> Decision:
         """The policy's own decision on one more sample, which is among those seen."""

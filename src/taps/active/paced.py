@@ -32,8 +32,9 @@ class Paced(Policy):
       stream that mixes its classes is asked about at once; one that shows them one after the other, a few at
       a time or one above all is asked about all along. While five questions wait, it asks evenly.
 
-    After the images expected, or where their number is not known, the pace is even. One question of what is
-    due is left to chance wherever some are put at random, so that every image can be drawn.
+    After the images expected, or where their number is not known, the pace is even. Where it is known, all
+    ⌈α·N⌉ questions are put, half of them in the first half. One question of what is due is left to chance
+    wherever some are put at random, so that every image can be drawn.
 
     Args:
         rate: α, share of the images.
@@ -65,7 +66,7 @@ class Paced(Policy):
         super().__init__(math.inf)
         self.rate = check_rate(rate)
         self.pace = "even" if expected is None else pace
-        self.expected = 0 if expected is None or pace == "even" else expected
+        self.expected = expected or 0
         self.total = rate * self.expected
         self.planned = 0.0  # questions due so far
         self.classes = classes
@@ -93,13 +94,14 @@ class Paced(Policy):
     def judge(self, entropy: float) -> Decision:
         self._window.add(entropy)
         now = self._plan()
-        if self.asked >= ceiling(self.planned) - self._left_to_chance():
+        due, needed = ceiling(self.planned), self._needed()
+        if self.asked >= due - (0 if needed else self._left_to_chance()):
             return Decision(False, math.inf)
         # A debt is paid over the images in which one more question is due.
         share = min(1.0, max(0.0, now + (self.planned - self.asked - 0.5) * now))
         held = self._window.count
         above = math.floor(share * held + 1e-9)
-        overdue = self.planned - self.asked >= MOST_OWED + self._left_to_chance()
+        overdue = needed or self.planned - self.asked >= MOST_OWED + self._left_to_chance()
         self.threshold = -math.inf if overdue or above >= held else self._window.at_rank(held - above)
         return Decision(entropy > self.threshold, self.threshold)
 
@@ -122,13 +124,20 @@ class Paced(Policy):
         kept = max(SPREAD * self.total, self.explore * (self.expected - self.seen))
         if not self.over and (self.asked >= self.total - kept or not self.mixed):
             # A few questions too early are waited for: one class must not have many more than the others.
-            due = self.rate * self.seen + max(0.0, self.asked - WAIT)
-            self.over, self.planned = True, min(due, self.asked)  # what is left is not spent at once
+            even = self.rate * (self.seen - 1)
+            self.over, self.planned = True, even + max(0.0, self.asked - max(WAIT, even))
         even = max(0.0, self.total - self.planned) / (self.expected - self.seen + 1)
         early = not self.over and self.asked - self.counts.total() < WAIT
         now = max(EARLY, even) if early else even
         self.planned = min(self.planned + now, self.total)
         return now
+
+    def _needed(self) -> bool:
+        """Whether all images up to the middle or the end are needed for what is to be spent by then."""
+        marks = (((self.expected + 1) // 2, self.total / 2), (self.expected, self.total))
+        return any(
+            0 <= images - self.seen <= ceiling(questions) - self.asked - 1 for images, questions in marks
+        )
 
     def _left_to_chance(self) -> int:
         """One question while chance may still want it, not at the end of what is expected."""

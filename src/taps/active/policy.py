@@ -119,8 +119,8 @@ def make_policy(
     Args:
         name: "dynamic" (Algorithm 1), "quantile", "random", "fixed" (its threshold is τ0) or "paced".
         rate: Query rate α; at 1 every sample is asked about, whatever the policy (but "fixed").
-        budget: "soft" (the policy alone), "hard" (never more than ⌈α·t⌉ after t samples) or a total.
-        pace: For "paced". A hard budget is spent evenly.
+        budget: "soft" (the policy alone), or a cap beside it: "hard" (`Policy.cap` by rate) or a total.
+        pace: For "paced".
         expected: Images to come, where that is known; a total budget then sets the rate that spends it.
         explore: Share of the questions that are put at random, whatever the policy says.
 
@@ -133,8 +133,6 @@ def make_policy(
         raise SettingsError(
             f'budget={budget!r} is not a budget; use "soft", "hard" or a total number of questions.'
         )
-    if budget == "hard":
-        expected = None
     if total and expected:
         rate = min(1.0, total / expected)
     first = first_threshold(tau0, tau0_relative, classes)

@@ -247,8 +247,9 @@ class Asking(Settings):
         tau0: τ0, threshold until then, in nats; 2 in the paper.
         tau0_relative: τ0 as a share of ln K instead; 0.4 where neither is given.
         switch_at: Achieved rate from which the stricter threshold holds; None for `rate` itself.
-        budget: "soft" (the paper: steered, not guaranteed), "hard" (never above the rate), or a number of
-            questions: with `expected` it needs no rate.
+        budget: "soft" (the policy alone; Algorithm 1 does not guarantee its rate); or a cap beside the policy:
+            "hard" (⌈rate · t⌉ questions after t images; ⌈rate · N⌉ for "paced" where N is known), or a number
+            of questions: with `expected` it needs no rate.
         pace: When "paced" asks: "front" (early, while answers are as mixed as the classes are); "even"; or
             an exponent a: the budget times (t/N)^a after t of N images. Even where `expected` is not known.
         expected: N, images to come; after them the pace is even. Commands over a folder or a data set give
