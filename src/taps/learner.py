@@ -19,7 +19,7 @@ from torch import Tensor
 from taps import checkpoint
 from taps.active.accuracy import RunningAccuracy
 from taps.active.acquisition import ANYWAY
-from taps.active.base import Decision, Policy
+from taps.active.base import Decision, Policy, check_count
 from taps.active.paced import MOST_OWED, Paced
 from taps.active.policy import make_policy
 from taps.active.question import Questions, class_seconds
@@ -44,7 +44,7 @@ from taps.types import Answer, FloatArray, PixelArray, Prediction
 ENOUGH = 100  # images before a note says that the rate is missed
 PARTS = ("queries", "method", "policy")  # not offered by tab completion
 COUNTS = ("seen", "answered", "unasked", "undone", "corrected")  # saved under their own names
-POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget", "pace", "expected")
+POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget", "pace")
 
 
 def check_seed(seed: int) -> int:
@@ -112,7 +112,8 @@ class Learner:
         """
         self.method = find_method(self.method_name).build(self.clip, self.classes, self.settings, self.seed)
         self._tell_method()
-        self.policy = self._make_policy(len(self.classes))
+        self.expected: int | None = getattr(self.settings, "expected", None)
+        self.policy = self._make_policy(len(self.classes), self.expected)
         self.questions = self._make_questions(len(self.classes))
         self.seen = 0
         self.answered = self.unasked = self.undone = self.corrected = 0
@@ -206,6 +207,21 @@ class Learner:
             return predict_together(pairs)
         with self._unchanged() as put_back:
             return predict_together(pairs, put_back)
+
+    def expect(self, images: int) -> None:
+        """Say how many images will come, as the setting `expected` does, which goes before it.
+
+        It counts for a learner that has seen none.
+
+        >>> import taps
+        >>> learner = Learner(taps.load_clip("tiny"), ["cat", "dog"], "zero_shot+")
+        >>> learner.expect(400)
+        >>> learner.expected
+        400
+        """
+        if self.expected is None and not self.seen:
+            self.expected = check_count("images", images)
+            self.policy = self._make_policy(len(self.classes), self.expected)
 
     def learn_one(
         self,
@@ -321,7 +337,7 @@ class Learner:
         settings = with_texts(self.settings, classes, added=len(self.classes))
         method = find_method(self.method_name).build(self.clip, classes, settings, self.seed)
         method.grow(self.method)
-        policy = self._make_policy(len(classes))
+        policy = self._make_policy(len(classes), self.expected)
         policy.load_state_dict(self.policy.state_dict())
         self.accuracy.grow(len(classes))
         questions = self._make_questions(len(classes))
@@ -417,6 +433,7 @@ class Learner:
             "method": self.method_name,
             "classes": list(self.classes),
             "seed": self.seed,
+            "expected": self.expected,
             **{name: getattr(self, name) for name in COUNTS},
             **self.queries.values(),
             "counts": [self.skipped, self.given_back],
@@ -449,14 +466,16 @@ class Learner:
                 )
         queries = self.queries.restored(values, tensors, self.clip.device)
         before = self.method.snapshot()
+        expected = values.get("expected", self.expected)  # not saved by an older version
+        policy = self._make_policy(len(self.classes), expected)
         try:
             self.method.restore(Snapshot(without_prefix("method.", tensors), values["state"]))
             if values["policy"] is not None:
-                self.policy.load_state_dict(values["policy"])
+                policy.load_state_dict(values["policy"])
         except Exception:
             self.method.restore(before)
             raise
-        self.seed = values["seed"]
+        self.seed, self.expected, self.policy = values["seed"], expected, policy
         for name in COUNTS:
             setattr(self, name, values[name])
         self.skipped, self.given_back = values["counts"]
@@ -603,7 +622,7 @@ class Learner:
             raise QueryError(f"Unknown sample {given!r}; ids come from `predict_one`, {self.seen} so far.")
         return id
 
-    def _make_policy(self, classes: int) -> Policy:
+    def _make_policy(self, classes: int, expected: int | None) -> Policy:
         if not self.method.asks:
             return Policy(threshold=math.inf)  # never asks
         settings = self.settings
@@ -611,7 +630,7 @@ class Learner:
             raise SettingsError(
                 f"{self.method_name!r} asks, but its settings are no `Asking` ones; add them."
             )
-        given = {name: getattr(settings, name) for name in POLICY_FIELDS}
+        given = {name: getattr(settings, name) for name in POLICY_FIELDS} | {"expected": expected}
         explore = getattr(settings, "explore", 0.0)
         return make_policy(settings.policy, seed=self.seed, classes=classes, explore=explore, **given)
 

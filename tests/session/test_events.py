@@ -30,6 +30,7 @@ def digits() -> Dataset:
 
 def test_a_data_set_is_streamed_as_by_hand(tiny: Clip, digits: Dataset) -> None:
     learner, by_hand = (Learner(tiny, digits.classes, **ASKS) for _ in range(2))
+    by_hand.expect(len(digits))
     events = list(taps.stream(learner, digits, oracle=digits))
     for index, event in enumerate(events):
         said, label = by_hand.predict_one(digits.image(index)), digits.labels[index]
@@ -42,6 +43,38 @@ def test_a_data_set_is_streamed_as_by_hand(tiny: Clip, digits: Dataset) -> None:
         assert event.correct == (said.index == label)
     assert same_state(learner.state_dict(), by_hand.state_dict())
     assert learner.answered > 0
+
+
+def test_a_data_set_tells_its_length_as_the_setting_does(tiny: Clip) -> None:
+    images = sign_digits().shuffled(seed=3).take(range(40))
+    told, given, unknown = (
+        Learner(tiny, images.classes, views=1, rate=0.2, **each) for each in ({}, {"expected": 40}, {})
+    )
+    unending = map(images.image, range(40))
+    runs = [
+        [event.prediction.ask for event in taps.stream(learner, these, lambda query: images.labels[query.id])]
+        for learner, these in ((told, images), (given, images), (unknown, unending))
+    ]
+    assert sum(runs[0]) == 8
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_only_a_learner_that_has_seen_nothing_is_told_a_length(
+    tiny: Clip, digits: Dataset, tmp_path: Path
+) -> None:
+    fresh, own, begun = (Learner(tiny, digits.classes, views=1, **each) for each in ({}, {"expected": 99}, {}))
+    begun.predict_one(digits.image(0))
+    for learner in (fresh, own, begun):
+        list(taps.stream(learner, digits))
+    assert [fresh.expected, own.expected, begun.expected] == [12, 99, None]
+    fresh.save(tmp_path)
+    fresh.add_class("eleven")
+    assert fresh.expected == fresh.policy.expected == 12
+    loaded = Learner.load(tmp_path, tiny)
+    assert loaded.expected == loaded.policy.expected == 12
+    assert loaded.clone().expected is None
+    loaded.reset()
+    assert (loaded.expected, loaded.policy.expected) == (None, 0)
 
 
 @pytest.mark.parametrize("kind", ["function", "object"])

@@ -29,6 +29,7 @@ def stream(
     Args:
         learner: Predicts and learns.
         images: A data set, in its own order (`Dataset.shuffled`); or what `predict_one` takes, one by one.
+            A learner that has seen no image is told the length of a data set (`Learner.expect`).
         oracle: Who answers: a function from a `Query` to a class, an `Answer` or None; an object with such a
             method `answer`; a data set, which answers from its labels; or None for nobody.
 
@@ -53,6 +54,8 @@ def stream(
 
 
 def _steps(learner: Learner, images: Dataset | Iterable[Any], oracle: Oracle | None) -> Iterator[StreamStep]:
+    if isinstance(images, Dataset):
+        learner.expect(len(images))
     for t, image in enumerate(images.samples if isinstance(images, Dataset) else images):
         if isinstance(images, Dataset):
             path = image.key
