@@ -1,27 +1,35 @@
-"""Makes docs/figures/readme.webp: a question on the page, and what the demo's answers bought. Needs chromium.
+"""Makes docs/figures/readme.webp and demo.webp, and demo.json with the figures they show. Needs chromium.
 
     taps demo
     python -m recipes.readme_picture taps-demo
 
-The right side is drawn from the predictions that the demo wrote; the left is the page with one of its images.
+demo.webp is the demo's report. readme.webp shows a question on the page, from the same stream, and beside it
+what the answers bought, drawn from the demo's predictions. Tests compare the docs with demo.json.
 """
 
 from __future__ import annotations
 
 import base64
 import csv
+import datetime
+import hashlib
+import json
 import sys
 import tempfile
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from recipes.pictures import save
+from recipes.provenance import hardware
+from recipes.report_picture import FIGURES, shoot
 from tests.browser.site import browsing
 
 from taps import load_clip
 from taps.cli.demo import FRACTION, IMAGES, RATE, VIEWS
 from taps.data import sign_digits
+from taps.methods.registry import with_length
 from taps.report.demo import WINDOW, windowed_accuracy
 from taps.report.svg import BLUE, FAINT, Line, chart
 from taps.serve.records import StreamConfig
@@ -32,7 +40,7 @@ from taps.serve.stream_session import StreamSession
 from taps.session.row import OPEN
 from taps.session.stream import make_stream
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "figures" / "readme.webp"
+PICTURES = ("readme.webp", "demo.webp")
 QUIET, ASKING = "view_ensemble", "view_ensemble+"
 ASKED = 12  # the question that is shown
 PAGE = """<!doctype html><meta charset="utf-8"><style>
@@ -48,8 +56,8 @@ svg polyline {{ stroke-width: 4; }} .grid {{ stroke: #e3e7ee; }}
 </style>
 <div><h2>It asks about one image in ten …</h2><img src="{page}"></div>
 <div><h2>… and learns: <b>{with_} right</b> instead of {without}</h2>{chart}
-<p>Right among the last {window} of {images} photos of hands that show a digit; the model was never told what
-they mean. {asked} answers; the rest it was not told. Measured by <code>make demo</code>.</p></div>"""
+<p>{images} photos of hands that show a digit. Of {asked} the model was told which, after its prediction.
+The lines are of the last {window} photos each. Measured by <code>make demo</code>.</p></div>"""
 
 
 def main(demo: Path) -> None:
@@ -65,15 +73,38 @@ def main(demo: Path) -> None:
             page.wait_for_timeout(1500)
             shot = page.screenshot()
         page = browser.new_page(viewport={"width": 1600, "height": 640})
-        page.set_content(compose(demo, shot))
+        rows = {name: read(demo / name) for name in (QUIET, ASKING)}
+        said = measured(rows)
+        page.set_content(compose(rows, said, shot))
         page.wait_for_timeout(500)
-        save(page.screenshot(full_page=True), TARGET)
+        save(page.screenshot(full_page=True), FIGURES / PICTURES[0])
+        shoot(browser, demo / "report.html", FIGURES / PICTURES[1])
+    note(said)
+
+
+def measured(rows: dict[str, list[dict[str, str]]]) -> dict[str, Any]:
+    """What the pictures say."""
+    right = {name: [row["correct"] == "1" for row in each] for name, each in rows.items()}
+    return {
+        "images": len(rows[ASKING]),
+        "asked": sum(row["asked"] == "1" for row in rows[ASKING]),
+        "accuracy": {name: round(100 * sum(each) / len(each), 1) for name, each in right.items()},
+    }
+
+
+def note(said: dict[str, Any]) -> None:
+    """Write down the figures, and of which pictures they are."""
+    command = "`taps demo` and `python -m recipes.readme_picture taps-demo`"
+    made = f"{command} at the commit of this file ({datetime.date.today()}), {hardware()}"
+    marks = {name: hashlib.sha256((FIGURES / name).read_bytes()).hexdigest() for name in PICTURES}
+    (FIGURES / "demo.json").write_text(json.dumps({"made": made, **said, "sha256": marks}, indent=1) + "\n")
 
 
 def play(service: Service) -> None:
     """The demo's stream up to one of its questions, which is left open."""
     data = sign_digits()
-    settings = {"views": VIEWS, "fraction": FRACTION, "rate": RATE, "budget": "hard"}
+    values = {"views": VIEWS, "fraction": FRACTION, "rate": RATE, "budget": "hard"}
+    settings = with_length(ASKING, values, IMAGES)
     service.create(StreamConfig("hands", list(data.classes), ASKING, settings, 0, None, 0.0), "recipe")
     asked = 0
     for t, index in enumerate(make_stream(data, 0, limit=IMAGES).order):
@@ -87,20 +118,21 @@ def play(service: Service) -> None:
             service.send("hands", partial(StreamSession.label, id=row.id, label=label, who="recipe")).result()
 
 
-def compose(demo: Path, shot: bytes) -> str:
-    rows = {name: read(demo / name) for name in (QUIET, ASKING)}
-    right = {name: [row["correct"] == "1" for row in found] for name, found in rows.items()}
+def compose(rows: dict[str, list[dict[str, str]]], said: dict[str, Any], shot: bytes) -> str:
     lines = []
     for name, title, colour in ((ASKING, "asking", BLUE), (QUIET, "not asking", FAINT)):
-        ys = windowed_accuracy(right[name])
+        ys = windowed_accuracy([row["correct"] == "1" for row in rows[name]])
         lines.append(Line(title, list(range(WINDOW, WINDOW + len(ys))), ys, colour))
-    share = {name: f"{sum(each) / len(each):.0%}" for name, each in right.items()}
     return PAGE.format(
         page="data:image/png;base64," + base64.b64encode(shot).decode(),
         chart=chart(lines, x_title="images seen", y_title="", percent=True),
-        with_=share[ASKING], without=share[QUIET], blue=BLUE, window=WINDOW,
-        images=len(right[ASKING]), asked=sum(row["asked"] == "1" for row in rows[ASKING]),
-    )  # fmt: skip
+        with_=f"{said['accuracy'][ASKING]:.0f}%",
+        without=f"{said['accuracy'][QUIET]:.0f}%",
+        blue=BLUE,
+        window=WINDOW,
+        images=said["images"],
+        asked=said["asked"],
+    )
 
 
 def read(folder: Path) -> list[dict[str, str]]:

@@ -705,7 +705,7 @@ def test_nothing_is_offered_that_a_person_should_not_call(tiny: Clip) -> None:
     assert methods == {
         *("predict_one", "predict_many", "learn_one", "repredict", "repredict_kept", "skip", "undo"),
         *("ask", "wanted_kept"),  # of images that are there already, as `taps label` has them
-        *("view_one", "encode_one"),  # of images whose turn has not come
+        *("expect", "view_one", "encode_one"),  # of images whose turn has not come
         *("add_class", "class_index", "summary", "state_dict", "load_state_dict", "reset", "clone"),
         *("save", "load", "save_pretrained", "from_pretrained"),
     }

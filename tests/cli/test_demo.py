@@ -16,6 +16,8 @@ def test_demo_writes_a_page_that_needs_nothing_else(tmp_path, here):
         assert accuracy, said
         assert f'<td class="n">{accuracy[1]}</td><td class="n">{accuracy[2]}</td>' in page
     asked = int(re.search(r"The (\d+) questions", page)[1])
+    assert asked == 4  # a tenth of 40, as it knows how many come; most of them early
+    assert sum(int(at) <= 20 for at in re.findall(r"image (\d+), [\d.]+ nats", page)) == 3
     assert asked == page.count("<figure>") > 0
     assert re.search(rf"{asked} answers bought [+-][\d.]+ points: [\d.]+% right instead of [\d.]+%", page)
     assert re.search(rf"The last {asked} answers changed \d+ of the next 20 predictions", page)

@@ -162,6 +162,13 @@ def test_a_setting_that_is_refused_leaves_no_folder(folder, tmp_path, here):
     assert not (tmp_path / "runs").exists()
 
 
+def test_the_length_is_known_so_all_of_the_budget_is_spent(folder, tmp_path, here):
+    few = ["--model", "tiny", "--method", "zero_shot+", "--limit", "20", "--set", "budget=hard"]
+    assert here("run", folder, *few, "--rate", "0.12", "--out", "o")[0] == 0
+    summary = json.loads((tmp_path / "o/summary.json").read_text())
+    assert (summary["settings"]["expected"], summary["asked"]) == (20, 3)
+
+
 def test_few_images_and_no_question_are_explained(folder, here):
     few = [
         "--model",
@@ -173,7 +180,9 @@ def test_few_images_and_no_question_are_explained(folder, here):
         "--limit",
         "5",
         "--set",
-        "pace=even",
+        "policy=quantile",
+        "--set",
+        "tau0=9",
     ]
     code, out, _ = here("run", folder, *few, "--out", "o")
     assert code == 0

@@ -271,3 +271,14 @@ def test_slugs_are_one_folder_each() -> None:
     assert slug("../x/y") == "-x-y"
     assert "/" not in slug("pacs/photo")
     assert slug("..") == "unnamed"
+
+
+def test_a_run_knows_its_length_so_all_of_its_budget_is_spent(
+    tmp_path: Path, make_job: Callable[..., Job]
+) -> None:
+    job = make_job("zero_shot+", settings={"rate": 0.11, "budget": "hard"}, limit=20)
+    row = run_job(job, tmp_path, device="cpu")
+    assert row is not None
+    assert (row["n"], row["asked"]) == (20, 3)
+    early = [number for number, each in enumerate(predictions(job.folder(tmp_path))) if each["asked"] == "1"]
+    assert sum(number < 10 for number in early) == 2

@@ -15,7 +15,9 @@ from PIL import Image
 
 from taps import Learner
 from taps.clip import Clip
+from taps.methods.plus import ZeroShotPlusSettings
 from taps.serve.leases import AWAY, Leases
+from taps.serve.routes.questions import _budget
 from taps.serve.service import Service
 from taps.serve.store import Store
 from taps.serve.stream_session import StreamSession
@@ -141,6 +143,20 @@ def test_a_question_says_why(http: TestClient, service: Service) -> None:
     assert first["label"] in close["why"]["text"]
     assert f"{second['probability']:.0%}" in close["why"]["text"]
     assert close["why"]["threshold"] is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "budget", "says"),
+    [
+        ("paced", "soft", "1 of 3 questions are left."),
+        ("paced", "hard", "1 of 3 questions are left."),
+        ("paced", 8, "6 of 8 questions are left."),
+        ("quantile", "soft", "2 questions for 4 images: 50.0%, of 11.0% allowed."),
+    ],
+)
+def test_what_is_left_is_said_as_the_policy_spends_it(policy: str, budget: str | int, says: str) -> None:
+    settings = ZeroShotPlusSettings(policy=policy, budget=budget, rate=0.11, expected=20)
+    assert _budget(settings, {"spent": 2, "seen": 4, "questions": {"yes_no": 0}})[0] == says
 
 
 def test_a_yes_or_no_is_part_of_a_question(http: TestClient, service: Service) -> None:

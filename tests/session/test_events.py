@@ -62,7 +62,8 @@ def test_a_data_set_tells_its_length_as_the_setting_does(tiny: Clip) -> None:
 def test_only_a_learner_that_has_seen_nothing_is_told_a_length(
     tiny: Clip, digits: Dataset, tmp_path: Path
 ) -> None:
-    fresh, own, begun = (Learner(tiny, digits.classes, views=1, **each) for each in ({}, {"expected": 99}, {}))
+    fresh, begun = (Learner(tiny, digits.classes, views=1) for _ in range(2))
+    own = Learner(tiny, digits.classes, views=1, expected=99)
     begun.predict_one(digits.image(0))
     for learner in (fresh, own, begun):
         list(taps.stream(learner, digits))

@@ -66,6 +66,7 @@ def compare(
     from taps.evaluate.plan import settings_for
     from taps.files import write_text
     from taps.learner import Learner
+    from taps.methods.registry import with_length
     from taps.report.demo import page, play, what_labels_bought
     from taps.session.stream import make_stream
 
@@ -81,8 +82,8 @@ def compare(
     # The paper's rule would ask about nearly all of the first 30 images: the budget is held.
     values = {"views": views, "fraction": FRACTION, "rate": rate, "budget": "hard"}
     learners = {  # all made first: a mistake in the last one's settings should not cost the others' time
-        name: Learner(clip, dataset.classes, name, seed=seed, **settings_for(name, values))
-        for name in methods
+        name: Learner(clip, dataset.classes, name, seed=seed, **settings_for(name, given))
+        for name, given in ((name, with_length(name, values, len(stream))) for name in methods)
     }
     traces = []
     for name, learner in learners.items():

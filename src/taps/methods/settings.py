@@ -247,7 +247,7 @@ class Asking(Settings):
         tau0: τ0, threshold until then, in nats; 2 in the paper.
         tau0_relative: τ0 as a share of ln K instead; 0.4 where neither is given.
         switch_at: Achieved rate from which the stricter threshold holds; None for `rate` itself.
-        budget: "soft" (the policy alone; Algorithm 1 does not guarantee its rate); or a cap beside the policy:
+        budget: "soft" (the policy alone; Algorithm 1 guarantees no rate); or a cap beside the policy:
             "hard" (⌈rate · t⌉ questions after t images; ⌈rate · N⌉ for "paced" where N is known), or a number
             of questions: with `expected` it needs no rate.
         pace: When "paced" asks: "front" (early, while answers are as mixed as the classes are); "even"; or

@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
+from taps.active.base import ceiling
 from taps.oracles.reasons import reason, rule_of
 from taps.serve import opinions
 from taps.serve import schemas as s
@@ -116,8 +117,8 @@ def _budget(settings: Any, summary: dict[str, Any]) -> tuple[str, float]:
     spent, seen = summary["spent"], summary["seen"]
     less = " A yes or no counts as part of one." if summary["questions"]["yes_no"] else ""
     total: int | None = settings.budget if isinstance(settings.budget, int) else None
-    if settings.budget == "soft" and settings.expected and seen <= settings.expected:
-        total = round(settings.rate * settings.expected)
+    if total is None and settings.policy == "paced" and settings.expected and seen <= settings.expected:
+        total = ceiling(settings.rate * settings.expected)
     if total is not None:
         return f"{_number(max(total - spent, 0))} of {total:,} questions are left.{less}", total
     share = spent / seen if seen else 0.0
