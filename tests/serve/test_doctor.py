@@ -105,7 +105,7 @@ def test_orphans_are_good_to_know_and_go_when_asked_for(
 ) -> None:
     filled.store.blobs.put(b"nobody's")
     (filled.store.files / "images" / "ab").mkdir(exist_ok=True)
-    (filled.store.files / "images" / "ab" / "x.part").write_bytes(b"half")
+    (filled.store.files / "images" / "ab" / f"{'ab' * 32}.12-34.part").write_bytes(b"half")
     deleted = filled.store.snapshots(99).folder
     deleted.mkdir()
     filled.stop()

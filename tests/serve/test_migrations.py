@@ -65,6 +65,7 @@ def test_a_store_without_scores_goes_on(
     place: tuple[str, Path], tmp_path: Path, open_service: Any, version: str
 ) -> None:
     store = Store(*place)
+    store.make_folders()
     form = {
         "{version}": version,
         "{since_0002}": SINCE_0002 if version == "0002" else "",

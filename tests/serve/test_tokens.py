@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import insert, text
 from typer.testing import CliRunner
 
 from taps.cli import store
-from taps.errors import SettingsError, StateError
+from taps.errors import SettingsError, StateError, TapsError
 from taps.serve import limits
+from taps.serve import tables as t
 from taps.serve.run import allowed_hosts, check_exposure, check_port
 from taps.serve.service import Service
 from taps.serve.store import Store
@@ -166,3 +169,81 @@ def test_only_those_who_share_a_link_choose_a_name(closed: tuple[TestClient, Tok
     assert http.get("/v1/session").json()["name"] == "Bob Ray"
     assert "Bob Ray" in [token.name for token in tokens.list()]
     assert http.post("/v1/session", headers=bearer(link), json={"name": ""}).status_code == 422
+
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A command about the tokens of a store."""
+
+    def call(action: str, *words: str) -> Any:
+        line = [action, str(tmp_path / "store"), *words]
+        return CliRunner().invoke(store.token, line, catch_exceptions=False)
+
+    return call
+
+
+def test_a_store_that_is_made_for_its_first_token_is_named(run: Run, tmp_path: Path) -> None:
+    assert f"new store was made in {tmp_path / 'store'}" in run("create", "--role", "admin").output
+    assert "new store" not in run("create", "--role", "label").output
+    assert run("list").output.count("active") == 2
+
+
+@pytest.mark.parametrize("words", [
+    *(["--days", each] for each in ("nan", "inf", "-inf", "1e308", "0", "-1", "20000")), ["--role", "root"],
+    ["--stream", "nope"], ["--name", "a\x1b[2Jb"], ["--name", "a\u202eb"], ["--name", "a" * 65],
+], ids=repr)  # fmt: skip
+def test_a_token_that_cannot_be_is_a_sentence(run: Run, tmp_path: Path, words: list[str]) -> None:
+    with pytest.raises(TapsError):  # no store is made for it
+        run("create", "--role", "label", *words)
+    assert not (tmp_path / "store").exists()
+    run("create", "--role", "admin")
+    with pytest.raises(SettingsError) as said:
+        run("create", "--role", "label", *words)
+    assert "\x1b" not in str(said.value)
+    assert run("list").output.count("active") == 1
+    with Store.existing(str(tmp_path / "store")) as opened:
+        assert list(opened.damage()) == []
+
+
+def test_odd_tokens_of_earlier_versions_are_listed(run: Run, tmp_path: Path) -> None:
+    run("create", "--role", "admin")
+    with Store.existing(str(tmp_path / "store")) as opened, opened.database.write() as connection:
+        for name, ends in (("a\x1b[2Jb", 1e308), ("c", float("inf"))):
+            row = {
+                "id": name[0],
+                "name": name,
+                "hash": name,
+                "roles": "label",
+                "created": 0.0,
+                "expires": ends,
+            }
+            connection.execute(insert(t.tokens).values(row))
+    said = run("list").output
+    assert said.count("active") == 3
+    assert "\x1b[2J" not in said
+
+
+def test_a_token_command_leaves_a_store_of_an_earlier_version_alone(run: Run, tmp_path: Path) -> None:
+    """A service of that version may be using it."""
+    run("create", "--role", "admin")
+    with Store.existing(str(tmp_path / "store")) as opened, opened.database.write() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0004'"))
+    with pytest.raises(StateError, match="earlier version"):
+        run("list")
+    with Store.existing(str(tmp_path / "store")) as opened:
+        assert opened.version() == "0004"
+
+
+def test_nobody_but_the_owner_leaves_a_mark(run: Run, tmp_path: Path) -> None:
+    made = run("create", "--role", "admin").output.split("Token ")[1].split(",")[0]
+    before = {name: (tmp_path / "store" / name).stat() for name in ("starts", "identity")}
+    run("create", "--role", "label")
+    run("list")
+    run("revoke", made)
+    after = {name: (tmp_path / "store" / name).stat() for name in before}
+    assert {name: (each.st_ino, each.st_mtime_ns) for name, each in before.items()} == {
+        name: (each.st_ino, each.st_mtime_ns) for name, each in after.items()
+    }

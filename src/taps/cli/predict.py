@@ -166,7 +166,8 @@ def make_learner(options: PredictOptions, names: Sequence[str] = (), **texts: An
 
 def find_learner(folder: Path, stream: str | None) -> Learner:
     """The learner of a store's stream, of a run, or one that was saved."""
-    from taps.serve.replay import is_store, learner_of
+    from taps.serve.guards import is_store
+    from taps.serve.replay import learner_of
     from taps.session.predict import load_learner
 
     if is_store(folder):

@@ -99,9 +99,13 @@ def create(
     files: Files = None,
 ) -> None:
     """Make a token and print it, this once. With the first one, everybody needs one."""
-    seconds = None if days is None else days * 86400
-    with _tokens(store, files) as tokens:
-        made, secret = tokens.create(name or "/".join(role), tuple(role), stream=stream, seconds=seconds)
+    from taps.serve.tokens import check_new
+
+    roles = tuple(dict.fromkeys(role))
+    name, seconds = name or "/".join(roles), None if days is None else days * 86400
+    check_new(name, roles, seconds)  # before a store is made
+    with _tokens(store, files, new=stream is None) as tokens:
+        made, secret = tokens.create(name, roles, stream=stream, seconds=seconds)
     print(f"Token {made.id}, shown this once:", file=sys.stderr)
     print(secret)
 
@@ -112,14 +116,16 @@ def list_tokens(store: Place, files: Files = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from taps.serve.tokens import printable
+
     table = Table("id", "name", "roles", "stream", "made", "expires", "state")
-    with _tokens(store, files, exists=True) as tokens:
+    with _tokens(store, files) as tokens:
         found = [each for each in tokens.list() if each.parent is None]
     for each in found:
         over = each.expires is not None and each.expires <= time.time()
         state = "revoked" if each.revoked else "expired" if over else "active"
         dates = _day(each.created), _day(each.expires)
-        table.add_row(each.id, each.name, each.roles, each.stream or "all", *dates, state)
+        table.add_row(each.id, printable(each.name), each.roles, each.stream or "all", *dates, state)
     Console().print(table, markup=False)
 
 
@@ -130,20 +136,33 @@ def revoke(
     files: Files = None,
 ) -> None:
     """End a token, and the browser sessions opened with it."""
-    with _tokens(store, files, exists=True) as tokens:
+    with _tokens(store, files) as tokens:
         tokens.revoke(id)
     print(f"Token {id} counts no more.")
 
 
 @contextmanager
-def _tokens(store: str, files: Path | None, *, exists: bool = False) -> Iterator[Tokens]:
-    """The tokens of a store; the first ones may be made before a service has made the store."""
+def _tokens(store: str, files: Path | None, *, new: bool = False) -> Iterator[Tokens]:
+    """The tokens of a store, which a service may be using; `new`: made where no service has made it yet."""
+    from taps.serve.guards import is_store
+    from taps.serve.service import hold
     from taps.serve.store import Store
     from taps.serve.tokens import Tokens
 
-    with (Store.existing if exists else Store)(store, files) as opened:
-        yield Tokens(opened.open())
+    if not new or is_store(files or Path(store)):
+        with Store.existing(store, files) as opened:
+            yield Tokens(opened.visit())
+        return
+    with Store(store, files) as opened:
+        opened.pairing.check()  # before a folder is made
+        with hold(opened):
+            tokens = Tokens(opened.open())
+            print(f"A new store was made in {opened.files}, for there was none.", file=sys.stderr)
+            yield tokens
 
 
 def _day(at: float | None) -> str:
-    return "never" if at is None else time.strftime("%Y-%m-%d", time.localtime(at))
+    try:
+        return "never" if at is None else time.strftime("%Y-%m-%d", time.localtime(at))
+    except (OverflowError, ValueError, OSError):  # earlier versions took any number of days
+        return "never"

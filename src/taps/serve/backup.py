@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -12,11 +14,13 @@ from taps.errors import StateError
 from taps.files import make_durable_folder, sync_folder, write_durably
 from taps.serve import tables as t
 from taps.serve.doctor import examine
+from taps.serve.errors import StoreDownError
 from taps.serve.migrations import BEFORE_DIGESTS
-from taps.serve.store import Store
+from taps.serve.store import FOLDERS, Store
 
 TRIES = 3
 PAGE = 1000
+FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "disk is full")  # the last is SQLite's
 
 
 def backup(store: Store, place: Path) -> None:
@@ -29,23 +33,42 @@ def backup(store: Store, place: Path) -> None:
         raise StateError(f"{place} is not empty; give a folder of its own to every backup.")
     for _ in range(TRIES):
         try:
-            with _copy(store, place) as made:
-                bad = [finding.sentence for finding in examine(made) if finding.bad]
-        except OSError as error:  # a snapshot was replaced while it was copied, or the disk is full
-            bad = [f"{error}."]
+            bad = _try(store, place)
+        except (OSError, StoreDownError) as error:
+            if any(words in str(error) for words in FULL):
+                raise StateError(
+                    f"There is no room for the copy in {place}: make room there, or give another place. The "
+                    "store itself is as it was."
+                ) from error
+            if isinstance(error, StoreDownError):
+                raise
+            bad = [f"{error}."]  # a snapshot was replaced while it was copied
         if not bad:
             return
-        shutil.rmtree(place, ignore_errors=True)
     raise StateError(f"The copy has flaws: {bad[0]} Run `taps doctor` on the original.")
 
 
+def _try(store: Store, place: Path) -> list[str]:
+    """Copy once; what is wrong with the copy, which stays only where nothing is."""
+    bad, there = ["It was stopped."], place.is_dir()
+    try:
+        with _copy(store, place) as made:
+            bad = [finding.sentence for finding in examine(made) if finding.bad]
+    finally:
+        if bad:
+            shutil.rmtree(place, ignore_errors=True)
+            if there:
+                place.mkdir()
+    return bad
+
+
 def _copy(store: Store, place: Path) -> Store:
-    make_durable_folder(place.absolute())
+    copy = Store(str(place))  # while the folder is empty, for others are refused
+    copy.make_folders(*FOLDERS)
     _copy_images(store, place / "images")
-    shutil.copytree(
-        store.files / "snapshots", place / "snapshots", ignore=shutil.ignore_patterns("*.part", "*.damaged")
-    )
-    copy = Store(str(place))
+    for folder in store.snapshot_folders():
+        left = shutil.ignore_patterns("*.part", "*.damaged")
+        shutil.copytree(folder, place / "snapshots" / folder.name, ignore=left)
     copy.migrate()
     old = store.version() in BEFORE_DIGESTS
     if not old:  # before the tables: so these never end before what is noted

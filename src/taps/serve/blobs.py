@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import threading
 import time
@@ -22,6 +23,12 @@ from taps.serve.errors import GoneError
 HOUR = 3600.0
 HOURS = 24  # that a removed file waits, at least
 LITTLE = 500 << 20  # bytes of free disk that are few
+# Names that are made here. Whatever else somebody puts into a store is not touched.
+NUMBER = re.compile(r"[0-9]+")
+_HOUR = re.compile(r"[0-9]{6}")
+_BINNED = re.compile(_HOUR.pattern + r"/(images|snapshots|damaged)/([0-9a-f]{64}|[0-9]+)")
+_IMAGE = re.compile(r"([0-9a-f]{2})/\1[0-9a-f]{62}")
+_HALF = re.compile(_IMAGE.pattern + r"[0-9.-]*" + re.escape(PART))
 
 
 class Bin:
@@ -40,7 +47,7 @@ class Bin:
         os.replace(path, place / path.name)
 
     def items(self, kind: str = "*") -> Iterator[Path]:
-        yield from sorted(self.folder.glob(f"*/{kind}/*"))
+        yield from _mine(self.folder, f"*/{kind}/*", _BINNED)
 
     def bring_back(self, kind: str, home: Callable[[str], Path | None]) -> None:
         """Move back each item for which `home` gives a place where nothing is."""
@@ -52,9 +59,27 @@ class Bin:
 
     def empty(self) -> None:
         """Delete what has waited long enough; with little room on the disk, the oldest before its time."""
-        for folder in sorted(self.folder.glob("[0-9]*"), key=lambda folder: int(folder.name)):
-            if int(folder.name) + HOURS < _hour() or shutil.disk_usage(self.folder).free < LITTLE:
-                shutil.rmtree(folder, ignore_errors=True)
+        for hour in _mine(self.folder, "*", _HOUR):  # the oldest first
+            if int(hour.name) + HOURS < _hour() or shutil.disk_usage(self.folder).free < LITTLE:
+                for path in _mine(self.folder, f"{hour.name}/*/*", _BINNED):
+                    _delete(path)
+                for folder in (*hour.glob("*"), hour):
+                    with suppress(OSError):  # somebody else's files are in it
+                        folder.rmdir()
+
+
+def _mine(folder: Path, pattern: str, names: re.Pattern[str]) -> Iterator[Path]:
+    """What this module made in a folder."""
+    for path in sorted(folder.glob(pattern)):
+        if names.fullmatch(path.relative_to(folder).as_posix()):
+            yield path
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _hour() -> int:
@@ -133,14 +158,13 @@ class Blobs:
 
     def names(self) -> Iterator[str]:
         """All files."""
-        for path in sorted(self.folder.glob("??/*")):
-            if not path.name.endswith(PART):
-                yield path.name
+        for path in _mine(self.folder, "??/*", _IMAGE):
+            yield path.name
 
     def sweep(self, needs: Callable[[str], bool | None], *, orphans: bool) -> int:
         """Remove half-written files and files needed no longer, with `orphans` also those of no record."""
         removed = 0
-        for part in self.folder.glob(f"??/*{PART}"):
+        for part in _mine(self.folder, f"??/*{PART}", _HALF):
             part.unlink(missing_ok=True)
             removed += 1
         for name in list(self.names()):

@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Double, Table, bindparam, func, select, text, update
 
-from taps.files import make_durable_folder, sync_file
+from taps.files import make_durable_folder, sync_file, write_durably
 from taps.serve import tables as t
 from taps.serve.database import Database
 
@@ -28,6 +27,7 @@ log = logging.getLogger("taps.serve")
 DIGEST = "digest"
 AUDIT = "audit"  # the log of who did what; the other logs are named by the number of their stream
 SIZE = 128  # bytes of each of the two places in a file of `Heads`
+BEHIND = "what came after is lost, and its numbers would be given a second time."
 End = tuple[int, str]  # the number of an entry of a log, and its digest
 
 _TABLES = t.metadata.sorted_tables
@@ -114,27 +114,28 @@ def form_of(connection: Connection) -> str:
 class Heads:
     """The last acknowledged entry of each log, in a small file for each log.
 
+    There are two copies of it, the second among the images: a database that was put back from a backup
+    together with the first, but not with the images, is behind what they say. The newer one counts.
+
     A file is written in place after each commit and not fsynced: it outlives a killed process. After a power
     cut it may be behind the log, never ahead. Two places in it take turns, so that one is always whole.
     """
 
-    def __init__(self, folder: Path, database: Database) -> None:
-        self.folder, self.database = folder, database
+    def __init__(self, folders: tuple[Path, Path], database: Database) -> None:
+        self.folders, self.database = folders, database
+        self.folder = folders[0]
         self._noted: dict[str, End] = {}
 
     def note(self, name: str, number: int, digest: str) -> None:
         """Note an entry that is on record. A file that cannot be written stays behind, which does no harm."""
         self._noted[name] = (number, digest)
-        try:
-            handle = os.open(self.folder / name, os.O_RDWR | os.O_CREAT, 0o640)
+        for folder in self.folders:
             try:
-                ends = list(_ends(os.pread(handle, 2 * SIZE, 0)))
-                newest = max((0, 1), key=lambda place: ends[place] or (-1, ""))
-                os.pwrite(handle, _packed(number, digest), SIZE * (1 - newest))
-            finally:
-                os.close(handle)
-        except OSError as error:
-            log.warning(f"The end of the log {name} could not be noted in {self.folder}: {error}.")
+                if folder is not self.folder:
+                    folder.mkdir(mode=0o750, exist_ok=True)
+                _put(folder / name, number, digest)
+            except OSError as error:
+                log.warning(f"The end of the log {name} could not be noted in {folder}: {error}.")
 
     def sync(self, name: str) -> None:
         """Bring a log's file to the disk, where it can be written."""
@@ -145,20 +146,20 @@ class Heads:
         """The noted end of each log of the database: None where there is none, a sentence if damaged."""
         found: dict[str, End | str | None] = {}
         for name in self._logs():
-            path = self.folder / name
-            data = b""
-            with suppress(FileNotFoundError):
-                data = path.read_bytes()
-            ends = [end for end in _ends(data) if end is not None]
+            data, ends = b"", list[End]()
+            for folder in self.folders:
+                with suppress(FileNotFoundError):
+                    data += (copy := (folder / name).read_bytes())
+                    ends += [end for end in _ends(copy) if end is not None]
             damaged = not ends and data.strip(b"\0")
-            found[name] = f"The file {path} is damaged." if damaged else max(ends, default=None)
+            found[name] = f"The file {self.folder / name} is damaged." if damaged else max(ends, default=None)
         return found
 
     def unlike(self, connection: Connection, noted: Mapping[str, End | str | None]) -> Iterator[str]:
         """Logs that end before what was noted, or hold another entry there, in sentences."""
         for name, end in noted.items():
             table, number, mine = _log_of(name)
-            title = f"The log of stream {name}" if mine else "The log of who did what"
+            title = title_of(name)
             last = connection.scalar(select(func.max(number)).where(*mine)) or 0
             if isinstance(end, str):
                 yield end
@@ -166,17 +167,20 @@ class Heads:
                 if last > 1:  # a killed process may have noted nothing of the first entry
                     yield f"{title} has {last} entries, and nothing in {self.folder} says how many it had."
             elif last < end[0]:
-                yield f"{title} ends at {last}, but {end[0]} was acknowledged: what came after is lost."
+                yield f"{title} ends at {last}, but {end[0]} was acknowledged: {BEHIND}"
             elif connection.scalar(select(table.c.digest).where(*mine, number == end[0])) != end[1]:
                 yield f"{title}: entry {end[0]} is not the one that was acknowledged."
 
     def put_back(self) -> list[Path]:
         """Write the files again that were deleted; which they were."""
-        lost = [name for name in list(self._noted) if not (self.folder / name).exists()]
-        for name in lost:
-            log.error(f"{self.folder / name} was deleted; it is written again.")
-            self.note(name, *self._noted[name])
-        return [self.folder / name for name in lost]
+        lost = [
+            folder / name for name in list(self._noted) for folder in self.folders
+            if not (folder / name).exists()
+        ]  # fmt: skip
+        for path in lost:
+            log.error(f"{path} was deleted; it is written again.")
+            self.note(path.name, *self._noted[path.name])
+        return lost
 
     def note_all(self) -> None:
         """Note the last entry of each log as the database has it."""
@@ -186,11 +190,14 @@ class Heads:
     def renew(self) -> None:
         """Forget what was noted, and note what the database has."""
         found = self._found()  # before anything is forgotten: the database may be out of reach
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self._noted.clear()
-        make_durable_folder(self.folder.absolute())
-        for name, end in found.items():
-            self.note(name, *end)
+        for folder in self.folders:
+            make_durable_folder(folder.absolute())
+            for name, end in found.items():
+                write_durably(folder / name, _packed(*end))
+            for path in folder.iterdir():
+                if path.name not in found and (path.name == AUDIT or path.name.isdecimal()):
+                    path.unlink()
+        self._noted = found
 
     def _found(self) -> dict[str, End]:
         """The last entry of each log as the database has it."""
@@ -205,7 +212,8 @@ class Heads:
 
     def remove(self, name: str) -> None:
         self._noted.pop(name, None)
-        (self.folder / name).unlink(missing_ok=True)
+        for folder in self.folders:
+            (folder / name).unlink(missing_ok=True)
 
     def _logs(self) -> list[str]:
         with self.database.read() as connection:
@@ -217,6 +225,22 @@ def _log_of(name: str) -> tuple[Table, Column[int], list[ColumnElement[bool]]]:
     if name == AUDIT:
         return t.audit, t.audit.c.id, []
     return t.events, t.events.c.seq, [t.events.c.stream == int(name)]
+
+
+def title_of(name: str) -> str:
+    """A log's name in sentences."""
+    return "The log of who did what" if name == AUDIT else f"The log of stream {name}"
+
+
+def _put(path: Path, number: int, digest: str) -> None:
+    """Write an end into the place of a file that holds the older one."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o640)
+    try:
+        ends = list(_ends(os.pread(handle, 2 * SIZE, 0)))
+        newest = max((0, 1), key=lambda place: ends[place] or (-1, ""))
+        os.pwrite(handle, _packed(number, digest), SIZE * (1 - newest))
+    finally:
+        os.close(handle)
 
 
 def _packed(number: int, digest: str) -> bytes:

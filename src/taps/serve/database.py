@@ -133,12 +133,12 @@ class Database:
             raise StoreDownError(f"The store ({url}) cannot be used now: {reason}.", retry_after=1) from error
 
     def structure(self) -> list[str]:
-        """What SQLite finds wrong with its pages and indexes, and whether its file changed since a stop."""
+        """What SQLite finds wrong with its pages and indexes."""
         if not self.sqlite:
             return []
         with self.read() as connection:
             found = connection.execute(text("PRAGMA integrity_check")).scalars().all()
-        return [*([] if found == ["ok"] else [f"SQLite says: {found[0]}."]), *self.unlike_left()]
+        return [] if found == ["ok"] else [f"SQLite says: {found[0]}."]
 
     def leave(self) -> None:
         """Note the closed file's checksum: so a flipped bit is found even where no row has it."""
@@ -149,8 +149,15 @@ class Database:
         """A sentence where the file is not the one that a clean stop left."""
         if not self._left or not self._left.is_file():
             return []
-        same = self._left.read_text().split()[:1] == [sha256_of(self.file)]
-        return [] if same else [f"The file {self.file} has changed since the service was stopped."]
+        # Whoever closes a file loses the locks of its process on it, those of SQLite's connections, too:
+        # the next program to close the database would take itself for the last one, and delete its log.
+        self.engine.dispose()
+        noted = self._left.read_text(errors="replace").split()[:1]
+        return (
+            []
+            if noted == [sha256_of(self.file)]
+            else [f"The file {self.file} has changed since the service was stopped."]
+        )
 
     def close(self) -> None:
         if self._open is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,10 +16,13 @@ from taps.files import PART
 from taps.serve import tables as t
 from taps.serve.blobs import LITTLE
 from taps.serve.errors import GoneError, StoreDownError
+from taps.serve.migrations import known_version
 from taps.serve.records import Stream
 from taps.serve.replay import LOST, lost_images
-from taps.serve.store import Store
+from taps.serve.store import FOLDERS, Store
 from taps.session.log import PREDICTED
+
+NO_START = "The service does not start: "
 
 
 @dataclass(frozen=True)
@@ -32,25 +36,43 @@ class Finding:
 def examine(store: Store) -> Iterator[Finding]:
     """Everything that is not as it should be; nothing is changed."""
     try:
+        yield from _folders(store)
         yield from _database(store)
         for stream in store.streams():
             yield from _log(store, stream)
             yield from _snapshots(store, stream)
         yield from _images(store)
     except StoreDownError as error:
-        yield Finding(f"{error} Start the database, or check its address.")
-    except (ValueError, TypeError) as error:
-        yield Finding(f"The database cannot be read ({error}); put a backup in its place.")
+        what = "Put a backup in its place" if store.database.sqlite else "Start the database"
+        yield Finding(f"{NO_START}{error} {what}, or check its address.")
+    except (ValueError, TypeError, OSError) as error:
+        yield Finding(f"{NO_START}The store cannot be read ({error}); put a backup in its place.")
     yield from _disk(store)
 
 
+def _folders(store: Store) -> Iterator[Finding]:
+    for folder in (store.files / name for name in FOLDERS):
+        if not folder.is_dir():
+            stops = NO_START if folder.exists() else ""
+            yield Finding(f"{stops}The folder {folder} is gone; put it back from a backup.")
+    if not os.access(store.files, os.W_OK):
+        yield Finding(f"{NO_START}{store.files} cannot be written here; it can be read.", bad=False)
+
+
 def _database(store: Store) -> Iterator[Finding]:
-    for sentence in [*store.database.structure(), *store.damage()]:
-        yield Finding(f"The database is damaged: {sentence} Put a backup in its place.")
+    """What a start refuses, by the same checks."""
     try:
         store.pairing.check()
+        with store.database.read() as connection:
+            known_version(connection)
+    except StoreDownError:
+        raise
     except StateError as error:
-        yield Finding(str(error))
+        yield Finding(f"{NO_START}{error}")
+    for sentence in [*store.database.structure(), *store.damage()]:
+        yield Finding(f"{NO_START}The database is damaged: {sentence} Put a backup in its place.")
+    for sentence in store.database.unlike_left():
+        yield Finding(f"{sentence} A bit of its disk may have flipped; a start goes on without it.")
 
 
 def _log(store: Store, stream: Stream) -> Iterator[Finding]:
@@ -91,9 +113,9 @@ def _replay(store: Store, stream: Stream, seqs: Sequence[int]) -> Iterator[Findi
     snapshots, whole = store.snapshots(stream.id), 0
     last = store.last_seq(stream.id)
     for seq in seqs:
-        wrong = snapshots.check(seq, last)
+        wrong = snapshots.check(seq)
         if wrong is None:
-            whole = seq
+            whole = max(whole, seq if seq <= last else 0)  # a newer one is damage to the log
         else:
             yield Finding(f"{wrong} The older one will be used; `taps recover` sets this one aside.")
     for place in snapshots.folder.glob("*.damaged"):
@@ -123,7 +145,7 @@ def _leftovers(store: Store, images: list[str]) -> Iterator[Finding]:
     """Files that nobody needs: on their way to the bin, in it, or of no record at all."""
     streams = {str(stream.id) for stream in store.streams()}
     orphans = [image for image in images if store.needs(image) is None]
-    orphans += [each.name for each in (store.files / "snapshots").iterdir() if each.name not in streams]
+    orphans += [folder.name for folder in store.snapshot_folders() if folder.name not in streams]
     if len(images) > len(orphans):
         yield Finding(
             "Images that are needed no longer are still there; the next start moves them.", bad=False
@@ -175,11 +197,12 @@ def recover(store: Store) -> Iterator[str]:
 def _mend(store: Store, stream: Stream) -> Iterator[str]:
     snapshots, last, whole = store.snapshots(stream.id), store.last_seq(stream.id), 0
     for seq in snapshots.seqs():
-        if snapshots.check(seq, last) is None:
+        wrong = snapshots.check(seq, last)
+        if wrong is None:
             whole = seq
         else:
             snapshots.set_aside(seq)
-            yield f"Stream {stream.name!r}: the damaged snapshot of event {seq} was set aside."
+            yield f"Stream {stream.name!r}: {wrong} It was set aside."
     lost = [event for event, _ in lost_images(store.events(stream.id, whole), store.blobs)]
     if lost and not whole:
         yield (

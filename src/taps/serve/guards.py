@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import os
 import socket
+import sqlite3
 import time
 import uuid
 from collections.abc import Iterable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from sqlalchemy import inspect
 
+from taps.data.names import shown
 from taps.errors import StateError
 from taps.files import make_durable_folder, write_durably
 from taps.serve.database import FILE, LEFT
@@ -29,6 +33,16 @@ BEGUN = "identity.new"  # until the database has it, too
 START, STARTS = "start", "starts"  # the last start in the database, all starts in the folder
 LOOK = 0.2  # seconds to look at folders of images at a time; the next look continues from there
 SETTLED = 100_000_000  # nanoseconds after which a folder's modification time shows a further change
+MARK = 64  # bytes an identity has at most; other programs have larger files of this name
+
+
+def is_store(folder: Path) -> bool:
+    """Whether a folder is a store."""
+    return _marked(folder / IDENTITY)
+
+
+def _marked(file: Path) -> bool:
+    return file.is_file() and file.stat().st_size <= MARK
 
 
 class Pairing:
@@ -36,6 +50,39 @@ class Pairing:
 
     def __init__(self, store: Store) -> None:
         self.store, self.files = store, store.files
+
+    def refuse_strangers(self) -> None:
+        """Refuse a folder with somebody's files: only an empty one becomes a store. Nothing is written."""
+        if is_store(self.files) or _marked(self.files / BEGUN):
+            return
+        try:
+            others = sorted(path.name for path in self.files.iterdir() if not _harmless(path))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StateError(
+                f"The folder {self.files} cannot be used ({error.strerror}); choose another place for it."
+            ) from error
+        if others and (known := self._lost()):
+            raise StateError(
+                f"{self.files} lacks its file {IDENTITY!r}, by which a store is known; write it again: it "
+                f"holds {known}."
+            )
+        if others:
+            raise StateError(
+                f"{self.files} is no store and holds other files ({shown(others, most=3)}); give a folder "
+                "that is empty or does not exist. Nothing was changed."
+            )
+
+    def _lost(self) -> str | None:
+        """The identity in the database of a folder that has none; a file of SQLite's is not written to."""
+        if not self.store.database.sqlite:
+            return self._known()
+        url = f"file:{quote(str(self.store.database.file.absolute()))}?mode=ro&immutable=1"
+        with suppress(sqlite3.Error), closing(sqlite3.connect(url, uri=True)) as connection:
+            found = connection.execute(f"SELECT value FROM meta WHERE name = '{IDENTITY}'").fetchone()
+            return None if found is None else str(found[0])
+        return None
 
     def check(self, *, copies: bool = False) -> None:
         """Refuse a folder and a database that do not belong together. Nothing is written.
@@ -65,11 +112,14 @@ class Pairing:
                 "on without what this one lacks."
             )
 
+    def claim(self) -> None:
+        """Mark the folder as a store that begins, before anything else is made in it."""
+        if self._read(IDENTITY) is None and self._read(BEGUN) is None:
+            write_durably(self.files / BEGUN, uuid.uuid4().hex.encode())
+
     def begin(self) -> None:
         """Give a new store its identity; a start that was killed meanwhile is continued with the same one."""
         if self._read(IDENTITY) is None:
-            if self._read(BEGUN) is None:
-                write_durably(self.files / BEGUN, uuid.uuid4().hex.encode())
             self.store.set_note(IDENTITY, self._read(BEGUN) or "")
             os.replace(self.files / BEGUN, self.files / IDENTITY)
 
@@ -91,12 +141,13 @@ class Pairing:
         """Move away the files of a store whose database is gone; a whole store is left alone."""
         if self._known() is not None:
             return
+        if self._read(BEGUN) is None:  # it is known for a store at every moment
+            write_durably(self.files / BEGUN, uuid.uuid4().hex.encode())
         place = self.files / f"before-{time.strftime('%Y%m%d-%H%M%S')}"
         for name in (FILE, f"{FILE}-wal", f"{FILE}-shm", LEFT, STARTS, "images", "snapshots", IDENTITY):
             if (self.files / name).exists():
                 make_durable_folder(place.absolute())
                 os.replace(self.files / name, place / name)
-        self.store.make_folders()
 
     def _known(self) -> str | None:
         """The database's identity; SQLite is not even opened where it would make a new file."""
@@ -112,7 +163,7 @@ class Pairing:
 
     def _read(self, name: str) -> str | None:
         file = self.files / name
-        return file.read_text().strip() if file.is_file() else None
+        return file.read_text(errors="replace").strip() if file.is_file() else None
 
 
 class Watch:
@@ -168,6 +219,13 @@ class ImageWatch:
             return os.stat(self.store.blobs.folder / name).st_mtime_ns
         except OSError:
             return 0
+
+
+def _harmless(path: Path) -> bool:
+    """Whether it makes a folder nobody's: hidden, of the file system, of a start that was killed."""
+    if path.name == ".lock":
+        return path.stat().st_size == 0
+    return path.name.startswith((".", f"{BEGUN}.")) or path.name == "lost+found"
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

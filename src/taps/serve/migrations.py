@@ -39,9 +39,9 @@ def version_of(connection: Connection) -> str | None:
     return str(connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").scalar())
 
 
-def migrate(connection: Connection) -> bool:
-    """Bring the tables to this version's form; whether anything was done."""
-    before, newest = version_of(connection), max(STEPS)
+def known_version(connection: Connection) -> str | None:
+    """The version of a database's tables; one that cannot be used is refused."""
+    before = version_of(connection)
     if before is None:
         # Tables of these names are no new store: one that lost its version, or another program's database.
         if taken := sorted(metadata.tables.keys() & set(inspect(connection).get_table_names())):
@@ -49,15 +49,22 @@ def migrate(connection: Connection) -> bool:
                 f"The database has tables ({', '.join(taken)}) but no {VERSION_TABLE}: it is damaged, or "
                 "another program's. Put a backup in its place, or use an empty database."
             )
-        metadata.create_all(connection)
-        connection.exec_driver_sql(f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL)")
-        connection.exec_driver_sql(f"INSERT INTO {VERSION_TABLE} VALUES ('{newest}')")
-        return True
-    if before not in STEPS:
+    elif before not in STEPS:
         raise StateError(
             f"The database's form is not known ({before!r}): a newer version of taps made it, or it is "
             "damaged. Use that version, or put a backup in its place."
         )
+    return before
+
+
+def migrate(connection: Connection) -> bool:
+    """Bring the tables to this version's form; whether anything was done."""
+    before, newest = known_version(connection), max(STEPS)
+    if before is None:
+        metadata.create_all(connection)
+        connection.exec_driver_sql(f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL)")
+        connection.exec_driver_sql(f"INSERT INTO {VERSION_TABLE} VALUES ('{newest}')")
+        return True
     if before == newest:
         return False
     for version in STEPS:

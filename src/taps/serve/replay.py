@@ -12,7 +12,6 @@ from taps.errors import QueryError, SettingsError, StateError
 from taps.learner import Learner
 from taps.serve.blobs import Blobs
 from taps.serve.errors import GoneError
-from taps.serve.guards import IDENTITY
 from taps.serve.learners import STAND_IN, RemoteLearner
 from taps.serve.records import Event, Stream
 from taps.serve.store import Store
@@ -107,11 +106,6 @@ def lost_images(events: Sequence[Event], blobs: Blobs) -> Iterator[tuple[Event, 
                 image_of(event, blobs)
             except (StateError, GoneError) as error:
                 yield event, str(error)
-
-
-def is_store(folder: Path) -> bool:
-    """Whether a folder is a store."""
-    return (folder / IDENTITY).is_file()
 
 
 def learner_of(folder: Path, stream: str | None = None) -> Learner:

@@ -39,7 +39,7 @@ MODEL = "model"
 PROMPTS = ("hand", *KINDS)  # values of the setting that are no path
 DEPTH, VIEWS = 4, 1024  # the most of settings over HTTP: levels of nesting, views
 BESIDE = ("name", "classes", "method", "seed", "deadline", "hold")  # given beside the settings
-EXPORT = "export-"  # folders in which archives are made
+EXPORT = ".export-"  # hidden folders in which archives are made
 PATIENCE = 2.5  # seconds streams get to finish what runs and save their learners when the service stops
 
 
@@ -72,20 +72,27 @@ class Service:
     def __enter__(self) -> Service:
         self._stack.enter_context(hold(self.store))
         try:
-            self.store.open()
-            self.store.verify()
-            self._check_model()
-            self.store.sweep()
-            for folder in self.store.files.glob(f"{EXPORT}*"):  # a killed process left them
-                shutil.rmtree(folder, ignore_errors=True)
-            self.store.watch()
-            for stream in self.store.streams():
-                self._own(stream)
-        except BaseException:
+            self._open()
+        except BaseException as error:
             self.store.close()
             self._stack.close()
+            if isinstance(error, OSError):
+                raise StateError(
+                    f"The store in {self.store.files} cannot be used ({error}); see `taps doctor`."
+                ) from error
             raise
         return self
+
+    def _open(self) -> None:
+        self.store.open()
+        self.store.verify()
+        self._check_model()
+        self.store.sweep()
+        for folder in self.store.files.glob(f"{EXPORT}*"):  # a killed process left them
+            shutil.rmtree(folder, ignore_errors=True)
+        self.store.watch()
+        for stream in self.store.streams():
+            self._own(stream)
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -239,8 +246,9 @@ class Service:
 
 @contextmanager
 def hold(store: Store) -> Iterator[None]:
-    """Be the only process that writes to a store's folder and database."""
+    """Be the owner of a store; its folder is made where it is missing."""
     with ExitStack() as stack:
+        store.make_folders()
         try:
             stack.enter_context(locked(store.files))
         except StateError:

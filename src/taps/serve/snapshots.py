@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import os
+import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ log = logging.getLogger("taps.serve")
 
 KEPT = 2
 MANIFEST = "manifest.json"
+_NAME = re.compile(r"([0-9]{12})(\.part)?")  # other names are somebody else's
 
 
 class Snapshots:
@@ -57,7 +59,8 @@ class Snapshots:
     def _prune(self) -> None:
         self._note()
         for part in self.folder.glob(f"*{PART}"):
-            shutil.rmtree(part, ignore_errors=True)
+            if _NAME.fullmatch(part.name):
+                shutil.rmtree(part, ignore_errors=True)
         for seq in self.seqs()[:-KEPT]:
             part = self.folder / f"{seq:012d}{PART}"
             os.replace(self.place(seq), part)  # so a reader finds it whole or not at all
@@ -76,7 +79,8 @@ class Snapshots:
 
     def seqs(self) -> list[int]:
         """The numbers of all, whole or not, the oldest first."""
-        return sorted(int(path.name) for path in self.folder.glob("*") if path.name.isdigit())
+        names = [path.name for path in self.folder.glob("*")]
+        return sorted(int(name) for name in names if _NAME.fullmatch(name) and not name.endswith(PART))
 
     def check(self, seq: int, last: float = math.inf) -> str | None:
         """What is wrong with a snapshot, given the last event of the log; None where nothing is."""

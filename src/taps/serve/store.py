@@ -17,12 +17,22 @@ from taps.aliases import EVENTS, current, spellings
 from taps.errors import StateError
 from taps.files import make_durable_folder
 from taps.serve import tables as t
-from taps.serve.blobs import Bin, Blobs
-from taps.serve.checksums import AUDIT, Heads, changed, digest_of, form_of, seal, seal_all
+from taps.serve.blobs import NUMBER, Bin, Blobs
+from taps.serve.checksums import (
+    AUDIT,
+    BEHIND,
+    Heads,
+    changed,
+    digest_of,
+    form_of,
+    seal,
+    seal_all,
+    title_of,
+)
 from taps.serve.database import Database, database_url
 from taps.serve.errors import ConflictError, NotFoundError, StoreDownError
-from taps.serve.guards import IDENTITY, STARTS, Pairing, Watch
-from taps.serve.migrations import BEFORE_DIGESTS, migrate, version_of
+from taps.serve.guards import IDENTITY, STARTS, Pairing, Watch, is_store
+from taps.serve.migrations import BEFORE_DIGESTS, STEPS, known_version, migrate, version_of
 from taps.serve.records import Event, Stream, StreamConfig
 from taps.serve.snapshots import Snapshots
 from taps.session.log import ANSWERED, PREDICTED
@@ -30,6 +40,7 @@ from taps.session.row import LABELLED, OPEN, Row
 
 log = logging.getLogger("taps.serve")
 
+FOLDERS = ("images", "snapshots")
 FORM = "form"  # the note with the digest of how the tables are made
 RECENT = 100  # newest images of a stream that are kept in any case
 RETENTION = 7 * 24 * 3600.0  # seconds that images of skipped and expired questions are kept
@@ -48,6 +59,9 @@ _BY_KEY = select(t.events.c.seq).where(
 class Store:
     """Tables in a database, images and snapshots in a folder.
 
+    It has one owner, the process that holds its lock and calls `open`: the service. Others are guests: they
+    read, or write in short transactions (`visit`), and leave no mark.
+
     Args:
         place: A folder (SQLite), or the URL of a PostgreSQL database.
         files: The folder of images and snapshots; the same folder unless `place` is a URL.
@@ -59,33 +73,48 @@ class Store:
             raise StateError("Images and snapshots need a folder beside the database; give one with --files.")
         self.files = Path(place) if files is None else files
         self.anew = anew
-        self.make_folders()
         self.database = Database(database_url(place))
         self.bin = Bin(self.files / "bin")
         self.blobs = Blobs(self.files / "images", self.bin)
         self.pairing = Pairing(self)
-        self.heads = Heads(self.files / "heads", self.database)
+        self.heads = Heads((self.files / "heads", self.files / "images" / ".heads"), self.database)
         self._ends: dict[int, tuple[int, str]] = {}  # by stream: its last event, and that one's digest
+        self.pairing.refuse_strangers()
 
-    def make_folders(self) -> None:
+    def make_folders(self, *inner: str) -> None:
+        """Make the folder, and those in it, where they are missing."""
         try:
-            for folder in (self.files, self.files / "images", self.files / "snapshots"):
-                make_durable_folder(folder.absolute())
+            for name in ("", *inner):
+                make_durable_folder((self.files / name).absolute())
         except OSError as error:
             raise StateError(
                 f"The folder {self.files} cannot be used ({error}); choose another place for it."
             ) from error
 
     def open(self) -> Store:
-        """See that folder and database belong together, and bring the tables to this version's form."""
+        """As the owner: see that folder and database belong together, bring the tables to today's form."""
         if self.anew:
             self.pairing.set_aside()
         self.pairing.check()
+        self.make_folders()
+        self.pairing.claim()
+        self.make_folders(*FOLDERS)
         for sentence in self.database.unlike_left():  # no error: `verify` checks all that is used of it
             log.warning(f"{sentence} A bit of its disk may have flipped.")
         self.migrate()
         self.pairing.begin()
         self.database.start = self.pairing.mark()
+        return self
+
+    def visit(self) -> Store:
+        """As a guest: see that folder and database belong together, and are of today's form."""
+        self.pairing.check()
+        with self.database.read() as connection:
+            if known_version(connection) != max(STEPS):
+                raise StateError(
+                    f"The store in {self.files} is of an earlier version of taps; start its service "
+                    "(`taps serve`) once, which brings it to this one."
+                )
         return self
 
     def watch(self) -> None:
@@ -111,11 +140,14 @@ class Store:
     def existing(cls, place: str, files: Path | None = None) -> Store:
         """A store that exists; a mistyped name makes no new one."""
         folder = Path(place) if files is None else files
-        if not (folder / IDENTITY).is_file():
+        if not is_store(folder):
             raise StateError(f"No store found in {folder}; check its name.")
         store = cls(place, files)
         if not store.database.exists():
-            raise StateError(f"No database found in {place}; put it back, or check its name.")
+            raise StateError(
+                f"No database found in {place}; put it back, or check its name (a store with PostgreSQL is "
+                "given by the URL of its database)."
+            )
         return store
 
     def close(self, *, leave: bool = False) -> None:
@@ -162,12 +194,19 @@ class Store:
         if self.version() in BEFORE_DIGESTS:
             return
         noted = self.heads.read()  # before the logs: those only grow
+        saved = {int(name): self.snapshots(int(name)).seqs() for name in noted if name != AUDIT}
         with self.database.read_all() as connection:
             known = connection.scalar(select(t.meta.c.value).where(t.meta.c.name == FORM))
             if known != form_of(connection):
                 yield "The tables are not made as they were."
             yield from changed(connection)
             yield from self.heads.unlike(connection, noted)
+            for stream, seqs in saved.items():
+                mine = t.events.c.stream == stream
+                last = connection.scalar(select(func.max(t.events.c.seq)).where(mine)) or 0
+                if seqs and seqs[-1] > last:
+                    place = self.snapshots(stream).place(seqs[-1])
+                    yield f"{title_of(str(stream))} ends at {last}, {place} is newer than the log: {BEHIND}"
 
     def verify(self) -> None:
         """Refuse a database that is not what was written to it."""
@@ -381,10 +420,15 @@ class Store:
         self.bin.bring_back("images", lambda name: self.blobs.path(name) if self.needs(name) else None)
         self.bin.bring_back("snapshots", lambda name: snapshots / name if name in known else None)
         self.bin.empty()
-        gone = [folder for folder in snapshots.iterdir() if orphans and folder.name not in known]
+        gone = [folder for folder in self.snapshot_folders() if orphans and folder.name not in known]
         for folder in gone:
             self.bin.put(folder, "snapshots")
         return len(gone) + self.blobs.sweep(self.needs, orphans=orphans)
+
+    def snapshot_folders(self) -> list[Path]:
+        """The folders of streams' snapshots; what somebody else put beside them is not among them."""
+        found = (path for path in (self.files / "snapshots").glob("*") if NUMBER.fullmatch(path.name))
+        return sorted(path for path in found if path.is_dir())
 
     # Who did what
 

@@ -11,8 +11,9 @@ import threading
 import time
 from dataclasses import asdict, dataclass, fields
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
+from taps.data.names import shown
 from taps.errors import SettingsError
 from taps.serve import tables as t
 from taps.serve.checksums import digest_of, seal
@@ -23,6 +24,8 @@ ROLES = ("predict", "label", "admin")
 PREFIX = "taps_"
 FRESH = 1.0  # seconds a list of tokens is good for: a revocation counts after so long, at most
 SESSION = 12 * 3600.0  # seconds a browser stays signed in
+LONGEST = 1e9  # seconds a token is valid, at most: 31 years
+NAME = 64  # characters of a name: it stands in the log with each answer
 LINK = "link"  # the name of a token that several people share: each signs in with a name of his own
 
 
@@ -77,6 +80,31 @@ def csrf_of(secret: str) -> str:
     return digest(f"csrf:{secret}")
 
 
+def check_new(name: str, roles: tuple[str, ...], seconds: float | None) -> None:
+    """Refuse a token that cannot be made."""
+    unknown = sorted(set(roles) - set(ROLES))
+    if unknown or not roles:
+        raise SettingsError(f"A token's roles are some of {', '.join(ROLES)}; not {', '.join(unknown)!r}.")
+    if seconds is not None and not 0 < seconds <= LONGEST:
+        raise SettingsError(
+            f"A token is valid for more than 0 seconds and up to {LONGEST / 86400:,.0f} days, not "
+            f"{seconds / 86400:,.0f} days; leave the time out for one that is valid until it is revoked."
+        )
+    if len(name) > NAME or not name.isprintable():
+        raise SettingsError(
+            f"A token's name has up to {NAME} characters that can be printed, not {printable(name)!r}."
+        )
+
+
+def printable(name: str) -> str:
+    r"""A name as it may be sent to a terminal.
+
+    >>> printable("a\x1b[2Jb")
+    'a�[2Jb'
+    """
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)
+
+
 class Tokens:
     """The tokens of a store. While the database cannot be read, those read last stay active."""
 
@@ -99,19 +127,14 @@ class Tokens:
         who: str = "console",
     ) -> tuple[Token, str]:
         """A new token and its secret, which is stored nowhere."""
-        unknown = sorted(set(roles) - set(ROLES))
-        if unknown or not roles:
-            raise SettingsError(
-                f"A token's roles are some of {', '.join(ROLES)}; not {', '.join(unknown)!r}."
-            )
-        if seconds is not None and seconds <= 0:
-            raise SettingsError("A token must be good for more than 0 seconds.")
+        check_new(name, roles, seconds)
         secret, now = PREFIX + secrets.token_urlsafe(32), time.time()
         ends = None if seconds is None else now + seconds
-        token = Token(
-            secrets.token_hex(6), name, digest(secret), ",".join(roles), stream, parent, now, ends, None
-        )
+        words = ",".join(dict.fromkeys(roles))
+        token = Token(secrets.token_hex(6), name, digest(secret), words, stream, parent, now, ends, None)
         with self.store.audited(who, "sign in" if parent else "create token", token.id) as connection:
+            if stream is not None and parent is None:
+                _check_stream(connection, stream)
             row = asdict(token)
             connection.execute(insert(t.tokens).values(**row, digest=digest_of(t.tokens, row)))
         self._forget()
@@ -182,3 +205,10 @@ class Tokens:
         """Have the next request read the tokens; the lock waits for a reading that has begun before."""
         with self._lock:
             self._read_at = -float("inf")
+
+
+def _check_stream(connection: Connection, name: str) -> None:
+    there = connection.scalars(select(t.streams.c.name).order_by(t.streams.c.id)).all()
+    if name not in there:
+        known = shown(there) or "none yet"
+        raise SettingsError(f"No stream is named {printable(name)!r}; the store has: {known}.")
