@@ -200,7 +200,7 @@ def test_a_token_that_cannot_be_is_a_sentence(run: Run, tmp_path: Path, words: l
         run("create", "--role", "label", *words)
     assert not (tmp_path / "store").exists()
     run("create", "--role", "admin")
-    with pytest.raises(SettingsError) as said:
+    with pytest.raises(TapsError) as said:
         run("create", "--role", "label", *words)
     assert "\x1b" not in str(said.value)
     assert run("list").output.count("active") == 1

@@ -116,7 +116,7 @@ def list_tokens(store: Place, files: Files = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from taps.serve.tokens import printable
+    from taps.plain_names import seen_letters
 
     table = Table("id", "name", "roles", "stream", "made", "expires", "state")
     with _tokens(store, files) as tokens:
@@ -125,7 +125,7 @@ def list_tokens(store: Place, files: Files = None) -> None:
         over = each.expires is not None and each.expires <= time.time()
         state = "revoked" if each.revoked else "expired" if over else "active"
         dates = _day(each.created), _day(each.expires)
-        table.add_row(each.id, printable(each.name), each.roles, each.stream or "all", *dates, state)
+        table.add_row(each.id, seen_letters(each.name), each.roles, each.stream or "all", *dates, state)
     Console().print(table, markup=False)
 
 

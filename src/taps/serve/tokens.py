@@ -15,6 +15,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from taps.data.names import shown
 from taps.errors import SettingsError
+from taps.plain_names import plain_name
 from taps.serve import tables as t
 from taps.serve.checksums import digest_of, seal
 from taps.serve.errors import NotFoundError, SignInError, StoreDownError
@@ -90,19 +91,10 @@ def check_new(name: str, roles: tuple[str, ...], seconds: float | None) -> None:
             f"A token is valid for more than 0 seconds and up to {LONGEST / 86400:,.0f} days, not "
             f"{seconds / 86400:,.0f} days; leave the time out for one that is valid until it is revoked."
         )
-    if len(name) > NAME or not name.isprintable():
+    if len(plain_name(name)) > NAME:
         raise SettingsError(
-            f"A token's name has up to {NAME} characters that can be printed, not {printable(name)!r}."
+            f"A token's name has up to {NAME} characters, not {len(name)}; give a shorter one."
         )
-
-
-def printable(name: str) -> str:
-    r"""A name as it may be sent to a terminal.
-
-    >>> printable("a\x1b[2Jb")
-    'a�[2Jb'
-    """
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)
 
 
 class Tokens:
@@ -211,4 +203,4 @@ def _check_stream(connection: Connection, name: str) -> None:
     there = connection.scalars(select(t.streams.c.name).order_by(t.streams.c.id)).all()
     if name not in there:
         known = shown(there) or "none yet"
-        raise SettingsError(f"No stream is named {printable(name)!r}; the store has: {known}.")
+        raise SettingsError(f"No stream is named {name!r}; the store has: {known}.")
