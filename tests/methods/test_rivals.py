@@ -41,8 +41,8 @@ def through_unit(gradient: Array, rows: Array) -> Array:
 class Adam:
     """AdamW by its formulas."""
 
-    def __init__(self, lr: float, decay: float) -> None:
-        self.lr, self.decay, self.taken = lr, decay, 0
+    def __init__(self, lr: float, decay: float, eps: float) -> None:
+        self.lr, self.decay, self.eps, self.taken = lr, decay, eps, 0
         self.first = self.second = np.zeros(())
 
     def step(self, w: Array, g: Array) -> Array:
@@ -51,7 +51,7 @@ class Adam:
         self.second = 0.999 * self.second + 0.001 * g**2
         first = self.first / (1 - 0.9**self.taken)
         second = np.sqrt(self.second / (1 - 0.999**self.taken))
-        return np.asarray(w * (1 - self.lr * self.decay) - self.lr * first / (second + 1e-4))
+        return np.asarray(w * (1 - self.lr * self.decay) - self.lr * first / (second + self.eps))
 
 
 def by_answers(s: Stream, learn: Any, say: Any) -> list[Array]:
@@ -65,7 +65,8 @@ def by_answers(s: Stream, learn: Any, say: Any) -> list[Array]:
     return said
 
 
-def test_clap(stream: Stream) -> None:
+@pytest.mark.parametrize("decay", [0.0, 0.2])
+def test_clap(stream: Stream, decay: float) -> None:
     s = stream
     state = {"w": 10 * s.text, "v": np.zeros_like(s.text)}
 
@@ -76,17 +77,17 @@ def test_clap(stream: Stream) -> None:
             wrong = softmax(s.scale * x @ unit(state["w"]).T) - ONE_HOT[y]
             gradient = through_unit(s.scale * wrong.T @ x / len(y), state["w"])
             gradient += 2 * hold[:, None] * (state["w"] - 10 * s.text) / len(NAMES)
-            state["v"] = 0.9 * state["v"] + gradient
+            state["v"] = 0.9 * state["v"] + gradient + decay * state["w"]
             state["w"] = state["w"] - 0.1 * state["v"]
 
     expected = by_answers(s, learn, lambda x: softmax(s.scale * unit(state["w"]) @ x))
     assert not np.allclose(expected[-1], s.probs[IMAGES - 1, 0], atol=1e-3)
-    same(run(s, "clap"), expected)
+    same(run(s, "clap", weight_decay=decay), expected)
 
 
 def test_cross_modal(stream: Stream) -> None:
     s = stream
-    state: dict[str, Any] = {"w": s.text.copy(), "adam": Adam(1e-3, 0.01)}
+    state: dict[str, Any] = {"w": s.text.copy(), "adam": Adam(1e-3, 0.01, 1e-8)}
 
     def learn(x: Array, y: list[int]) -> None:
         rows, told = np.concatenate([x, s.text]), ONE_HOT[[*y, *range(len(NAMES))]]
@@ -99,7 +100,7 @@ def test_cross_modal(stream: Stream) -> None:
 
 def test_prolip(stream: Stream) -> None:
     s, eye = stream, np.eye(stream.x.shape[-1])
-    state: dict[str, Any] = {"w": eye, "adam": Adam(1e-4, 0.0)}
+    state: dict[str, Any] = {"w": eye, "adam": Adam(1e-4, 0.0, 1e-4)}
 
     def learn(x: Array, y: list[int]) -> None:
         shots = len(y) / len(set(y))
@@ -113,18 +114,26 @@ def test_prolip(stream: Stream) -> None:
 
 
 def test_proker(stream: Stream) -> None:
+    """Its authors' rule: cosines with the texts are fitted to one-hot labels, by (K/λ + I)⁻¹."""
     s = stream
     said = []
     for i in range(IMAGES):
-        held, p = known(s, i), s.probs[i, 0].copy()
+        held, out = known(s, i), s.text @ s.x[i, 0]
         if held:
             x, y = np.stack([x for x, _ in held]), [y for _, y in held]
             squared = ((x[:, None] - x[None]) ** 2).sum(-1)
-            inverse = np.linalg.inv(np.exp(-5.5 * squared / 2) + 0.5 * np.eye(len(y)))
-            near = np.exp(-5.5 * ((x - s.x[i, 0]) ** 2).sum(-1) / 2)
-            p = np.maximum(p + near @ inverse @ (ONE_HOT[y] - softmax(s.scale * x @ s.text.T)), 1e-6)
-        said.append(p / p.sum())
-    same(run(s, "proker", penalty=0.5), said)
+            fitted = np.linalg.solve(
+                np.exp(-4.0 * squared / 2) / 0.5 + np.eye(len(y)), ONE_HOT[y] - x @ s.text.T
+            )
+            out = out + np.exp(-4.0 * ((x - s.x[i, 0]) ** 2).sum(-1) / 2) @ fitted
+        said.append(softmax(s.scale * out))
+    same(run(s, "proker", penalty=0.5, sharpness=4.0), said)
+
+
+def of_likeliest(p: Array, label: int) -> Array:
+    """Gradient of −p_y + ln Σ exp p_k by the logits of p: the authors' cross-entropy takes p for logits."""
+    by_p = np.exp(p) / np.exp(p).sum() - ONE_HOT[label]
+    return np.asarray(p * (by_p - p @ by_p))
 
 
 def test_bitta_without_dropout_takes_the_steps_of_its_formula(stream: Stream) -> None:
@@ -140,12 +149,10 @@ def test_bitta_without_dropout_takes_the_steps_of_its_formula(stream: Stream) ->
             gradient = np.zeros_like(w)
             for i in range(answered + 1, 4):  # entropy's kin: the likeliest class is made likelier
                 p = softmax(s.scale * unit(w) @ s.x[i, 0])
-                gradient += np.outer(p - ONE_HOT[p.argmax()], s.x[i, 0]) / (3 - answered)
-            p = softmax(s.scale * unit(w) @ s.x[0, 0])
-            gradient -= np.outer(p - ONE_HOT[2], s.x[0, 0])
+                gradient += np.outer(of_likeliest(p, int(p.argmax())), s.x[i, 0]) / (3 - answered)
+            gradient -= np.outer(of_likeliest(softmax(s.scale * unit(w) @ s.x[0, 0]), 2), s.x[0, 0])
             if answered:
-                p = softmax(s.scale * unit(w) @ s.x[1, 0])
-                gradient += np.outer(p - ONE_HOT[1], s.x[1, 0])
+                gradient += np.outer(of_likeliest(softmax(s.scale * unit(w) @ s.x[1, 0]), 1), s.x[1, 0])
             g = through_unit(s.scale * gradient, w)
             v = 0.9 * v + g
             w = w - 1e-4 * (g + 0.9 * v)
@@ -153,11 +160,25 @@ def test_bitta_without_dropout_takes_the_steps_of_its_formula(stream: Stream) ->
     assert method.label_counts().tolist() == [0, 1, 0, 0]
 
 
+def test_bitta_asks_by_the_confidence_of_passes_with_dropout(stream: Stream) -> None:
+    s = stream
+    plain: Any = find_method("bitta").build(s.clip, NAMES, method_settings("bitta", {"dropout": 0.0}), 0)
+    output = plain.predict(s.views[0][:1])
+    assert output.score == pytest.approx(1 - float(output.probs.max()), abs=1e-12)
+    dropped: Any = find_method("bitta").build(s.clip, NAMES, method_settings("bitta", {"dropout": 0.4}), 3)
+    for i in range(3):
+        output = dropped.predict(s.views[i][:1])
+        generator = torch.Generator().manual_seed(3 * 1_000_003 + i)
+        kept = (torch.rand((4, 1, s.x.shape[-1]), generator=generator) < 0.6).numpy()[:, 0]
+        p = np.mean([softmax(s.scale * s.text @ (s.x[i, 0] * mask / 0.6)) for mask in kept], axis=0)
+        assert output.score == pytest.approx(1 - p[int(output.probs.argmax())], abs=1e-9)
+
+
 def test_bitta_asks_for_a_yes_or_no_about_the_least_sure(tiny: Clip, picture: Picture) -> None:
     learner = Learner(tiny, NAMES, "bitta", policy="fixed", tau0=-1.0)
     said = learner.predict_one(picture(0))
     assert said.question == "yes_no"
-    assert said.score == pytest.approx(1 - said.probs.max())
+    assert 0 < said.score < 1
     learner.learn_one(said.id, no=said.index)
     after = learner.predict_one(picture(0), update=False)
     assert after.probs[said.index] < said.probs[said.index]

@@ -8,18 +8,19 @@ from torch import Tensor
 
 from taps.active.acquisition import SCORES
 from taps.active.question import KINDS, YES_NO_SECONDS
-from taps.methods import ReplayItem, method, setting
+from taps.methods import MethodOutput, ReplayItem, method, setting
 from taps.methods.stepwise import RecentImagesMethod, RecentSettings, gradient_of
 from taps.types import Answer
 
 PASSES = 4  # with dropout, whose mean is the policy π
-LEAST = 1e-6  # log π has no lower bound: a "no" pushes no further than this
 
 
 class BittaSettings(RecentSettings):
     """BiTTA's values; the learning rate is the one for PACS.
 
     Attributes:
+        acquisition: "confidence" is BiTTA's: how little the mean of passes with dropout gives to the class
+            predicted. With `dropout=0` it is plain confidence. The other rules are those of all methods.
         dropout: Share of a feature's entries that a pass leaves out.
         questions: What is asked: "yes_no" (is it the likeliest one?), "class" (which one it is) or "both".
         yes_no_seconds: Seconds that a yes or no takes.
@@ -49,21 +50,29 @@ class Bitta(RecentImagesMethod):
         kept = 1 - self.settings.dropout
         masks = torch.rand((PASSES, *features.shape), generator=generator) < kept
         passes = self.classify(weights, features * masks.to(features) / kept)
-        return torch.softmax(passes, dim=-1).mean(dim=0).clamp_min(LEAST)
+        return torch.softmax(passes, dim=-1).mean(dim=0)
 
     def gradient(self, weights: Tensor, generator: torch.Generator) -> Tensor:
         (known, answers), others = self.held(), self.others()
         yes = answers >= 0
         with torch.enable_grad():
             weights = weights.detach().requires_grad_()
-            policy = self.policy(weights, known, generator).log()
-            asked = policy.gather(1, torch.where(yes, answers, -1 - answers)[:, None])[:, 0]
-            loss = total([-asked[yes], asked[~yes]])
+            policy = self.policy(weights, known, generator)
+            asked = bounded(policy, torch.where(yes, answers, -1 - answers))
+            loss = total([asked[yes], -asked[~yes]])
             around = self.policy(weights, others, generator)
             likeliest = self.classify(weights, others).argmax(dim=-1)
             sure = around.argmax(dim=-1) == likeliest
-            loss = loss + total([-around.gather(1, likeliest[:, None])[sure, 0].log()])
+            loss = loss + total([bounded(around, likeliest)[sure]])
             return gradient_of(loss, weights)
+
+    def score(self, output: MethodOutput, feature: Tensor) -> float:
+        score = super().score(output, feature)
+        if self.settings.acquisition != "confidence":
+            return score
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + int(self.state["images"]))
+        policy = self.policy(self.state["weights"], feature[None], generator)[0]
+        return 1 - float(policy[output.probs.argmax()])
 
     def label_counts(self) -> Tensor:
         answers = self.held()[1]
@@ -74,6 +83,14 @@ class Bitta(RecentImagesMethod):
         labels = [answer.label] if isinstance(answer.label, int) else [-1 - int(each) for each in answer.no]
         for label in labels:
             self.learn(id, label, item)
+
+
+def bounded(policy: Tensor, classes: Tensor) -> Tensor:
+    """Loss of each row's class, ln Σ_k exp(π_k) − π_y: the authors' cross-entropy takes π for logits.
+
+    It is between ln(K − 1 + e) − 1 and ln(K − 1 + e): no single "no" outweighs all other answers.
+    """
+    return F.cross_entropy(policy, classes, reduction="none")
 
 
 def total(parts: list[Tensor]) -> Tensor:

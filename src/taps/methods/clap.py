@@ -49,5 +49,6 @@ class Clap(Stepwise):
 
     def step(self, gradient: Tensor) -> None:
         """SGD with momentum, as its authors train."""
-        speed = MOMENTUM * self.state["first"] + gradient
+        decayed = gradient + self.settings.weight_decay * self.state["weights"]
+        speed = MOMENTUM * self.state["first"] + decayed
         self.state |= {"first": speed, "weights": self.state["weights"] - self.settings.lr * speed}

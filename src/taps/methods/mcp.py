@@ -27,7 +27,7 @@ EPS, TINY = 1e-3, 1e-7  # of AdamW; of a logarithm
 
 
 class McpSettings(TdaSettings, ViewSettings):
-    """MCP's views and shots; TDA's votes, as the authors' files of settings were not found.
+    """MCP's values for DTD, here for all data sets.
 
     Attributes:
         positive_shots: Confident images kept of each predicted class.
@@ -39,14 +39,17 @@ class McpSettings(TdaSettings, ViewSettings):
     views: int = setting(32, at_least=1)
     positive_shots: int = setting(10, at_least=1)
     aligned_shots: int = setting(10, at_least=1)
+    positive_weight: float = setting(5.0, at_least=0)
+    positive_sharpness: float = setting(7.0, at_least=0)
+    negative_shots: int = setting(3, at_least=1)
     recall_weight: float = setting(1.0, at_least=0)
     prototype_weight: float = setting(1.0, at_least=0)
 
 
 class McpPlusSettings(McpSettings):
-    """MCP's, and the learning rate of texts and prototypes."""
+    """MCP's, and the learning rate of texts and prototypes for DTD."""
 
-    lr: float = setting(1e-4, at_least=0)
+    lr: float = setting(6e-4, at_least=0)
 
 
 @method("mcp", McpSettings)

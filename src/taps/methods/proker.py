@@ -10,8 +10,6 @@ from taps.methods import EncodedImage, method, setting
 from taps.methods.features import closeness
 from taps.methods.labelled import BufferSettings, LabelledImages
 
-LEAST = 1e-6  # a probability below this is taken for this
-
 
 class ProKerSettings(BufferSettings):
     """One kernel and penalty for all data sets; its authors search both on a validation set.
@@ -28,19 +26,19 @@ class ProKerSettings(BufferSettings):
 @method("proker", ProKerSettings)
 class ProKer(LabelledImages):
     settings: ProKerSettings
-    fitted: Tensor | None  # (K + λI)⁻¹(Y − p(X)) [n, K]
+    fitted: Tensor | None
 
     def adapt(self, seen: EncodedImage) -> Tensor:
-        """p(x) + k(x, X)(K + λI)⁻¹(Y − p(X)), p zero-shot's probabilities and X the labelled images."""
+        """s · (cos(x) + k(x, X)(K/λ + I)⁻¹(Y − cos(X))), cosines with the texts; X the labelled images."""
         known, labels = self.held()
         if self.fitted is None:
             self.fitted = self.coefficients(known, labels)
-        corrected = seen.probs + closeness(known, seen.feature, self.settings.sharpness) @ self.fitted
-        return corrected.clamp_min(LEAST).log()
+        corrected = closeness(known, seen.feature, self.settings.sharpness) @ self.fitted
+        return seen.logits[0] + float(self.classifier.clip.scale) * corrected
 
     def coefficients(self, known: Tensor, labels: Tensor) -> Tensor:
-        """Coefficients of the labelled images [n, K]; a row sums to 0."""
+        """(K/λ + I)⁻¹(Y − cos(X)) = λ(K + λI)⁻¹(Y − cos(X)) [n, K]."""
         kernel = closeness(known.double(), known.double().T, self.settings.sharpness)
         kernel.diagonal().add_(self.settings.penalty)
-        wrong = F.one_hot(labels, len(self.text)) - torch.softmax(self.logits(known), dim=-1)
+        wrong = self.settings.penalty * (F.one_hot(labels, len(self.text)) - known @ self.text.T)
         return torch.cholesky_solve(wrong.double(), torch.linalg.cholesky(kernel)).to(known)

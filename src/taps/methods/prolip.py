@@ -19,6 +19,7 @@ class ProLipSettings(StepwiseSettings):
 @method("prolip", ProLipSettings)
 class ProLip(Stepwise):
     settings: ProLipSettings
+    eps = 1e-4  # in its authors' code; a first gradient near 0 is no reason for a whole step
 
     def weights(self) -> Tensor:
         return torch.eye(self.text.shape[1], dtype=self.text.dtype, device=self.text.device)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from taps.adapt.losses import entropies, mean_entropy
-from taps.adapt.optimiser import Moments, all_finite
+from taps.adapt.optimiser import all_finite
 from taps.clip import Clip
 from taps.methods import method, reset_setting, setting
 from taps.methods.tower import TowerSettings, TowerTuner
@@ -67,36 +67,34 @@ class Sar(TowerTuner):
         gradients, logits, chosen = self.gradients(self.parameters, images, self.settings.fraction)
         entropy = float(mean_entropy(logits[chosen]))
         sure = images[chosen][entropies(logits[chosen]) < self.limit]
-        if not len(sure) or not bool(all_finite(gradients)):
+        loss = math.nan  # where no view is sure: the gradients are 0 there, and the velocity goes on
+        if len(sure) and bool(all_finite(gradients)):
+            gradients, loss = self.nearby(gradients, sure)
+        if not bool(all_finite(gradients)):
             return entropy, False
+        self.sgd_step(gradients, self.settings.momentum)
+        self.watch(loss)
+        return entropy, not math.isnan(loss)
+
+    def nearby(self, gradients: Parameters, sure: Tensor) -> tuple[Parameters, float]:
+        """Gradient and mean entropy of the views that are sure a little up the gradient."""
         length = torch.cat([gradient.flatten() for gradient in gradients.values()]).norm()
         away = self.settings.radius / (length + 1e-12)
-        nearby = {name: value + away * gradients[name] for name, value in self.parameters.items()}
-        gradients, logits, _ = self.gradients(nearby, sure, 1.0)
-        loss = float(self.loss(logits))
-        if not bool(all_finite(gradients)) or not loss:  # there, no view is sure any more
-            return entropy, False
-        self.step(gradients)
-        self.watch(loss)
-        return entropy, True
-
-    def step(self, gradients: Parameters) -> None:
-        """SGD with momentum; its velocity is the first moment."""
-        first = {
-            name: self.settings.momentum * self.moments.first[name] + gradients[name] for name in gradients
-        }
-        self.parameters = {
-            name: value - self.settings.lr * first[name] for name, value in self.parameters.items()
-        }
-        self.moments = Moments(first, self.moments.second, self.moments.steps + 1)
+        moved = {name: value + away * gradients[name] for name, value in self.parameters.items()}
+        gradients, logits, _ = self.gradients(moved, sure, 1.0)
+        found = entropies(logits)
+        return gradients, float(found[found < self.limit].mean())
 
     def watch(self, loss: float) -> None:
-        """Reset the tower where the running entropy shows that it has collapsed."""
-        self.running = loss if self.running is None else 0.9 * self.running + 0.1 * loss
-        if self.running < self.settings.collapsed_below:
+        """Reset the weights where the running entropy shows that they have collapsed.
+
+        As in the authors' code, the velocity and the running entropy stay: resets go on until it has risen.
+        """
+        if not math.isnan(loss):
+            self.running = loss if self.running is None else 0.9 * self.running + 0.1 * loss
+        if self.running is not None and self.running < self.settings.collapsed_below:
             self.collapses += 1
-            self.running = None
-            self.start_afresh()
+            self.parameters = self.start
 
     def summary(self) -> dict[str, Any]:
         return super().summary() | {"collapses": self.collapses}

@@ -1,4 +1,12 @@
-"""SimATTA (Gui et al., ICLR 2024): layer norms learn from answers and from pseudo-labelled sure images."""
+"""SimATTA (Gui et al., ICLR 2024): layer norms learn from answers and from pseudo-labelled sure images.
+
+With `together` it asks as its authors do, at the end of a batch and by clusters:
+
+    for image in images:
+        learner.predict_one(image)
+        for id in learner.method.choose():
+            learner.ask(id)  # `learner.learn_one(id, label)` once the answer is there
+"""
 
 from __future__ import annotations
 
@@ -10,23 +18,31 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taps.adapt.losses import entropies
+from taps.adapt.optimiser import all_finite, fresh_moments
 from taps.clip import Clip
 from taps.methods import Asking, MethodOutput, ReplayItem, Snapshot, method, reset_setting, setting
+from taps.methods.clustering import questions
 from taps.methods.tower import TowerSettings, TowerTuner
 from taps.prompts.base import Parameters
 
 Images = dict[int, tuple[Tensor, int]]  # pixels of view 0 and the label, by the image's number
+KINDS = ("labelled", "sure", "unsure")
+MOMENTUM = 0.9
+CLUSTERS = 10  # of the first batch
 
 
 class SimAttaSettings(Asking, TowerSettings):
-    """SimATTA's values, fewer steps.
+    """SimATTA's values for PACS, fewer steps.
 
     Attributes:
-        steps: Steps for each answer.
+        steps: Steps of SGD for each answer, or for those of a batch together.
         batch: Labelled images, and as many sure ones, in a step.
         buffer: Labelled images kept, the last ones.
         sure: Sure images kept, the last ones.
         sure_below: Entropy in nats below which an image is sure.
+        together: Images of a batch, at whose end `choose` says which of them to ask about; 0 where each image
+            is decided on when it comes.
+        unsure_from: Entropy in nats from which an image of a batch may be asked about.
     """
 
     policy: str = "paced"
@@ -36,7 +52,9 @@ class SimAttaSettings(Asking, TowerSettings):
     batch: int = setting(16, at_least=1)
     buffer: int = setting(150, at_least=1)
     sure: int = setting(50, at_least=1)
-    sure_below: float = setting(0.01, at_least=0)
+    sure_below: float = setting(1e-4, at_least=0)
+    together: int = setting(0, at_least=0)
+    unsure_from: float = setting(0.01, at_least=0)
 
 
 @method("simatta", SimAttaSettings)
@@ -50,6 +68,10 @@ class SimAtta(TowerTuner):
         self.seed, self.rounds = seed, 0
         self.labelled: Images = {}
         self.sure: Images = {}
+        self.unsure: Images = {}  # of the present batch; their labels are not known
+        self.weights_of: dict[int, float] = {}  # of labelled images that were chosen
+        self.open: list[int] = []  # chosen and not answered
+        self.chosen = 0  # images seen when `choose` was called last
 
     def adapt(self, images: Tensor) -> tuple[float, bool]:
         """Nothing is learned without a label."""
@@ -65,17 +87,64 @@ class SimAtta(TowerTuner):
             logits = self.classifier.logits(feature, self.text)
         if float(entropies(logits)[0]) < self.settings.sure_below:
             keep(self.sure, self.seen - 1, pixels, int(logits.argmax()), self.settings.sure)
+        if output.entropy >= self.settings.unsure_from:
+            keep(self.unsure, self.seen - 1, pixels, -1, self.settings.together)
         return replace(output, item=ReplayItem(pixels, None, feature[0]), updated=False)
 
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
         assert item.pixels is not None
         keep(self.labelled, id, item.pixels, label, self.settings.buffer)
-        self.rounds += 1
+        self.open = [each for each in self.open if each != id]
+        if not self.open:
+            self.train()
+
+    def choose(self) -> list[int]:
+        """Images to ask about now that a batch has ended (`learner.ask`); none while it lasts.
+
+        Once all of them are answered, the answers are learned together. What is left open at the next call is
+        not waited for.
+        """
+        together = self.settings.together
+        if not together or self.seen % together or self.chosen == self.seen:
+            return []
+        if self.open:
+            self.train()
+        self.chosen, ids = self.seen, list(self.unsure)
+        known = list(self.labelled)
+        weights = self.text.new_tensor([self.weights_of.get(id, 1.0) for id in known])
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.seen)
+        clusters = CLUSTERS + self.seen // together - 1  # one more with every batch
+        found = questions(
+            self.features(self.labelled), weights, self.features(self.unsure), clusters, generator
+        )
+        self.open, self.unsure = [ids[place] for place in found[0]], {}
+        self.weights_of = dict(zip([*known, *self.open], [*found[2].tolist(), *found[1]], strict=True))
+        if not self.open:
+            self.train()
+        return list(self.open)
+
+    @torch.no_grad()
+    def features(self, images: Images) -> Tensor:
+        """Features of images by the tower as it is now [n, d]."""
+        found = [self.text[:0]]
+        for pixels, _ in images.values():
+            seen = self.classifier.clip.preprocess(pixels[None].to(self.text.device))
+            found.append(self.encode(self.parameters, seen))
+        return torch.cat(found)
+
+    def train(self) -> None:
+        """Steps of SGD with a velocity of 0 at first, as its authors make a new optimiser each time."""
+        if not self.labelled:
+            return
+        self.rounds, self.open = self.rounds + 1, []
+        self.moments = fresh_moments(self.start)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.rounds)
         for _ in range(self.settings.steps):
-            if not self.adamw_step(self.by_labels(generator)):
+            gradients = self.by_labels(generator)
+            if not bool(all_finite(gradients)):
                 self.skipped_updates += 1
                 return
+            self.sgd_step(gradients, MOMENTUM)
 
     def by_labels(self, generator: torch.Generator) -> Parameters:
         """Gradient of the cross-entropies of both kinds of images, weighted by how many there are."""
@@ -100,6 +169,7 @@ class SimAtta(TowerTuner):
     def forget(self, id: int, label: int, item: ReplayItem) -> None:
         """The image is learned from no more; steps that were taken because of it stay."""
         self.labelled.pop(id, None)
+        self.weights_of.pop(id, None)
 
     def remembers(self, id: int) -> bool:
         return id in self.labelled
@@ -109,19 +179,22 @@ class SimAtta(TowerTuner):
 
     def snapshot(self) -> Snapshot:
         found = super().snapshot()
-        kinds = {"labelled": self.labelled, "sure": self.sure}
+        kinds = {kind: getattr(self, kind) for kind in KINDS}
         pixels = {
             f"{kind}.{id}": image for kind, images in kinds.items() for id, (image, _) in images.items()
         }
         labels = {kind: [[id, label] for id, (_, label) in images.items()] for kind, images in kinds.items()}
-        return Snapshot(found.tensors | pixels, found.values | labels)
+        batch = {"weights": list(self.weights_of.items()), "open": self.open, "chosen": self.chosen}
+        return Snapshot(found.tensors | pixels, found.values | labels | batch)
 
     def restore(self, snapshot: Snapshot) -> None:
         super().restore(snapshot)
-        self.labelled, self.sure = (
-            {id: (snapshot.tensors[f"{kind}.{id}"], label) for id, label in snapshot.values[kind]}
-            for kind in ("labelled", "sure")
+        values: dict[str, Any] = {"unsure": [], "weights": [], "open": [], "chosen": 0} | snapshot.values
+        self.labelled, self.sure, self.unsure = (
+            {id: (snapshot.tensors[f"{kind}.{id}"], label) for id, label in values[kind]} for kind in KINDS
         )
+        self.weights_of = dict(values["weights"])
+        self.open, self.chosen = list(values["open"]), values["chosen"]
 
 
 def keep(images: Images, id: int, pixels: Tensor, label: int, most: int) -> None:

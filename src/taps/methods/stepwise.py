@@ -7,12 +7,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from taps.adapt.optimiser import Moments, adamw
+from taps.adapt.optimiser import EPS, Moments, adamw
 from taps.clip import Clip
 from taps.methods import EncodedImage, MethodOutput, ReplayItem, State, setting
 from taps.methods.labelled import BufferSettings, LabelledImages
-
-EPS = 1e-4  # of Adam, in ProLIP's code; a first gradient near 0 is no reason for a whole step
 
 
 class StepwiseSettings(BufferSettings):
@@ -60,6 +58,7 @@ class Stepwise(LearnedWeights):
     """
 
     settings: StepwiseSettings
+    eps = EPS  # of AdamW
 
     def loss(self, weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:
         """What the steps minimise."""
@@ -110,7 +109,9 @@ class Stepwise(LearnedWeights):
         state, settings = self.state, self.settings
         moments = Moments({"w": state["first"]}, {"w": state["second"]}, int(state["steps"]))
         lr, decay, weights = settings.lr, settings.weight_decay, {"w": state["weights"]}
-        moved, after, taken = adamw(weights, {"w": gradient}, moments, lr=lr, weight_decay=decay, eps=EPS)
+        moved, after, taken = adamw(
+            weights, {"w": gradient}, moments, lr=lr, weight_decay=decay, eps=self.eps
+        )
         if bool(taken):
             state["steps"] += 1
             state |= {"weights": moved["w"], "first": after.first["w"], "second": after.second["w"]}

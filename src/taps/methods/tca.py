@@ -24,7 +24,7 @@ MERGED = 4  # tokens that doubtful ones are merged into
 
 
 class TcaSettings(TextSettings):
-    """The published share of tokens; TDA's votes, as the authors' files of settings were not found.
+    """The published share of tokens, and the authors' β for DTD, here for all data sets.
 
     Attributes:
         drop: Share of the patches that becomes one token, after one, two and three quarters of the blocks;
@@ -38,7 +38,7 @@ class TcaSettings(TextSettings):
     drop: float = setting(0.035, at_least=0, below=0.3)
     shots: int = setting(3, at_least=1)
     weight: float = setting(2.0, at_least=0)
-    sharpness: float = setting(3.0, at_least=0)
+    sharpness: float = setting(6.0, at_least=0)
     early: float = setting(1.0, above=0)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from taps.adapt.losses import mean_entropy, select_confident
-from taps.adapt.optimiser import adamw, fresh_moments
+from taps.adapt.optimiser import Moments, adamw, fresh_moments
 from taps.clip import Clip
 from taps.errors import SettingsError
 from taps.methods import Method, MethodOutput, Snapshot, ViewSettings, reset_setting, setting
@@ -29,7 +29,7 @@ class TowerSettings(ViewSettings):
 
     Attributes:
         fraction: Share of most confident views that is learned from: all of them, unless given.
-        weight_decay: Of AdamW; 0 makes it Adam.
+        weight_decay: Of AdamW, which with 0 is Adam; or of SGD.
         reset: When the tower is reset to the model's own: "sample", "never", or "every:k".
     """
 
@@ -103,6 +103,16 @@ class TowerTuner(Method):
             self.parameters, self.moments = moved, moments
         return bool(taken)
 
+    def sgd_step(self, gradients: Parameters, momentum: float) -> None:
+        """One step of SGD with momentum; its velocity is the first moment."""
+        decay, lr = self.settings.weight_decay, self.settings.lr
+        speed = {
+            name: momentum * self.moments.first[name] + gradients[name] + decay * value
+            for name, value in self.parameters.items()
+        }
+        self.parameters = {name: value - lr * speed[name] for name, value in self.parameters.items()}
+        self.moments = Moments(speed, self.moments.second, self.moments.steps + 1)
+
     def gradients(
         self, parameters: Parameters, images: Tensor, fraction: float
     ) -> tuple[Parameters, Tensor, Tensor]:
@@ -115,9 +125,13 @@ class TowerTuner(Method):
         return dict(zip(leaves, found, strict=True)), logits.detach(), chosen
 
     def logits(self, parameters: Parameters, images: Tensor) -> Tensor:
+        return self.classifier.logits(self.encode(parameters, images), self.text)
+
+    def encode(self, parameters: Parameters, images: Tensor) -> Tensor:
+        """Normalised features [n, d]."""
         weights = {name: value.to(images.dtype) for name, value in self.weights(parameters).items()}
         features, _ = functional_call(self.tower, weights, (images, None))
-        return self.classifier.logits(F.normalize(features.to(self.classifier.dtype), dim=-1), self.text)
+        return F.normalize(features.to(self.classifier.dtype), dim=-1)
 
     def grow(self, old: Self) -> None:
         self.restore(old.snapshot())

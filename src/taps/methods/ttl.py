@@ -42,7 +42,7 @@ class Ttl(TowerTuner):
         found: Parameters = {}
         for name in self.originals:
             for part in ("query", "value"):
-                down = (2 * torch.rand(rank, width, generator=generator) - 1) / width**0.5
+                down = nn.init.xavier_normal_(torch.empty(rank, width), generator=generator)
                 found |= {f"{name}.{part}.down": down, f"{name}.{part}.up": torch.zeros(width, rank)}
         return {name: value.to(self.text) for name, value in found.items()}
 

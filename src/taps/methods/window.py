@@ -41,8 +41,12 @@ class WindowMethod(FeatureMethod):
 
 
 def neighbours(features: Tensor, near: int = NEAR) -> Tensor:
-    """Cosines of each image with its nearest others [n, n]; 0 for all further ones and for negative ones."""
+    """Edges of a batch [n, n]: cosines of an image with its nearest others, the mean of both sides / `near`.
+
+    Rows have a sum of about 1. Negative cosines are no edges.
+    """
     cosines = features @ features.T
     cosines.fill_diagonal_(-1)
     found = cosines.topk(min(near, len(cosines)), dim=1)
-    return torch.zeros_like(cosines).scatter(1, found.indices, found.values.clamp_min(0))
+    edges = torch.zeros_like(cosines).scatter(1, found.indices, found.values.clamp_min(0))
+    return (edges + edges.T) / (2 * near)
