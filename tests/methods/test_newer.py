@@ -122,6 +122,7 @@ def stata(x: Array, y: Array, text: Array, anchor: float, temperature: float) ->
             beta = z[:, k].sum() / (z[:, k].sum() + anchor)
             share = z[:, k] / z[:, k].sum()
             mu[k] = beta * (share @ x) + (1 - beta) * text[k]
+            mu[k] /= np.linalg.norm(mu[k])
             var[k] = beta * (share @ (x - mu[k]) ** 2) + (1 - beta) * (first + (text[k] - mu[k]) ** 2)
     return z
 

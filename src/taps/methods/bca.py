@@ -10,7 +10,7 @@ from taps.methods import EncodedImage, FeatureMethod, State, TextSettings, metho
 
 
 class BcaSettings(TextSettings):
-    """BCA's values, as far as they are known.
+    """BCA's values, as far as they are known. The scale of the logits is the model's (theirs: 100).
 
     Attributes:
         feature_above: Top probability from which an image moves the feature of its class.

@@ -11,7 +11,10 @@ from taps.methods.labelled import LabelSettings, LabelSums
 
 
 class GdaSettings(LabelSettings):
-    """`weight` is α of the Gaussians' scores: that of `oga`; the authors search it on a validation set."""
+    """`weight` is α of the Gaussians' scores: that of `oga`; the authors search it on a validation set.
+
+    The scale of the logits is the model's (theirs: 100).
+    """
 
     weight: float = setting(0.05, at_least=0)
 

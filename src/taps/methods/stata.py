@@ -1,11 +1,12 @@
 """StatA (Zanella et al., CVPR 2025): Gaussians over the last images, each anchored to its text.
 
-Its authors see batches; the formulas are second-hand.
+Its authors see batches, count an image for its likeliest class alone and take more steps (docs/results).
 """
 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from taps.methods import method, setting
@@ -46,10 +47,10 @@ class StatA(WindowMethod):
         return (squares / len(features)).clamp_min(TINY)
 
     def gaussians(self, features: Tensor, probs: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and variances [K, d] of least loss: likelihood, and the divergence from N(text, first)."""
+        """Means of length 1 and variances [K, d]: likelihood, and the divergence from N(text, first)."""
         anchor = self.settings.anchor
         counts = (probs.sum(dim=0) + anchor)[:, None]
-        means = (probs.T @ features + anchor * self.text) / counts
+        means = F.normalize(probs.T @ features + anchor * self.text, dim=-1)
         apart = squared_distances(features, probs, means)
         return means, ((apart + anchor * (first + (self.text - means).square())) / counts).clamp_min(TINY)
 

@@ -12,6 +12,8 @@ from taps.methods.labelled import BufferSettings, LabelledImages
 class TipSettings(BufferSettings):
     """Tip-Adapter's values before it searches them on a validation set.
 
+    The scale of the logits is the model's (theirs: 100).
+
     Attributes:
         weight: α, of the votes.
         sharpness: β, how fast a vote fades with distance.

@@ -19,7 +19,7 @@ TINY = 1e-8
 
 
 class TtRaaSettings(TextSettings):
-    """TT-RAA's values for DTD, here for all data sets.
+    """TT-RAA's values for DTD, here for all data sets. The scale of the logits is the model's (theirs: 100).
 
     Attributes:
         weight: α, of each of the three comparisons.
