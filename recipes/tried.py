@@ -34,16 +34,15 @@ from taps.methods.window import neighbours
 SETS = tuple(name for name in CHOOSING if name in FILES)
 RATES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 SHARPNESS, PENALTIES = (1.0, 5.5, 20.0), (0.01, 0.1, 1.0, 10.0)
-STATA = ("ours", "likeliest", "updates", "likeliest, updates")
+STATA = ("ours", "shares", "updates")
 
 
 class Variant(StatA):
-    """StatA with counts by the likeliest class, eleven passes of five updates, or both."""
+    """StatA with images that count for every class by probability, or eleven passes of five updates."""
 
     def __init__(self, variant: str, classes: tuple[str, ...]) -> None:
         super().__init__(load_once("pocket", "cpu"), classes, method_settings("stata", {}), 0)  # type: ignore[arg-type]
-        self.likeliest = "likeliest" in variant
-        self.passes, self.updates = (11, 5) if "updates" in variant else (10, 1)
+        self.variant, (self.passes, self.updates) = variant, (11, 5) if variant == "updates" else (10, 1)
 
     def assign(self, features: Tensor, zero_shot: Tensor) -> Tensor:
         near, means, logits = neighbours(features), self.text, zero_shot
@@ -56,14 +55,13 @@ class Variant(StatA):
         return logits
 
     def gaussians(self, features: Tensor, probs: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-        shares = probs / probs.sum(dim=0).clamp_min(1e-12)
-        held = F.one_hot(probs.argmax(dim=1), probs.shape[1]).to(probs) if self.likeliest else probs
-        counts = held.sum(dim=0)[:, None]
-        weight = counts / (counts + self.settings.anchor)
-        means = F.normalize(weight * (shares.T @ features) + (1 - weight) * self.text, dim=-1)
-        apart = squared_distances(features, shares, means)
-        around = first + (self.text - means).square()
-        return means, (weight * apart + (1 - weight) * around).clamp_min(1e-8)
+        if self.variant != "shares":
+            return super().gaussians(features, probs, first)
+        anchor, text = self.settings.anchor, self.text
+        counts = (probs.sum(dim=0) + anchor)[:, None]
+        means = F.normalize(probs.T @ features + anchor * text, dim=-1)
+        apart = squared_distances(features, probs, means) + anchor * (first + (text - means).square())
+        return means, (apart / counts).clamp_min(1e-8)
 
 
 def plans() -> Iterator[dict[str, Any]]:

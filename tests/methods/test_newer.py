@@ -119,7 +119,8 @@ def stata(x: Array, y: Array, text: Array, anchor: float, temperature: float) ->
         ]
         z = softmax(np.log(y) + np.array(logp) / temperature + w @ z)
         for k in range(CLASSES):
-            beta = z[:, k].sum() / (z[:, k].sum() + anchor)
+            count = int((z.argmax(1) == k).sum())
+            beta = count / (count + anchor)
             share = z[:, k] / z[:, k].sum()
             mu[k] = beta * (share @ x) + (1 - beta) * text[k]
             mu[k] /= np.linalg.norm(mu[k])

@@ -16,7 +16,7 @@ PASSES = 4  # with dropout, whose mean is the policy π
 
 
 class BittaSettings(RecentSettings):
-    """BiTTA's values; the learning rate is the one for CIFAR.
+    """BiTTA's values, but for the learning rate.
 
     Attributes:
         acquisition: "confidence" is BiTTA's: how little the mean of passes with dropout gives to the class
@@ -28,7 +28,7 @@ class BittaSettings(RecentSettings):
 
     buffer: int = setting(128, at_least=1)
     acquisition: str = setting("confidence", choices=SCORES)
-    lr: float = setting(1e-4, above=0)
+    lr: float = setting(1e-5, above=0)
     dropout: float = setting(0.3, at_least=0, at_most=0.99)
     questions: str | None = setting("yes_no", choices=(*KINDS, "both"))
     yes_no_seconds: float = setting(YES_NO_SECONDS, above=0)

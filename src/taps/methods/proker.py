@@ -15,11 +15,11 @@ class ProKerSettings(BufferSettings):
     """One kernel and penalty for all data sets; its authors search both on a validation set.
 
     Attributes:
-        sharpness: β of the kernel exp(−β(1 − cos)), which is the RBF kernel of unit features; Tip-Adapter's.
+        sharpness: β of the kernel exp(−β(1 − cos)), which is the RBF kernel of unit features.
         penalty: λ of the ridge.
     """
 
-    sharpness: float = setting(5.5, at_least=0)
+    sharpness: float = setting(1.0, at_least=0)
     penalty: float = setting(0.1, above=0)
 
 

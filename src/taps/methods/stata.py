@@ -1,6 +1,6 @@
 """StatA (Zanella et al., CVPR 2025): Gaussians over the last images, each anchored to its text.
 
-Its authors see batches, count an image for its likeliest class alone and take more steps (docs/results).
+Its authors see batches, and take more steps (docs/results/methods.md).
 """
 
 from __future__ import annotations
@@ -47,12 +47,14 @@ class StatA(WindowMethod):
         return (squares / len(features)).clamp_min(TINY)
 
     def gaussians(self, features: Tensor, probs: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-        """Means of length 1 and variances [K, d]: likelihood, and the divergence from N(text, first)."""
-        anchor = self.settings.anchor
-        counts = (probs.sum(dim=0) + anchor)[:, None]
-        means = F.normalize(probs.T @ features + anchor * self.text, dim=-1)
-        apart = squared_distances(features, probs, means)
-        return means, ((apart + anchor * (first + (self.text - means).square())) / counts).clamp_min(TINY)
+        """Means of length 1 and variances [K, d]: the images', and the text's by how few images there are."""
+        counts = torch.bincount(probs.argmax(dim=1), minlength=len(self.text)).to(probs)[:, None]
+        weight = counts / (counts + self.settings.anchor)
+        shares = probs / probs.sum(dim=0).clamp_min(TINY)
+        means = F.normalize(weight * (shares.T @ features) + (1 - weight) * self.text, dim=-1)
+        around = first + (self.text - means).square()
+        variances = weight * squared_distances(features, shares, means) + (1 - weight) * around
+        return means, variances.clamp_min(TINY)
 
 
 def squared_distances(features: Tensor, probs: Tensor, means: Tensor) -> Tensor:
