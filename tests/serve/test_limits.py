@@ -64,12 +64,23 @@ def chunks(kind: bytes, data: bytes, count: int) -> bytes:
     return whole[:33] + made * count + whole[33:]
 
 
+def gif(more: bytes = b"") -> bytes:
+    """A GIF with something before its image."""
+    data = io.BytesIO()
+    Image.new("P", (8, 8)).save(data, "GIF", comment=b"x" * 2000)
+    whole = data.getvalue()
+    start = 13 + 3 * 2 ** ((whole[10] & 7) + 1)
+    return whole[:start] + more + whole[start:]
+
+
 @pytest.mark.parametrize(
     ("body", "word"),
     [
         (progressive(8000), "50 scans"), (b"\xff\xd8" + b"\xff\xfe\0\2" * 9000, "pieces"),
-        (chunks(b"iCCP", b"a\0\0" + zlib.compress(bytes(1000)), 101), "compressed texts"),
+        (chunks(b"iCCP", b"a\0\0" + zlib.compress(bytes(1000)), 21), "compressed texts"),
         (chunks(b"abCd", b"", 4000), "pieces"),
+        (gif(b"!\xfe\0" * 9000), "pieces"), (gif(b"!\xfe" + b"\1a" * 9000 + b"\0"), "pieces"),
+        (gif(b"\1" * 9000), "pieces"),
         (b"\xff\xd8" + b"\xff\xfe\0\2" * 900 + progressive(70)[2:], "50 scans"),
     ],
 )  # fmt: skip
@@ -93,6 +104,7 @@ def test_usual_images_are_not_slow(options: dict[str, Any]) -> None:
     # Beyond its end, as phones put films there, nothing counts.
     check_image(data.getvalue() + b"\xff\xda\0\2" * 999, Limits())
     check_image(progressive(30), Limits())
+    check_image(gif(b"!\xfe" + b"\1a" * 500 + b"\0"), Limits())
     check_image(chunks(b"tEXt", b"a\0b", 500), Limits())
 
 

@@ -1,4 +1,4 @@
-"""JPEG and PNG files made to be slow: many scans, each over all pixels, or very many small pieces."""
+"""JPEG, PNG and GIF files made to be slow: many scans, each over all pixels, or very many small pieces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from taps.serve.errors import TooLargeError
 
 MAX_SCANS = 50
 """Programs write about ten at most; each takes as long as all pixels do, however few bytes it has."""
-MAX_PACKED = 100
+MAX_PACKED = 20
 """Compressed profiles and texts in a PNG; each may unpack to a megabyte."""
 FEW, USUAL = 1000, 1024
 """A file may have so many pieces, and one more for every so many bytes."""
@@ -19,15 +19,18 @@ ALONE = (b"\x01", b"\xd8")  # markers without a segment
 SCANS: tuple[bytes, ...] = (b"\xda",)
 END = b"\xd9"
 PNG = b"\x89PNG\r\n\x1a\n"
+EXTENSION = b"!"
 COMPRESSED = (b"iCCP", b"zTXt", b"iTXt")
 
 
 def check_pieces(data: bytes) -> None:
-    """Refuse a JPEG or a PNG whose pieces would take very long to read; other formats pass."""
+    """Refuse a JPEG, PNG or GIF whose pieces would take very long to read; other formats pass."""
     if data.startswith(b"\xff\xd8"):
         what, slow, most, pieces = "scans", SCANS, MAX_SCANS, _markers(data)
     elif data.startswith(PNG):
         what, slow, most, pieces = "compressed texts", COMPRESSED, MAX_PACKED, _chunks(data)
+    elif data.startswith(b"GIF8"):
+        what, slow, most, pieces = "", (), 0, _blocks(data)
     else:
         return
     left, room = most, FEW + len(data) // USUAL
@@ -52,3 +55,14 @@ def _chunks(data: bytes) -> Iterator[bytes]:
     while at + 8 <= len(data):
         yield data[at + 4 : at + 8]
         at += 12 + int.from_bytes(data[at : at + 4])
+
+
+def _blocks(data: bytes) -> Iterator[bytes]:
+    """What stands before a GIF's first image: extensions in blocks, and single bytes that are skipped."""
+    at = 13 + (3 * 2 ** ((data[10] & 7) + 1) if data[10:11] >= b"\x80" else 0)
+    while at < len(data) and (kind := data[at : at + 1]) != b",":
+        yield kind
+        at += 2 if kind == EXTENSION else 1
+        while kind == EXTENSION and at < len(data) and (length := data[at]):
+            yield b""
+            at += 1 + length
