@@ -26,7 +26,6 @@ import torch
 import torch.nn.functional as F
 
 import taps
-from taps.aliases import current
 from taps.clip import Clip
 from taps.data import Dataset, corrupt_dataset, load_dataset, subset_classes
 from taps.head.head import Head
@@ -131,8 +130,7 @@ def stream_of(labels: np.ndarray, job: dict[str, Any]) -> np.ndarray:
 def read_rows(file: Path) -> list[dict[str, Any]]:
     if not file.exists():
         return []
-    rows = (json.loads(line) for line in file.read_text().splitlines() if line.endswith("}"))
-    return [current(row) for row in rows]
+    return [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")]
 
 
 def feature_file(name: str, out: Path, views: int) -> Path:

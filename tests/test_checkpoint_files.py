@@ -209,13 +209,11 @@ def test_half_of_a_state_is_none(tmp_path: Path) -> None:
         checkpoint.read(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("form", "told"), [(99, "has format 99;"), (1, "was saved in format 1; this version")]
-)
-def test_another_format_is_named(tmp_path: Path, form: int, told: str) -> None:
+@pytest.mark.parametrize("form", [1, 99])
+def test_another_format_is_named(tmp_path: Path, form: int) -> None:
     checkpoint.save(tmp_path, state(), {}, model())
     write_json(tmp_path / INDEX, read_json(tmp_path / INDEX) | {"format": form})
-    with pytest.raises(StateError, match=told):
+    with pytest.raises(StateError, match=f"format {form}"):
         checkpoint.read(tmp_path)
 
 

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
-
-import pytest
 
 from taps import Learner
 from taps.adapters.classifiers import TapsClassifier
 from taps.cli.label import LabelOptions, asking_settings
 from taps.clip import Clip
-from taps.default import ACQUISITION, BEFORE, METHOD, VIEWS
+from taps.default import ACQUISITION, METHOD, VIEWS
 from taps.methods.registry import method_settings, settings
 from taps.serve.client import Client
-from taps.serve.learners import fresh
-from taps.serve.records import Stream
 from taps.serve.schemas import NewStream
 from taps.session.options import RunOptions
 
@@ -49,18 +44,3 @@ def test_the_papers_method_is_as_published() -> None:
     published = settings("taps")
     assert (published["views"], published["buffer"], published["rate"]) == (64, 150, 0.05)
     assert "acquisition" not in published
-
-
-@pytest.mark.parametrize(
-    ("given", "acquisition"),
-    [({}, BEFORE["acquisition"]), ({"ask_by": "random"}, "random"), ({"acquisition": "margin"}, "margin")],
-)
-def test_a_stream_of_an_older_version_keeps_its_acquisition(
-    tiny: Clip, given: dict[str, str], acquisition: str
-) -> None:
-    """Version 0.2 stored what was given and nothing else; its default was "density"."""
-    values = {"method": METHOD, "classes": ["cat", "dog"], "settings": given, "seed": 0}
-    names = {each.name for each in fields(Stream)}
-    rest = {"id": 1, "name": "pets", "deadline": None, "hold": 0.0, "created": 0.0}
-    stream = Stream(**{name: value for name, value in {**rest, **values}.items() if name in names})
-    assert fresh(stream, tiny).settings.acquisition == acquisition  # type: ignore[attr-defined]

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from taps.aliases import current
 from taps.clip import Clip, load_clip
 from taps.errors import DamagedError, StateError
-from taps.files import FORMAT, check_tensors, read_json, read_tensors, write_json, write_tensors, writing
+from taps.files import check_tensors, read_json, read_tensors, write_json, write_tensors, writing
 from taps.methods.base import without_prefix
 from taps.prompts import Prompts
 from taps.prompts.base import prompts_for
@@ -122,7 +121,7 @@ def _whole_index(directory: Path, values: dict[str, Any]) -> dict[str, Any] | No
             check_tensors(directory / index["tensors"])
         except (OSError, StateError, KeyError, TypeError):
             continue
-        if index.get("format") == FORMAT and all(index["values"][key] == values[key] for key in STREAM):
+        if all(index["values"][key] == values[key] for key in STREAM):
             return index
     return None
 
@@ -173,11 +172,7 @@ def read(directory: Path, check: Callable[[dict[str, Any]], None] = lambda extra
 
 
 def _read(directory: Path, name: str, check: Callable[[dict[str, Any]], None]) -> Saved:
-    index = current(read_json(directory / name))
-    if index["format"] != FORMAT:
-        raise StateError(
-            f"{directory} was saved in format {index['format']}; this version reads format {FORMAT}."
-        )
+    index = read_json(directory / name)
     check(index["extra"])
     tensors, _ = read_tensors(directory / index["tensors"])
     source = None if index["source"] is None else SourceStats.load(directory / index["source"])

@@ -14,6 +14,3 @@ FRACTION = 0.25
 
 QUICK: dict[str, float] = {"views": 4, "fraction": 0.5}
 """Settings of --quick: a quarter of the work on each image, at slightly lower accuracy."""
-
-BEFORE = {"acquisition": "density"}
-"""Defaults of version 0.2. Streams begun by it without these settings keep them."""

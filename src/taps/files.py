@@ -1,8 +1,7 @@
 """Atomic writes, and checksums that reveal damaged files.
 
 Every JSON object and every safetensors file holds the SHA-256 of its own bytes, computed with zeros in its
-place. A file with a single changed bit is refused with `DamagedError`. Files of format 1 are older and have
-no checksum; they are read as they are.
+place. A file with a single changed bit is refused with `DamagedError`.
 """
 
 from __future__ import annotations
@@ -175,9 +174,10 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DamagedError(f"{path} is damaged (it holds no object)")
     form = value.get("format", 1)
-    _compare(path, data, old=form == 1)
-    if form not in (1, FORMAT):
-        raise StateError(f"{path} has format {form}; this version of TAPS reads formats up to {FORMAT}.")
+    if CHECKSUM in value or form == FORMAT:
+        _compare(path, data)
+    if form != FORMAT:
+        raise StateError(f"{path} has format {form}; this version of TAPS reads format {FORMAT}.")
     value.pop(CHECKSUM, None)
     return value
 
@@ -251,10 +251,9 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def check_tensors(path: Path) -> None:
     """Refuse a safetensors file that is not what was written, without loading it."""
     header = _header(path)
-    old = b'\\"format\\": 2' not in header
     with path.open("rb") as file:
         file.seek(len(header))
-        _compare(path, header, iter(lambda: file.read(_CHUNK), b""), old=old)
+        _compare(path, header, iter(lambda: file.read(_CHUNK), b""))
 
 
 class AppendFile:
@@ -374,12 +373,10 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _compare(path: Path, head: bytes, rest: Iterable[bytes] = (), *, old: bool) -> None:
-    """Compare the checksum in `head` with that of all bytes; only an `old` file may lack one."""
+def _compare(path: Path, head: bytes, rest: Iterable[bytes] = ()) -> None:
+    """Compare the checksum in `head` with that of all bytes."""
     found = _FIELD.search(head)
     if found is None:
-        if old:
-            return
         raise DamagedError(f"{path} is damaged (its checksum is missing)")
     sha = hashlib.sha256(head[: found.start(1)] + _BLANK.encode() + head[found.end(1) :])
     for chunk in rest:

@@ -480,8 +480,7 @@ class Learner:
             setattr(self, name, values[name])
         self.skipped, self.given_back = values["counts"]
         self.questions.restore(values["questions"])
-        if "accuracy" in values:  # not saved by an older version
-            self.accuracy.restore(values["accuracy"])
+        self.accuracy.restore(values["accuracy"])
         self.queries = queries
 
     def save(self, directory: str | Path, extra: dict[str, Any] | None = None) -> None:

@@ -168,20 +168,6 @@ def test_a_pace_goes_on_where_it_was_saved(pace):
             other.answer(int(score > 0))
 
 
-def test_a_state_of_an_older_version_goes_on_evenly():
-    old = Paced(0.1)
-    for score in range(95):
-        old.decide(float(score % 7))
-    state = old.state_dict()
-    for name in ("planned", "over", "counts"):
-        del state[name]
-    new = Paced(0.1)
-    new.load_state_dict(state)
-    assert [new.decide(float(score % 5)) for score in range(60)] == [
-        old.decide(float(score % 5)) for score in range(60)
-    ]
-
-
 @pytest.mark.parametrize("pace", ["slow", 0.0, 1.5, True])
 def test_other_paces_are_refused(pace):
     with pytest.raises(SettingsError, match=r"pace is .*; it must be even, front, or a number above 0"):

@@ -106,7 +106,6 @@ def test_a_table_is_shown(zoo: Path, tmp_path: Path) -> None:
         ["--severity", "9", "--corrupt", "sketch"],
         ["--outside", "nowhere"],
         ["--outside", "nowhere:2"],
-        ["--attack", "fgsm"],
         ["--order", "sorted"],
         ["--order", "by_domain"],
         ["--measures", "eec"],

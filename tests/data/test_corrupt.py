@@ -17,13 +17,8 @@ from taps.errors import SettingsError
 from taps.types import PixelArray
 
 CHANCE = {"gaussian_noise", "shot_noise", "motion_blur"}
-CALM_C = {"defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression"}
-CHANCE |= {
-    name for name in KINDS if name.startswith("imagenet-c-like/") and name.partition("/")[2] not in CALM_C
-}
-# Their severities differ in kind, or are not ordered by distance in the benchmark either.
+# Their severities differ in kind.
 UNORDERED = {"invert", "sketch", "cartoon"}
-UNORDERED |= {f"imagenet-c-like/{name}" for name in ("elastic_transform", "snow", "fog")}
 
 
 def scene(height: int = 40, width: int = 56) -> PixelArray:

@@ -279,15 +279,6 @@ def test_fairness_is_the_share_of_pairs_that_differ_by_label_or_by_zero_shot(ans
     assert head.fairness() == pytest.approx(min(1.0, share / expected) ** 4)
 
 
-def test_a_head_saved_by_an_older_version_goes_on_with_the_labels_alone():
-    features, beliefs, labels = beliefs_and_features(30, 4, 6, seed=5)
-    head, other = Head(6, 4, bases=2), Head(6, 4, bases=2)
-    accuracy(head, features, beliefs, labels, labels)
-    other.restore({name: array for name, array in head.arrays().items() if name != "told"})
-    assert other.told.tolist() == [np.bincount(labels, minlength=4).tolist()] * 2
-    assert other.pairs == pytest.approx((head.pairs[1] - sum(n * (n - 1) / 2 for n in head.counts), 435))
-
-
 def test_without_labels_it_is_the_mixture_of_the_bases():
     features, beliefs, _ = beliefs_and_features(10, 4, 6, seed=7)
     head = Head(6, 4, bases=2)
@@ -426,9 +417,6 @@ def test_how_new_an_image_is_and_whether_it_shows_none_of_the_classes(several):
     again = Head(4, 5, bases=2, several=several)
     again.restore(wider.arrays())
     np.testing.assert_allclose(again.usual, expected, atol=1e-12)
-    older = {name: array for name, array in head.arrays().items() if name != "before"}
-    again.restore(older)  # as an older version saved it
-    np.testing.assert_allclose(again.usual, [*stream / 8, 0.0, 0.0], atol=1e-12)
     assert wider.counts.tolist() == [*head.counts, 0, 0]
     wider.learn(look, 3)
     assert wider.answered.tolist() == [0, 0, 0, 1 / (wider.labels + 1), 0]

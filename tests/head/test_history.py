@@ -179,14 +179,9 @@ def test_classes_added_later_are_learned_and_older_answers_can_still_be_taken_ba
     assert found[0].head.predict(found[0].examples[39].look).argmax() == 3
 
 
-@pytest.mark.parametrize("version", ["this", "older"])
-def test_what_was_thought_of_each_answer_is_saved_with_it(version):
-    """An older version saved an importance of 1 with every example."""
+def test_what_was_thought_of_each_answer_is_saved_with_it():
     history, other = told(*stream(10)), History(Head(6, 4, 2, several=True), 100)
-    saved = history.arrays()
-    if version == "older":
-        saved["examples"] = np.insert(saved["examples"], 2, 1.0, axis=1)
-    other.restore(saved)
+    other.restore(history.arrays())
     found = {id: (one.gain, one.doubt, one.alike) for id, one in other.examples.items()}
     assert found == {id: (one.gain, one.doubt, one.alike) for id, one in history.examples.items()}
     assert len({gain for gain, *_ in found.values()}) > 5

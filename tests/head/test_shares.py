@@ -60,17 +60,3 @@ def test_an_earlier_image_is_not_pulled_to_the_last_class():
     for label in [0] * 12 + [1] * 12:
         head.learn(head.see(rng.normal(size=(1, 3)), flat), label)
     assert head.predict(early)[1] > 0.5 > head.predict(early, again=True)[1]
-
-
-def test_a_head_of_a_version_without_shares_goes_on():
-    rng, head = np.random.default_rng(3), Head(3, 2, bases=1)
-    for label in (0, 1, 1):
-        head.learn(head.see(rng.normal(size=(1, 3)), np.log([[0.6, 0.4]])), label)
-    saved = {name: array for name, array in head.arrays().items() if name != "shares"}
-    saved["vote_losses"] = saved["vote_losses"][:4]
-    again = Head(3, 2, bases=1)
-    again.restore(saved)
-    np.testing.assert_array_equal(again.votes.losses[0, :4], saved["vote_losses"])
-    assert (again.votes.losses[0, 4:] == saved["vote_losses"][0]).all()
-    assert not again.shares.answers.any()
-    again.learn(again.see(rng.normal(size=(1, 3)), np.log([[0.6, 0.4]])), 0)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from taps import Learner
 from taps.clip import Clip
-from taps.methods import Snapshot
 from taps.methods.registry import all_methods, find_method, method_settings
 from taps.types import PixelArray
 
@@ -300,17 +299,6 @@ def test_boostadapter(stream: Stream) -> None:
     assert last_is_not_surest > 0
     settings = {"scale": s.scale, "positive_shots": 2, "more": 1, "negative_weight": 5.0, "mask_above": 0.25}
     same(stream.run("boostadapter", VIEWS, unsure_from=low, unsure_to=high, **settings), said)
-
-
-def test_boostadapter_goes_on_from_a_cache_with_room(stream: Stream) -> None:
-    """A cache of 0.2 has its first unsure image in front of an empty place: the place is filled first."""
-    given = method_settings("boostadapter", {"views": 1, "unsure_from": 0.0, "unsure_to": 9.0})
-    method = find_method("boostadapter").build(stream.clip, NAMES, given, 0)
-    tensors = method.snapshot().tensors
-    tensors["negative"][:, 0], tensors["negative_entropies"][:, 0] = 1.0, 0.5
-    method.restore(Snapshot(tensors))
-    method.predict(stream.views[0, :1])
-    assert method.summary()["cache_negative"] == len(NAMES) + 1
 
 
 def ecalp(s: Stream, *, memory: int, labels: dict[int, int]) -> list[Array]:

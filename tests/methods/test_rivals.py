@@ -337,8 +337,6 @@ def test_the_rate_of_questions_is_no_setting_of_methods_that_ask_none() -> None:
     """`taps eval --rate` gives it to every method that has a setting of that name."""
     silent = [each for each in all_methods().values() if not issubclass(each.settings, Asking)]
     assert [each.name for each in silent if {"rate", "budget"} & each.known] == []
-    older = {"expected": 8, "rate": 0.25}  # as a learner of 0.2 was saved
-    assert getattr(method_settings("onzeta", older), "lr") == 0.25  # noqa: B009
 
 
 def test_random_generators_are_left_alone(tiny: Clip, picture: Picture) -> None:

@@ -18,7 +18,7 @@ from taps.files import write_json
 from taps.report.pages import write_report
 from taps.report.published import is_papers_model, published, published_accuracy
 from taps.report.table import BEST, SECOND, Cell, Table, csv_table, html_table, latex, markdown
-from taps.report.tables import corruption_table, detail_table, difference_table, score_table, settings_table
+from taps.report.tables import detail_table, difference_table, score_table, settings_table
 from tests.made_up import made_up_folder
 
 
@@ -253,19 +253,3 @@ def test_of_two_equal_methods_none_is_best(tmp_path: Path) -> None:
     for measure, marked in ((MEASURES["ece"], []), (MEASURES["top1"], [BEST, SECOND])):
         cells = [row[1] for row in score_table(results, measure).rows]
         assert sorted(cell.place for cell in cells if isinstance(cell, Cell) and cell.place) == marked
-
-
-def test_mean_corruption_errors_stand_where_all_fifteen_are(tmp_path: Path) -> None:
-    kinds = [f"kind{i}" for i in range(15)]
-    made_up_folder(tmp_path, methods=("zero_shot", "tpt"), datasets=tuple(kinds), seeds=(1,), n=30)
-    results = read_results(tmp_path)
-    errors: dict[str, list[float]] = {"zero_shot": [], "tpt": []}
-    for (kind, method), [run] in results.results.items():
-        run.row["dataset"] = f"pets+imagenet-c-like/{kind}-3"
-        run.row["top1"] -= 0.01 * kinds.index(kind)
-        errors[method].append(1 - run.row["top1"])
-    ratio = np.mean([a / b for a, b in zip(errors["tpt"], errors["zero_shot"], strict=True)])
-    table = corruption_table(results)
-    assert table.columns == ("method", "pets+imagenet-c-like")
-    assert table.rows == (("zero_shot", "100.00"), ("tpt", f"{100 * ratio:.2f}"))
-    assert corruption_table(results.only(["zero_shot"], kinds[:14])).rows == ()

@@ -156,5 +156,5 @@ class Paced(Policy):
         super().load_state_dict(state)
         self._window.load_state_dict(state["window"])
         self.threshold = math.inf if state["threshold"] is None else float(state["threshold"])
-        self.planned = float(state.get("planned", self.rate * self.seen))  # not saved by an older version
-        self.over, self.counts = state.get("over", False), Counter(dict(state.get("counts", ())))
+        self.planned = float(state["planned"])
+        self.over, self.counts = state["over"], Counter(dict(state["counts"]))

@@ -35,16 +35,8 @@ def read_run(folder: str | Path) -> list[Row]:
         raise DataError(f"{folder} is not the folder of a run ({error}).") from error
     images = Path(spec["options"]["folder"])
     base = images if images.is_dir() else images.parent if images.suffix in (".csv", ".jsonl") else None
-    sure = {int(row["t"]): float(row["probability"]) for row in cells}  # the log of 0.2 has none
-    return [
-        replace(
-            row,
-            name=str(base / row.name) if base else row.name,
-            top=row.top or [[row.label, sure[row.seq]]],
-        )
-        for row in rows
-        if row.seq in sure
-    ]
+    known = {int(row["t"]) for row in cells}
+    return [replace(row, name=str(base / row.name) if base else row.name) for row in rows if row.seq in known]
 
 
 def with_labels(dataset: Dataset, answers: Mapping[str, str]) -> Dataset:

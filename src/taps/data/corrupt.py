@@ -1,4 +1,4 @@
-"""Corruptions by name, of an image and of a data set: our own, and fifteen as `imagenet-c-like/`."""
+"""Corruptions by name, of an image and of a data set."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import numpy as np
 
 from taps.data.dataset import Dataset
 from taps.data.filters import FILTERS, Corruption, Rng
-from taps.data.imagenet_c import IMAGENET_C
 from taps.errors import SettingsError
 from taps.types import PixelArray
 
-KINDS: dict[str, Corruption] = {**FILTERS, **IMAGENET_C}
-ALL_C, BENCHMARK = "imagenet-c-like", "imagenet-c"
+KINDS: dict[str, Corruption] = FILTERS
 
 
 def corrupt(image: PixelArray, kind: str, severity: int, rng: Rng) -> PixelArray:
@@ -25,32 +23,24 @@ def corrupt(image: PixelArray, kind: str, severity: int, rng: Rng) -> PixelArray
     >>> corrupt(grey, "invert", 5, np.random.default_rng(0))[0, 0].tolist()
     [155, 155, 155]
     """
-    kind = _named(kind)
     _check(kind, severity)
     return KINDS[kind](image, severity, rng)
 
 
 def kinds_of(text: str | None) -> tuple[str | None, ...]:
-    """The corruptions that `--corrupt` names, one stream each: separated by commas, or all of a group.
+    """The corruptions that `--corrupt` names, one stream each: separated by commas.
 
-    >>> kinds_of("sketch, imagenet-c/fog"), kinds_of(None), len(kinds_of("imagenet-c"))
-    (('sketch', 'imagenet-c-like/fog'), (None,), 15)
+    >>> kinds_of("sketch, jpeg"), kinds_of(None)
+    (('sketch', 'jpeg'), (None,))
     """
     if text is None:
         return (None,)
-    names = [_named(part.strip()) for part in text.split(",") if part.strip()]
-    return tuple(kind for name in names for kind in (IMAGENET_C if name == ALL_C else (name,)))
-
-
-def _named(kind: str) -> str:
-    """A corruption's name. The benchmark's own is accepted, but results must not carry it."""
-    group, slash, rest = kind.partition("/")
-    return f"{ALL_C}{slash}{rest}" if group == BENCHMARK else kind
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _check(kind: str, severity: int) -> None:
     if kind not in KINDS:
-        raise SettingsError(f"Unknown corruption {kind!r}: use mix, {ALL_C}, or some of {', '.join(KINDS)}.")
+        raise SettingsError(f"Unknown corruption {kind!r}: use mix, or some of {', '.join(KINDS)}.")
     if severity not in (1, 2, 3, 4, 5):
         raise SettingsError(f"A severity of {severity} is not possible; use 1 to 5.")
 
@@ -85,7 +75,6 @@ def corrupt_dataset(
         fraction: Share of the images, 0 to 1.
     """
     names = tuple(FILTERS) if kinds == "mix" else (kinds,) if isinstance(kinds, str) else tuple(kinds)
-    names = tuple(map(_named, names))
     for name in names or ("",):
         _check(name, severity)
     if not 0.0 <= fraction <= 1.0:

@@ -16,8 +16,6 @@ import numpy as np
 from taps import __version__
 from taps.clip import Clip, load_clip
 from taps.data import Dataset, corrupt_dataset, load_dataset
-from taps.data.attack import attack_dataset
-from taps.data.dataset import DEFAULT_TEMPLATE
 from taps.data.outside import parse_outside, with_outside
 from taps.errors import DataError, ImageError, SettingsError
 from taps.evaluate.features import VIEW_SEED, Outputs, find_store
@@ -45,7 +43,7 @@ PATIENCE = 90.0  # seconds to wait for a worker whose parent was killed, or that
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """Which images, and in which order: a data set, perhaps seen through a corruption, mixed or attacked.
+    """Which images, and in which order: a data set, perhaps seen through a corruption, or mixed.
 
     Attributes:
         dataset: Name or path, as `load_dataset` takes it.
@@ -54,7 +52,6 @@ class StreamSpec:
         severity: Of the corruption, 1 to 5.
         name: In tables; the data set's own name unless given.
         outside: Images of no class among them, as `taps.data.outside` takes it.
-        attack: Adversarial steps, as `taps.data.attack` takes them.
         order: One of `taps.data.streams.ORDERS`.
     """
 
@@ -64,7 +61,6 @@ class StreamSpec:
     severity: int = 3
     name: str = ""
     outside: str | None = None
-    attack: str | None = None
     order: str = "shuffled"
 
     @property
@@ -73,7 +69,6 @@ class StreamSpec:
         parts = [
             f"+{self.corrupt}-{self.severity}" if self.corrupt else "",
             f"+outside-{Path(parse_outside(self.outside)[0]).stem}" if self.outside else "",
-            f"+{self.attack.replace('/', '-').replace(':', '-')}" if self.attack else "",
             f"+{self.order}" if self.order != "shuffled" else "",
         ]
         return "".join(parts)
@@ -153,17 +148,14 @@ def _clip(model: ModelSpec, device: str | None) -> Clip:
 
 
 @lru_cache(maxsize=2)
-def _dataset(stream: StreamSpec, model: ModelSpec, device: str | None) -> Dataset:
-    dataset = stream.load()
-    if stream.attack is None:
-        return dataset
-    return attack_dataset(dataset, _clip(model, device), stream.attack, DEFAULT_TEMPLATE)
+def _dataset(stream: StreamSpec) -> Dataset:
+    return stream.load()
 
 
 def prepare(job: Job, device: str | None) -> None:
     """Load the model and the data set of a run, or raise what is wrong with them; they stay in memory."""
     _clip(job.model, device)
-    _dataset(job.stream, job.model, device)
+    _dataset(job.stream)
 
 
 @lru_cache(maxsize=64)
@@ -172,7 +164,7 @@ def _zero_shot_ms(stream: StreamSpec, model: ModelSpec, device: str | None) -> f
 
     None where not one of them can be read.
     """
-    dataset = _dataset(stream, model, device)
+    dataset = _dataset(stream)
     learner = Learner(_clip(model, device), dataset.classes, "zero_shot", allow_duplicates=True)
     times = []
     for index in range(min(PASSES, len(dataset))):
@@ -203,7 +195,7 @@ def run_job(
     """
     folder = job.folder(out)
     clip = _clip(job.model, device)
-    dataset = _dataset(job.stream, job.model, device)
+    dataset = _dataset(job.stream)
     check_labels(dataset)
     stream = make_stream(dataset, job.seed, limit=job.limit, order=job.stream.order)
     settings = with_length(job.method, job.settings, len(stream))
@@ -251,7 +243,7 @@ def _outputs(job: Job, out: Path, learner: Learner, dataset: Dataset) -> Outputs
 
 def _look(job: Job, learner: Learner, dataset: Dataset, outputs: Outputs | None) -> Callable[[int], Any]:
     """Maps an index to what is known of the image, or its pixels. Views are the same in every order."""
-    stored = learner.method.needs_features_only and job.stream.attack is None
+    stored = learner.method.needs_features_only
     store = find_store(learner.clip, dataset, learner.settings) if stored else None
 
     def look(index: int) -> Any:

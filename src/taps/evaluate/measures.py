@@ -89,8 +89,7 @@ class Measure:
 
     def values(self, rows: Sequence[Mapping[str, Any]]) -> list[float]:
         """The numbers of rows of `results.json`, one a run; none where a run does not have the measure."""
-        # Rows of older versions have no `measures`; some of them are in the row itself.
-        found = [row.get("measures", row).get(self.of or self.name) for row in rows]
+        found = [row["measures"].get(self.of or self.name) for row in rows]
         return [] if None in found else found
 
     def pooled(self, rows: Sequence[Mapping[str, Any]]) -> float | None:
@@ -126,7 +125,6 @@ _ALL = (
     Measure("after_change", "after change", "%", "higher", "Top-1 of the 20 images after each change."),
     Measure("drift_drop", "drop", "%", "lower", "How much lower that is than later in the same phase."),
     Measure("recovery", "recovery", "images", "lower", "Images until accuracy has recovered.", digits=0),
-    Measure("mce", "mCE", "%", "lower", "Error under 15 corruptions relative to zero_shot's, mean."),
     Measure("rate", "asked", "%", "lower", "Images asked about."),
     Measure("ms_p50", "time", "ms", "lower", "From pixels to prediction, median image.", median, digits=1),
     Measure("ms_p95", "time p95", "ms", "lower", "95 % of images take less.", median, digits=1),

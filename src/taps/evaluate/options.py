@@ -40,11 +40,9 @@ class Setup:
             them, are averaged; so are those of imagenet80 and imagenet7. own: the data set's.
         texts: JSON file of sentences by class, for methods with hand-written class texts. A --template that
             is given counts beside them; {text} in it stands for each sentence.
-        corrupt: See every image through a corruption, or `mix`; `imagenet-c-like` for each of 15
-            after ImageNet-C in turn (own implementation).
+        corrupt: See every image through a corruption, or `mix`.
         severity: Of the corruption, 1 to 5; several separated by commas for one stream each.
         outside: Mix in images of no class: a data set, and after a colon their share (dtd.zip:0.2).
-        attack: Adversarial steps on the image: pgd:1/255.
         order: Of the stream: shuffled, by_class, by_domain, dirichlet:0.1 (shares of classes that change); as
             papers draw it: statA:0.1, statA:separate, statA_batch:64:1-4, correlated:0.1, longtail:100.
         noise: Share of the annotator's answers that are wrong.
@@ -68,7 +66,6 @@ class Setup:
     corrupt: str | None = None
     severity: tuple[int, ...] = (3,)
     outside: str | None = None
-    attack: str | None = None
     order: str = "shuffled"
     noise: float = 0.0
     delay: int = 0

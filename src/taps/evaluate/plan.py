@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from taps.data import Dataset, find_set
-from taps.data.attack import parse_attack
 from taps.data.corrupt import kinds_of
 from taps.embedded import embedded_prompts
 from taps.errors import SettingsError
@@ -85,8 +84,6 @@ def open_streams(streams: Sequence[StreamSpec]) -> list[tuple[StreamSpec, Datase
         dataset = stream.load()
         check_labels(dataset)
         make_stream(dataset, 0, order=stream.order)  # an order that this set cannot have is refused
-        if stream.attack is not None:
-            parse_attack(stream.attack)
         opened.append((replace(stream, name=stream.name or dataset.name + stream.suffix), dataset))
     _refuse_equal("data sets", [stream.name for stream, _ in opened])
     return opened
@@ -120,7 +117,7 @@ def plan_evaluation(setup: Setup, methods: Sequence[Entry]) -> tuple[list[Job], 
     root = None if setup.root is None else str(setup.root)
     opened = open_streams(
         [
-            StreamSpec(name, root, kind, severity, "", setup.outside, setup.attack, setup.order)
+            StreamSpec(name, root, kind, severity, "", setup.outside, setup.order)
             for name in setup.dataset
             for kind in kinds_of(setup.corrupt)
             for severity in (setup.severity if kind else (3,))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +18,6 @@ BASELINE = "zero_shot"
 ONE, RICHER = "one template", "richer texts"
 BLOCKS = (ONE, RICHER)
 """Tables have two blocks that are never mixed: one template a class, and richer texts."""
-CORRUPTIONS = 15
-CORRUPTED = re.compile(r"(.*\+imagenet-c(?:-like)?)/(\w+)-([1-5])(.*)")  # older results say imagenet-c
 
 Row = Mapping[str, Any]
 
@@ -46,10 +43,10 @@ def _is_learned(method: str) -> bool:
 
 
 def split_rows(rows: Iterable[Row]) -> dict[str, list[dict[str, Any]]]:
-    """Rows of results by block, without empty blocks. Rows of version 0.2 do not name theirs."""
+    """Rows of results by block, without empty blocks."""
     found: dict[str, list[dict[str, Any]]] = {block: [] for block in BLOCKS}
     for row in rows:
-        found[row.get("texts", ONE)].append(dict(row))
+        found[row["texts"]].append(dict(row))
     return {block: those for block, those in found.items() if those}
 
 
@@ -98,27 +95,4 @@ def pool(rows: Sequence[Row]) -> list[Pooled]:
         gain = float(np.mean(gains)) if gains and method != BASELINE else None
         seeds, images = len({row["seed"] for row in runs}), max(row["n"] for row in runs)
         found.append(Pooled(dataset, method, seeds, known, images, gain))
-    return found + _corrupted(rows)
-
-
-def _corrupted(rows: Sequence[Row]) -> list[Pooled]:
-    """Mean corruption error: the mean over 15 corruptions of Σ error / Σ error of zero-shot.
-
-    The sums are over severities and orders. ImageNet-C divides by AlexNet's errors instead. A method is left
-    out where a corruption is missing, or where zero-shot was not measured on the same.
-    """
-    errors: dict[tuple[str, str], dict[str, dict[tuple[str, int], float]]] = {}
-    for row in rows:
-        if match := CORRUPTED.fullmatch(row["dataset"]):
-            name, kind, severity, rest = match.groups()
-            kinds = errors.setdefault((name + rest, row["method"]), {})
-            kinds.setdefault(kind, {})[severity, row["seed"]] = 1 - row["top1"]
-    found = []
-    for (dataset, method), kinds in errors.items():
-        base = errors.get((dataset, BASELINE), {})
-        measured, wanted = ({kind: set(runs) for kind, runs in each.items()} for each in (kinds, base))
-        if len(kinds) == CORRUPTIONS and measured == wanted:
-            ratios = [sum(e.values()) / max(sum(base[kind].values()), 1e-12) for kind, e in kinds.items()]
-            seeds = {seed for runs in kinds.values() for _, seed in runs}
-            found.append(Pooled(dataset, method, len(seeds), {"mce": float(np.mean(ratios))}))
     return found

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from taps.session.score import RunningScore
 
 Floats = NDArray[np.float64]
-NUMBERS = ("correct", "top5", "probability", "entropy", "threshold", "asked", "seconds")
-ADDED = dict.fromkeys(("of_label", "squares", "reject", "truth", "final_correct"), "")
-ADDED |= {"outside": "0", "phase": "0"}
-"""Columns that older runs do not have, and what their cells would be."""
+NUMBERS = (
+    *("correct", "top5", "probability", "entropy", "threshold", "asked", "seconds"),
+    *("of_label", "squares", "reject", "truth", "final_correct", "outside", "phase"),
+)
 SUMMARY: dict[str, Any] = {"questions": {}, "seconds": 0.0, "notes": [], "buffer_fill": 0}
 SUMMARY |= {"buffer_full": False, "buffer_classes": {}}
 """What a row has of a learner's summary, and its values where the method does not give them."""
@@ -84,7 +84,7 @@ class Run:
         if not self.outside.any():
             return self
         kept = self.outside == 0
-        numbers = {name: getattr(self, name)[kept] for name in (*NUMBERS, *ADDED)}
+        numbers = {name: getattr(self, name)[kept] for name in NUMBERS}
         return Run(list(compress(self.keys, kept)), list(compress(self.labels, kept)), **numbers)
 
 
@@ -95,17 +95,14 @@ def read_run(folder: Path) -> Run:
         rows = list(csv_rows(whole_lines(path)))
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error}); run the evaluation with --resume.") from error
-    header = ["path" if name == "key" else name for name in rows[0]] if rows else []
+    header = rows[0] if rows else []
     if not {"path", "label", *NUMBERS} <= set(header):
         raise DataError(f"{path} does not begin with {','.join(COLUMNS)}; it was not made by `taps eval`.")
     try:
-        # A run that an older version began has longer rows where this one continued it: the header counts.
-        columns = list(zip(*(row[: len(header)] for row in rows[1:]), strict=True)) or [()] * len(header)
+        columns = list(zip(*rows[1:], strict=True)) or [()] * len(header)
         named = dict(zip(header, columns, strict=True))
         numbers = {name: _numbers(named[name]) for name in NUMBERS}
         numbers["threshold"][np.isnan(numbers["threshold"])] = np.inf  # an empty cell: nothing passes it
-        for name, missing in ADDED.items():
-            numbers[name] = _numbers(named.get(name, [missing] * len(rows[1:])))
     except ValueError as error:
         raise DataError(f"{path} is damaged ({error}); remove its folder and run with --resume.") from error
     return Run(list(named["path"]), list(named["label"]), **numbers)
@@ -124,7 +121,7 @@ def answers_at(folder: Path) -> list[int]:
 def measured(run: Run) -> dict[str, float]:
     """Every measure that can be read off the predictions of a run; see `taps.evaluate.measures`."""
     inside = run.inside
-    classes = inside.labels if np.isnan(inside.truth).any() else inside.truth  # older runs have names alone
+    classes = inside.truth
     found = {
         "top1": float(inside.correct.mean()),
         "final": float(inside.final_correct.mean()),

@@ -362,24 +362,15 @@ class Head:
             )
         new = (0, classes - len(state["counts"]))
         self.counts = np.pad(state["counts"], new)
-        told = state.get("told", np.stack([state["counts"]] * 2))  # not saved by an older version
-        self.told = np.pad(told, ((0, 0), new))
+        self.told = np.pad(state["told"], ((0, 0), new))
         self.mixture.restore(state["losses"], state["answers"])
         self.outside.restore(state)
-        self.votes.restore(self._vote_losses(state["vote_losses"]))
-        # Not saved by an older version; no answer stands for all of them.
-        shares = state.get("shares", np.zeros((len(self.settings.fading), len(state["counts"]))))
-        self.shares.answers = np.pad(shares, ((0, 0), new))
+        self.votes.restore(state["vote_losses"])
+        self.shares.answers = np.pad(state["shares"], ((0, 0), new))
         self.gain, self.doubted = (float(number) for number in state["numbers"])
         self.experts.restore(state)
         self.experts.grow(classes)
         self._predictor = None
-
-    def _vote_losses(self, saved: Array) -> Array:
-        """Losses of a version without shares: these rows get the loss of the row without votes."""
-        new = len(self.taus) - len(saved)
-        added = len(self.settings.shares) * len(self.settings.fading)
-        return np.pad(saved, (0, new), constant_values=saved[0]) if new == added else saved
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything to be saved: what images changed, and what labels did."""
@@ -393,12 +384,11 @@ class Head:
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Go on from where `arrays` was taken: the same bits follow."""
         self.whitener.restore(arrays)
-        self.go_to({name: arrays[name] for name in self.state() if name in arrays})
+        self.go_to({name: arrays[name] for name in self.state()})
         self.recent.restore(arrays)
         stream, new = arrays["stream"], (0, len(self.counts) - len(arrays["stream"]))
-        before = arrays.get("before", np.zeros_like(stream))  # not saved by an older version
         self.stream = np.pad(stream, new)
-        self.before = np.pad(before, new, constant_values=float(stream.sum()))
+        self.before = np.pad(arrays["before"], new, constant_values=float(stream.sum()))
 
 
 def ballot_grid(settings: HeadSettings) -> tuple[Array, Array]:

@@ -119,7 +119,7 @@ class History:
         if "examples" not in arrays:
             return
         for place, row in enumerate(arrays["examples"].tolist()):
-            id, label, *_, alike, gain, doubt, person = row  # a number more where an older version saved it
+            id, label, alike, gain, doubt, person = row
             look = Neighbourhood(arrays[f"example.{place}.look"], self.head.recent.shape)
             usual = arrays[f"example.{place}.usual"]
             no = tuple(arrays[f"example.{place}.no"].tolist())

@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from taps.aliases import current_settings
 from taps.clip import Clip
 from taps.errors import SettingsError
 from taps.methods.base import Method
@@ -208,7 +207,7 @@ def register_head(make: Callable[[str], Registered]) -> None:
 
 def method_settings(name: str, values: Mapping[str, Any]) -> Settings:
     """The settings of a method from keyword arguments; unknown names and bad values are refused."""
-    found, values = find_method(name), current_settings(values, name)
+    found, values = find_method(name), dict(values)
     if found.learned and values.pop("texts", None) is not None:
         raise SettingsError(
             f"The method {name!r} has a learned context before the class name and takes no texts; leave them "

@@ -146,8 +146,7 @@ def asked_share(results: Results, dataset: str) -> list[str]:
 
 def questions_of(rows: Sequence[Mapping[str, str]], title: str = "") -> str:
     """The score of every image of `predictions.csv`, which of them were asked about, and the threshold."""
-    # Older files have no score: the entropy decided.
-    ys = _on_chart([float(row.get("score", row["entropy"]) or "nan") for row in rows])
+    ys = _on_chart([float(row["score"] or "nan") for row in rows])
     xs = [float(i + 1) for i in range(len(rows))]
     thresholds = [float(row["threshold"] or "inf") for row in rows]
     marks: list[Mark] = []

@@ -277,7 +277,6 @@ def _page(board: Leaderboard) -> list[str]:
         side_by_side(charts.reliability_of_all(results, results.datasets), small=True),
         "<h2>Every measure</h2>",
         html_table(tables.overview_table(results, measures), sortable=True),
-        html_table(corrupted) if (corrupted := tables.corruption_table(results)).rows else "",
         *(_folded(board, each) for each in measures if each != measure),
         "<h2>Settings</h2>",
         html_table(tables.settings_table(results)),

@@ -89,7 +89,6 @@ def tables_of(results: Results, baseline: str, measures: Sequence[Measure]) -> l
         tables.score_table(results, MEASURES["top1"], baseline, linked=True),
         tables.difference_table(results, baseline),
         tables.detail_table(results, measures),
-        tables.corruption_table(results),
         tables.settings_table(results),
     ]
     return [table for table in found if table.rows]

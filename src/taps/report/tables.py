@@ -10,7 +10,7 @@ import numpy as np
 
 from taps.errors import SettingsError
 from taps.evaluate.measures import MEASURES, Measure, find_measures, mean
-from taps.evaluate.pooled import BASELINE, pool
+from taps.evaluate.pooled import BASELINE
 from taps.evaluate.results import Result, Results, mean_of
 from taps.evaluate.statistics import t_interval
 from taps.methods.registry import settings as default_settings
@@ -271,19 +271,6 @@ def _buffer(runs: Sequence[Result]) -> str:
         return ""
     fill = f"{mean_of(runs, 'buffer_fill'):.0f}"
     return f"{fill} of {capacity}" if capacity else fill
-
-
-def corruption_table(results: Results) -> Table:
-    """Mean corruption error of each method on each set that was seen through all 15 after ImageNet-C."""
-    pooled = pool([run.row for runs in results.results.values() for run in runs])
-    mce = {(each.dataset, each.method): each.measures["mce"] for each in pooled if "mce" in each.measures}
-    sets = list(dict.fromkeys(dataset for dataset, _ in mce))
-    measure = MEASURES["mce"]
-    rows = [
-        (m, *(number(measure, mce.get((dataset, m))) for dataset in sets)) for m in results.methods if sets
-    ]
-    title = f"{measure.heading} (mean corruption error)"
-    return Table(title, ("method", *sets), tuple(rows), (measure.description,))
 
 
 def settings_table(results: Results) -> Table:

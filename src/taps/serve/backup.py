@@ -7,15 +7,13 @@ import os
 import shutil
 from pathlib import Path
 
-from sqlalchemy import delete, insert, inspect, select
+from sqlalchemy import delete, insert, select
 
-from taps.aliases import current_value
 from taps.errors import StateError
 from taps.files import make_durable_folder, sync_folder, write_durably
 from taps.serve import tables as t
 from taps.serve.doctor import examine
 from taps.serve.errors import StoreDownError
-from taps.serve.migrations import BEFORE_DIGESTS
 from taps.serve.store import FOLDERS, Store
 
 TRIES = 3
@@ -70,12 +68,9 @@ def _copy(store: Store, place: Path) -> Store:
         left = shutil.ignore_patterns("*.part", "*.damaged")
         shutil.copytree(folder, place / "snapshots" / folder.name, ignore=left)
     copy.migrate()
-    old = store.version() in BEFORE_DIGESTS
-    if not old:  # before the tables: so these never end before what is noted
-        shutil.copytree(store.heads.folder, copy.heads.folder, dirs_exist_ok=True)
+    # Before the tables: so these never end before what is noted.
+    shutil.copytree(store.heads.folder, copy.heads.folder, dirs_exist_ok=True)
     _copy_tables(store, copy)
-    if old:
-        copy.seal()
     _copy_images(store, place / "images")
     copy.pairing.copy_marks(place)
     for folder in [place, *(path for path in place.rglob("*") if path.is_dir())]:
@@ -98,10 +93,7 @@ def _copy_tables(store: Store, copy: Store) -> None:
     with store.database.read_all() as source, copy.database.write() as target:
         target.execute(delete(t.meta))
         for table in t.metadata.sorted_tables:
-            there = {column["name"] for column in inspect(source).get_columns(table.name)}  # of its version
-            query = select(*(column for column in table.c if column.name in there))
-            rows = source.execution_options(yield_per=PAGE).execute(query)
+            rows = source.execution_options(yield_per=PAGE).execute(select(table))
             for page in rows.mappings().partitions(PAGE):
-                rows_now = [{name: current_value(name, value) for name, value in row.items()} for row in page]
-                target.execute(insert(table), rows_now)  # in the words of today
+                target.execute(insert(table), [dict(row) for row in page])
         copy.note_form(target)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from sqlalchemy import Text, cast, func, select, update
 
-from taps.aliases import spellings
 from taps.errors import StateError
 from taps.files import PART
 from taps.serve import tables as t
@@ -61,10 +60,14 @@ def _folders(store: Store) -> Iterator[Finding]:
 
 def _database(store: Store) -> Iterator[Finding]:
     """What a start refuses, by the same checks."""
+    with store.database.read() as connection:
+        try:
+            known_version(connection)
+        except StateError as error:
+            yield Finding(f"{NO_START}{error}")
+            return  # tables of another version are not to be read
     try:
         store.pairing.check()
-        with store.database.read() as connection:
-            known_version(connection)
     except StoreDownError:
         raise
     except StateError as error:
@@ -82,7 +85,7 @@ def _log(store: Store, stream: Stream) -> Iterator[Finding]:
         count, last = connection.execute(
             select(func.count(), func.max(e.seq)).where(e.stream == stream.id)
         ).one()
-        asked = select(func.count()).where(e.stream == stream.id, e.kind.in_(spellings(PREDICTED)))
+        asked = select(func.count()).where(e.stream == stream.id, e.kind == PREDICTED)
         predicted = connection.scalar(asked)
         rows, newest = connection.execute(
             select(func.count(), func.max(p.id)).where(p.stream == stream.id)

@@ -26,15 +26,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from taps.aliases import current_settings
 from taps.clip import Clip
 from taps.clip.load import SharedClip
-from taps.default import BEFORE
 from taps.images.decode import load_image
 from taps.learner import Learner
 from taps.methods.answers import normalise_answer
 from taps.methods.known import Prepared, ViewedImage
-from taps.methods.registry import find_method
 from taps.serve.errors import LostError
 from taps.serve.records import Stream
 from taps.session.alike import nearest
@@ -51,10 +48,8 @@ STAND_IN = np.full((32, 32, 3), 128, np.uint8)
 
 
 def fresh(stream: Stream, clip: Clip) -> Learner:
-    """A stream's learner as it began; settings it does not name have the defaults of version 0.2."""
-    known, given = find_method(stream.method).known, current_settings(stream.settings)
-    before = {name: value for name, value in BEFORE.items() if name in known}
-    return Learner(clip, stream.classes, stream.method, seed=stream.seed, **before | given)
+    """A stream's learner as it began."""
+    return Learner(clip, stream.classes, stream.method, seed=stream.seed, **stream.settings)
 
 
 class Learners:

@@ -12,7 +12,6 @@ from pathlib import Path
 from pydantic import BaseModel, Field
 
 from taps.active.question import class_seconds
-from taps.aliases import current_settings
 from taps.files import csv_line
 from taps.serve.export import zip_images
 from taps.serve.records import Event
@@ -138,7 +137,7 @@ def alike_to(session: StreamSession, id: int) -> AlikeImages:
     near = session.step(lambda: learner.nearest(id, free, TOGETHER)) if id in free else []
     now = session.repredict_kept([id, *near])
     same = [each for each in near if each in now and now[each][0][0] == now[id][0][0]]
-    question = current_settings(stream.settings).get("class_seconds") or class_seconds(len(learner.classes))
+    question = stream.settings.get("class_seconds") or class_seconds(len(learner.classes))
     return AlikeImages.of([id, *same[: GROUP - 1]], question)
 
 

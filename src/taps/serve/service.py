@@ -13,7 +13,6 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from taps.aliases import current_settings
 from taps.clip import Clip
 from taps.default import ACQUISITION
 from taps.errors import SettingsError, StateError
@@ -143,9 +142,9 @@ class Service:
         check_settings(beginning.method, beginning.settings)
         # The page corrects images that were not asked about; today's defaults stay those of the stream.
         pinned = {"recent": RECENT, "acquisition": ACQUISITION}
-        known, given = find_method(beginning.method).known, current_settings(beginning.settings)
+        known = find_method(beginning.method).known
         pinned = {name: value for name, value in pinned.items() if name in known}
-        beginning = replace(beginning, settings=pinned | given)
+        beginning = replace(beginning, settings=pinned | dict(beginning.settings))
         trial = Stream(**vars(beginning), id=0, created=0.0)
         note = _key(key, who)
         if note is not None and (earlier := self._made(note, trial)):

@@ -13,7 +13,6 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from taps.aliases import EVENTS, current, spellings
 from taps.errors import StateError
 from taps.files import make_durable_folder
 from taps.serve import tables as t
@@ -32,7 +31,7 @@ from taps.serve.checksums import (
 from taps.serve.database import Database, database_url
 from taps.serve.errors import ConflictError, NotFoundError, StoreDownError
 from taps.serve.guards import IDENTITY, STARTS, Pairing, Watch, is_store
-from taps.serve.migrations import BEFORE_DIGESTS, STEPS, known_version, migrate, version_of
+from taps.serve.migrations import known_version, migrate
 from taps.serve.records import Event, Stream, StreamConfig
 from taps.serve.snapshots import Snapshots
 from taps.session.log import ANSWERED, PREDICTED
@@ -107,14 +106,11 @@ class Store:
         return self
 
     def visit(self) -> Store:
-        """As a guest: see that folder and database belong together, and are of today's form."""
+        """As a guest: see that folder and database belong together, and are of this version."""
         self.pairing.check()
         with self.database.read() as connection:
-            if known_version(connection) != max(STEPS):
-                raise StateError(
-                    f"The store in {self.files} is of an earlier version of taps; start its service "
-                    "(`taps serve`) once, which brings it to this one."
-                )
+            if known_version(connection) is None:
+                raise StateError(f"The store in {self.files} has no tables yet; start its service once.")
         return self
 
     def watch(self) -> None:
@@ -123,18 +119,13 @@ class Store:
         self.database.check = Watch([self.files, *self.database.hold_files(), *inner]).check
 
     def migrate(self) -> None:
-        """Bring the tables to this version's form."""
+        """Make the tables where there are none; those of another version are refused."""
         with self.database.write() as connection:
             done = migrate(connection)
             if done:
                 self.note_form(connection)
         if done:
             self.heads.renew()
-
-    def version(self) -> str | None:
-        """The version of the tables; None where there are none yet."""
-        with self.database.read() as connection:
-            return version_of(connection)
 
     @classmethod
     def existing(cls, place: str, files: Path | None = None) -> Store:
@@ -190,9 +181,7 @@ class Store:
     # Checksums
 
     def damage(self) -> Iterator[str]:
-        """What is not as it was written, in sentences; nothing of a version whose rows carry no digests."""
-        if self.version() in BEFORE_DIGESTS:
-            return
+        """What is not as it was written, in sentences."""
         noted = self.heads.read()  # before the logs: those only grow
         saved = {int(name): self.snapshots(int(name)).seqs() for name in noted if name != AUDIT}
         with self.database.read_all() as connection:
@@ -303,7 +292,7 @@ class Store:
     ) -> list[Event]:
         """The log after event `after`; only events of one kind where that is given."""
         e, p = t.events.c, t.predictions.c
-        mine = (p.stream == e.stream) & (p.id == e.prediction) & e.kind.in_(spellings(PREDICTED))
+        mine = (p.stream == e.stream) & (p.id == e.prediction) & (e.kind == PREDICTED)
         query = (
             select(*_EVENT, p.image, p.kept, p.label, p.entropy)
             .select_from(t.events.outerjoin(t.predictions, mine))
@@ -445,9 +434,8 @@ class Store:
 
 
 def _event(*row: Any) -> Event:
-    """An event in the words of today, with its prediction's image, label and entropy."""
+    """An event with its prediction's image, label and entropy."""
     *values, image, kept, label, entropy = row
     named = dict(zip(_NAMES, values, strict=True))
-    named |= {"kind": EVENTS.get(named["kind"], named["kind"]), "value": current(named["value"])}
     said = None if label is None else (label, entropy)
     return Event(**named, image=image if kept else None, said=said)

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taps import checkpoint
-from taps.aliases import current_event
 from taps.checkpoint import Saved
 from taps.clip import Clip
 from taps.errors import DamagedError, StateError
@@ -303,7 +302,7 @@ def read_events(folder: Path) -> Iterator[dict[str, Any]]:
     path = folder / EVENTS
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     for line in text[: text.rfind("\n") + 1].split("\n")[:-1]:
-        event = current_event(json.loads(line))
+        event = json.loads(line)
         if event.get("threshold", 0) is None:  # JSON has no infinity: everything passed it, or nothing
             event["threshold"] = -math.inf if event["asked"] else math.inf
         yield event

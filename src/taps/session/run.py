@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from taps.aliases import current
 from taps.clip import Clip, load_clip
 from taps.data import Dataset, load_dataset
 from taps.data.names import are_wnids, read_names
@@ -189,7 +188,7 @@ def stored_options(out: Path) -> RunOptions:
     """The options of the run in a folder."""
     if not (out / SPEC).is_file():
         raise StateError(f"{out} holds no run to continue; give the folder of one with --out.")
-    spec = current(read_json(out / SPEC))
+    spec = read_json(out / SPEC)
     known = {item.name for item in fields(RunOptions)}
     try:
         return RunOptions(**{name: value for name, value in spec["options"].items() if name in known})
