@@ -22,11 +22,13 @@ from taps.serve import learner_log
 from taps.serve.backup import backup
 from taps.serve.doctor import NO_START, examine, recover
 from taps.serve.errors import StoreDownError
+from taps.serve.replay import learner_of
 from taps.serve.service import Service
+from taps.serve.snapshots import Snapshots
 from taps.serve.store import Store
 from taps.serve.tokens import Tokens
-from tests.serve.conftest import beginning
-from tests.serve.streams import Served
+from tests.serve.conftest import beginning, once
+from tests.serve.streams import Served, digest
 from tests.serve.test_guards import contents
 
 Open = Callable[..., Service]
@@ -292,3 +294,20 @@ def test_a_newer_snapshot_is_not_taken(
         Served(service).predict(number)
         with Store.existing(str(filled)) as store:
             assert [finding.sentence for finding in examine(store) if finding.bad] == []
+
+
+def test_a_learner_is_read_while_its_service_replaces_it(
+    filled: Path, open_service: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learner_log, "EVERY", 1)
+    monkeypatch.setattr(learner_log, "WORTH", 0)
+    service = open_service(str(filled), filled)
+
+    def go_on() -> None:
+        for number in range(10, 14):  # two snapshots are kept
+            Served(service).predict(number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Snapshots, "check", once(Snapshots.check, go_on))
+        learner = learner_of(filled)
+    assert digest(learner) == Served(service).digest()

@@ -169,7 +169,8 @@ def _leftovers(store: Store, images: list[str]) -> Iterator[Finding]:
 
 
 def _disk(store: Store) -> Iterator[Finding]:
-    parts = list(store.files.rglob(f"*{PART}"))
+    walk = os.walk(store.files)  # unlike a glob, it goes on where a service removes a folder meanwhile
+    parts = [name for _, folders, names in walk for name in (*folders, *names) if name.endswith(PART)]
     if parts:
         yield Finding(
             f"{len(parts)} files are half written, by a running service or one that was killed.", bad=False

@@ -116,16 +116,26 @@ def learner_of(folder: Path, stream: str | None = None) -> Learner:
         stream: Its name; may be left out where the store has one stream.
     """
     with Store.existing(str(folder)) as store:
-        found = chosen(store.streams(), stream, folder)
-        snapshots, last = store.snapshots(found.id), store.last_seq(found.id)
-        whole = (seq for seq in reversed(snapshots.seqs()) if snapshots.check(seq, last) is None)
-        if (seq := next(whole, None)) is None:
-            raise StateError(
-                f"No learner of stream {found.name!r} is saved in {folder} yet; try again later."
-            )
-        replayed = Replayed(learner := Learner.load(snapshots.place(seq)), seq)
-        for event in store.events(found.id, seq):
-            apply(replayed, event, store.blobs)
+        found, seqs = chosen(store.streams(), stream, folder), list[int]()
+        while True:
+            try:
+                return _saved_learner(store, found)
+            except (StateError, GoneError, OSError):
+                if seqs == (seqs := store.snapshots(found.id).seqs()):
+                    raise  # no service has saved it anew meanwhile
+
+
+def _saved_learner(store: Store, stream: Stream) -> Learner:
+    """A stream's learner by its newest whole snapshot and the log after it."""
+    snapshots, last = store.snapshots(stream.id), store.last_seq(stream.id)
+    whole = (seq for seq in reversed(snapshots.seqs()) if snapshots.check(seq, last) is None)
+    if (seq := next(whole, None)) is None:
+        raise StateError(
+            f"No learner of stream {stream.name!r} is saved in {store.files} yet; try again later."
+        )
+    replayed = Replayed(learner := Learner.load(snapshots.place(seq)), seq)
+    for event in store.events(stream.id, seq):
+        apply(replayed, event, store.blobs)
     return learner
 
 
