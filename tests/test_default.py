@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 
 from taps import Learner
-from taps.adapters.classifiers import TapsClassifier
 from taps.cli.label import LabelOptions, asking_settings
 from taps.clip import Clip
 from taps.default import ACQUISITION, METHOD, VIEWS
@@ -26,7 +25,6 @@ def test_every_entrance_takes_the_same_method() -> None:
         "taps label": LabelOptions("photos").method,
         "taps serve": NewStream(name="pets", classes=["cat", "dog"]).method,
         "Client": default_of(Client.create_stream, "method"),
-        "scikit-learn": TapsClassifier().method,
     }
     assert set(entrances.values()) == {METHOD}, entrances
 
@@ -35,8 +33,7 @@ def test_every_entrance_takes_the_same_views_and_acquisition(tiny: Clip) -> None
     chosen = Learner(tiny, ["cat", "dog"]).settings
     given = asking_settings(METHOD, LabelOptions("photos").views, questions=10, images=100)
     labelled = method_settings(METHOD, given)
-    started = TapsClassifier(tiny).start(["cat", "dog"]).learner_.settings
-    for found in (chosen, labelled, started):
+    for found in (chosen, labelled):
         assert (found.views, getattr(found, "acquisition")) == (VIEWS, ACQUISITION)  # noqa: B009
 
 

@@ -38,7 +38,6 @@ from taps.methods.registry import chosen_method, find_method
 from taps.methods.settings import Asking, Settings, TextSettings
 from taps.prompts.classes import add_classes, check_classes, class_index, whole_number
 from taps.prompts.texts import SENTENCE, class_texts, list_templates, read_texts
-from taps.stages import stage
 from taps.types import Answer, FloatArray, PixelArray, Prediction
 
 ENOUGH = 100  # images before a note says that the rate is missed
@@ -509,9 +508,8 @@ class Learner:
 
     def _views(self, image: DrawnImage) -> Tensor:
         """The views of an image, pixels 0..255; view 0 is the image itself."""
-        with stage("views"):
-            generator = sample_generator(image.seed, image.number)
-            return make_views(image.pixels, generator=generator, **self._view_settings)
+        generator = sample_generator(image.seed, image.number)
+        return make_views(image.pixels, generator=generator, **self._view_settings)
 
     @property
     def _view_settings(self) -> dict[str, Any]:

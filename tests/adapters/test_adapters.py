@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
-from taps import Learner
 from taps.adapters import (
-    PoolLearner,
-    RiverClassifier,
-    TapsClassifier,
-    TorchDataset,
-    from_huggingface,
-    from_torch,
     label_config,
     read_csv,
     read_fiftyone,
@@ -28,13 +18,10 @@ from taps.adapters import (
     write_fiftyone,
     write_label_studio,
 )
-from taps.clip import Clip
 from taps.data import load_dataset
-from taps.errors import DataError, SettingsError
+from taps.errors import DataError
 from taps.session.row import Row
 from taps.types import PixelArray
-from tests.adapters.duck import DuckDataset, DuckFeatures, DuckImage, DuckLabel
-from tests.streams import same_state
 
 Picture = Callable[[int], PixelArray]
 NAMES = ["ant", "bee", "cat"]
@@ -53,102 +40,6 @@ ROWS = [
     row("/photos/bee/1 ü&.png", "bee", 0.9, "unqueried"),
     row("/photos/cat/3.jpg", "ant", 0.4, "open"),
 ]
-
-
-def duck(picture: Picture, labels: list[int]) -> DuckDataset:
-    features = DuckFeatures(id=object(), image=DuckImage(), label=DuckLabel(NAMES))
-    rows = {"id": labels, "image": [picture(i) for i in range(len(labels))], "label": labels}
-    return DuckDataset.from_dict(rows, features)
-
-
-def test_hugging_face_images_and_class_labels(picture: Picture) -> None:
-    data = from_huggingface(duck(picture, [2, 0, -1]))
-    assert data.classes == ("ant", "bee", "cat")
-    assert data.labels == [2, 0, None]
-    for i in range(3):
-        np.testing.assert_array_equal(data.image(i), picture(i))
-    assert data.read(0).startswith(b"\x89PNG")
-
-
-def test_hugging_face_itself(picture: Picture) -> None:
-    datasets = pytest.importorskip("datasets")
-    features = datasets.Features(picture=datasets.Image(), kind=datasets.Value("string"))
-    rows = {"picture": [picture(i) for i in range(3)], "kind": ["cat", "dog", "cat"]}
-    data = from_huggingface(datasets.Dataset.from_dict(rows, features=features), label="kind")
-    assert data.classes == ("cat", "dog")
-    assert data.labels == [0, 1, 0]
-    np.testing.assert_array_equal(data.image(2), picture(2))
-
-
-def test_hugging_face_refusals(picture: Picture) -> None:
-    with pytest.raises(DataError, match=r"split=\"test\""):
-        from_huggingface({"train": duck(picture, [0])})
-    with pytest.raises(DataError, match="Unknown column 'kind'; the columns are id, image, label"):
-        from_huggingface(duck(picture, [0]), label="kind")
-    with pytest.raises(DataError, match="The label 7 is out of range"):
-        from_huggingface(duck(picture, [7]))
-    with pytest.raises(DataError, match="labels are numbers"):
-        from_huggingface(duck(picture, [0, 1]), label="id")
-
-
-def test_torch_there_and_back(pictures: Path) -> None:
-    data = load_dataset(pictures)
-    there = TorchDataset(data)
-    back = from_torch(there)
-    assert back.classes == data.classes
-    assert back.labels == data.labels
-    np.testing.assert_array_equal(back.image(5), data.image(5))
-    tensors = [(torch.tensor(pixels).permute(2, 0, 1) / 255, torch.tensor(label)) for pixels, label in there]
-    of_tensors = from_torch(tensors, classes=NAMES)
-    assert of_tensors.labels == data.labels
-    np.testing.assert_array_equal(of_tensors.image(5), data.image(5))
-
-
-def test_scikit_learn_is_the_learner_and_predicting_leaves_no_trace(tiny: Clip, picture: Picture) -> None:
-    settings = {"views": 4, "buffer": 4}
-    ours = TapsClassifier(tiny, "taps", 3, settings)
-    images, labels = [picture(i) for i in range(5)], ["ant", "cat", "bee", "ant", "cat"]
-    with pytest.raises(SettingsError, match="needs classes"):
-        ours.partial_fit(images, labels)
-    ours.partial_fit(images[:3], labels[:3], classes=NAMES)
-    learner = Learner(tiny, NAMES, "taps", seed=3, **settings)
-    for image, label in zip(images[:3], labels[:3], strict=True):
-        learner.learn_one(learner.predict_one(image).id, label)
-    before = ours.learner_.state_dict()
-    probs = ours.predict_proba(images)
-    assert same_state(ours.learner_.state_dict(), before)
-    np.testing.assert_allclose(probs[0], learner.predict_one(images[0]).probs, rtol=1e-5)
-    assert probs.shape == (5, 3)
-    assert list(ours.predict(images)) == [NAMES[k] for k in probs.argmax(axis=1)]
-    again = TapsClassifier(**ours.get_params())
-    again.fit(images[:3], labels[:3])
-    np.testing.assert_array_equal(again.predict_proba(images), probs)
-    with pytest.raises(SettingsError, match="Unknown parameter 'metod'"):
-        again.set_params(metod="tpt")
-
-
-def test_river_sees_an_image_once(tiny: Clip, picture: Picture) -> None:
-    model = RiverClassifier(Learner(tiny, NAMES, "taps", views=4))
-    image = picture(1)
-    chances = model.predict_proba_one(image)
-    assert list(chances) == NAMES
-    assert math.isclose(sum(chances.values()), 1, rel_tol=1e-5)
-    assert model.predict_one(image) == max(chances, key=lambda name: chances[name])
-    model.learn_one(image, "cat")
-    model.learn_one(picture(2), "bee")  # never predicted: seen now
-    assert (model.learner.seen, model.learner.answered) == (2, 2)
-
-
-def test_a_pool_gives_its_most_uncertain_images(tiny: Clip, picture: Picture) -> None:
-    estimator = TapsClassifier(tiny, settings={"views": 1}).start(NAMES)
-    images = [picture(i) for i in range(6)]
-    entropies = [-sum(p * math.log(p) for p in row) for row in estimator.predict_proba(images).tolist()]
-    pool = PoolLearner(estimator)
-    chosen, which = pool.query(images, n_instances=3)
-    assert chosen.tolist() == sorted(range(6), key=lambda i: -entropies[i])[:3]
-    assert which[0] is images[chosen[0]]
-    pool.teach(which, ["ant", "bee", "cat"])
-    assert estimator.learner_.answered == 3
 
 
 def test_csv_there_and_back(tmp_path: Path) -> None:

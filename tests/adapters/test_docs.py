@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-import types
 from pathlib import Path
 
 import pytest
 
 from taps.cli import main
-from tests.adapters.duck import DuckDataset, DuckFeatures, DuckImage, DuckLabel
 
 PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -28,20 +26,9 @@ def test_examples_run(
     with pytest.raises(SystemExit) as ended:
         main.run()
     assert not ended.value.code
-    if not _installed("datasets"):
-        stand_in = types.SimpleNamespace(
-            Dataset=DuckDataset, Features=DuckFeatures, Image=DuckImage, ClassLabel=DuckLabel
-        )
-        monkeypatch.setitem(sys.modules, "datasets", stand_in)
     names: dict[str, object] = {}
     for example in EXAMPLES:
         exec(compile(example.replace('"pocket"', '"tiny"'), "docs/integrations.md", "exec"), names)
     said = capsys.readouterr().out
     assert "<Choice value=" in said
     assert "0 labelled" in said
-
-
-def _installed(name: str) -> bool:
-    import importlib.util
-
-    return importlib.util.find_spec(name) is not None

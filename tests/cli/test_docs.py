@@ -14,7 +14,7 @@ from taps.cli.main import COMMANDS, app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "recipes/README.md", "deploy/taps.service")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "recipes/README.md")),
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "results").glob("*.md")),
 ]

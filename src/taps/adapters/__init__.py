@@ -1,7 +1,5 @@
-"""Adapters to other libraries: their data sets, their classifier interfaces, their label files."""
+"""Adapters to other tools: their label files."""
 
-from taps.adapters.classifiers import PoolLearner, RiverClassifier, TapsClassifier
-from taps.adapters.datasets import TorchDataset, from_huggingface, from_torch
 from taps.adapters.labels import (
     label_config,
     read_csv,
@@ -15,12 +13,6 @@ from taps.adapters.labels import (
 )
 
 __all__ = [
-    "PoolLearner",
-    "RiverClassifier",
-    "TapsClassifier",
-    "TorchDataset",
-    "from_huggingface",
-    "from_torch",
     "label_config",
     "read_csv",
     "read_fiftyone",

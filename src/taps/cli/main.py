@@ -66,7 +66,7 @@ REFUSALS = {
     errno.EACCES: "opened: permission denied",
 }
 SERVE = {  # packages of the extra `serve`
-    *("fastapi", "httpx", "prometheus_client", "psycopg"),
+    *("fastapi", "httpx", "psycopg"),
     *("python_multipart", "sqlalchemy", "starlette", "uvicorn"),
 }
 

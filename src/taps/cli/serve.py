@@ -47,7 +47,6 @@ def serve(options: ServeOptions, limits: Limits) -> None:
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
     with ExitStack() as stack:
         executors = executors_for(options, clip, stack, share)
-        stack.callback(telemetry.set_up_tracing())
         # Uvicorn stops at SIGTERM and then raises it once more, while learners are still being saved.
         signal.signal(signal.SIGTERM, lambda *_: None)  # after Ray, which would exit
         sys.setswitchinterval(0.001)  # a response does not wait 5 ms for another that is being made

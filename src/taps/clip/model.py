@@ -21,7 +21,6 @@ from taps.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer
 from taps.clip.transformer import Block, Embedding, Transformer, parameter
 from taps.clip.vision import VisionTower
 from taps.errors import PromptsError
-from taps.stages import stage
 
 TOWERS: dict[str, Callable[[ClipConfig], VisionTower | ConvolutionTower]] = {
     "transformer": VisionTower,
@@ -123,8 +122,7 @@ class Clip(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """`encode_image`, and the inputs of the given vision blocks."""
         images, prompts = self._vision_inputs(images, prompts)
-        with stage("encode"):
-            features, inputs = self.visual(images, prompts, layers)
+        features, inputs = self.visual(images, prompts, layers)
         return features, inputs
 
     def image_layers(self, images: Tensor, prompts: Tensor | None, layers: Sequence[int]) -> list[Tensor]:

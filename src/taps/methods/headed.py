@@ -28,7 +28,6 @@ from taps.head.notes import notes_on
 from taps.head.on_device import DeviceHead
 from taps.methods import Asking, BatchedMethod, Method, MethodOutput, ReplayItem, Snapshot, setting
 from taps.methods.base import to_array, to_arrays, to_tensors, with_prefix, without_prefix
-from taps.stages import stage
 from taps.types import OUTSIDE, Answer, FloatArray
 
 Array = NDArray[np.float64]
@@ -127,8 +126,7 @@ class Headed(BatchedMethod):
     def finish(self, output: MethodOutput) -> MethodOutput:
         """The head's prediction, from the inner method's."""
         device_head = self.device_head
-        with stage("head"):
-            own = self._on_host(output) if device_head is None else self._on_device(device_head, output)
+        own = self._on_host(output) if device_head is None else self._on_device(device_head, output)
         if own is None:
             return replace(output, entropy=float("nan"), item=None)  # never asked about, never learned
         assert output.feature is not None

@@ -25,7 +25,6 @@ from taps.serve.pictures import Pictures
 from taps.serve.repredict import Repredictor
 from taps.serve.service import Service
 from taps.serve.stream_worker import StreamWorker
-from taps.serve.telemetry import Metrics
 from taps.serve.tokens import ANYBODY, ROLES, Token, Tokens, csrf_of
 
 if TYPE_CHECKING:
@@ -52,7 +51,6 @@ class State:
     tokens: Tokens
     limits: Limits
     hosts: tuple[str, ...] = ()
-    metrics: Metrics = field(default_factory=Metrics)
     studio: LabelStudio | None = None
     repredictor: Repredictor = field(default_factory=Repredictor)
     requests: Shares = field(default_factory=lambda: Shares(MOST))

@@ -37,7 +37,6 @@ from taps.serve.records import Stream
 from taps.session.alike import nearest
 from taps.session.log import apply
 from taps.session.process import for_children
-from taps.stages import Stage, keep_stages, stage
 from taps.types import Answer, Prediction
 
 log = logging.getLogger("taps.serve")
@@ -92,21 +91,16 @@ class Learners:
 
     def predict_one(
         self, key: int, image: Any, name: str, update: bool, known: Prepared | None = None
-    ) -> tuple[Prediction, tuple[int, ...], list[Stage]]:
+    ) -> tuple[Prediction, tuple[int, ...]]:
         """Predict an image: decoded here, or as `known` if that was prepared for this very turn.
 
         Returns:
-            The prediction; the open questions, where it asks; how long each stage took.
+            The prediction; the open questions, where it asks.
         """
         learner = self._of(key)
-        with keep_stages() as stages:
-            if known is not None and known.number == learner.seen:
-                prediction = learner.predict_one(known, update=update)
-            else:
-                with stage("decode"):
-                    pixels = load_image(image, name=name)
-                prediction = learner.predict_one(pixels, update=update)
-        return prediction, learner.pending if prediction.ask else (), stages
+        ready = known is not None and known.number == learner.seen
+        prediction = learner.predict_one(known if ready else load_image(image, name=name), update=update)
+        return prediction, learner.pending if prediction.ask else ()
 
     def view_one(self, key: int, image: Any, name: str, number: int) -> ViewedImage:
         """Decode an image and make its views before its turn."""
@@ -291,14 +285,12 @@ class RemoteLearner:
         classes: Their names.
         order: "ask_first" or "predict_first".
         pending: Ids of the open questions when it asked the last one.
-        stages: How long the parts of its last prediction took.
     """
 
     def __init__(self, executor: Executor, key: int, made: tuple[tuple[str, ...], str]) -> None:
         self.executor, self.key = executor, key
         self.classes, self.order = made
         self.pending: tuple[int, ...] = ()
-        self.stages: list[Stage] = []
 
     @classmethod
     def begin(cls, executor: Executor, stream: Stream) -> RemoteLearner:
@@ -315,9 +307,7 @@ class RemoteLearner:
         self, image: Any, name: str = "image", *, update: bool = True, known: Prepared | None = None
     ) -> Prediction:
         prediction: Prediction
-        prediction, pending, self.stages = self.executor.call(
-            "predict_one", self.key, image, name, update, known
-        )
+        prediction, pending = self.executor.call("predict_one", self.key, image, name, update, known)
         if prediction.ask:
             self.pending = pending
         return prediction

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -23,10 +23,8 @@ from taps.serve.errors import ConflictError, GoneError, NotFoundError, StoreDown
 from taps.serve.learner_log import RETRY, SETTLE, LearnerLog
 from taps.serve.learners import RemoteLearner
 from taps.serve.records import Event
-from taps.serve.telemetry import trace_image
 from taps.session import log as events
 from taps.session.row import LABELLED, OPEN, UNQUERIED, Row
-from taps.stages import Stage, keep_stages, stage
 from taps.types import TOP, Answer, FloatArray, Prediction
 
 COMPARED = 1000  # images that a question is chosen from, at most
@@ -78,16 +76,15 @@ class StreamSession:
         except StoreDownError as error:
             self.learner_log.fail(error)
             return self._unrecorded(data, name)
-        began, seq = time.time_ns(), self.learner_log.seq
+        seq = self.learner_log.seq
         writing = self.helpers.submit(self.store.blobs.put, data)
         try:
             prediction = self.step(lambda: learner.predict_one(data, name, known=known))
             row = self._row(prediction, learner.classes, name)
             try:
-                with self._traced(began, learner.stages, row), stage("store"):
-                    row = replace(row, image=writing.result())
-                    event = Event(row.seq, events.PREDICTED, row.id, None, who, row.at, key, row.image)
-                    self.learner_log.record(event, row, new=True)
+                row = replace(row, image=writing.result())
+                event = Event(row.seq, events.PREDICTED, row.id, None, who, row.at, key, row.image)
+                self.learner_log.record(event, row, new=True)
             except StoreDownError:
                 return Outcome(row, recorded=False)
             except OSError as error:
@@ -98,17 +95,6 @@ class StreamSession:
         if row.state == OPEN:
             self._drop_forgotten()
         return Outcome(row, hold=self._hold(learner))
-
-    @contextmanager
-    def _traced(self, began: int, stages: Sequence[Stage], row: Row) -> Iterator[None]:
-        """Trace the image, with the stages of this block as its last ones, however the block ends."""
-        seq = self.learner_log.seq
-        with keep_stages() as last:
-            try:
-                yield
-            finally:
-                recorded = self.learner_log.seq == seq + 1
-                trace_image(self.stream.name, began, [*stages, *last], row, recorded=recorded)
 
     def label(
         self, id: int, label: Answer | str | int, who: str, key: str | None = None, *, unasked: bool = False
