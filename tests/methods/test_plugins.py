@@ -14,7 +14,7 @@ import pytest
 
 from taps.errors import SettingsError
 from taps.files import read_json, write_json
-from taps.methods.registry import PLUGINS, load_plugins
+from taps.registry import PLUGINS, load_plugins
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-method.md").read_text(encoding="utf-8")
 CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

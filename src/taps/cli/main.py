@@ -73,7 +73,7 @@ SERVE = {  # packages of the extra `serve`
 
 def load_plugins(names: list[str] | None) -> None:
     if names:
-        from taps.methods.registry import load_plugins
+        from taps.registry import load_plugins
 
         load_plugins(names)
 

@@ -12,7 +12,7 @@ from taps.default import FRACTION, VIEWS
 from taps.methods import Settings, find_method
 from taps.methods.ensemble import EnsembleSettings
 from taps.methods.headed import Headed, HeadedSettings
-from taps.methods.registry import Registered, register, register_head
+from taps.methods.registry import METHODS, Registered, register_head
 from taps.methods.taps import TapsSettings
 from taps.methods.zero_shot import ZeroShotSettings
 
@@ -47,7 +47,10 @@ def with_head(name: str, settings: type[Settings] | None = None, *, line: str | 
     return Registered(f"{name}+", build, settings, line, prompts=inner.prompts)
 
 
-register(with_head("taps", TapsPlusSettings))
-register(with_head("zero_shot", ZeroShotPlusSettings))
-register(with_head("view_ensemble", ViewEnsemblePlusSettings))
+for inner, own in (
+    ("taps", TapsPlusSettings),
+    ("zero_shot", ZeroShotPlusSettings),
+    ("view_ensemble", ViewEnsemblePlusSettings),
+):
+    METHODS.enter(f"{inner}+", with_head(inner, own), __name__)
 register_head(with_head)

@@ -1,22 +1,11 @@
-"""Every method by its name. A method registers itself where it is defined: `@method("tda", TdaSettings)`.
-
-Plugins are modules that register further ones. They are named with `--plugin` or in the environment variable
-TAPS_PLUGINS (separated by commas), or are installed packages with an entry point in the group `taps.methods`.
-"""
+"""Every method by its name. A method enters itself where it is defined: `@method("tda", TdaSettings)`."""
 
 from __future__ import annotations
 
 import functools
-import importlib
-import logging
-import os
-import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from importlib.metadata import entry_points
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,9 +14,8 @@ from taps.clip import Clip
 from taps.errors import SettingsError
 from taps.methods.base import Method
 from taps.methods.settings import Asking, Settings
+from taps.registry import Registry
 
-log = logging.getLogger("taps")
-PLUGINS = "TAPS_PLUGINS"
 Build = Callable[[Clip, tuple[str, ...], Any, int], Method]
 B = TypeVar("B", bound=Build)
 
@@ -71,9 +59,8 @@ class Registered:
         return {field.name for field in fields(self.settings)} - ({"texts"} if self.learned else set())
 
 
-_METHODS: dict[str, Registered] = {}
+METHODS = Registry[Registered]("method", home="taps.methods")
 _HEADS: list[Callable[[str], Registered]] = []
-_loaded: set[str] = set()  # plugins
 
 
 def method(
@@ -92,87 +79,19 @@ def method(
     """
 
     def registered(build: B) -> B:
-        module = sys.modules.get(build.__module__)
+        home = getattr(build, "func", build).__module__  # also of a `functools.partial`
+        module = sys.modules.get(home)
         first = (line or build.__doc__ or (module and module.__doc__) or "").strip().partition("\n")[0]
-        register(Registered(name, build, settings, first, prompts, baseline, by_dataset))
+        found = Registered(name, build, settings, first, prompts, baseline, by_dataset)
+        METHODS.enter(name, found, home)
         return build
 
     return registered
 
 
-def register(found: Registered) -> None:
-    """Make a method known; a name that is taken is refused."""
-    if found.name in _METHODS:
-        raise SettingsError(f"A method named {found.name!r} exists already; choose another name.")
-    _METHODS[found.name] = found
-
-
-@functools.cache
-def _load_own() -> None:
-    """Import every module of this package; those that are methods register themselves."""
-    for found in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        importlib.import_module(f"taps.methods.{found.name}")
-
-
-def load_plugins(names: Iterable[str] = ()) -> None:
-    """Import plugins: those named, those in TAPS_PLUGINS, and installed ones. Each is imported once.
-
-    Those named are added to TAPS_PLUGINS, so that processes started from here know them too.
-
-    Args:
-        names: Of modules, also in the working directory; or paths of files that end in .py.
-    """
-    _load_own()  # first: where a plugin takes a name that is taken, the error is the plugin's
-    full = [str(Path(name).resolve()) if name.endswith(".py") else name for name in names]
-    wanted = dict.fromkeys([*named_plugins(), *full])
-    for entry in entry_points(group="taps.methods"):
-        if entry.value not in _loaded:
-            _loaded.add(entry.value)
-            try:
-                entry.load()
-            except Exception as error:  # whoever installed it may not need it now
-                log.warning("The plugin %s (%s) cannot be loaded: %s.", entry.name, entry.value, error)
-    for name in wanted:
-        if name not in _loaded:
-            _load_named(name)
-            _loaded.add(name)
-    if wanted:
-        os.environ[PLUGINS] = ",".join(wanted)
-
-
-def named_plugins() -> list[str]:
-    """Plugins that were named so far, by this process or the one that started it."""
-    return [name for name in os.environ.get(PLUGINS, "").split(",") if name]
-
-
-def _load_named(name: str) -> None:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)  # where people have their module; installed ones come first
-    try:
-        if name.endswith(".py"):
-            _load_file(Path(name))
-        else:
-            importlib.import_module(name)
-    except SettingsError:
-        raise
-    except Exception as error:
-        raise SettingsError(f"The plugin {name!r} cannot be loaded ({error!r}).") from error
-
-
-def _load_file(path: Path) -> None:
-    spec = spec_from_file_location(f"taps_plugin_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[module.__name__] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-
-
 def all_methods() -> dict[str, Registered]:
     """Every method by name: the baselines, then the others by the alphabet; plugins' too."""
-    load_plugins()
-    return dict(sorted(_METHODS.items(), key=lambda item: (item[1].baseline or 99, item[0])))
+    return dict(sorted(METHODS.items(), key=lambda item: (item[1].baseline or 99, item[0])))
 
 
 def list_methods() -> list[str]:
@@ -186,13 +105,9 @@ def list_methods() -> list[str]:
 
 def find_method(name: str) -> Registered:
     """A method by its name; `name+` is the method with a head."""
-    if name not in _METHODS:
-        known = all_methods()
-        if name.removesuffix("+") in known and name not in known:
-            return _headed(name.removesuffix("+"))
-        if name not in known:
-            raise SettingsError(f"Unknown method {name!r}; use one of {', '.join(known)}.")
-    return _METHODS[name]
+    if name not in METHODS and name.removesuffix("+") in METHODS:
+        return _headed(name.removesuffix("+"))
+    return METHODS[name]
 
 
 @functools.cache

@@ -20,10 +20,11 @@ from taps.disk import claim
 from taps.errors import DataError, SettingsError, StateError
 from taps.files import holds, locked, read_json, write_json
 from taps.learner import Learner
-from taps.methods.registry import all_methods, find_method, method_settings, named_plugins, with_length
+from taps.methods.registry import all_methods, find_method, method_settings, with_length
 from taps.oracles import Console, Oracle
 from taps.prompts.classes import check_classes
 from taps.prompts.texts import read_texts
+from taps.registry import named_plugins
 from taps.session.final import final_accuracy
 from taps.session.loop import Session
 from taps.session.options import ImageOptions, RunOptions
