@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
+import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -27,7 +30,7 @@ from taps.adapt.pending import PendingQueries
 from taps.adapt.warm_up import try_tower_kernels
 from taps.clip import Clip
 from taps.default import METHOD
-from taps.errors import QueryError, SettingsError, StateError
+from taps.errors import QueryError, SettingsError, StateError, TapsError
 from taps.images.decode import load_image
 from taps.images.views import make_views, make_views_of, sample_generator
 from taps.methods import BatchedMethod, Method, MethodOutput, Snapshot
@@ -38,8 +41,10 @@ from taps.methods.registry import chosen_method, find_method
 from taps.methods.settings import Asking, Settings, TextSettings
 from taps.prompts.classes import add_classes, check_classes, class_index, whole_number
 from taps.prompts.texts import SENTENCE, class_texts, list_templates, read_texts
+from taps.saved import check_plain, maybe, whole
 from taps.types import Answer, FloatArray, PixelArray, Prediction
 
+F = TypeVar("F", bound=Callable[..., Any])
 ENOUGH = 100  # images before a note says that the rate is missed
 PARTS = ("queries", "method", "policy")  # not offered by tab completion
 COUNTS = ("seen", "answered", "unasked", "undone", "corrected")  # saved under their own names
@@ -53,8 +58,22 @@ def check_seed(seed: int) -> int:
     return plain
 
 
+def in_turn(method: F) -> F:
+    """A method of a learner that one thread calls at a time; others wait."""
+
+    @functools.wraps(method)
+    def locked(self: Learner, *args: Any, **kwargs: Any) -> Any:
+        with self._turn:
+            return method(self, *args, **kwargs)
+
+    return cast(F, locked)
+
+
 class Learner:
     """A classifier of a stream of images that asks for labels and learns from them.
+
+    Several threads may share one: each call waits for the one before it. Streams that need not wait for each
+    other take a learner each, with one model.
 
     Args:
         clip: The frozen model.
@@ -95,9 +114,11 @@ class Learner:
         self.method_name, given = chosen_method(method, settings)
         self.settings = with_texts(given, self.classes)
         self.seed = check_seed(seed)
+        self._turn = threading.RLock()
         try_tower_kernels(clip)
         self.reset()
 
+    @in_turn
     def reset(self) -> None:
         """Forget all images and answers. Classes added later stay.
 
@@ -109,7 +130,7 @@ class Learner:
         >>> learner.seen
         0
         """
-        self.method = find_method(self.method_name).build(self.clip, self.classes, self.settings, self.seed)
+        self.method = self._make_method(self.classes, self.settings)
         self._tell_method()
         self.expected: int | None = getattr(self.settings, "expected", None)
         self.policy = self._make_policy(len(self.classes), self.expected)
@@ -151,18 +172,19 @@ class Learner:
     @property
     def pending(self) -> tuple[int, ...]:
         """Ids of the questions that wait for an answer, the oldest first."""
-        return tuple(sorted(self.queries.pending))
+        return tuple(sorted([*self.queries.pending]))  # a copy in one step: another thread may predict
 
     @property
     def recent(self) -> tuple[int, ...]:
         """Ids of the unqueried images that `learn_one` still takes a label for, the oldest first."""
-        return tuple(sorted(self.queries.recent))
+        return tuple(sorted([*self.queries.recent]))
 
     @property
     def answered_ids(self) -> tuple[int, ...]:
         """Ids of the images whose answers can be taken back, in the order in which they were given."""
         return tuple(self.queries.given)
 
+    @in_turn
     def predict_one(self, image: Any, *, update: bool = True) -> Prediction:
         """Predict one image and decide at once whether to ask for its label.
 
@@ -189,6 +211,7 @@ class Learner:
             return self._conclude(image.predicted_by(self.method), began)
         return self._conclude(self.method.predict(image.views), began)
 
+    @in_turn
     def predict_many(self, images: Sequence[Any], *, update: bool = True) -> list[Prediction]:
         """Predict a backlog: `predict_one` of each image in turn, computed together.
 
@@ -207,6 +230,7 @@ class Learner:
         with self._unchanged() as put_back:
             return predict_together(pairs, put_back)
 
+    @in_turn
     def expect(self, images: int) -> None:
         """Say how many images will come, as the setting `expected` does, which goes before it.
 
@@ -222,6 +246,7 @@ class Learner:
             self.expected = check_count("images", images)
             self.policy = self._make_policy(len(self.classes), self.expected)
 
+    @in_turn
     def learn_one(
         self,
         id: int,
@@ -270,6 +295,7 @@ class Learner:
         self.unasked += not self.queries.given[id].asked
         self.queries.shorten([old for old in self.queries.given if not self.method.remembers(old)])
 
+    @in_turn
     def ask(self, id: int, drawn: bool = False) -> None:
         """Ask about one of the `recent` images; it counts as a question.
 
@@ -286,6 +312,7 @@ class Learner:
         self.queries.ask(id)
         self.policy.asked += self.questions.put("class")
 
+    @in_turn
     def skip(self, id: int) -> None:
         """The annotator does not know: the question is closed and given back to the budget.
 
@@ -301,6 +328,7 @@ class Learner:
         self.queries.skip(id, back)
         self.skipped, self.given_back = self.skipped + 1, self.given_back + back
 
+    @in_turn
     def undo(self, id: int) -> str | None:
         """Take an answer back, as if it had never been given; its question, if there was one, is open again.
 
@@ -326,6 +354,7 @@ class Learner:
         self.unasked -= not given.asked
         return None if label < 0 else self.classes[label]
 
+    @in_turn
     def add_class(self, names: str | Sequence[str]) -> None:
         """Add a class, or several, by name; what was learned and the indices of the other classes stay.
 
@@ -334,7 +363,7 @@ class Learner:
         """
         classes = add_classes(self.classes, names)
         settings = with_texts(self.settings, classes, added=len(self.classes))
-        method = find_method(self.method_name).build(self.clip, classes, settings, self.seed)
+        method = self._make_method(classes, settings)
         method.grow(self.method)
         policy = self._make_policy(len(classes), self.expected)
         policy.load_state_dict(self.policy.state_dict())
@@ -349,6 +378,7 @@ class Learner:
         """Index of a class given by name or index."""
         return class_index(self.classes, label)
 
+    @in_turn
     def summary(self) -> dict[str, Any]:
         """Counts so far, as plain values."""
         counts: dict[str, Any] = {
@@ -374,6 +404,7 @@ class Learner:
         found = counts | self.method.summary()
         return found | {"notes": self._notes() + found.get("notes", [])}
 
+    @in_turn
     def repredict(self, id: int, image: Any) -> Prediction:
         """Predict an image again, with the views it had at prediction `id`; nothing is changed."""
         id = self._known_id(id)
@@ -381,6 +412,7 @@ class Learner:
             self.seen = id
             return self.predict_one(image)
 
+    @in_turn
     def repredict_kept(self, ids: Iterable[int]) -> dict[int, FloatArray]:
         """Predict `pending` and `recent` images again, from what is kept of them; nothing is changed.
 
@@ -391,6 +423,7 @@ class Learner:
         probs = {id: self.method.predict_kept(item) for id, item in kept.items()}
         return {id: found for id, found in probs.items() if found is not None}
 
+    @in_turn
     def wanted_kept(self, ids: Iterable[int]) -> dict[int, float]:
         """Acquisition scores of some `recent` images: the highest is the one to `ask` about next.
 
@@ -424,6 +457,7 @@ class Learner:
         (features,) = method.encode_batch([method], [image.views])
         return KnownImage(time.perf_counter() - began, features, number=image.number)
 
+    @in_turn
     def state_dict(self) -> dict[str, Any]:
         """The whole state: `tensors` by name, and `values` that JSON can hold."""
         snapshot = self.method.snapshot()
@@ -447,12 +481,20 @@ class Learner:
             "values": values,
         }
 
+    @in_turn
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state, to the same bits as if the stream had never stopped.
 
         A state that does not fit is refused with `StateError`, and the learner stays as it was.
         """
-        values, tensors = state["values"], state["tensors"]
+        try:
+            self._go_on_from(state["values"], state["tensors"])
+        except TapsError:
+            raise
+        except Exception as error:
+            raise StateError(f"The saved state is damaged ({error!r}).") from error
+
+    def _go_on_from(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         for name, mine in (
             ("method", self.method_name),
             ("classes", list(self.classes)),
@@ -463,25 +505,39 @@ class Learner:
                     f"The saved state has another {name} than this learner; "
                     "make the learner with `Learner.load`."
                 )
+        counts = dict.fromkeys(COUNTS, whole())
+        check_plain(values, counts | {"seed": whole(), "counts": (whole(), whole())}, "learner")
         queries = self.queries.restored(values, tensors, self.clip.device)
-        before = self.method.snapshot()
-        expected = values.get("expected", self.expected)  # not saved by an older version
+        for item in queries.items():
+            self.method.check_item(item)
+        for id, record in queries.given.items():
+            queries.given[id] = replace(record, answer=normalise_answer(record.answer, self.classes))
+        expected = values["expected"]
+        check_plain(expected, maybe(whole()), "learner.expected")
+        # Of the method alone there is no second one: the others are restored first.
         policy = self._make_policy(len(self.classes), expected)
+        questions = self._make_questions(len(self.classes))
+        if self.method.asks:
+            policy.load_state_dict(values["policy"])
+        questions.restore(values["questions"])
+        accuracy = RunningAccuracy(len(self.classes))
+        accuracy.restore(values["accuracy"])
+        snapshot = Snapshot(without_prefix("method.", tensors), values["state"])
+        before = self.method.snapshot()
         try:
-            self.method.restore(Snapshot(without_prefix("method.", tensors), values["state"]))
-            if values["policy"] is not None:
-                policy.load_state_dict(values["policy"])
+            self.method.restore(snapshot)
+            self.method.check(snapshot)
         except Exception:
             self.method.restore(before)
             raise
-        self.seed, self.expected, self.policy = values["seed"], expected, policy
+        self.seed = policy.seed = values["seed"]
+        self.expected = expected
         for name in COUNTS:
             setattr(self, name, values[name])
         self.skipped, self.given_back = values["counts"]
-        self.questions.restore(values["questions"])
-        self.accuracy.restore(values["accuracy"])
-        self.queries = queries
+        self.policy, self.questions, self.accuracy, self.queries = policy, questions, accuracy, queries
 
+    @in_turn
     def save(self, directory: str | Path, extra: dict[str, Any] | None = None) -> None:
         """Write the state, the settings and the name of the model; the model itself is not copied.
 
@@ -495,12 +551,15 @@ class Learner:
         """Read what `save` wrote; the model is loaded from where it came from unless given."""
         try:
             return restored(checkpoint.read(Path(directory)), clip, cls)
-        except (KeyError, TypeError, ValueError) as error:
+        except TapsError:
+            raise
+        except Exception as error:
             raise StateError(f"The learner saved in {directory} is damaged ({error!r}).") from error
 
     save_pretrained = save
     from_pretrained = load
 
+    @in_turn
     def __deepcopy__(self, memo: dict[int, Any]) -> Learner:
         """A learner in the same state; both share the frozen model."""
         state = self.state_dict()
@@ -619,6 +678,18 @@ class Learner:
             raise QueryError(f"Unknown sample {given!r}; ids come from `predict_one`, {self.seen} so far.")
         return id
 
+    def _make_method(self, classes: tuple[str, ...], settings: Settings) -> Method:
+        try:
+            return find_method(self.method_name).build(self.clip, classes, settings, self.seed)
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and not re.search("alloc|overflow", str(error)):
+                raise
+            why = str(error).partition("\n")[0]
+            raise SettingsError(
+                f"There is too little memory for {self.method_name} with these settings; choose smaller ones "
+                f"({why})."
+            ) from error
+
     def _make_policy(self, classes: int, expected: int | None) -> Policy:
         if not self.method.asks:
             return Policy(threshold=math.inf)  # never asks
@@ -697,6 +768,15 @@ def predict_together(
     `ImageError` is raised and no learner is changed. `put_back` is called after each image; where it is
     given, each is predicted as the learner's next one.
     """
+    with ExitStack() as turns:
+        for learner in sorted({learner for learner, _ in images}, key=id):  # in one order for every thread
+            turns.enter_context(learner._turn)
+        return _predict_together(images, put_back)
+
+
+def _predict_together(
+    images: Sequence[tuple[Learner, Any]], put_back: Callable[[], None] | None
+) -> list[Prediction]:
     began = time.perf_counter()
     found: list[Prediction] = []
     decoded: Iterator[PixelArray] = (load_image(image, copy=False) for _, image in images)

@@ -103,7 +103,7 @@ def test_every_rule_goes_on_where_it_was_saved(rule):
     run(one, features, probs, 0, 40)
     one.answered(lambda: features[0, :2])
     other.restore(json.loads(json.dumps(one.values())))
-    other.clusters.restore(one.clusters.arrays())
+    other.clusters.restore(one.clusters.arrays(), dim=4)
     assert run(one, features, probs, 40, 80) == run(other, features, probs, 40, 80)
     with pytest.raises(StateError):
         Acquisition("random" if rule != "random" else "margin", seed=3).restore(one.values())

@@ -120,6 +120,6 @@ def test_where_all_images_are_the_same_they_count_as_opposite():
 
 
 def test_a_ring_of_other_features_is_refused_with_a_sentence():
-    told = r"^The saved head remembers other features; use the saved model and settings\.$"
+    told = r"^The saved state does not fit: ring\..*; use the saved model and settings\.$"
     with pytest.raises(StateError, match=told):
         RecentImages((1, 6), (1, 3)).restore(RecentImages((2, 6), (1, 3)).arrays())

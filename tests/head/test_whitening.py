@@ -60,7 +60,7 @@ def test_it_goes_on_where_it_was_saved_and_refuses_another_kind():
     other.restore(one.arrays())
     for t in range(15, 40):
         np.testing.assert_array_equal(one.see(views[t]), other.see(views[t]))
-    with pytest.raises(StateError, match="number of views"):
+    with pytest.raises(StateError, match="model and settings"):
         FeatureWhitener(5, several=False).restore(one.arrays())
 
 
@@ -111,7 +111,7 @@ def test_images_count_alike_however_many_views_they_have(monkeypatch):
 
 
 def test_another_kind_is_refused_with_a_sentence():
-    told = r"^The saved head saw other features; use the saved model and number of views\.$"
+    told = r"^The saved state does not fit: lens\.mean is .*; use the saved model and settings\.$"
     with pytest.raises(StateError, match=told):
         FeatureWhitener(5, several=False).restore(FeatureWhitener(5, several=True).arrays())
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from taps.saved import check_arrays, check_plain, flag, maybe, real, whole
 from taps.types import Answer, Array
 
 NEEDED = 8  # answers to random questions before accuracy is estimated
@@ -181,10 +182,21 @@ class RunningAccuracy:
 
     def restore(self, values: dict[str, Any]) -> None:
         """Go on from what was saved."""
+        classes = self.sums.shape[1]
+        one = (whole(), whole(classes - 1), real(0, 1), chance, maybe(flag))
+        sums = ([real(0)],) * 3
+        check_plain(values, {"sums": sums, "asked": [one], "images": whole(), "pool": whole()}, "accuracy")
+        check_plain(values, {"all_sure": real(0, 1e-6 + values["images"])}, "accuracy")
         self.sums = np.array(values["sums"], np.float64)
+        check_arrays({"sums": self.sums}, {"sums": (3, classes)})
         self.asked = {int(id): AskedImage(*rest) for id, *rest in values["asked"]}
         self.images, self.all_sure = int(values["images"]), float(values["all_sure"])
         self.pool = int(values["pool"])
+
+
+def chance(value: Any) -> bool:
+    """Whether it is a π as it is saved: 0, or none so small that 1/π² is infinite."""
+    return real(0, 1)(value) and not 0 < value < 1e-100
 
 
 def quantile(answers: int) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.errors import StateError
+from taps.saved import check_arrays, check_plain, whole
 from taps.types import Array
 
 SCORES = (
@@ -96,6 +97,7 @@ class Acquisition:
 
     def restore(self, values: dict[str, Any]) -> None:
         """Go on from what was saved, by the same rule and with the seed it was started with."""
+        check_plain(values, {"seed": whole(), "images": whole()}, "acquisition")
         if values["rule"] != self.rule:
             raise StateError(f"The saved learner asks by {values['rule']!r}, this one by {self.rule!r}.")
         self.seed, self.images = int(values["seed"]), int(values["images"])
@@ -184,7 +186,7 @@ class Clusters:
     labels: Array
 
     def __init__(self) -> None:
-        self.restore({})
+        self.sums, self.sizes, self.labels = np.zeros((0, 0)), np.zeros(0), np.zeros(0)
 
     def score(self, image: Array, classes: int) -> float:
         """Count an image, a vector of `joined`, and score it.
@@ -204,6 +206,8 @@ class Clusters:
 
         Its feature alone is compared: its prediction has changed since it came.
         """
+        if not self.begun:
+            return
         place, _ = self._nearest(feature)
         self.labels[place] = max(0.0, self.labels[place] + times)
 
@@ -230,8 +234,14 @@ class Clusters:
         found = {"cluster_sums": self.sums, "cluster_sizes": self.sizes, "cluster_labels": self.labels}
         return found if len(self.sums) else {}
 
-    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Go on from where `arrays` was taken."""
-        self.sums = np.array(arrays.get("cluster_sums", np.zeros((0, 0))))
-        self.sizes = np.array(arrays.get("cluster_sizes", np.zeros(0)))
-        self.labels = np.array(arrays.get("cluster_labels", np.zeros(0)))
+    def restore(self, arrays: dict[str, NDArray[Any]], dim: int) -> None:
+        """Go on from where `arrays` was taken; `dim` is the length of a vector of `joined`."""
+        if not any(name.startswith("cluster_") for name in arrays):
+            return
+        sizes: dict[str, int] = {}
+        check_arrays(arrays, {"cluster_sums": ("clusters", dim)}, sizes=sizes)
+        both = {"cluster_sizes": ("clusters",), "cluster_labels": ("clusters",)}
+        check_arrays(arrays, both, at_least=0, sizes=sizes)
+        self.sums, self.sizes, self.labels = (
+            np.array(arrays[f"cluster_{name}"]) for name in ("sums", "sizes", "labels")
+        )

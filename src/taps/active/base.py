@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from taps.errors import SettingsError, StateError
+from taps.saved import check_plain, real, whole
 
 NATS = 2.0  # τ0 of the paper
 # No entropy is near this; squares beyond it overflow, and one such value would spoil the variance for good.
@@ -38,7 +39,7 @@ class Policy:
 
     Attributes:
         kind: Its name, in what is saved.
-        saved: Names of the attributes that are saved beside the counters.
+        saved: Names of the attributes that are saved beside the counters; all are numbers.
         asked: Questions charged to the budget so far. A question that takes less time than picking a class
             counts as a part of one.
         seen: Samples decided on so far; those with a non-finite entropy are not among them.
@@ -122,6 +123,8 @@ class Policy:
                 f"The saved policy is {state.get('kind')!r}, not {self.kind!r}; load it into one of its own "
                 "kind."
             )
+        counts = {"asked": real(at_least=-1), "seen": whole(), "skipped": whole()}
+        check_plain(state, counts | dict.fromkeys(self.saved, real()), "policy")
         self.asked, self.seen, self.skipped = state["asked"], int(state["seen"]), int(state["skipped"])
         for name in self.saved:
             setattr(self, name, state[name])

@@ -8,6 +8,7 @@ from typing import Any
 
 from taps.active.base import Decision, Policy, ceiling, check_rate, check_window
 from taps.active.quantiles import SlidingWindow
+from taps.saved import check_plain, flag, maybe, real, whole
 
 MOST_OWED = 2  # questions that may be behind schedule before one is asked at any score
 # Of "front", chosen on development streams (docs/results/pace.md):
@@ -154,6 +155,9 @@ class Paced(Policy):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
+        counts = [(whole(), whole())]
+        own = {"planned?": real(), "over?": flag, "counts?": counts, "threshold": maybe(real())}
+        check_plain(state, own, "policy")
         self._window.load_state_dict(state["window"])
         self.threshold = math.inf if state["threshold"] is None else float(state["threshold"])
         self.planned = float(state["planned"])

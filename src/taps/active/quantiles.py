@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from taps.saved import check_plain, real, whole
+
 
 class QuantileSketch:
     """Greenwald and Khanna's sketch (2001) of all values: ranks are off by at most `error · count`.
@@ -80,6 +82,8 @@ class QuantileSketch:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where `state_dict` was taken."""
+        row = (real(), whole(at_least=1), whole(), whole())
+        check_plain(state, {"rows": [row], "until_merge": whole(at_least=1)}, "quantiles")
         self._take(state["rows"])
         self.count = sum(self._ties) + sum(self._merged)
         self._until_merge = int(state["until_merge"])
@@ -113,6 +117,7 @@ class SlidingWindow:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where `state_dict` was taken."""
+        check_plain(state, {"recent": [real()]}, "window")
         self._fill(float(value) for value in state["recent"])
 
     def _fill(self, values: Iterable[float]) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from taps.saved import check_plain, real, whole
+
 KINDS = ("class", "yes_no")
 YES_NO_SECONDS = 1.6  # people's median for a yes or no; one of 50 classes takes them 11.7 s
 EACH_DOUBLING = 2.175  # seconds more for twice as many classes, which is what leads from one to the other
@@ -88,5 +90,6 @@ class Questions:
 
     def restore(self, values: dict[str, Any]) -> None:
         """Go on from what was saved."""
-        self.counts = dict(values["counts"])
+        check_plain(values, {"counts": dict.fromkeys(KINDS, whole()), "spent": real(0)}, "questions")
+        self.counts = {kind: values["counts"][kind] for kind in KINDS}
         self.spent = float(values["spent"])

@@ -19,6 +19,7 @@ from taps.adapt.alignment import Alignment
 from taps.adapt.gradient import NOTHING, Gradient, Point, differentiate, leaves_of
 from taps.adapt.losses import cross_entropies
 from taps.prompts.classifier import Classifier
+from taps.saved import Shape, check_arrays, check_features
 
 DEVICE_BYTES = 1 << 29  # of a GPU's memory for labelled pixels: about 3,500 images of 224 pixels
 
@@ -227,6 +228,14 @@ def replay_item_from(prefix: str, tensors: dict[str, Tensor]) -> ReplayItem:
         gradient=None if text is None and vision is None else Gradient(text, vision),
         beliefs=tensors.get(f"{prefix}.beliefs"),
     )
+
+
+def check_item(item: ReplayItem, kind: torch.dtype, **wanted: Shape) -> None:
+    """Refuse an item that lacks some of its tensors, or has others than these, all of one type."""
+    held = {name: value for name, value in vars(item).items() if isinstance(value, Tensor)}
+    check_arrays(held, wanted, kind=str(kind).removeprefix("torch."))
+    if "feature" in wanted:
+        check_features("what is kept of an image", item.feature)
 
 
 def stack_inputs(items: Sequence[ReplayItem], point: Point) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from taps.adapt.memory import ReplayItem, on_host, replay_item_from, replay_item_tensors, views_bytes
 from taps.errors import QueryError
+from taps.saved import check_plain, flag, maybe, whole
 from taps.types import Answer
 
 PENDING = 1000  # questions that may wait for an answer at one time
@@ -153,10 +154,19 @@ class PendingQueries:
             "answers": [[id, one.answer.to_json(), one.asked, one.skipped] for id, one in self.given.items()],
         }
 
+    def items(self) -> Iterator[ReplayItem]:
+        """All that is kept of images."""
+        yield from (*self.pending.values(), *self.recent.values(), *(one.item for one in self.given.values()))
+
     def restored(
         self, values: Mapping[str, Any], tensors: Mapping[str, Tensor], device: Any
     ) -> PendingQueries:
         """A copy in a saved state; pixels go to the model's device, views stay on the host."""
+        seen = whole(values["seen"] - 1)
+        ids = {name: [seen] for name in ("pending", "recent", "done", "yes_no")}
+        check_plain(values, ids | {"skipped": [(values["recent"].__contains__, flag)]}, "learner")
+        for row in values["answers"]:  # an older version saved less of each
+            check_plain(row, (seen, {}, flag, maybe(flag))[: max(2, len(row))], "learner.answers")
         kept = {
             name: value.cpu() if name.endswith(".views") else value.to(device)
             for name, value in tensors.items()

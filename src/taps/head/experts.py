@@ -11,6 +11,7 @@ import numpy as np
 from taps.head.linear import UNKNOWN, Logistic, Ridge, possible, with_constant
 from taps.head.mixture import SMALLEST
 from taps.head.neighbours import LOWEST
+from taps.saved import Shape
 from taps.types import Array
 
 LEAST, WORK = 32, 12_800  # of many classes fewer labels are refitted, so that a label's work stays the same
@@ -136,6 +137,14 @@ class Experts:
     def arrays(self) -> dict[str, Array]:
         """Everything that labels change; none of these arrays is ever changed in place."""
         return {f"{part}.{name}": a for part, held in self._parts() for name, a in held.arrays().items()}
+
+    def shapes(self) -> dict[str, Shape]:
+        """Of `arrays`."""
+        shapes = {f"ridge.{name}": shape for name, shape in self.ridge.shapes().items()}
+        for place, fit in enumerate(self.logistic):
+            own = fit.shapes(labels=f"labels of feature {place}")
+            shapes |= {f"logistic.{place}.{name}": shape for name, shape in own.items()}
+        return shapes
 
     def restore(self, arrays: dict[str, Array]) -> None:
         """Go on from where `arrays` was taken."""

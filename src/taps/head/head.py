@@ -18,6 +18,7 @@ from taps.head.out_of_class import OutOfClass
 from taps.head.predictor import POWER, Predictor, fair_share, usual_of
 from taps.head.threads import one_thread
 from taps.head.whitening import FeatureWhitener
+from taps.saved import Shape, check_arrays
 from taps.types import OUTSIDE, Array
 
 State = dict[str, Array]
@@ -352,14 +353,36 @@ class Head:
         }
         return own | self.experts.arrays() | self.outside.arrays()
 
-    def go_to(self, state: State) -> None:
-        """Return to a `state`, but for the images seen since; classes may have been added."""
-        classes = len(self.counts)
-        if len(state["counts"]) > classes:
+    def check(self, state: State) -> None:
+        """Refuse a `state` that is not one of this head's."""
+        check_arrays(state, {"counts": ("K",)}, at_least=0)
+        if len(state["counts"]) > len(self.counts):
             raise StateError(
-                f"The saved head has {len(state['counts'])} classes, this one {classes}; "
+                f"The saved head has {len(state['counts'])} classes, this one {len(self.counts)}; "
                 "use the saved classes."
             )
+        rows, experts = len(self.taus), len(self.mixture.log_prior)
+        counts: dict[str, Shape] = {
+            "counts": ("K",),
+            "told": (2, "K"),
+            "losses": ("people", experts),
+            "answers": ("people",),
+            "vote_losses": (range(1, rows + 1),),
+            "shares": (len(self.settings.fading), "K"),
+        }
+        added = {name for name in ("told", "shares") if name not in state}  # by a version after the saved one
+        sizes: dict[str, int] = {}
+        known = {name: shape for name, shape in counts.items() if name not in added}
+        check_arrays(state, known, at_least=0, sizes=sizes)
+        rest: dict[str, Shape] = {"numbers": (2,), **self.experts.shapes(), **self.outside.shapes()}
+        for name, shape in rest.items():  # an older version saved offsets that were alike for all penalties
+            older = name.endswith("offsets") and name in state and state[name].ndim < len(shape)
+            check_arrays(state, {name: shape[older:]}, sizes=sizes)
+
+    def go_to(self, state: State) -> None:
+        """Return to a `state`, but for the images seen since; classes may have been added."""
+        self.check(state)
+        classes = len(self.counts)
         new = (0, classes - len(state["counts"]))
         self.counts = np.pad(state["counts"], new)
         self.told = np.pad(state["told"], ((0, 0), new))
@@ -386,6 +409,8 @@ class Head:
         self.whitener.restore(arrays)
         self.go_to({name: arrays[name] for name in self.state()})
         self.recent.restore(arrays)
+        known = ("stream", "before") if "before" in arrays else ("stream",)
+        check_arrays(arrays, dict.fromkeys(known, arrays["counts"].shape), at_least=0)
         stream, new = arrays["stream"], (0, len(self.counts) - len(arrays["stream"]))
         self.stream = np.pad(stream, new)
         self.before = np.pad(arrays["before"], new, constant_values=float(stream.sum()))

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.head.head import Head, LabelledExample, State
-from taps.head.neighbours import Neighbourhood
+from taps.head.neighbours import NEAR, Neighbourhood, row_length
+from taps.saved import Shape, check_arrays, check_plain, whole
+from taps.types import OUTSIDE
 
 SPACING = 25  # answers between two states that are kept, at most
 
@@ -113,6 +115,24 @@ class History:
         state = next(iter(self.marks.values()))
         return arrays | {f"mark.{name}": value for name, value in state.items()}
 
+    def check(self, arrays: Mapping[str, NDArray[Any]], people: int) -> None:
+        """Refuse what is not such as `arrays` gives, of answers by so many people."""
+        if "examples" not in arrays:
+            return
+        check_arrays(arrays, {"examples": (range(1, len(arrays) + 1), range(6, 8))})
+        for place, row in enumerate(arrays["examples"].tolist()):
+            name = f"example.{place}"
+            check_arrays(arrays, {f"{name}.usual": (range(1, len(self.head.counts) + 1),)}, at_least=0)
+            classes = len(arrays[f"{name}.usual"])
+            width = row_length(self.head.recent.shape, classes)
+            check_arrays(arrays, {f"{name}.look": (range(1, 2 + NEAR), width)}, kind="float32")
+            no: dict[str, Shape] = {f"{name}.no": (range(classes + 1),)}
+            check_arrays(arrays, no, kind="int64", at_least=0, at_most=classes - 1)
+            id, label, *_, person = (int(each) if each.is_integer() else each for each in row)
+            wanted = (whole(), whole(classes - 1, OUTSIDE), whole(people - 1))
+            check_plain((id, label, person), wanted, name)
+        self.head.check(_mark_of(arrays))
+
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """The inverse of `arrays`."""
         self.examples, self.marks = {}, {}
@@ -126,6 +146,9 @@ class History:
             self.examples[int(id)] = LabelledExample(
                 look, int(label), alike, usual, gain, doubt, no, int(person)
             )
-        self.marks[next(iter(self.examples))] = {
-            name.removeprefix("mark."): value for name, value in arrays.items() if name.startswith("mark.")
-        }
+        self.marks[next(iter(self.examples))] = _mark_of(arrays)
+
+
+def _mark_of(arrays: Mapping[str, NDArray[Any]]) -> State:
+    """The first of the states among the arrays that are saved."""
+    return {name.removeprefix("mark."): value for name, value in arrays.items() if name.startswith("mark.")}

@@ -6,6 +6,7 @@ import numpy as np
 
 from taps.errors import SettingsError
 from taps.head.arrays import softmax
+from taps.saved import Shape
 from taps.types import Array
 
 Which = tuple[tuple[int, int], ...]  # penalty and offset of some fits
@@ -58,6 +59,10 @@ class Ridge:
     def arrays(self) -> dict[str, Array]:
         """Everything that changes while learning; neither array is ever changed in place."""
         return {"inverse": self.inverse, "weights": self.weights}
+
+    def shapes(self) -> dict[str, Shape]:
+        """Of `arrays`, saved with these classes (K) or fewer."""
+        return {"inverse": self.inverse.shape, "weights": (len(self.weights), "K")}
 
     def restore(self, arrays: dict[str, Array]) -> None:
         """Go on from where `arrays` was taken."""
@@ -181,6 +186,14 @@ class Logistic:
         """Everything that changes while learning; none of these arrays is ever changed in place."""
         names = ("inputs", "offsets", "targets", "coefficients", "weights")
         return {name: getattr(self, name) for name in names}
+
+    def shapes(self, classes: int | str = "K", labels: str = "n") -> dict[str, Shape]:
+        """Of `arrays`, saved with so many classes and after so many labels."""
+        fits, width = self.weights.shape[:2], self.inputs.shape[1]
+        each = (*fits, labels, classes)
+        older = (*fits, range(0, width + 1, width), classes)
+        rows = {"inputs": (labels, width), "targets": (labels, classes)}
+        return {**rows, "offsets": each, "coefficients": each, "weights": older}
 
     def restore(self, arrays: dict[str, Array]) -> None:
         """Go on from where `arrays` was taken."""

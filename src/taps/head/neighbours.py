@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taps.errors import StateError
 from taps.head.arrays import AnyArray, at_least, largest, library, softmax
+from taps.saved import Shape, check_arrays
 from taps.types import Array
 
 Kept = NDArray[np.float32]
@@ -133,14 +133,27 @@ class RecentImages:
 
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Go on from where `arrays` was taken; classes may have been added since."""
-        if arrays["ring.features"].shape[1:] != self.shape[:2]:
-            raise StateError("The saved head remembers other features; use the saved model and settings.")
+        count, dim, bases = self.shape
+        check_arrays(arrays, {"ring.seen": (1,)}, at_least=0)
         self.seen = int(arrays["ring.seen"][0])
+        classes = range(1, Neighbourhood(self.rows[:1], self.shape).logs.shape[2] + 1)
+        shapes: dict[str, Shape] = {
+            "ring.features": (self.held, count, dim),
+            "ring.logs": (self.held, bases, classes),
+            "ring.unit": (self.held, dim),
+        }
+        check_arrays(arrays, shapes, kind="float32")
         held = Neighbourhood(self.rows[: self.held], self.shape)
         held.rows[:], held.features[:] = 1.0, arrays["ring.features"]
         new = held.logs.shape[2] - arrays["ring.logs"].shape[2]
         held.logs[:] = np.pad(arrays["ring.logs"], ((0, 0), (0, 0), (0, new)), constant_values=LOWEST)
         self.unit[: self.held] = arrays["ring.unit"]
+
+
+def row_length(shape: tuple[int, int, int], classes: int) -> int:
+    """Length of an image's row, of F, d, B and K."""
+    count, dim, bases = shape
+    return 1 + count * dim + bases * classes
 
 
 def row_of(features: AnyArray, logs: AnyArray) -> AnyArray:

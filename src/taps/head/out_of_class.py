@@ -7,6 +7,7 @@ import numpy as np
 from taps.head.arrays import softmax
 from taps.head.linear import Logistic, with_constant
 from taps.head.mixture import Mixture
+from taps.saved import Shape
 from taps.types import Array
 
 OFFSETS: Array = np.array([[0.0, -3.0]])  # log-odds, inside and outside, that the fits start from: 1 in 21
@@ -64,6 +65,11 @@ class OutOfClass:
         """Everything that changes while learning; none of these arrays is ever changed in place."""
         own = {"counts": self.counts, "losses": self.mixture.losses[0], **self.fits.arrays()}
         return {f"outside.{name}": array for name, array in own.items()}
+
+    def shapes(self) -> dict[str, Shape]:
+        """Of `arrays`."""
+        own: dict[str, Shape] = {"counts": (2,), "losses": self.mixture.log_prior.shape}
+        return {f"outside.{name}": shape for name, shape in (own | self.fits.shapes(2, "outside")).items()}
 
     def restore(self, arrays: dict[str, Array]) -> None:
         """Go on from where `arrays` was taken."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from taps.errors import StateError
 from taps.head.arrays import AnyArray, library
+from taps.saved import Shape, check_arrays
 from taps.types import Array
 
 SHRINK = 10.0  # images that are taken to lie at the origin, so that the first ones do not make the centre
@@ -83,8 +83,11 @@ class FeatureWhitener:
 
     def restore(self, arrays: dict[str, Array]) -> None:
         """Go on from where `arrays` was taken."""
-        if arrays["lens.mean"].shape != self.mean.shape:
-            raise StateError("The saved head saw other features; use the saved model and number of views.")
+        check_arrays(arrays, {"lens.seen": (1,)}, at_least=0)
+        shapes: dict[str, Shape] = {f"lens.{name}": getattr(self, name).shape for name in SAVED}
+        dim = self.mean.shape[1]  # and another version lets fewer images wait
+        shapes |= {"lens.apart": (range(WAIT * VIEWS + 1), dim), "lens.centred": (range(WAIT + 1), dim)}
+        check_arrays(arrays, shapes)
         self.seen = int(arrays["lens.seen"][0])
         for name in SAVED:
             setattr(self, name, arrays[f"lens.{name}"].copy())

@@ -193,6 +193,12 @@ class Method:
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from a state."""
 
+    def check(self, snapshot: Snapshot) -> None:
+        """Refuse a state from a file where `restore`, which is also called for every trial, does not."""
+
+    def check_item(self, item: ReplayItem) -> None:
+        """Refuse what a saved state holds of an image, where no output of this method can have kept it."""
+
     def summary(self) -> dict[str, Any]:
         """Plain values worth reporting: buffer fill, skipped updates."""
         return {}

@@ -12,6 +12,8 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any
 
+from taps.saved import check_plain, whole
+
 # Classes in use, as a share of θ0's, below which prompts have collapsed: while labels arrive that may repair
 # them, and where none has arrived for a whole window, or ever will.
 SHARE_LABELLED, SHARE_SILENT = 0.5, 0.7
@@ -58,6 +60,8 @@ class CollapseGuard:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        pairs = [(whole(), whole())]
+        check_plain(state, {"collapses": whole(), "since_label": whole(), "pairs": pairs}, "guard")
         self.collapses, self.since_label = state["collapses"], state["since_label"]
         self._pairs = deque(((own, anchor) for own, anchor in state["pairs"]), maxlen=self.window)
 

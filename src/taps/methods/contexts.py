@@ -21,6 +21,7 @@ from taps.methods.base import prompts_snapshot
 from taps.prompts import Prompts
 from taps.prompts.choose import choose_prompts
 from taps.prompts.classify import placed, prompt_classifier
+from taps.saved import check_plain, whole
 
 
 class ContextSettings(ViewSettings):
@@ -104,4 +105,5 @@ class ContextTuner(FeatureMethod):
 
     def restore(self, snapshot: Snapshot) -> None:
         super().restore(snapshot)
+        check_plain(snapshot.values, {"skipped_updates": whole()}, "method")
         self.skipped_updates = snapshot.values["skipped_updates"]

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from taps.adapt.memory import check_item
 from taps.errors import SettingsError
 from taps.methods import (
     Asking,
@@ -23,6 +24,7 @@ from taps.methods import (
     HeadInputs,
     MethodOutput,
     ReplayItem,
+    Snapshot,
     State,
     ViewSettings,
     method,
@@ -90,6 +92,10 @@ class Dota(FeatureMethod):
         self.take(features, torch.softmax(logits, dim=-1), self.means())
         return combined
 
+    def restore(self, snapshot: Snapshot) -> None:
+        super().restore(snapshot)
+        gaussian_scores(self.means(), self.covariance(), self.text[0])  # not every matrix is a covariance
+
     def means(self) -> Tensor:
         return self.state["sums"] / self.state["counts"][:, None]
 
@@ -142,6 +148,13 @@ class DotaLabels(Dota):
         if item is None or item.beliefs is None or item.views is None:
             return output
         return replace(output, score=1 - float(item.beliefs[: len(item.views)].mean(dim=0).max()))
+
+    def check_item(self, item: ReplayItem) -> None:
+        dim, kind = self.text.shape[1], self.text.dtype
+        check_item(item, kind, feature=(dim,), views=(range(1, self.settings.views + 1), dim))
+        assert item.views is not None
+        rows = len(item.views) + dim * self.settings.as_published
+        check_item(item, kind, beliefs=(rows, range(1, len(self.text) + 1)))
 
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
         self.take(*self.change(label, item))

@@ -17,13 +17,14 @@ from torch import Tensor
 from taps.adapt.graphs import batch_size
 from taps.adapt.graphs.features import frozen_features
 from taps.adapt.losses import mean_entropy, mean_log_probs
-from taps.adapt.memory import ReplayItem
+from taps.adapt.memory import ReplayItem, check_item
 from taps.clip import Clip
 from taps.methods.base import BatchedMethod, HeadInputs, Method, MethodOutput, Snapshot
 from taps.methods.settings import TextSettings
 from taps.prompts import Prompts
 from taps.prompts.classifier import Classifier
 from taps.prompts.classify import text_classifier
+from taps.saved import check_like
 
 State = dict[str, Tensor]
 EMPTY = 1e9  # entropy of a place in a cache that holds no image
@@ -149,10 +150,14 @@ class FeatureMethod(EncodingMethod):
         for name, before in old.state.items():
             self.state[name][tuple(slice(0, size) for size in before.shape)] = before
 
+    def check_item(self, item: ReplayItem) -> None:
+        check_item(item, self.text.dtype, feature=self.text.shape[1:])
+
     def snapshot(self) -> Snapshot:
         return Snapshot(dict(self.state))
 
     def restore(self, snapshot: Snapshot) -> None:
+        check_like(snapshot.tensors, self.state)
         device = self.classifier.clip.device
         self.state = {name: snapshot.tensors[name].to(device, copy=True) for name in self.state}
 

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from taps.methods import EncodedImage, FeatureMethod, State, TextSettings, method, setting
+from taps.methods import EncodedImage, FeatureMethod, Snapshot, State, TextSettings, method, setting
 from taps.methods.features import gaussian_scores
 
 
@@ -45,6 +45,10 @@ class FreeTta(FeatureMethod):
         posterior = torch.softmax(self.score(seen.feature), dim=-1)
         self.take(seen.feature, posterior, math.exp(-self.settings.doubt * seen.entropy))
         return seen.logits[0] + self.settings.weight * self.score(seen.feature)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        super().restore(snapshot)
+        self.score(self.text[0])  # not every matrix is a covariance
 
     def score(self, feature: Tensor) -> Tensor:
         """ln π_k + xᵀΛμ_k − ½ μ_kᵀΛμ_k of each class [K], with Λ the inverse of the shared covariance."""

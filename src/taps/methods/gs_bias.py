@@ -30,7 +30,7 @@ class GsBiasSettings(ViewSettings):
         steps: At most.
     """
 
-    views: int = setting(8, at_least=1)
+    views: int = setting(8, at_least=1, at_most=10_000)
     fraction: float = setting(0.5, above=0, at_most=1)
     view_rate: float = setting(5.0, at_least=0)
     patch_rate: float = setting(1.0, at_least=0)

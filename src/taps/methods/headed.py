@@ -18,16 +18,18 @@ from torch import Tensor
 from taps.active.acquisition import SCORES, Acquisition, joined, narrowness, novelty
 from taps.active.question import KINDS, YES_NO_SECONDS
 from taps.adapt.graphs.capture import CudaCapture
+from taps.adapt.memory import check_item
 from taps.default import ACQUISITION
 from taps.errors import QueryError
 from taps.head.experts import HeadSettings
 from taps.head.head import DOUBT, Head, LabelledExample
 from taps.head.history import History
-from taps.head.neighbours import Neighbourhood, RecentImages
+from taps.head.neighbours import NEAR, Neighbourhood, RecentImages, row_length
 from taps.head.notes import notes_on
 from taps.head.on_device import DeviceHead
 from taps.methods import Asking, BatchedMethod, Method, MethodOutput, ReplayItem, Snapshot, setting
 from taps.methods.base import to_array, to_arrays, to_tensors, with_prefix, without_prefix
+from taps.saved import check_plain, text
 from taps.types import OUTSIDE, Answer, FloatArray
 
 Array = NDArray[np.float64]
@@ -266,6 +268,18 @@ class Headed(BatchedMethod):
         if self.device_head is not None:
             self.device_head.learned()
 
+    def check(self, snapshot: Snapshot) -> None:
+        people = snapshot.values["head"]["people"]
+        self.history.check(to_arrays(without_prefix("head.", snapshot.tensors)), max(1, len(people)))
+
+    def check_item(self, item: ReplayItem) -> None:
+        self.inner.check_item(item)
+        shape = self.head.recent.shape
+        widths = [row_length(shape, classes) for classes in (1, len(self.classes))]
+        rows = (range(1, 2 + NEAR), range(widths[0], widths[1] + 1, self.head.recent.shape[2]))
+        check_item(item, self.inputs.text.dtype, feature=self.inputs.text.shape[1:])
+        check_item(item, torch.float32, beliefs=rows)
+
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
         self.learn_answer(id, Answer(label), item)
 
@@ -344,10 +358,12 @@ class Headed(BatchedMethod):
 
     def _restore_head(self, snapshot: Snapshot) -> None:
         arrays = to_arrays(without_prefix("head.", snapshot.tensors))
+        values = snapshot.values["head"]
+        check_plain(values, {"people": [text]}, "head")
         self.head.restore(arrays)
-        self.people = list(snapshot.values["head"]["people"])
-        self.acquisition.restore(snapshot.values["head"]["acquisition"])
-        self.acquisition.clusters.restore(arrays)
+        self.people = list(values["people"])
+        self.acquisition.restore(values["acquisition"])
+        self.acquisition.clusters.restore(arrays, 2 * self.inputs.text.shape[1])
         self.history.restore(arrays)
         if self.device_head is not None:
             self.device_head.load()

@@ -19,6 +19,7 @@ from taps.head.threads import one_thread
 from taps.head.whitening import FeatureWhitener
 from taps.methods import Asking, FeatureMethod, MethodOutput, Snapshot, State, TextSettings, setting
 from taps.methods.base import to_array, to_arrays, to_tensors, with_prefix, without_prefix
+from taps.saved import check_arrays, check_features
 from taps.types import FloatArray
 
 
@@ -152,7 +153,8 @@ class LabelMethod(FeatureMethod):
         self.fitted = None
         self.acquisition.restore(snapshot.values["acquisition"])
         arrays = to_arrays(without_prefix("around.", snapshot.tensors))
-        for part in (self.acquisition.clusters, *(self.around or ())):
+        self.acquisition.clusters.restore(arrays, 2 * self.text.shape[1])
+        for part in self.around or ():
             part.restore(arrays)
 
 
@@ -169,6 +171,11 @@ class LabelledImages(LabelMethod):
             "ids": self.text.new_full((size,), -1, dtype=numbers),
             "answers": self.text.new_zeros((), dtype=numbers),
         }
+
+    def restore(self, snapshot: Snapshot) -> None:
+        super().restore(snapshot)
+        check_arrays(self.state, {"labels": ("n",)}, kind="int64", at_most=len(self.text) - 1)
+        check_features("known", self.state["known"])
 
     def held(self) -> tuple[Tensor, Tensor]:
         """Features [n, d] and labels [n] of the labelled images."""

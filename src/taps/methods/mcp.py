@@ -36,7 +36,7 @@ class McpSettings(TdaSettings, ViewSettings):
         prototype_weight: Of zero-shot with the prototypes' votes, beside the confident views.
     """
 
-    views: int = setting(32, at_least=1)
+    views: int = setting(32, at_least=1, at_most=10_000)
     positive_shots: int = setting(10, at_least=1)
     aligned_shots: int = setting(10, at_least=1)
     positive_weight: float = setting(5.0, at_least=0)

@@ -32,6 +32,7 @@ TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "a text"),
     "None": ((type(None),), ""),
 }
+LARGEST = 1e15  # of any number
 BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "at_least": (operator.ge, "of at least"),
     "above": (operator.gt, "above"),
@@ -103,7 +104,7 @@ def _fits(kind: type, each: Field[Any], value: Any) -> bool:
         return ("None" if value is None else "bool") in names
     if not any(isinstance(value, TYPES[name][0]) for name in names):
         return False
-    if isinstance(value, float) and not math.isfinite(value):
+    if not isinstance(value, str) and not abs(value) <= LARGEST:  # neither is NaN
         return False
     return _range(kind, each.name).holds(value)
 
@@ -154,6 +155,8 @@ class Settings:
             value = getattr(self, each.name)
             if not _fits(type(self), each, value):
                 wanted = allowed(type(self), each)
+                if isinstance(value, int | float) and LARGEST < abs(value) < math.inf:
+                    wanted = f"a number below {LARGEST:g}"
                 raise SettingsError(f"The setting {each.name} is {value!r}; it must be {wanted}.")
 
     def confident(self, logits: Tensor) -> Tensor:
@@ -188,7 +191,7 @@ class ViewSettings(TextSettings):
         view_backend: "tensor" or "pillow".
     """
 
-    views: int = setting(64, at_least=1)
+    views: int = setting(64, at_least=1, at_most=10_000)
     fraction: float = setting(0.1, above=0, at_most=1)
     tsallis: float = setting(1.0, above=0)
     augmix: bool = False

@@ -18,12 +18,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taps.adapt.losses import entropies
+from taps.adapt.memory import check_item
 from taps.adapt.optimiser import all_finite, fresh_moments
 from taps.clip import Clip
 from taps.methods import Asking, MethodOutput, ReplayItem, Snapshot, method, reset_setting, setting
 from taps.methods.clustering import questions
 from taps.methods.tower import TowerSettings, TowerTuner
 from taps.prompts.base import Parameters
+from taps.saved import check_plain, real, whole
 
 Images = dict[int, tuple[Tensor, int]]  # pixels of view 0 and the label, by the image's number
 KINDS = ("labelled", "sure", "unsure")
@@ -190,11 +192,22 @@ class SimAtta(TowerTuner):
     def restore(self, snapshot: Snapshot) -> None:
         super().restore(snapshot)
         values: dict[str, Any] = {"unsure": [], "weights": [], "open": [], "chosen": 0} | snapshot.values
+        batch: dict[str, Any] = {"weights": [(whole(), real(0))], "open": [whole()], "chosen": whole()}
+        kept = {kind: [(whole(), whole(len(self.text) - 1, -1))] for kind in KINDS}
+        check_plain(values, kept | batch, "method")
         self.labelled, self.sure, self.unsure = (
             {id: (snapshot.tensors[f"{kind}.{id}"], label) for id, label in values[kind]} for kind in KINDS
         )
+        for kind in KINDS:
+            for pixels, label in getattr(self, kind).values():
+                self.check_item(ReplayItem(pixels, None, pixels))
+                check_plain(label, whole(len(self.text) - 1, -1 if kind == "unsure" else 0), kind)
         self.weights_of = dict(values["weights"])
         self.open, self.chosen = list(values["open"]), values["chosen"]
+
+    def check_item(self, item: ReplayItem) -> None:
+        size = self.classifier.clip.config.image_size
+        check_item(item, torch.uint8, pixels=(3, size, size))
 
 
 def keep(images: Images, id: int, pixels: Tensor, label: int, most: int) -> None:

@@ -22,6 +22,7 @@ from taps.methods.base import tuned_from, tuned_tensors
 from taps.methods.settings import reset_period
 from taps.prompts.base import Parameters
 from taps.prompts.classify import text_classifier
+from taps.saved import check_like, check_plain, maybe, real, whole
 
 
 class TowerSettings(ViewSettings):
@@ -147,9 +148,14 @@ class TowerTuner(Method):
         return Snapshot(tensors, values | {"steps": self.moments.steps})
 
     def restore(self, snapshot: Snapshot) -> None:
+        counts = {name for name in self.saved if isinstance(getattr(self, name), int)}
+        wanted = {name: whole() if name in counts else maybe(real(0)) for name in self.saved}
+        check_plain(snapshot.values, wanted, "method")
         for name in self.saved:
             setattr(self, name, snapshot.values[name])
         if self.period != 1:
+            check_plain(snapshot.values, {"steps": whole()}, "method")
+            check_like(snapshot.tensors, tuned_tensors(self.start, fresh_moments(self.start)))
             tensors = {name: value.to(self.text.device) for name, value in snapshot.tensors.items()}
             self.parameters, self.moments = tuned_from(tensors, snapshot.values["steps"])
 

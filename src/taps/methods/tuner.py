@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
@@ -16,7 +16,7 @@ from taps.active.buffer import Buffer
 from taps.adapt.alignment import Alignment, find_alignment
 from taps.adapt.gradient import Gradient, point_at
 from taps.adapt.graphs import Engine, Start, report, shared_start
-from taps.adapt.memory import Memory, ReplayItem, replay_item_from
+from taps.adapt.memory import Memory, ReplayItem, check_item, replay_item_from
 from taps.adapt.optimiser import fresh_moments
 from taps.adapt.step import StepResult, StepSettings
 from taps.adapt.warm_up import try_step_kernels
@@ -30,6 +30,7 @@ from taps.prompts import Parameters, Prompts
 from taps.prompts.choose import starting_prompts
 from taps.prompts.classifier import Classifier
 from taps.prompts.classify import placed, prompt_classifier
+from taps.saved import check_arrays, check_like, check_plain, flag, whole
 
 log = logging.getLogger("taps")
 EPISODIC_LR, CONTINUAL_LR = 4e-3, 5e-5
@@ -287,11 +288,14 @@ class Tuner(BatchedMethod):
 
     def restore(self, snapshot: Snapshot) -> None:
         values, device = snapshot.values, self.classifier.clip.device
+        counts = ("seen", "skipped_updates", "optimiser_steps")
+        check_plain(values, dict.fromkeys(counts, whole()), "method")
         tensors = {name: tensor.to(device) for name, tensor in snapshot.tensors.items()}
         self._check_snapshot(values, without_prefix("anchor.", tensors))
         self.seen, self.skipped_updates = values["seen"], values["skipped_updates"]
         self.held_back = values.get("held_back", 0)
         if not self.episodic:
+            check_like(tensors, tuned_tensors(self.anchor.parameters, self.fresh))
             moved, self.moments = tuned_from(tensors, values["optimiser_steps"])
             at_anchor = _same(moved, self.anchor.parameters)
             self.point = self.anchor if at_anchor else point_at(self.classifier, moved)
@@ -299,11 +303,34 @@ class Tuner(BatchedMethod):
             kept = without_prefix("memory.", tensors)
             count = len({name.split(".")[1] for name in kept if name.startswith("entry.")})
             payloads = [replay_item_from(f"entry.{index}", kept) for index in range(count)]
+            self._check_memory(values["buffer"], payloads, kept)
             self.memory.buffer.load_state_dict(values["buffer"], payloads)
             self.memory.total = Gradient(kept.get("total.text"), kept.get("total.vision"))
         for name, part in self._parts().items():
             if name in values:
                 part.load_state_dict(values[name])
+
+    def _check_memory(
+        self, buffer: dict[str, Any], payloads: list[ReplayItem], tensors: Mapping[str, Tensor]
+    ) -> None:
+        ids, labels = [whole()], [whole(len(self.classes) - 1)]
+        losses = [lambda value: isinstance(value, float)]  # also those that are not finite
+        wanted = {"ids": ids, "labels": labels, "orders": ids, "losses": losses}
+        check_plain(buffer, wanted | {"next_order": whole(), "ever_full": flag}, "buffer")
+        for payload in payloads:
+            self.check_item(payload)
+        for name, tokens in vars(self.anchor.tokens).items():
+            if f"total.{name}" in tensors and tokens is not None:
+                check_arrays(tensors, {f"total.{name}": tuple(tokens.shape)})
+
+    def check_item(self, item: ReplayItem) -> None:
+        kind, size = self.anchor.text.dtype, self.classifier.clip.config.image_size
+        check_item(item, kind, feature=self.anchor.text.shape[1:])
+        if item.gradient is None:
+            return check_item(item, torch.uint8, pixels=(3, size, size))
+        for name, tokens in vars(self.anchor.tokens).items():
+            if (part := getattr(item.gradient, name)) is not None:
+                check_like({"gradient": part}, {"gradient": tokens.to(kind)})
 
     def _parts(self) -> dict[str, Policy | CollapseGuard]:
         named = {"gate": self.gate, "guard": self.guard}
