@@ -12,6 +12,7 @@ from torch import Tensor
 
 from taps.methods import EncodedImage, FeatureMethod, Snapshot, State, TextSettings, method, setting
 from taps.methods.features import gaussian_scores
+from taps.saved import check_arrays
 
 
 class FreettaSettings(TextSettings):
@@ -48,6 +49,8 @@ class FreeTta(FeatureMethod):
 
     def restore(self, snapshot: Snapshot) -> None:
         super().restore(snapshot)
+        kind, least = str(self.text.dtype).removeprefix("torch."), 0.99 * self.settings.text_count
+        check_arrays(self.state, {"total": (), "counts": ("K",)}, kind=kind, at_least=least)
         self.score(self.text[0])  # not every matrix is a covariance
 
     def score(self, feature: Tensor) -> Tensor:
