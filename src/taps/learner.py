@@ -512,7 +512,7 @@ class Learner:
             self.method.check_item(item)
         for id, record in queries.given.items():
             queries.given[id] = replace(record, answer=normalise_answer(record.answer, self.classes))
-        expected = values["expected"]
+        expected = values.get("expected", self.expected)  # not saved by an older version
         check_plain(expected, maybe(whole()), "learner.expected")
         # Of the method alone there is no second one: the others are restored first.
         policy = self._make_policy(len(self.classes), expected)

@@ -155,8 +155,7 @@ class Paced(Policy):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        counts = [(whole(), whole())]
-        own = {"planned?": real(), "over?": flag, "counts?": counts, "threshold": maybe(real())}
+        own = {"planned": real(), "over": flag, "counts": [(whole(), whole())], "threshold": maybe(real())}
         check_plain(state, own, "policy")
         self._window.load_state_dict(state["window"])
         self.threshold = math.inf if state["threshold"] is None else float(state["threshold"])

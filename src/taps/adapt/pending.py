@@ -164,9 +164,11 @@ class PendingQueries:
         """A copy in a saved state; pixels go to the model's device, views stay on the host."""
         seen = whole(values["seen"] - 1)
         ids = {name: [seen] for name in ("pending", "recent", "done", "yes_no")}
-        check_plain(values, ids | {"skipped": [(values["recent"].__contains__, flag)]}, "learner")
-        for row in values["answers"]:  # an older version saved less of each
-            check_plain(row, (seen, {}, flag, maybe(flag))[: max(2, len(row))], "learner.answers")
+        rows = {
+            "skipped": [(values["recent"].__contains__, flag)],
+            "answers": [(seen, {}, flag, maybe(flag))],
+        }
+        check_plain(values, ids | rows, "learner")
         kept = {
             name: value.cpu() if name.endswith(".views") else value.to(device)
             for name, value in tensors.items()

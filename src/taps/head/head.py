@@ -361,23 +361,18 @@ class Head:
                 f"The saved head has {len(state['counts'])} classes, this one {len(self.counts)}; "
                 "use the saved classes."
             )
-        rows, experts = len(self.taus), len(self.mixture.log_prior)
         counts: dict[str, Shape] = {
             "counts": ("K",),
             "told": (2, "K"),
-            "losses": ("people", experts),
+            "losses": ("people", len(self.mixture.log_prior)),
             "answers": ("people",),
-            "vote_losses": (range(1, rows + 1),),
+            "vote_losses": self.taus.shape,
             "shares": (len(self.settings.fading), "K"),
         }
-        added = {name for name in ("told", "shares") if name not in state}  # by a version after the saved one
         sizes: dict[str, int] = {}
-        known = {name: shape for name, shape in counts.items() if name not in added}
-        check_arrays(state, known, at_least=0, sizes=sizes)
+        check_arrays(state, counts, at_least=0, sizes=sizes)
         rest: dict[str, Shape] = {"numbers": (2,), **self.experts.shapes(), **self.outside.shapes()}
-        for name, shape in rest.items():  # an older version saved offsets that were alike for all penalties
-            older = name.endswith("offsets") and name in state and state[name].ndim < len(shape)
-            check_arrays(state, {name: shape[older:]}, sizes=sizes)
+        check_arrays(state, rest, sizes=sizes)
 
     def go_to(self, state: State) -> None:
         """Return to a `state`, but for the images seen since; classes may have been added."""
@@ -409,8 +404,7 @@ class Head:
         self.whitener.restore(arrays)
         self.go_to({name: arrays[name] for name in self.state()})
         self.recent.restore(arrays)
-        known = ("stream", "before") if "before" in arrays else ("stream",)
-        check_arrays(arrays, dict.fromkeys(known, arrays["counts"].shape), at_least=0)
+        check_arrays(arrays, dict.fromkeys(("stream", "before"), arrays["counts"].shape), at_least=0)
         stream, new = arrays["stream"], (0, len(self.counts) - len(arrays["stream"]))
         self.stream = np.pad(stream, new)
         self.before = np.pad(arrays["before"], new, constant_values=float(stream.sum()))

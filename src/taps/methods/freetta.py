@@ -12,7 +12,7 @@ from torch import Tensor
 
 from taps.methods import EncodedImage, FeatureMethod, Snapshot, State, TextSettings, method, setting
 from taps.methods.features import gaussian_scores
-from taps.saved import check_arrays
+from taps.saved import check_arrays, check_features
 
 
 class FreettaSettings(TextSettings):
@@ -51,6 +51,7 @@ class FreeTta(FeatureMethod):
         super().restore(snapshot)
         kind, least = str(self.text.dtype).removeprefix("torch."), 0.99 * self.settings.text_count
         check_arrays(self.state, {"total": (), "counts": ("K",)}, kind=kind, at_least=least)
+        check_features("means", self.state["means"])
         self.score(self.text[0])  # not every matrix is a covariance
 
     def score(self, feature: Tensor) -> Tensor:
