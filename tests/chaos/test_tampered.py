@@ -10,7 +10,7 @@ import pytest
 
 from taps.clip import Clip
 from taps.errors import PromptsError
-from taps.methods.registry import all_methods
+from taps.methods.registry import all_methods, find_method
 from tests.tampered import Original, Picture, lived, survive
 
 EACH = 110  # of about fifty methods
@@ -19,11 +19,11 @@ OWN: dict[str, Any] = {"views": 4, "rate": 0.4, "buffer": 6, "reset": "never"}
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of numbers that are absurd
-@pytest.mark.parametrize("method", [each.name for each in all_methods()])
+@pytest.mark.parametrize("method", sorted(all_methods()))
 def test_a_saved_learner_of_any_method_changed_by_hand(
     tiny: Clip, picture: Picture, tmp_path: Path, method: str
 ) -> None:
-    known = next(each for each in all_methods() if each.name == method).known
+    known = find_method(method).known
     try:
         learner = lived(tiny, method, picture, **{name: OWN[name] for name in OWN.keys() & known})
     except PromptsError as error:  # no trained prompts of this kind for the small model
