@@ -122,13 +122,11 @@ def _sized(sizes: dict[str, int]) -> Callable[[int, int | str | range], bool]:
 def check_like(found: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
     """Refuse arrays that are not as those of an object just made.
 
-    There a size of 0 stands for any size, and whole numbers below 0 or infinite ones mark what is empty. One
-    number is a count.
+    There a size of 0 stands for any size, and infinite numbers mark what is empty. One number is a count.
     """
     for name, own in mine.items():
         shape = tuple(size or f"{name} {axis}" for axis, size in enumerate(own.shape))
         kind = str(own.dtype).removeprefix("torch.")
         low, high = (float(own.min()), float(own.max())) if kind != "bool" and own.numel() else (0.0, 0.0)
-        counted = kind.startswith("int") or not own.shape
-        at_least = min(0.0 if counted else -MOST, low)
+        at_least = min(-MOST if own.shape else 0.0, low)
         check_arrays(found, {name: shape}, kind=kind, at_least=at_least, at_most=max(MOST, high))

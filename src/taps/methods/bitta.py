@@ -39,6 +39,10 @@ class Bitta(RecentImagesMethod):
     settings: BittaSettings
     takes_any_answer = True
 
+    @property
+    def lowest(self) -> int:  # type: ignore[override]
+        return -len(self.text)
+
     def weights(self) -> Tensor:
         return self.text.clone()
 

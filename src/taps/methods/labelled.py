@@ -162,6 +162,7 @@ class LabelledImages(LabelMethod):
     """Keeps the features and labels of the last images with an answer."""
 
     settings: BufferSettings
+    lowest: int = 0  # label that is kept
 
     def start(self) -> State:
         size, numbers = self.settings.buffer, torch.int64
@@ -174,7 +175,8 @@ class LabelledImages(LabelMethod):
 
     def restore(self, snapshot: Snapshot) -> None:
         super().restore(snapshot)
-        check_arrays(self.state, {"labels": ("n",)}, kind="int64", at_most=len(self.text) - 1)
+        low, high = self.lowest, len(self.text) - 1
+        check_arrays(self.state, {"labels": ("n",)}, kind="int64", at_least=low, at_most=high)
         check_features("known", self.state["known"])
 
     def held(self) -> tuple[Tensor, Tensor]:
