@@ -21,7 +21,6 @@ from taps.cli.options import new_app, with_options
 from taps.cluster.connect import find_ray
 from taps.errors import SettingsError
 from taps.evaluate import plan
-from taps.evaluate.copies import working_folder
 from taps.evaluate.jobs import ModelSpec
 from taps.evaluate.options import Execution, Setup
 from taps.evaluate.results import Result, Results, mean_of, read_results
@@ -219,14 +218,14 @@ def ablate(
     plan.check_values([METHOD], setup.values)
     jobs, lengths = plan.plan_evaluation(setup, ["zero_shot", *wanted])
     console = Console()
-    with working_folder(out) as (folder, copies):
-        outcome = carry_out(console, jobs, lengths, folder, how, copies)
-        results = read_results(folder, baseline="zero_shot")
-        text = ablation_text(name, results)
-        if plots:
-            draw_ablation(name, results, folder / f"{name}.svg")
-            text += f"\n![{name}]({name}.svg)\n"
-        write_text(folder / f"{name}.md", text)
+    folder = Path(out)
+    outcome = carry_out(console, jobs, lengths, folder, how)
+    results = read_results(folder, baseline="zero_shot")
+    text = ablation_text(name, results)
+    if plots:
+        draw_ablation(name, results, folder / f"{name}.svg")
+        text += f"\n![{name}]({name}.svg)\n"
+    write_text(folder / f"{name}.md", text)
     print(text)
     print(f"{out}/{name}.md")
     tell_unfinished(console, outcome)

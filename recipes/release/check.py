@@ -55,19 +55,12 @@ file = io.BytesIO()
 pillow_heif.from_pillow(Image.new("RGB", (64, 48))).save(file)
 assert load_image(file.getvalue()).shape == (48, 64, 3)
 """
-PARQUET = """
-import pyarrow, pyarrow.parquet
-from taps.data import demo_dataset, load_dataset
-table = pyarrow.table({"image": [demo_dataset().read(0)] * 2, "label": ["cat", "dog"]})
-pyarrow.parquet.write_table(table, "pets.parquet")
-assert load_dataset("pets.parquet").image(0).ndim == 3
-"""
 HUB = """
 from taps.clip.hub import published
 import huggingface_hub
 """
 RAY = "import ray, taps.cluster.connect, taps.cluster.runs, taps.cluster.stats"
-EXTRAS = {"serve": SERVE, "heif": HEIF, "parquet": PARQUET, "hub": HUB, "ray": RAY}
+EXTRAS = {"serve": SERVE, "heif": HEIF, "hub": HUB, "ray": RAY}
 
 
 def main() -> None:

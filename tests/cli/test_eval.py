@@ -68,7 +68,14 @@ def test_no_gain_has_no_minus() -> None:
     """One image of 12 lost and one gained: rounding leaves a little less than nothing."""
     top1 = {"zero_shot": (5 / 12, 5 / 12, 5 / 12), "taps": (4 / 12, 5 / 12, 6 / 12)}
     rows = [
-        {"dataset": "pets", "method": method, "seed": seed, "n": 10, "top1": value}
+        {
+            "dataset": "pets",
+            "method": method,
+            "seed": seed,
+            "n": 10,
+            "top1": value,
+            "measures": {"top1": value},
+        }
         for method, values in top1.items()
         for seed, value in enumerate(values)
     ]

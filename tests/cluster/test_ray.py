@@ -22,7 +22,6 @@ import pytest
 from taps.clip import Clip, load_clip
 from taps.data import Dataset, load_dataset
 from taps.errors import DataError, SettingsError, StateError
-from taps.evaluate.copies import working_folder
 from taps.evaluate.evaluate import evaluate
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
 from taps.evaluate.options import Execution
@@ -167,61 +166,18 @@ def test_time_that_is_up_leaves_runs_for_later(
     assert evaluate([make_job("zero_shot")], tmp_path, Execution(resume=True)).unfinished == []
 
 
-@pytest.fixture(params=["file", "s3"])
-def address(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An address that all machines see; also one of S3, where what answers its requests is installed."""
-    if request.param == "file":
-        yield f"file://{tmp_path}/there"
-        return
-    s3fs = pytest.importorskip("s3fs", reason="needs s3fs")
-    server = pytest.importorskip("moto.server", reason="needs moto[server]").ThreadedMotoServer(port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    keys = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key", "AWS_DEFAULT_REGION": "us-east-1"}
-    for name, value in {**keys, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():
-        monkeypatch.setenv(name, value)
-        monkeypatch.setattr(connect, "PASSED_ON", (*connect.PASSED_ON, name))
-    s3fs.S3FileSystem().mkdir("bucket")
-    yield "s3://bucket/field"
-    server.stop()
-
-
-def test_runs_on_a_cluster_work_from_and_to_an_address(
-    tmp_path: Path, make_job: Callable[..., Job], address: str
-) -> None:
-    jobs, here = [make_job("zero_shot"), make_job("zero_shot", seed=2)], tmp_path / "here"
-    for some in (jobs[:1], jobs):  # the second time goes on with the first
-        with working_folder(address) as (folder, copies):
-            how, run = Execution(ray="auto", resume=True), partial(run_on_ray, copies=copies)
-            rows = evaluate(some, folder, how, run=run, copies=copies).rows
-    assert without_times(rows) == without_times(evaluate(jobs, here).rows)
-    with working_folder(address) as (folder, _):
-        assert names_in(folder) == names_in(here)
-
-
-def names_in(folder: Path) -> set[str]:
-    """The files of an evaluation; those of states without when they were saved and a random part."""
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
-    return {re.sub(r"-\d+-\d+-[0-9a-f]{8}\.", ".", str(path.relative_to(folder))) for path in files}
-
-
-def as_shards(images: Dataset, folder: Path) -> Path:
-    """The same images in two tars, as webdataset has them."""
-    for number in range(2):
-        files: dict[str, str | bytes] = {}
-        for index in range(number, len(images), 2):
-            files |= {
-                f"{index}.png": images.read(index),
-                f"{index}.cls": images.classes[images.labels[index]],
-            }
-        tar_of(folder / f"{number}.tar", files)
+def as_tars(images: Dataset, folder: Path) -> Path:
+    """The same images, in a tar for each class."""
+    for label, name in enumerate(images.classes):
+        own = [index for index, one in enumerate(images.labels) if one == label]
+        tar_of(folder / f"{name}.tar", {f"{index:04}.png": images.read(index) for index in own})
     return folder
 
 
 def test_parts_of_statistics_merge_to_those_of_the_whole(
     tmp_path: Path, make_job: Callable[..., Job], maple_prompts: Prompts
 ) -> None:
-    images = load_dataset(as_shards(make_job().stream.load(), tmp_path / "shards"))
+    images = load_dataset(as_tars(make_job().stream.load(), tmp_path / "tars"))
     maple_prompts.save_pretrained(tmp_path / "prompts")
     options = StatsOptions("tiny", None, str(tmp_path / "prompts"), True, "0,1", 4, "cpu")
     cluster = StatsCluster("auto", parts=3)
@@ -247,7 +203,7 @@ def test_parts_of_statistics_merge_to_those_of_the_whole(
         stats_on_ray(cluster, images, replace(options, batch=5), parts)
 
 
-def test_a_damaged_shard_is_left_out_and_counted(
+def test_a_damaged_tar_is_left_out_and_counted(
     tmp_path: Path,
     make_job: Callable[..., Job],
     maple_prompts: Prompts,
@@ -262,14 +218,16 @@ def test_a_damaged_shard_is_left_out_and_counted(
 
     monkeypatch.setattr("taps.cluster.stats._made_parts", made_here)
     monkeypatch.chdir(tmp_path)
-    images = load_dataset(as_shards(make_job().stream.load(), tmp_path / "shards"))
+    images = load_dataset(as_tars(make_job().stream.load(), tmp_path / "tars"))
     maple_prompts.save_pretrained(tmp_path / "prompts")
     options = StatsOptions("tiny", prompts=str(tmp_path / "prompts"), device="cpu")
-    first, second = (tmp_path / "shards" / f"{number}.tar" for number in range(2))
+    first, *others = sorted((tmp_path / "tars").iterdir())
+    lost = images.labels.count(0)
     first.write_bytes(bytes(first.stat().st_size))
-    assert stats_on_ray(StatsCluster(parts=4), images, options, tmp_path / "half").count == 12
-    assert "12 images could not be read" in caplog.text
-    second.write_bytes(bytes(second.stat().st_size))
+    assert stats_on_ray(StatsCluster(parts=4), images, options, tmp_path / "half").count == len(images) - lost
+    assert f"{lost} images could not be read" in caplog.text
+    for other in others:
+        other.write_bytes(bytes(other.stat().st_size))
     with pytest.raises(DataError, match="no readable image"):
         stats_on_ray(StatsCluster(parts=4), images, options, tmp_path / "none")
 
@@ -278,15 +236,15 @@ def test_images_that_only_some_machines_have_are_not_left_out(
     tmp_path: Path, make_job: Callable[..., Job], maple_prompts: Prompts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    images = load_dataset(as_shards(make_job().stream.load(), tmp_path / "shards"))
+    images = load_dataset(as_tars(make_job().stream.load(), tmp_path / "tars"))
     maple_prompts.save_pretrained(tmp_path / "prompts")
     options = StatsOptions("tiny", prompts=str(tmp_path / "prompts"), device="cpu")
     with origin(tmp_path) as here:
         given = images.take(range(12)), True, options, tmp_path / "part.safetensors", here
-        (tmp_path / "shards").rename(tmp_path / "elsewhere")
+        (tmp_path / "tars").rename(tmp_path / "elsewhere")
         what, (machine, why) = make_part(*given)
         assert (what, machine) == (UNFIT, this_machine())
-        assert "0.tar" in why
+        assert ".tar" in why
     assert "does not see" in make_part(*given)[1][1]
 
 

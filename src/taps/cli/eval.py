@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +17,6 @@ from taps.evaluate.measures import SHORT, Measure, find_measures
 from taps.evaluate.options import Execution, Setup
 
 if TYPE_CHECKING:
-    from taps.evaluate.copies import Copies
     from taps.evaluate.evaluate import Outcome
     from taps.evaluate.jobs import Job
 
@@ -28,7 +25,7 @@ GO_ON = "Run the same command with --resume to continue."
 Methods = Annotated[
     str, typer.Option("--method", "--methods", help="Separated by commas; `taps methods` lists them.")
 ]
-Out = Annotated[str, typer.Option(help="Folder for the results, or any address of fsspec: s3://bucket/name.")]
+Out = Annotated[str, typer.Option(help="Folder for the results.")]
 Baseline = Annotated[str | None, typer.Option(help="The method to compare with; by default zero_shot.")]
 Baselines = Annotated[bool, typer.Option(help="Add zero_shot, source and view_ensemble to the methods.")]
 
@@ -55,14 +52,12 @@ def evaluate_command(
     from taps.cluster.connect import find_ray
 
     find_ray(how.ray, how)  # before the slow imports
-    from taps.evaluate.copies import working_folder
     from taps.evaluate.plan import plan_evaluation
 
     columns = find_measures(parse_list(measures))
     jobs, lengths = plan_evaluation(setup, wanted_methods(setup, method, baselines))
     console = Console(stderr=as_json)
-    with working_folder(out) as (folder, copies):
-        outcome = carry_out(console, jobs, lengths, folder, how, copies)
+    outcome = carry_out(console, jobs, lengths, Path(out), how)
     if as_json:
         show_json(outcome.rows, indent=None)
     else:
@@ -106,22 +101,19 @@ def compare(
     if place is None or not (given or setup.dataset):
         raise SettingsError("Give folders of results, or --dataset and --out for new ones.")
     find_ray(how.ray, how)  # before the slow imports
-    from taps.evaluate.copies import working_folder
     from taps.evaluate.plan import plan_evaluation
     from taps.report.compare import leaderboard, summary, write_leaderboard
     from taps.report.published import published_means
     from taps.report.table import markdown
 
     console, outcome = Console(), None
-    with ExitStack() as stack:
-        opened = {name: stack.enter_context(working_folder(name)) for name in dict.fromkeys([place, *given])}
-        folder, copies = opened[place]
-        if setup.dataset:
-            jobs, lengths = plan_evaluation(setup, wanted_methods(setup, method, baselines))
-            outcome = carry_out(console, jobs, lengths, folder, how, copies)
-            given = [place, *given]
-        board = leaderboard([opened[name][0] for name in dict.fromkeys(given)], measure, baseline)
-        written = [path.relative_to(folder) for path in write_leaderboard(board, folder, published=published)]
+    folder = Path(place)
+    if setup.dataset:
+        jobs, lengths = plan_evaluation(setup, wanted_methods(setup, method, baselines))
+        outcome = carry_out(console, jobs, lengths, folder, how)
+        given = [place, *given]
+    board = leaderboard([Path(name) for name in dict.fromkeys(given)], measure, baseline)
+    written = [path.relative_to(folder) for path in write_leaderboard(board, folder, published=published)]
     print(board.markdown())
     print("\n".join(markdown(table) for table in (published_means() if published else ())), end="")
     for each in board.blocks:
@@ -149,20 +141,19 @@ def report(
     set and the model are the paper's, every measure, settings, and pictures in plots/. A page for each method
     on each data set: classes, confusions, the most confident mistakes with their images.
     """
-    from taps.evaluate.copies import working_folder
     from taps.report.pages import write_report
 
-    with working_folder(directory) as (folder, _):
-        written = write_report(
-            folder,
-            baseline=baseline,
-            formats=parse_list(format),
-            measures=parse_list(measures),
-            plots=plots,
-        )
-        if not quiet and (folder / "report.md") in written:
-            text = (folder / "report.md").read_text(encoding="utf-8")
-            print(text.split("\n## ")[0])
+    folder = Path(directory)
+    written = write_report(
+        folder,
+        baseline=baseline,
+        formats=parse_list(format),
+        measures=parse_list(measures),
+        plots=plots,
+    )
+    if not quiet and (folder / "report.md") in written:
+        text = (folder / "report.md").read_text(encoding="utf-8")
+        print(text.split("\n## ")[0])
     for path in written:
         if path.suffix != ".svg":
             print(f"{directory}/{path.relative_to(folder)}")
@@ -186,22 +177,20 @@ def carry_out(
     lengths: dict[str, int],
     out: Path,
     how: Execution,
-    copies: Copies | None,
 ) -> Outcome:
     """Run an evaluation under progress bars; Ctrl-C says how to continue."""
     from taps.evaluate.evaluate import evaluate
 
-    given: dict[str, Any] = {"copies": copies}
+    given: dict[str, Any] = {}
     if how.ray is not None:
         from taps.cluster.runs import run_on_ray
 
-        given["run"] = partial(run_on_ray, copies=copies)
+        given["run"] = run_on_ray
     try:
         with RunsProgress(console) as progress:
             return evaluate(jobs, out, how, lengths=lengths, watcher=progress.watcher, **given)
     except KeyboardInterrupt:
-        place = copies.url if copies else out
-        console.print(f"Stopped; every run is saved in {place}. {GO_ON}", markup=False, soft_wrap=True)
+        console.print(f"Stopped; every run is saved in {out}. {GO_ON}", markup=False, soft_wrap=True)
         raise
 
 

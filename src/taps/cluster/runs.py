@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from taps.cluster.connect import connected
 from taps.cluster.machines import NODE, Origin, Resources, origin, this_machine
 from taps.cluster.tasks import CANCELLED, LOST, RETRIES, UNFIT, Tasks
-from taps.errors import DataError, SettingsError, TapsError
-from taps.evaluate.copies import Copies, attempt_there
+from taps.errors import SettingsError, TapsError
 from taps.evaluate.jobs import Job, prepare, quiet_logs
 from taps.evaluate.options import Execution
 from taps.evaluate.pool import NOT_BEGUN, Watch, attempt, late, note
@@ -21,32 +20,24 @@ log = logging.getLogger("taps")
 SILENCE = 60.0  # seconds without the board after which a worker ends: its run starts again elsewhere
 
 
-def run_on_ray(
-    jobs: Sequence[Job], out: Path, how: Execution, watch: Watch, copies: Copies | None = None
-) -> dict[int, str]:
+def run_on_ray(jobs: Sequence[Job], out: Path, how: Execution, watch: Watch) -> dict[int, str]:
     """Carry out many runs on a cluster; arguments and result are those of `taps.evaluate.pool.run_jobs`.
 
-    Every machine must see data sets at the same paths, and the folder too unless there are `copies`: then
-    runs are copied from and to the address. A run whose worker or machine is lost starts again elsewhere
-    from the last sample it committed.
+    Every machine must see data sets and the folder at the same paths. A run whose worker or machine is lost
+    starts again elsewhere from the last sample it committed.
     """
     assert how.ray is not None
     if not jobs:
         return {}
-
-    def fetch(index: int) -> None:
-        if copies:
-            copies.fetch(out, jobs[index].folder(out))
-
-    with connected(how.ray, how) as ray, origin(None if copies else out) as here:
+    with connected(how.ray, how) as ray, origin(out) as here:
         # On the machine of this process: no other that is lost takes it along.
         near = {NODE: ray.get_runtime_context().get_node_id()}
         board = ray.remote(Progress).options(num_cpus=0, label_selector=near).remote()
-        place = copies.url if copies else out.resolve()
+        place = out.resolve()
         given = [(index, job, board, place, here, how.device) for index, job in enumerate(jobs)]
         runs = Tasks(Resources(ray, how, log), run_there, given)
         try:
-            return _follow(runs, board, how.deadline(), watch, fetch)
+            return _follow(runs, board, how.deadline(), watch)
         except (KeyboardInterrupt, SettingsError):
             ray.get(board.halt.remote())  # every run saves where it stands
             runs.cancel()
@@ -55,10 +46,8 @@ def run_on_ray(
             raise
 
 
-def _follow(
-    runs: Tasks, board: Any, deadline: float | None, watch: Watch, fetch: Callable[[int], None]
-) -> dict[int, str]:
-    """Wait until no run is left; why some are unfinished, by index. `fetch` copies the files of a run."""
+def _follow(runs: Tasks, board: Any, deadline: float | None, watch: Watch) -> dict[int, str]:
+    """Wait until no run is left; why some are unfinished, by index."""
     unfinished: dict[int, str] = {}
     started = set[int]()
 
@@ -82,12 +71,8 @@ def _follow(
             if what == CANCELLED:
                 unfinished[index] = NOT_BEGUN
                 continue
-            try:
-                if what == LOST:
-                    raise DataError(f"its worker was lost {RETRIES + 1} times ({value})")
-                fetch(index)
-            except DataError as error:
-                what, value = "failed", str(error)
+            if what == LOST:
+                what, value = "failed", f"its worker was lost {RETRIES + 1} times ({value})"
             note(unfinished, index, what, value)
             tell(what, index, value)
     return unfinished
@@ -115,7 +100,7 @@ class Progress:
 
 
 def run_there(
-    index: int, job: Job, board: Any, place: Path | str, origin: Origin, device: str | None
+    index: int, job: Job, board: Any, place: Path, origin: Origin, device: str | None
 ) -> tuple[str, Any]:
     """Carry out a run on a machine of the cluster; what became of it, and its row or why it has none.
 
@@ -142,6 +127,4 @@ def run_there(
     except TapsError as error:
         return UNFIT, (this_machine(), str(error))
     halted = ray.get(answer)
-    if isinstance(place, Path):
-        return attempt(job, place, device, lambda: halted, tell)
-    return attempt_there(job, place, device, lambda: halted, tell)
+    return attempt(job, place, device, lambda: halted, tell)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from taps.data import names
 from taps.data.dataset import Dataset, Sample
-from taps.data.shards import is_webdataset, load_webdataset
-from taps.data.sources import SPLITS, Listing, TarSource, kinds_text, open_source
+from taps.data.sources import SPLITS, Listing, kinds_text, open_source
 from taps.errors import DataError
 
 OWN_OUTPUT = ("runs", "taps-demo")  # folders that commands write into the current one
@@ -21,8 +20,6 @@ def load_folder(
     """Load a folder, an archive, or a folder inside one: `class/image`, `domain/class/image`, or flat."""
     source = open_source(path, split)
     listing = source.listing()
-    if isinstance(source, TarSource) and is_webdataset(source, listing):
-        return load_webdataset(source, listing, path, name, classes)
     if not listing.images:
         others = f", but {kinds_text(listing.kinds)}" if listing.kinds else ""
         raise DataError(f"{path} holds no images{others}: check the path (layouts: docs/data.md).")

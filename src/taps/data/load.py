@@ -12,8 +12,7 @@ from taps.data.folder import load_folder
 from taps.data.manifest import MANIFEST_SUFFIXES, load_manifest
 from taps.data.names import normalised, read_names
 from taps.data.registry import NamedSet, find_set
-from taps.data.shards import load_parquet
-from taps.data.sources import FolderSource, find_shards, split_archive
+from taps.data.sources import FolderSource, split_archive
 from taps.data.survey import survey_set
 from taps.errors import DataError
 
@@ -25,11 +24,11 @@ def load_dataset(
     classes: Sequence[str] | str | Path | None = None,
     split: str = "test",
 ) -> Dataset:
-    """Load one of the named sets, a folder of class folders, an archive of one, shards, or a manifest.
+    """Load one of the named sets, a folder of class folders, an archive of one, tars, or a manifest.
 
     Args:
         name_or_path: The name of a set (`taps data list`), or a path: a folder, a zip or tar, a folder inside
-            one (`pacs.zip/photo`), a Parquet file, a folder of those or of tars, a CSV or JSONL manifest.
+            one (`pacs.zip/photo`), a folder of tars, a CSV or JSONL manifest.
         root: Folder that holds the named sets; the environment variable TAPS_DATA where absent.
         classes: Class names, or a text file of them, one a line; their order gives the labels.
         split: `test`, `val` or `train`, where the data set has them.
@@ -47,8 +46,6 @@ def load_dataset(
     path = _find_path(path, base)
     if path.suffix.lower() in MANIFEST_SUFFIXES and path.is_file():
         return load_manifest(path, path.stem, classes)
-    if files := find_shards(path, ".parquet", split):
-        return load_parquet(files, path, path.resolve().stem, classes)
     archive = split_archive(path)
     # `pacs` for pacs.zip, `pacs/photo` for a folder inside it, the last folder's name otherwise.
     name = "/".join([archive[0].stem, *archive[1]]) if archive else path.resolve().name

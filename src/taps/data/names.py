@@ -126,10 +126,7 @@ def number_labels(
         if not counts:
             return (), [None] * len(texts)
         if all(text.isdigit() for text in counts):
-            raise DataError(
-                f"{path} has numbers for labels: give the list of class names they count "
-                "(for shards a classnames.txt beside them)."
-            )
+            raise DataError(f"{path} has numbers for labels: give the list of class names they count.")
         if are_wnids(counts):
             place = {wnid: label for label, wnid in enumerate(sorted(counts))}
             return tuple(wnid_names(list(place))), [place.get(text) for text in texts]

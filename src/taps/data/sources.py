@@ -220,7 +220,7 @@ def open_tars(paths: Sequence[Path], prefix: str = "") -> TarSource:
 def open_source(path: Path, split: str = "test") -> FolderSource | ZipSource | TarSource:
     """The source at a path: a folder, a folder of tars, an archive, or a folder inside one."""
     if path.is_dir():
-        tars = find_shards(path, ".tar", split)
+        tars = find_tars(path, split)
         return open_tars(tars) if tars else FolderSource(path)
     found = split_archive(path)
     if found is None:
@@ -235,26 +235,16 @@ def open_source(path: Path, split: str = "test") -> FolderSource | ZipSource | T
     return source
 
 
-def find_shards(path: Path, ending: str, split: str) -> list[Path]:
-    """The file itself, or a folder's files of one kind; only those of the split where their names say it.
-
-    They may lie in the folder, or in `data` or the folder of the split below it.
-    """
-    if path.is_file():
-        return [path] if path.suffix.lower() == ending else []
-    for folder in (path, path / "data", *(path / name for name in SPLITS[split])):
-        if found := _shards_in(folder, ending):
-            prefixes = [file.stem.lower().partition("-")[0] for file in found]  # of train-00000-of-00042
-            wanted = next((name for name in SPLITS[split] if name in prefixes), None)
-            return [file for file, name in zip(found, prefixes, strict=True) if wanted in (None, name)]
-    return []
+def find_tars(path: Path, split: str) -> list[Path]:
+    """The tars in a folder, or in the folder of the split below it."""
+    return next(filter(None, map(_tars_in, (path, *(path / name for name in SPLITS[split])))), [])
 
 
-def _shards_in(folder: Path, ending: str) -> list[Path]:
-    """Files of one kind, unless folders or images lie beside them: then those are the data set."""
+def _tars_in(folder: Path) -> list[Path]:
+    """The tars of a folder, unless folders or images lie beside them: then those are the data set."""
     children = sorted(folder.iterdir()) if folder.is_dir() else []
     others = (is_image(child.name) or (child.is_dir() and not is_hidden(child.name)) for child in children)
-    found = [child for child in children if child.suffix.lower() == ending and not is_hidden(child.name)]
+    found = [child for child in children if child.suffix.lower() == ".tar" and not is_hidden(child.name)]
     return [] if not found or any(others) else found
 
 

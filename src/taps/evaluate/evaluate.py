@@ -8,13 +8,11 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from taps.disk import claim
 from taps.errors import DamagedError, DataError, StateError
-from taps.evaluate.copies import Copies
 from taps.evaluate.jobs import ONCE, ROW, Job, StreamSpec, slug
 from taps.evaluate.options import Execution
 from taps.evaluate.plan import open_streams
@@ -43,7 +41,6 @@ def evaluate(
     lengths: Mapping[str, int] | None = None,
     watcher: Callable[[Sequence[tuple[Job, int]]], Watch] = lambda left: lambda what, index, value: None,
     run: Callable[[Sequence[Job], Path, Execution, Watch], dict[int, str]] = run_jobs,
-    copies: Copies | None = None,
 ) -> Outcome:
     """Run what is not finished yet, and write `results.json`.
 
@@ -54,23 +51,17 @@ def evaluate(
         lengths: Images of each stream by its name; counted where not given.
         watcher: Takes the runs to come with their numbers of images; returns what is called with events.
         run: Carries the runs out; `taps.cluster.runs.run_on_ray` does so on a cluster.
-        copies: Gets the files of every run, now and then and when it ends.
     """
     if lengths is None:
         streams = list(dict.fromkeys(job.stream for job in jobs))
         lengths = {stream.name: len(dataset) for stream, dataset in open_streams(streams)}
     left = to_do(out, jobs, lengths, resume=how.resume)
-    if copies:
-        copies.check()
-    say = partial(copies.named, out) if copies else str
     with locked(out):
         watch, due = watcher([(job, job.length(lengths)) for job in left]), time.monotonic() + 2.0
 
         def on_event(what: str, index: int, value: Any) -> None:
             nonlocal due
-            watch(what, index, say(value) if what == "failed" else value)
-            if copies:
-                copies.keep_up(out, left[index].folder(out), now=what == "done")
+            watch(what, index, value)
             if what == "done" and (began := time.monotonic()) > due:
                 collect(out)
                 due = began + max(2.0, 50 * (time.monotonic() - began))  # 2 % of the time at most
@@ -80,7 +71,7 @@ def evaluate(
         finally:
             rows = collect(out)
             shutil.rmtree(out / ONCE, ignore_errors=True)
-        named = [(left[index], say(reason)) for index, reason in sorted(why.items())]
+        named = [(left[index], reason) for index, reason in sorted(why.items())]
         unfinished = [
             {"dataset": job.stream.name, "method": job.title, "seed": job.seed, "why": reason}
             for job, reason in named
