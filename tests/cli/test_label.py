@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import shutil
@@ -19,7 +20,7 @@ from taps.active.acquisition import ANYWAY
 from taps.cli import label
 from taps.clip import Clip
 from taps.data import load_dataset
-from taps.errors import SettingsError
+from taps.errors import DataError, SettingsError
 from taps.learner import Learner
 from taps.methods import features
 from taps.serve import folder, learner_log, stream_session
@@ -137,7 +138,7 @@ def test_questions_are_chosen_among_all_images_and_all_are_predicted_again(
         assert [rows_of[event.prediction].score == ANYWAY for event in asked] == 2 * [*4 * [False], True]
         assert made.status().model_dump() | {"learner": ""} == {
             "phase": "done", "done": 24, "images": 24, "answered": 10, "wanted": 10,
-            "files": str(tmp_path / "store"), "learner": "",
+            "files": str(tmp_path / "store"), "learner": "", "notes": [],
         }  # fmt: skip
         log = service.worker("photos").session.learner_log
         learner = Learner(tiny, made.dataset.classes, "zero_shot+", seed=0, **POOL)
@@ -472,3 +473,118 @@ def test_known_answers_of_what_is_not_there_are_refused(tmp_path: Path) -> None:
     assert label.read_known(*given) == {"a/1.png": "a"}
     with pytest.raises(SettingsError, match="cannot be read"):
         label.read_known(tmp_path / "other.csv", *given[1:])
+
+
+def begun(pictures: Path, tiny: Clip, tmp_path: Path) -> Path:
+    """A copy of the pictures that was labelled to the end, ten questions answered."""
+    copy = shutil.copytree(pictures, tmp_path / "photos")
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = images(service, copy, settings=POOL)
+        with Person(service, made):
+            label.stream_through(Console(file=io.StringIO()), made, ending(tmp_path, made))
+    return copy
+
+
+def through(service: Service, made: Folder, place: Path, sort: SortOptions = SortOptions()) -> str:
+    """Go on with it; what is printed."""
+    said = io.StringIO()
+    with Person(service, made):
+        label.stream_through(Console(file=said), made, label.Ending(place, made.dataset, sort))
+    return said.getvalue()
+
+
+def test_an_answer_to_a_picture_that_was_replaced_is_no_answer_to_the_new_one(
+    pictures: Path, tiny: Clip, tmp_path: Path
+) -> None:
+    copy = begun(pictures, tiny, tmp_path)
+    old = {row["path"]: row["label"] for row in table(tmp_path, "labels.csv")}
+    name = next(iter(old))
+    other = next(each for each in ("ant/7.png", "bee/7.png", "cat/7.png") if each != name)
+    before, now = (copy / name).read_bytes(), (copy / other).read_bytes()
+    assert before != now
+    (copy / name).write_bytes(now)
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        said = through(service, made := images(service, copy, settings=POOL), tmp_path)
+        assert "same name since the last time: 1." in said
+        rows = [row for row in service.store.predictions(service.stream("photos").id) if row.name == name]
+        assert [row.image for row in rows] == [hashlib.sha256(data).hexdigest() for data in (before, now)]
+        assert [row.state for row in rows] == ["answered", "answered"]  # it was asked about again
+        assert [belief.row.id for belief in made.beliefs() if belief.row.name == name] == [rows[1].id]
+        assert made.counts()["answered"] == len(table(tmp_path, "labels.csv")) == 10
+        assert "since the last time" not in through(service, made, tmp_path)  # said once
+    (copy / name).write_bytes(before)  # the old picture is back, and so is its answer
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = images(service, copy, settings=POOL)
+        assert "since the last time" not in through(service, made, tmp_path)
+        assert [belief.row.id for belief in made.beliefs() if belief.row.name == name] == [rows[0].id]
+
+
+def test_nobody_is_asked_about_a_picture_that_was_replaced(
+    pictures: Path, tiny: Clip, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(pictures, tmp_path / "photos")
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = images(service, copy, settings=POOL)
+        made.feed(lambda done: None)
+        made.ask()
+        for name in map(made.name, range(24)):
+            (copy / name).write_bytes((copy / name).read_bytes() + b"more")  # still an image, another file
+        made.feed(lambda done: None)
+        ids = {row.id for row in service.store.predictions(service.stream("photos").id)[24:]}
+        made.more(24)
+        asked = set()
+        while made.ask():
+            for row in service.store.predictions(service.stream("photos").id, states=[OPEN]):
+                asked.add(row.id)
+                service.send("photos", lambda live, row=row: live.skip(row.id, "test")).result()
+    assert asked == ids
+
+
+def test_images_that_are_gone_are_told_of_and_lack_nothing(
+    pictures: Path, tiny: Clip, tmp_path: Path
+) -> None:
+    copy = begun(pictures, tiny, tmp_path)
+    answered = {row["path"] for row in table(tmp_path, "labels.csv")}
+    lost = [path for path in (row["path"] for row in table(tmp_path)) if path not in answered][:6]
+    lost += sorted(answered)[:1]
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = images(service, copy, settings=POOL)
+        made.feed(lambda done: None)
+        made.final.clear()
+        for path in lost[:3]:  # while it is labelled
+            (copy / path).unlink()
+        said = through(service, made, tmp_path, SortOptions(tmp_path / "sorted"))
+        assert "3 images are gone" in said
+        assert "Not whole" not in said
+    for path in lost[3:]:
+        (copy / path).unlink()
+    shutil.rmtree(tmp_path / "sorted")
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        # As if the learner kept none of their features any more.
+        made = images(service, copy, settings=POOL)
+        said = through(service, made, tmp_path, SortOptions(tmp_path / "sorted"))
+        assert "7 images are gone" in said
+        assert made.status().notes == [made.gone()]
+        assert "Not whole" not in said
+    assert len(table(tmp_path)) == len(list((tmp_path / "sorted").rglob("*.png"))) == 17
+    assert {row["path"] for row in table(tmp_path, "labels.csv")} >= answered
+
+
+def test_gone_images_that_the_learner_forgot_are_not_waited_for(
+    pictures: Path, tiny: Clip, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(pictures, tmp_path / "photos")
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        made = images(service, copy, settings=POOL | {"recent": 4})
+        made.feed(lambda done: None)
+        shutil.rmtree(copy / "ant")
+    with Service(Store(str(tmp_path / "store")), tiny) as service:
+        assert "Not whole" not in through(service, images(service, copy), tmp_path)
+
+
+def test_images_of_which_none_can_be_read_are_refused(tmp_path: Path) -> None:
+    for name in ("a/1.png", "b/2.jpg"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True)
+        (tmp_path / "in" / name).write_text("no image")
+    with pytest.raises(DataError, match="None of the 2 images"):
+        label.check_readable(load_dataset(str(tmp_path / "in")))

@@ -120,6 +120,7 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
     if options.texts:  # the store keeps the sentences: the file may go
         settings["texts"] = read_texts(options.texts, names)
     method_settings(method, settings)
+    check_readable(dataset)
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device, dtype=options.dtype)
 
     paths = [images.path(place) for place in range(len(images.order))]
@@ -145,6 +146,21 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
     place = options.store or folder.with_name(f"{folder.name}.taps")
     ending = Ending(place, dataset, sort, long=options.long)
     go(place, clip, begin, ending, host=options.host, port=options.port, browser=options.browser)
+
+
+def check_readable(dataset: Dataset) -> None:
+    """Refuse images of which none can be read."""
+    from taps.errors import DataError, ImageError
+
+    first = ""
+    for index in range(len(dataset)):
+        try:
+            dataset.image(index)
+        except (ImageError, DataError) as error:
+            first = first or str(error)
+        else:
+            return
+    raise DataError(f"None of the {len(dataset):,} images of {dataset.name} can be read. The first: {first}")
 
 
 def read_known(file: Path, paths: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
@@ -177,11 +193,13 @@ class Ending:
         from taps.session.sorting import sort_all
 
         labels, predictions = images.write(self.place, long=self.long)
-        known = [(each.row.name, each.label or NONE, each.probability) for each in images.beliefs()]
+        found = [each for each in images.beliefs() if not images.files.is_gone(each.row)]
+        known = [(each.row.name, each.label or NONE, each.probability) for each in found]
         sort_all(self.dataset, known, self.sort)
         where = [f"Labels: {labels}", f"Predictions: {predictions}"]
         where += [f"Sorted: {self.sort.sort_into}"] if self.sort.sort_into is not None else []
         where += [f"Not whole: {lacking}"] if (lacking := images.lacking()) else []
+        where += [gone] if (gone := images.gone()) else []
         return "\n".join([*where, f"Other images: {images.elsewhere}"])
 
 
@@ -262,6 +280,9 @@ def stream_through(console: Console, images: Folder, ending: Ending) -> None:
     from rich.progress import Progress
 
     total = len(images.order)
+    images.look()
+    if renewed := images.renewed():
+        console.print(renewed, soft_wrap=True)
     with Progress(console=console, transient=True) as bar:
         for title, act in (
             ("Encoding; answer on the page", images.feed),

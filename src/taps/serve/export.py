@@ -31,16 +31,16 @@ def rows(store: Store, stream: Stream, *, labels: bool) -> Iterator[Row]:
         after = page[-1].id
 
 
-def as_csv(store: Store, stream: Stream, *, labels: bool) -> Iterator[str]:
+def as_csv(rows: Iterable[Row]) -> Iterator[str]:
     """Lines of a CSV file with a header."""
     yield csv_line(COLUMNS)
-    for row in rows(store, stream, labels=labels):
+    for row in rows:
         yield csv_line([_cell(value) for value in _values(row).values()])
 
 
-def as_jsonl(store: Store, stream: Stream, *, labels: bool) -> Iterator[str]:
+def as_jsonl(rows: Iterable[Row]) -> Iterator[str]:
     """One JSON object a line, with the likeliest classes."""
-    for row in rows(store, stream, labels=labels):
+    for row in rows:
         yield json_text({**_values(row), "top": row.top}, ensure_ascii=False) + "\n"
 
 

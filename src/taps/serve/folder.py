@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -27,6 +28,7 @@ from taps.images.prefetch import prefetch
 from taps.methods.known import Prepared
 from taps.serve.errors import LostError, StoreDownError, TooManyError
 from taps.serve.export import as_csv
+from taps.serve.folder_files import FolderFiles
 from taps.serve.opinions import ask_known
 from taps.serve.records import Stream, StreamConfig
 from taps.serve.replay import predict_command
@@ -34,8 +36,8 @@ from taps.serve.review import COLUMNS, Belief, beliefs_of, csv_text
 from taps.serve.service import Service
 from taps.serve.stream_session import Outcome, StreamSession
 from taps.serve.tokens import Tokens
-from taps.session.log import ANSWERED
-from taps.session.row import LABELLED, OPEN, Row
+from taps.session.log import ANSWERED, SKIPPED
+from taps.session.row import LABELLED, OPEN, UNQUERIED, Row
 
 T = TypeVar("T")
 WHO = "folder"
@@ -59,6 +61,7 @@ class FolderStatus(BaseModel):
     wanted: int = Field(description="Answers that are wanted.")
     files: str = Field(description="Where labels.csv and predictions.csv are when all is done.")
     learner: str = Field(description="The command that predicts other images with the learner.")
+    notes: list[str] = Field(description="What has become of images that are on record, in sentences.")
 
 
 def pool_settings(questions: int, images: int) -> dict[str, Any]:
@@ -82,10 +85,12 @@ class Folder:
         order: Indices into the data set, in the order in which images are encoded.
         name: The name of an image, from its place in the order.
         broken: Images that could not be read, with the reason.
-        final: Label and probability, predicted at the end, of images that the learner does not keep, by name.
+        final: Label and probability, predicted at the end, of images that the learner does not keep, by id.
         known: Known answers, by name of the image: people are asked all the same.
         phase: "encoding", "asking", "predicting" or "done".
         done: Number of images that have passed the phase.
+        replaced: Images whose file has become another picture since the last time, by name; whether they had
+            an answer.
     """
 
     service: Service
@@ -94,10 +99,16 @@ class Folder:
     order: Sequence[int]
     name: Callable[[int], str]
     broken: dict[str, str] = field(default_factory=dict)
-    final: dict[str, tuple[str, float]] = field(default_factory=dict)
+    final: dict[int, tuple[str, float]] = field(default_factory=dict)
     known: Mapping[str, str] = field(default_factory=dict)
     phase: str = "encoding"
     done: int = 0
+    replaced: dict[str, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.files = FolderFiles(self.dataset, self.order, self.name)
+        self._stale: Counter[str] = Counter()  # rows of pictures that were replaced, by state
+        self._past: set[int] = set()  # rows of these, and of images that are gone: nobody is asked about them
 
     def begin(self, beginning: StreamConfig, *, given: bool, questions: int | None = None) -> Stream:
         """Create the stream, or continue the one of this name.
@@ -172,6 +183,7 @@ class Folder:
         """Recorded images, open questions, and answers to questions."""
         counts = self.service.store.counts(self._id)
         counts.pop("agreed")
+        counts = {state: count - self._stale[state] for state, count in counts.items()}
         open, answered = counts.get(OPEN, 0), counts.get(ANSWERED, 0)
         return {"seen": sum(counts.values()), "open": open, "answered": answered}
 
@@ -191,7 +203,7 @@ class Folder:
         pages = self.service.leases.pages(self._id)
         while open < AHEAD * max(1, pages) and open + counts["answered"] < allowed:
             drawn = (open + counts["answered"]) % DRAWN_OF == DRAWN_OF - 1
-            if self._do(partial(StreamSession.ask_next, who=WHO, drawn=drawn)) is None:
+            if self._do(partial(StreamSession.ask_next, who=WHO, drawn=drawn, without=self._past)) is None:
                 break
             open += 1
         return open > 0
@@ -203,11 +215,11 @@ class Folder:
         stream's thread is free for answers.
         """
         self.phase = "encoding"
-        there = {row.name for row in self._rows()}
-        missing = [t for t in range(len(self.order)) if self.name(t) not in there]
+        self.broken.clear()  # they are read again: they may have been mended
+        missing = self.look()
         self._report(progress, len(self.order) - len(missing))
         self._do(lambda session: session.learner_log.learner())
-        viewed = prefetch(enumerate(missing, len(there)), self._view_ahead, threads=1, depth=1)
+        viewed = prefetch(enumerate(missing, len(self._rows())), self._view_ahead, threads=1, depth=1)
         encoded = prefetch(viewed, self._encode_ahead, threads=1, depth=DEPTH)
         for t, coming in zip(missing, encoded, strict=True):
             while not wait([coming], LOOK).done:
@@ -219,12 +231,31 @@ class Folder:
             self.ask()
             self._report(progress, self.done + 1)
 
+    def look(self) -> list[int]:
+        """Compare the files with the record; places of the images that are not on it as they are now.
+
+        A row is of a picture, whatever its name: an answer to one that was replaced is no answer to the new
+        one, and nobody is asked about a picture that is no more. One that was put back has its answer again.
+        """
+        rows = self._rows()
+        self.files.look(rows)
+        old = [row for row in rows if self.files.is_replaced(row)]
+        there = {row.name for row in rows if not self.files.is_replaced(row)}
+        self._past = {row.id for row in (*old, *(row for row in rows if self.files.is_gone(row)))}
+        for row in rows:
+            if row.state == OPEN and row.id in self._past:
+                self._do(partial(StreamSession.skip, id=row.id, who=WHO))
+        self._stale = Counter(SKIPPED if row.state == OPEN else row.state for row in old)
+        answered = {row.name for row in old if row.state in LABELLED}
+        self.replaced = {row.name: row.name in answered for row in old if row.name not in there}
+        return [t for t in range(len(self.order)) if self.name(t) not in there]
+
     def _view_ahead(self, place: tuple[int, int]) -> tuple[bytes, Prepared | None]:
         """Read an image and make its views."""
         before, t = place  # how many images come before it, were all of them readable; its own in the order
         name = self.name(t)
         try:
-            data = self.dataset.read(self.order[t])
+            data = self.files.read(t)
             return data, self._ahead("view_one", data, name, before - len(self.broken))
         except (DataError, ImageError, OSError) as error:
             self.broken[name] = str(error)
@@ -247,8 +278,9 @@ class Folder:
         name = self.name(t)
         try:
             data, known = coming.result()
-            # One key for each name, all of one length.
-            key = f"{WHO}:{hashlib.sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()}"
+            # One key for each picture of a name, all of one length.
+            named = hashlib.sha256(name.encode("utf-8", "surrogateescape") + b"\0" + data)
+            key = f"{WHO}:{named.hexdigest()}"
             act = partial(StreamSession.predict, data=data, name=name, who=WHO, key=key, known=known)
             outcome = patiently(lambda: self._recorded(act))
         except (DataError, ImageError, OSError) as error:
@@ -256,6 +288,8 @@ class Folder:
             return
         if name in self.known and not outcome.repeated:
             self._do(partial(ask_known, id=outcome.row.id, label=self.known[name], who=WHO))
+        elif self.replaced.get(name) and outcome.row.state == UNQUERIED:
+            self._do(partial(StreamSession.ask, id=outcome.row.id, who=WHO))
 
     def _recorded(self, predict: Callable[[StreamSession], Outcome]) -> Outcome:
         outcome = self.service.send(self.stream, predict).result()
@@ -277,15 +311,15 @@ class Folder:
         """Predict again, with all that was learned, the images that the learner does not keep."""
         self.phase = "predicting"
         self._report(progress, 0)
-        kept = {belief.row.name for belief in self.beliefs() if belief.by != "first"}
-        rows = {row.name: row for row in self._rows()}
-        for t, index in enumerate(self.order):
+        rows = {belief.row.name: belief.row for belief in self.beliefs() if belief.by == "first"}
+        for t in range(len(self.order)):
             row = rows.get(self.name(t))
-            if row is not None and row.name not in kept and row.answer is None:
+            if row is not None and row.answer is None:
                 with suppress(DataError, OSError):  # the image is gone since: its first prediction stays
-                    act = partial(StreamSession.repredict, row=row, data=self.dataset.read(index))
-                    again = self._do(act)
-                    self.final[row.name] = (again.label, again.probability)
+                    data = self.files.read(t)
+                    if not self.files.is_replaced(row):
+                        again = self._do(partial(StreamSession.repredict, row=row, data=data))
+                        self.final[row.id] = (again.label, again.probability)
             self._report(progress, t + 1)
         self.phase = "done"
 
@@ -296,10 +330,10 @@ class Folder:
     def write(self, folder: Path, *, long: bool = False) -> tuple[Path, Path]:
         """Write labels.csv, if `long` with the columns of the service's export, and predictions.csv."""
         labels, predictions = folder / "labels.csv", folder / "predictions.csv"
+        self.files.look(self._rows())
         found = self.beliefs()
         if long:
-            lines = as_csv(self.service.store, self.service.stream(self.stream), labels=True)
-            write_text(labels, "".join(lines))
+            write_text(labels, "".join(as_csv(each.row for each in found if each.row.state in LABELLED)))
         else:
             tokens = {token.id: token.name for token in patiently(Tokens(self.service.store).list)}
             answers = [
@@ -318,11 +352,27 @@ class Folder:
     def lacking(self) -> str:
         """What the tables lack, in a sentence; empty where they are complete."""
         found = self.beliefs()
-        missing = len(self.order) - len(found) - len(self.broken)
-        first = sum(belief.by == "first" for belief in found)
+        held = {belief.row.name for belief in found} | self.broken.keys()
+        missing = sum(self.name(t) not in held for t in range(len(self.order)))
+        first = sum(belief.by == "first" and not self.files.is_gone(belief.row) for belief in found)
         parts = [f"{missing:,} images are not encoded yet"] if missing > 0 else []
         parts += [f"{first:,} were not predicted again"] if first else []
         return f"{' and '.join(parts)}; the same command goes on." if parts else ""
+
+    def gone(self) -> str:
+        """A sentence on images that are on record and in the folder no more; empty without any."""
+        count = len(self.files.gone - self.broken.keys())
+        verb = "image is" if count == 1 else "images are"
+        return f"{count:,} {verb} gone; labels.csv keeps what was answered." if count else ""
+
+    def renewed(self) -> str:
+        """A sentence on files that have become other pictures since the last time; empty without any."""
+        if not self.replaced:
+            return ""
+        return (
+            f"Other pictures under the same name since the last time: {len(self.replaced):,}. They are predicted "
+            "anew, and asked about again where the earlier picture had an answer."
+        )
 
     def status(self) -> FolderStatus:
         return FolderStatus(
@@ -333,6 +383,7 @@ class Folder:
             wanted=self.budget or 0,
             files=str(self.service.store.files),
             learner=self.elsewhere,
+            notes=[said for said in (self.gone(), self.renewed()) if said],
         )
 
 

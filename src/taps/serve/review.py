@@ -62,7 +62,9 @@ class Belief:
 
 def beliefs_of(service: Service, stream: str) -> list[Belief]:
     """The current label of every recorded image, by id."""
-    rows = service.store.predictions(service.stream(stream).id)
+    rows, folder = service.store.predictions(service.stream(stream).id), service.folders.get(stream)
+    if folder is not None:
+        rows = [row for row in rows if not folder.files.is_replaced(row)]
     ids = [row.id for row in rows if not _named(row)]
     now: dict[int, tuple[str, float]] = {}
     for start in range(0, len(ids), TOGETHER):
@@ -70,10 +72,10 @@ def beliefs_of(service: Service, stream: str) -> list[Belief]:
         kept = service.send(stream, act).result()
         now |= {id: (top[0][0], top[0][1]) for id, top in kept.items()}
     # Of a folder, images that the learner does not keep are predicted again at the end.
-    final = service.folders[stream].final if stream in service.folders else {}
+    final = {} if folder is None else folder.final
     events = service.store.events(service.stream(stream).id, kind=ACCEPTED)
     accepted = {id: event for event in events for id in event.value["ids"]}  # the last one of each image
-    return [_belief(row, now.get(row.id) or final.get(row.name), accepted.get(row.id)) for row in rows]
+    return [_belief(row, now.get(row.id) or final.get(row.id), accepted.get(row.id)) for row in rows]
 
 
 def calibrated(probability: float, power: float = POWER) -> float:

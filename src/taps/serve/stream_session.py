@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -171,13 +171,14 @@ class StreamSession:
         event = Event(self._next, events.ASKED, id, value, who, now)
         return self._change(event, row, state=OPEN, deadline=self._deadline(now), score=score)
 
-    def ask_next(self, who: str, *, drawn: bool) -> AnswerResult | None:
+    def ask_next(self, who: str, *, drawn: bool, without: Container[int] = ()) -> AnswerResult | None:
         """Ask about the image with the highest acquisition score, or one at random; None where none is left.
 
-        Of very many images a random part is compared: answers wait meanwhile.
+        Nobody is asked about the images `without`. Of very many images a random part is compared: answers wait meanwhile.
         """
         learner, chance = self.learner_log.writable(), Random(f"{self.stream.id} {self._next}")
-        ids = [row.id for row in self.store.predictions(self.stream.id, states=[UNQUERIED])]
+        rows = self.store.predictions(self.stream.id, states=[UNQUERIED])
+        ids = [row.id for row in rows if row.id not in without]
         some = ids if len(ids) <= COMPARED else chance.sample(ids, COMPARED)
         scores = self.step(lambda: learner.wanted_kept(some))
         if not scores:

@@ -42,7 +42,7 @@ def export_stream(
     if format == "zip":
         return _archive(store, name, lambda path: export.as_zip(store, found, path))
     make, kind = (export.as_csv, CSV) if format == "csv" else (export.as_jsonl, JSONL)
-    lines = make(store, found, labels=what == "labels")
+    lines = make(export.rows(store, found, labels=what == "labels"))
     return StreamingResponse(lines, media_type=kind, headers=_attachment(name))
 
 

@@ -456,6 +456,8 @@ function showFolder(found) {
   $("#progress").textContent = parts.join(", ");
   $("#counts").hidden = parts.length > 0; // the progress says it already
   $("#after").hidden = $("#command").hidden = phase !== "done" || left > 0;
+  $("#files-note").textContent = found.notes.join(" ");
+  $("#files-note").hidden = !found.notes.length;
   $("#command").textContent = `Predict other images with what was learned: ${found.learner}`;
   $("#more").hidden = !wanted; // else the method asks as images come
   $("#busy").hidden = !PHASES[phase];
