@@ -74,7 +74,7 @@ def _write_run(
                         int(correct[t] or rng.random() < 0.5),
                     ),
                     *(f"{probability[t] if correct[t] else 0.5 * (1 - probability[t]):.6g}",),
-                    *(f"{probability[t] ** 2:.6g}", 0, 0, 0, order[t] % len(CLASSES), "", "", ""),
+                    *(f"{probability[t] ** 2:.6g}", 0, 0, 0, order[t] % len(CLASSES), "", "", "", "", ""),
                 )
             )
     with (folder / "events.jsonl").open("w") as file:

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from taps import checkpoint
 from taps.active.accuracy import RunningAccuracy
-from taps.active.acquisition import ANYWAY
 from taps.active.base import Decision, Policy, check_count
 from taps.active.paced import MOST_OWED, Paced
 from taps.active.policy import make_policy
@@ -603,9 +602,10 @@ class Learner:
             decision.threshold,
             decision.ask,
             seconds,
-            ANYWAY if decision.random else score,
+            score,
             float(output.reject),
             question,
+            decision.why,
         )
 
     def _decide(self, probs: FloatArray, score: float) -> tuple[Decision, str]:

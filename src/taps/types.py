@@ -33,10 +33,12 @@ class Prediction:
         threshold: τ_t, the threshold the score was compared with.
         ask: Whether the annotator is asked about this image.
         seconds: Time taken from decoded image to prediction.
-        score: What the query decision was made on: the entropy, or the acquisition score.
+        score: The entropy, or the acquisition score.
         reject: Probability that the image shows none of the classes; 0 before the first such answer.
         question: What is asked, where something is: "class": which one it is, or "yes_no": whether it is the
             predicted one. A yes is learned as that label, a no with `no=`.
+        why: Of a question: "score", which is above the threshold; "random", drawn by chance whatever the
+            score; "owed", so many questions were due that the score did not count. Else empty.
     """
 
     id: int
@@ -50,6 +52,7 @@ class Prediction:
     score: float = float("nan")
     reject: float = 0.0
     question: str = "class"
+    why: str = ""
 
     @property
     def probability(self) -> float:
@@ -72,6 +75,7 @@ class Prediction:
             **{name: value if math.isfinite(value) else None for name, value in numbers.items()},
             "asked": self.ask,
             "question": self.question,
+            "why": self.why,
             "seconds": self.seconds,
         }
 

@@ -29,7 +29,9 @@ BEE = ImageScore(1)
 
 def prediction(ask: bool = True) -> Prediction:
     probs = np.array([0.125, 0.6251234567, 0.25], np.float32)
-    return Prediction(41, 1, "bee", probs, 1.23456789, 0.987654321, ask, 0.0123456789, 0.75)
+    return Prediction(
+        41, 1, "bee", probs, 1.23456789, 0.987654321, ask, 0.0123456789, 0.75, why="score" if ask else ""
+    )
 
 
 def test_every_cell_of_a_row(tmp_path: Path) -> None:
@@ -42,12 +44,12 @@ def test_every_cell_of_a_row(tmp_path: Path) -> None:
         record.row(11, "g.png", prediction(), ImageScore(1, denied=True), CLASSES)
     assert (tmp_path / PREDICTIONS).read_text().splitlines() == [
         "t,path,predicted,label,correct,probability,entropy,score,threshold,asked,seconds,top5,"
-        "of_label,squares,reject,outside,phase,truth,final,final_probability,final_correct",
-        "7,a/b.png,ant,cat,0,0.625123,1.23457,0.75,0.987654,1,0.012346,1,0.25,0.468904,0,0,3,2,,,",
-        '8,"c,""d"".png",dog,dog,1,0.625123,1.23457,0.75,0.987654,0,0.012346,0,0,0.468904,0,0,0,3,,,',
-        "9,e.png,bee,,,0.625123,1.23457,0.75,0.987654,0,0.012346,,,0.468904,0,0,0,,,,",
-        "10,f.png,bee,,,0.625123,1.23457,0.75,0.987654,0,0.012346,,,0.468904,0.25,1,0,,,,",
-        "11,g.png,bee,,0,0.625123,1.23457,0.75,0.987654,1,0.012346,,,0.468904,0,0,0,,,,",
+        "of_label,squares,reject,outside,phase,truth,final,final_probability,final_correct,why,final_answered",
+        "7,a/b.png,ant,cat,0,0.625123,1.23457,0.75,0.987654,1,0.012346,1,0.25,0.468904,0,0,3,2,,,,score,",
+        '8,"c,""d"".png",dog,dog,1,0.625123,1.23457,0.75,0.987654,0,0.012346,0,0,0.468904,0,0,0,3,,,,,',
+        "9,e.png,bee,,,0.625123,1.23457,0.75,0.987654,0,0.012346,,,0.468904,0,0,0,,,,,,",
+        "10,f.png,bee,,,0.625123,1.23457,0.75,0.987654,0,0.012346,,,0.468904,0.25,1,0,,,,,,",
+        "11,g.png,bee,,0,0.625123,1.23457,0.75,0.987654,1,0.012346,,,0.468904,0,0,0,,,,,score,",
     ]
     assert ",".join(COLUMNS) == (tmp_path / PREDICTIONS).read_text().splitlines()[0]
 
@@ -64,7 +66,7 @@ def test_any_name_comes_back_from_its_row(tmp_path: Path, name: str) -> None:
     assert b"\r\n" not in data  # each line ends as text files here do
     assert (
         data.splitlines()[-1]
-        == b"1,plain.png,bee,,,0.625123,1.23457,0.75,0.987654,1,0.012346,,,0.468904,0,0,0,,,,"
+        == b"1,plain.png,bee,,,0.625123,1.23457,0.75,0.987654,1,0.012346,,,0.468904,0,0,0,,,,,score,"
     )
     assert data.count(b"\n") == 3 + name.count("\n")
     (tmp_path / PREDICTIONS).write_bytes(data[:-9])  # cut off by a kill
@@ -91,6 +93,7 @@ def test_a_committed_prediction_is_told_whole_and_at_once(tmp_path: Path) -> Non
             "reject": 0.0,
             "asked": True,
             "question": "class",
+            "why": "score",
             "seconds": 0.0123456789,
         },
         {"event": "unreadable", "t": 6, "error": "no image"},

@@ -31,6 +31,13 @@ class Decision:
     chance: float = 0.0
     random: bool = False
 
+    @property
+    def why(self) -> str:
+        """Why it is asked, as `Prediction.why` has it."""
+        if not self.ask:
+            return ""
+        return "random" if self.random else "owed" if self.threshold == -math.inf else "score"
+
 
 class Policy:
     """Base of the policies: counts, hard budget, random questions, entropies that are not finite.

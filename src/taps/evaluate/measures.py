@@ -100,7 +100,8 @@ class Measure:
 
 _ALL = (
     Measure("top1", "top-1", "%", "higher", "Images whose predicted class is right."),
-    Measure("final", "in the end", "%", "higher", "Images right when all are predicted again, or answered."),
+    Measure("final", "in the end", "%", "higher", "Images without an answer, right when predicted again."),
+    Measure("delivered", "delivered", "%", "higher", "Labels right in the end, the answered ones too."),
     Measure("top5", "top-5", "%", "higher", "Images whose class is among the five likeliest."),
     Measure("per_class", "per class", "%", "higher", "Mean accuracy of the classes that occurred."),
     Measure(

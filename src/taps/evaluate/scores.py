@@ -26,6 +26,7 @@ NUMBERS = (
     *("correct", "top5", "probability", "entropy", "threshold", "asked", "seconds"),
     *("of_label", "squares", "reject", "truth", "final_correct", "outside", "phase"),
 )
+ADDED = "final_answered"  # a column that runs of 0.2 and before do not have
 SUMMARY: dict[str, Any] = {"questions": {}, "seconds": 0.0, "notes": [], "buffer_fill": 0}
 SUMMARY |= {"buffer_full": False, "buffer_classes": {}}
 """What a row has of a learner's summary, and its values where the method does not give them."""
@@ -49,6 +50,7 @@ class Run:
         phase: Counts the changes of the stream so far.
         truth: The image's class by index: two classes may have one name.
         final_correct: 1 where it was right in the end, predicted again or answered; NaN where it was neither.
+        final_answered: 1 where it was answered, 0 where it was predicted again.
     """
 
     keys: list[str]
@@ -67,6 +69,7 @@ class Run:
     phase: Floats
     truth: Floats
     final_correct: Floats
+    final_answered: Floats
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -84,7 +87,7 @@ class Run:
         if not self.outside.any():
             return self
         kept = self.outside == 0
-        numbers = {name: getattr(self, name)[kept] for name in NUMBERS}
+        numbers = {name: getattr(self, name)[kept] for name in (*NUMBERS, ADDED)}
         return Run(list(compress(self.keys, kept)), list(compress(self.labels, kept)), **numbers)
 
 
@@ -99,9 +102,11 @@ def read_run(folder: Path) -> Run:
     if not {"path", "label", *NUMBERS} <= set(header):
         raise DataError(f"{path} does not begin with {','.join(COLUMNS)}; it was not made by `taps eval`.")
     try:
-        columns = list(zip(*rows[1:], strict=True)) or [()] * len(header)
+        # A run that an older version began has longer rows where this one continued it: the header counts.
+        columns = list(zip(*(row[: len(header)] for row in rows[1:]), strict=True)) or [()] * len(header)
         named = dict(zip(header, columns, strict=True))
         numbers = {name: _numbers(named[name]) for name in NUMBERS}
+        numbers[ADDED] = _numbers(named.get(ADDED, [""] * len(rows[1:])))
         numbers["threshold"][np.isnan(numbers["threshold"])] = np.inf  # an empty cell: nothing passes it
     except ValueError as error:
         raise DataError(f"{path} is damaged ({error}); remove its folder and run with --resume.") from error
@@ -124,7 +129,8 @@ def measured(run: Run) -> dict[str, float]:
     classes = inside.truth
     found = {
         "top1": float(inside.correct.mean()),
-        "final": float(inside.final_correct.mean()),
+        "final": _mean(inside.final_correct[inside.final_answered == 0]),
+        "delivered": _mean(inside.final_correct),
         "top5": float(inside.top5.mean()),
         "per_class": measures.per_class(classes, inside.correct),
         "ece": measures.calibration_error(inside.probability, inside.correct),
@@ -146,6 +152,10 @@ def measured(run: Run) -> dict[str, float]:
                 found[f"auroc_{name}"] = measures.auroc(score, outside)
                 found[f"fpr95_{name}"] = measures.fpr95(score, outside)
     return {name: value for name, value in found.items() if np.isfinite(value)}
+
+
+def _mean(values: Floats) -> float:
+    return float(values.mean()) if len(values) else float("nan")
 
 
 def score(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from taps.active.acquisition import ANYWAY
 from taps.errors import TapsError
 from taps.oracles.picture import find_way, show_picture
 from taps.oracles.reasons import reason
@@ -133,8 +134,9 @@ class Console:
         best, values = prediction.likeliest(SHOWN), prediction.to_json(self.classes)
         self.console.print(f"\n[bold]{escape(query.source)}[/bold]")
         self._draw(query.source)
-        why = {name: values[name] for name in ("top", "entropy", "threshold", "score")}
-        self._print(reason(self.settings, **why))
+        known = {name: values[name] for name in ("top", "entropy", "threshold")}
+        score = ANYWAY if prediction.why == "random" else values["score"]
+        self._print(reason(self.settings, **known, score=score))
         for place, index in enumerate(best, start=1):
             number = f"{place}  " if self.numbered else ""
             self._print(f"  {number}{self.classes[index]}  {prediction.probs[index]:.1%}")

@@ -20,6 +20,7 @@ from taps.report.svg import (
     BLUE,
     FAINT,
     GREY,
+    ORANGE,
     RED,
     SIZE,
     SMALL,
@@ -150,15 +151,23 @@ def questions_of(rows: Sequence[Mapping[str, str]], title: str = "") -> str:
     xs = [float(i + 1) for i in range(len(rows))]
     thresholds = [float(row["threshold"] or "inf") for row in rows]
     marks: list[Mark] = []
-    for name, asked, colour, radius in (("not asked", "0", FAINT, 2.2), ("asked", "1", RED, 3.4)):
-        kept = [i for i, row in enumerate(rows) if row["asked"] == asked]
-        marks.append(Dots(name, [xs[i] for i in kept], [ys[i] for i in kept], colour, radius))
+    kinds = (("not asked", FAINT, 2.2), ("asked", RED, 3.4), ("asked at random", ORANGE, 3.4))
+    for name, colour, radius in kinds:
+        kept = [i for i, row in enumerate(rows) if _how_asked(row) == name]
+        if kept or colour != ORANGE:
+            marks.append(Dots(name, [xs[i] for i in kept], [ys[i] for i in kept], colour, radius))
     marks.append(Line("threshold", xs, thresholds, BLUE))
     return chart(marks, x_title="images seen", y_title="score", title=title)
 
 
+def _how_asked(row: Mapping[str, str]) -> str:
+    if row["asked"] == "0":
+        return "not asked"
+    return "asked at random" if row.get("why") == "random" else "asked"
+
+
 def _on_chart(scores: Sequence[float]) -> list[float]:
-    """Scores for a chart: those of questions asked at random, far above all others, are drawn at its top.
+    """Scores for a chart: those of an older run's random questions, far above all others, are at its top.
 
     >>> _on_chart([0.5, 1e6, 2.0])
     [0.5, 2.2, 2.0]

@@ -17,7 +17,7 @@ from taps.session.row import ANSWER, LABELLED, Row
 
 COLUMNS = (
     "id", "at", "name", "image", "predicted", "probability", "entropy", "score", "threshold", "asked",
-    "question", "state", *ANSWER, "ended_by", "ended_at",
+    "question", "state", *ANSWER, "ended_by", "ended_at", "why",
 )  # fmt: skip
 PAGE = 1000
 MISSING, FOLDERS = "MISSING.txt", "FOLDERS.csv"
@@ -75,7 +75,9 @@ def zip_images(
 
 
 def _values(row: Row) -> dict[str, object]:
-    return {name: row.label if name == "predicted" else getattr(row, name) for name in COLUMNS}
+    told = {"predicted": row.label, "why": "random" if row.drawn else "score" if row.asked else ""}
+    told |= {"score": None} if row.drawn else {}  # its own score is not on record
+    return {name: told[name] if name in told else getattr(row, name) for name in COLUMNS}
 
 
 def _cell(value: object) -> object:

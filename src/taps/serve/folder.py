@@ -370,8 +370,8 @@ class Folder:
         if not self.replaced:
             return ""
         return (
-            f"Other pictures under the same name since the last time: {len(self.replaced):,}. They are predicted "
-            "anew, and asked about again where the earlier picture had an answer."
+            f"Other pictures under the same name since the last time: {len(self.replaced):,}. They are "
+            "predicted anew, and asked about again where the earlier picture had an answer."
         )
 
     def status(self) -> FolderStatus:

@@ -174,7 +174,8 @@ class StreamSession:
     def ask_next(self, who: str, *, drawn: bool, without: Container[int] = ()) -> AnswerResult | None:
         """Ask about the image with the highest acquisition score, or one at random; None where none is left.
 
-        Nobody is asked about the images `without`. Of very many images a random part is compared: answers wait meanwhile.
+        Nobody is asked about the images `without`. Of very many images a random part is compared: answers
+        wait meanwhile.
         """
         learner, chance = self.learner_log.writable(), Random(f"{self.stream.id} {self._next}")
         rows = self.store.predictions(self.stream.id, states=[UNQUERIED])

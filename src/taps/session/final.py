@@ -50,9 +50,13 @@ def forget_final(session: Session) -> None:
         _write(session, {row["t"]: Final() for row in rows})
 
 
-def final_accuracy(rows: Sequence[dict[str, str]]) -> float | None:
-    """Share of the rows of `predictions.csv` that are right in the end, where that is known."""
-    known = [cell == "1" for row in rows if (cell := row.get("final_correct"))]
+def final_accuracy(rows: Sequence[dict[str, str]], *, answered: bool = False) -> float | None:
+    """Share of rows of `predictions.csv` that are right in the end, of images without an answer, if known.
+
+    With `answered` of all images, which is the share of right labels that the run delivers.
+    """
+    kept = [row for row in rows if answered or row.get("final_answered") == "0"]
+    known = [cell == "1" for row in kept if (cell := row.get("final_correct"))]
     return sum(known) / len(known) if known else None
 
 
@@ -68,7 +72,7 @@ def _final(session: Session, row: Row, probs: FloatArray | None) -> Final:
     classes, label = session.learner.classes, session.stream.label(row.seq)
     truth = None if label is None or label == OUTSIDE else label
     if row.answer is not None:
-        return Final(row.answer, "1", "" if truth is None else int(row.answer == classes[truth]))
+        return Final(row.answer, "1", "" if truth is None else int(row.answer == classes[truth]), 1)
     assert probs is not None
     index = int(probs.argmax())
-    return Final(classes[index], f"{probs[index]:.6g}", "" if truth is None else int(index == truth))
+    return Final(classes[index], f"{probs[index]:.6g}", "" if truth is None else int(index == truth), 0)

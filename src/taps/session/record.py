@@ -150,11 +150,11 @@ class Record:
 
     def set_final(self, cells: Mapping[str, Final]) -> None:
         """Fill the last columns, by the image's place; the file is changed at the next checkpoint."""
-        first = len(COLUMNS) - len(Final._fields)
         for row in self._written():
-            held = list(self.replaced.get(row[0], row))[:first]
-            held += [""] * (first - len(held))  # of a run begun when there were fewer columns
-            self.replaced[row[0]] = [*held, *cells[row[0]]] if row[0] in cells else row
+            # New columns go to the end: of a run begun when there were fewer, the names fit, too.
+            held = dict(zip(COLUMNS, self.replaced.get(row[0], row), strict=False))
+            held |= cells[row[0]]._asdict() if row[0] in cells else {}
+            self.replaced[row[0]] = [held.get(name, "") for name in COLUMNS]
         self.replaced[COLUMNS[0]] = COLUMNS
 
     def _written(self) -> Iterator[list[str]]:
@@ -232,17 +232,19 @@ class Final(NamedTuple):
         final: The class: as it was answered, or as it is predicted again; empty where it is none of them.
         final_probability: 1 where somebody answered.
         final_correct: 1 or 0, where its class is known.
+        final_answered: 1 where it is an answer, 0 where it is predicted.
     """
 
     final: str = ""
     final_probability: str = ""
     final_correct: int | str = ""
+    final_answered: int | str = ""
 
 
 COLUMNS = (
     *("t", "path", "predicted", "label", "correct", "probability", "entropy", "score", "threshold"),
     *("asked", "seconds", "top5", "of_label", "squares", "reject", "outside", "phase", "truth"),
-    *Final._fields,
+    *("final", "final_probability", "final_correct", "why", "final_answered"),
 )
 
 
@@ -272,7 +274,7 @@ def cells_of(
         int(score.label == OUTSIDE),
         phase,
         "" if truth is None else truth,
-        *Final(),
+        *("", "", "", prediction.why, ""),
     ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from taps.active.acquisition import ANYWAY
 from taps.session.log import ANSWERED, UNDONE
 from taps.types import Answer
 
@@ -30,7 +31,8 @@ class Row:
         kept: Whether the service still needs the file.
         name: What the image is called; its path.
         threshold: None where the method never asks.
-        score: What is compared with it; None in stores of before this column.
+        score: What is compared with it, `ANYWAY` where the image was drawn at random; None in stores of
+            before this column.
         state: Of its question: unqueried, open, answered, skipped, expired, corrected.
         question: "class" or "yes_no".
         deadline: When the question expires.
@@ -68,11 +70,18 @@ class Row:
     def of(cls, prediction: Mapping[str, Any], **known: Any) -> Row:
         """The row of a new prediction, from `Prediction.to_json` and what is known of the image."""
         held = {item.name: prediction[item.name] for item in fields(cls) if item.name in prediction}
+        if prediction.get("why") == "random":
+            held["score"] = ANYWAY
         return cls(**held, **known, state=OPEN if prediction["asked"] else UNQUERIED)
 
     @property
     def asked(self) -> bool:
         return self.state not in UNASKED
+
+    @property
+    def drawn(self) -> bool:
+        """Whether its question was drawn at random."""
+        return self.score is not None and self.score >= ANYWAY
 
     @property
     def said(self) -> Answer:

@@ -270,6 +270,7 @@ def summarise(learner: Learner, running: RunningScore, folder: Path) -> dict[str
         "broken": running.broken,
         "top1": running.accuracy,
         "top1_final": final_accuracy(rows),
+        "delivered": final_accuracy(rows, answered=True),
         "accuracy_of": running.accuracy_of,
         "asked": learner.asked,
         "answered": running.answered,
