@@ -19,7 +19,7 @@ from PIL import Image
 from taps.data import load_dataset
 from taps.errors import StateError
 from taps.session.options import RunOptions
-from taps.session.record import COLUMNS, read_predictions
+from taps.session.record import COLUMNS, read_predictions, read_rows
 from taps.session.run import settings_of
 
 TAPS = [sys.executable, "-m", "taps"]
@@ -350,6 +350,33 @@ def test_other_images_are_refused(folder, tmp_path, here):
     code, _, err = here("run", folder, *FAST, "--limit", "9", "--out", "o", "--resume")
     assert code == 2
     assert "other images" in err
+
+
+def test_a_run_whose_images_were_replaced_is_refused(folder, tmp_path, here):
+    assert here("run", folder, *FAST, "--limit", "9", "--out", "o")[0] == 0
+    path = folder / said(tmp_path / "o")[0]["path"]
+    first = path.read_bytes()
+    Image.new("RGB", (9, 9)).save(path)
+    code, _, err = here("run", "--resume", "--limit", "12", "--out", "o")
+    assert code == 2
+    assert "replaced" in err
+    assert path.name in err
+    path.write_bytes(first)
+    assert here("run", "--resume", "--limit", "12", "--out", "o")[0] == 0
+
+
+def test_images_that_change_while_it_runs_are_not_sorted(folder, tmp_path, here, monkeypatch):
+    def change(session, **_):
+        other, gone = (folder / row.name for row in read_rows(session.record.folder)[:2])
+        Image.new("RGB", (9, 9)).save(other)
+        gone.unlink()
+
+    monkeypatch.setattr("taps.session.final.repredict_all", change)
+    code, out, err = here("run", folder, *FAST, "--out", "o", "--sort-into", "sorted", "--sure", "0")
+    assert code == 0, err
+    assert "files are gone: 1" in out
+    assert "other pictures now: 1" in out
+    assert len(list((tmp_path / "sorted").rglob("*.png"))) == 24 - 2
 
 
 def test_a_run_goes_on_with_images_that_were_moved(folder, tmp_path, here):

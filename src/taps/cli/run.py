@@ -60,7 +60,7 @@ def run(
     from taps.files import write_json
     from taps.report.run_page import write_page
     from taps.session.run import SUMMARY, is_run, open_run, summarise
-    from taps.session.sorting import check_sorting, sort_run
+    from taps.session.sorting import check_sorting
 
     console = Console(stderr=as_json)
     options, out, resume = choose_run(context, options, out, resume=resume)
@@ -75,12 +75,26 @@ def run(
         stream_through(console, session, repredict=repredict)
         summary = summarise(session.learner, session.running, out)
         write_json(out / SUMMARY, summary)
-        sort_run(out, session.stream.dataset, sort)
+        sort_images(console, session, sort)
         write_page(out, session.stream, summary)  # last: results do not wait for a picture of them
     if as_json:
         show_json(summary, indent=None)
     else:
         show(console, summary, out)
+
+
+def sort_images(console: Console, session: Session, sort: SortOptions) -> None:
+    """Sort the images of a run that is over; those that were deleted or replaced meanwhile are left out."""
+    from taps.session.run import other_pictures
+    from taps.session.sorting import sort_run
+
+    if sort.sort_into is not None:
+        folder, dataset = session.record.folder, session.stream.dataset
+        other, gone = other_pictures(folder, session.stream)
+        for paths, what in ((other, "are other pictures now"), (gone, "are gone")):
+            if paths:
+                console.print(f"Not sorted, because their files {what}: {len(paths):,}.")
+        sort_run(folder, dataset, sort, other | gone)
 
 
 def choose_run(

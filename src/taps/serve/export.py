@@ -75,7 +75,10 @@ def zip_images(
 
 
 def _values(row: Row) -> dict[str, object]:
-    told = {"predicted": row.label, "why": "random" if row.drawn else "score" if row.asked else ""}
+    told: dict[str, object] = {
+        "predicted": row.label,
+        "why": "random" if row.drawn else "score" if row.asked else "",
+    }
     told |= {"score": None} if row.drawn else {}  # its own score is not on record
     return {name: told[name] if name in told else getattr(row, name) for name in COLUMNS}
 

@@ -68,6 +68,7 @@ class Session:
         stream: The images and their labels.
         record: The files of the run.
         running: The counts so far.
+        digests: Whether each prediction is recorded with the digest of its file.
         wrap: Makes the annotator from one who knows the labels: noisy, late, a person instead, or nobody.
         positions: Place in the stream of each image with an open question, by the learner's id.
         last_asked: Place of the last question; −1 before the first.
@@ -79,6 +80,7 @@ class Session:
     record: Record
     running: RunningScore
     wrap: Callable[[Oracle], Oracle | None] = lambda oracle: oracle
+    digests: bool = False
     positions: dict[int, int] = field(default_factory=dict)
     last_asked: int = -1
     denied: int | None = None
@@ -93,10 +95,11 @@ class Session:
 
     def predict(self, t: int, path: str, image: Any) -> Prediction:
         """Predict one image and commit the prediction to the record."""
+        known = {"image": self.stream.sha256(t)} if self.digests else {}
         began = time.perf_counter()
         prediction = self.learner.predict_one(image)
         self.running.method_s += time.perf_counter() - began
-        self.record.commit(t, path, prediction, self.learner.classes)
+        self.record.commit(t, path, prediction, self.learner.classes, **known)
         if (row := score.row_of(self.learner, prediction.id)) is not None:
             self.record.keep(prediction.id, row)
         if prediction.ask:

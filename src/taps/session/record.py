@@ -117,9 +117,9 @@ class Record:
         self.files[EVENTS].write((json_text({"event": kind, **values}) + "\n").encode())
         self.files[EVENTS].flush()
 
-    def commit(self, t: int, path: str, prediction: Prediction, classes: Sequence[str]) -> None:
-        """Append a prediction to the events. Labels are read after this."""
-        self.event(PREDICTED, t=t, path=path, **prediction.to_json(classes))
+    def commit(self, t: int, path: str, prediction: Prediction, classes: Sequence[str], **known: str) -> None:
+        """Append a prediction to the events, with what is `known` of its file. Labels are read after this."""
+        self.event(PREDICTED, t=t, path=path, **known, **prediction.to_json(classes))
 
     def row(self, *given: Any) -> None:
         """Append a row to the CSV; the arguments are those of `cells_of`."""

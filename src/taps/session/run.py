@@ -13,7 +13,7 @@ import numpy as np
 
 from taps.clip import Clip, load_clip
 from taps.data import Dataset, load_dataset
-from taps.data.names import are_wnids, read_names
+from taps.data.names import are_wnids, read_names, shown
 from taps.data.sources import split_archive
 from taps.default import QUICK
 from taps.disk import claim
@@ -29,7 +29,7 @@ from taps.session.final import final_accuracy
 from taps.session.loop import Session
 from taps.session.options import ImageOptions, RunOptions
 from taps.session.process import begin_run, peak_rss_mb
-from taps.session.record import EVENTS, PREDICTIONS, SPEC, Record, read_predictions
+from taps.session.record import EVENTS, PREDICTIONS, SPEC, Record, read_predictions, read_rows
 from taps.session.score import RunningScore
 from taps.session.stream import Stream, make_stream
 
@@ -67,6 +67,7 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
                 raise SettingsError(
                     f"The run in {out} is at image {record.position} already; use a --limit of more."
                 )
+            check_pictures(out, stream)
             given = with_length(options.method, given, len(stream))
             learner = record.learner(clip) or Learner(
                 clip, names, options.method, seed=options.seed, allow_duplicates=True, **given
@@ -74,7 +75,8 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
             write_json(out / SPEC, spec)
             (out / SUMMARY).unlink(missing_ok=True)  # only a finished run has one
             begin_run(clip.device)
-            yield Session(learner, stream, record, record.running(), _annotator(options, learner, dataset))
+            annotator = _annotator(options, learner, dataset)
+            yield Session(learner, stream, record, record.running(), annotator, digests=True)
 
 
 def settings_of(options: RunOptions, dataset: Dataset) -> dict[str, Any]:
@@ -162,6 +164,28 @@ def check_identity(folder: Path, now: dict[str, Any]) -> None:
                 f"The run in {folder} was started with {what} ({begun[name]}, now {now[name]}); "
                 "give the same ones to continue, or start another with another --out."
             )
+
+
+def other_pictures(folder: Path, stream: Stream) -> tuple[set[str], set[str]]:
+    """Paths of images of a run whose files are other pictures now, and of those that can be read no more."""
+    other, gone = set(), set()
+    for row in read_rows(folder):
+        try:
+            if row.image and stream.sha256(row.seq) != row.image:  # older runs have no digests
+                other.add(row.name)
+        except DataError:
+            gone.add(row.name)
+    return other, gone
+
+
+def check_pictures(folder: Path, stream: Stream) -> None:
+    """Refuse to continue a run whose images were replaced: what is on record is not of the new ones."""
+    other, _ = other_pictures(folder, stream)
+    if other:
+        raise StateError(
+            f"Images of the run in {folder} were replaced by other pictures ({shown(sorted(other))}); put "
+            "the first ones back to continue, or start another run with another --out."
+        )
 
 
 def check_plugins(folder: Path) -> None:

@@ -10,7 +10,7 @@ import csv
 import hashlib
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -158,8 +158,10 @@ def sort_all(dataset: Dataset, images: Iterable[tuple[str, str, float]], options
             to.put(*image)
 
 
-def sort_run(folder: Path, dataset: Dataset, options: SortOptions) -> None:
-    """Sort all images of a run: by the answer, or by the last prediction."""
+def sort_run(
+    folder: Path, dataset: Dataset, options: SortOptions, without: Container[str] = frozenset()
+) -> None:
+    """Sort the images of a run, but those `without`: by the answer, or by the last prediction."""
 
     def known(row: dict[str, str]) -> tuple[str, str, float]:
         if row["asked"] == "1" and row["label"]:
@@ -168,7 +170,8 @@ def sort_run(folder: Path, dataset: Dataset, options: SortOptions) -> None:
             return row["path"], row["final"], float(row["final_probability"])
         return row["path"], row["predicted"], float(row["probability"])
 
-    sort_all(dataset, map(known, read_predictions(folder)), options)
+    rows = [row for row in read_predictions(folder) if row["path"] not in without]
+    sort_all(dataset, map(known, rows), options)
 
 
 def _flat(key: str) -> str:

@@ -45,6 +45,10 @@ class Stream:
         """Image `t`, as `Learner.predict_one` takes it: pixels, unless `look` gives something else."""
         return (self.look or self.dataset.image)(self.order[t])
 
+    def sha256(self, t: int) -> str:
+        """The digest of the file of image `t`."""
+        return hashlib.sha256(self.dataset.source.read(self.path(t))).hexdigest()
+
     def label(self, t: int) -> int | None:
         """Class of image `t`; None where it is unknown."""
         return self.dataset.samples[self.order[t]].label
