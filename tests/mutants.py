@@ -21,7 +21,7 @@ from pathlib import Path
 
 MODULES = {
     "active/buffer": ["active/test_buffer.py"],
-    "active/acquisition": ["active/test_selection.py", "active/test_clusters.py"],
+    "active/acquisition": ["active/test_selection.py"],
     "active/base": ["active/test_policy.py"],
     "active/dynamic": ["active/test_policy.py"],
     "active/paced": ["active/test_paced.py", "active/test_selection.py"],

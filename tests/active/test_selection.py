@@ -90,7 +90,7 @@ def run(acquisition, features, probs, start, stop):
     scores = []
     for i in range(start, stop):
         leverage = partial(abs, float(features[i, 0]))
-        rest = (leverage, partial(float, i % 3), lambda: np.ones(3) / 3, partial(np.array, features[i]))
+        rest = (leverage, partial(float, i % 3))
         scores.append(acquisition.score(probs[i], float(i % 7), counts, float(features[i, 1]), *rest))
     return scores
 
@@ -101,9 +101,7 @@ def test_every_rule_goes_on_where_it_was_saved(rule):
     features, probs = rng.normal(size=(80, 4)), rng.dirichlet(np.ones(3), size=80)
     one, other = Acquisition(rule, seed=3), Acquisition(rule, seed=3)
     run(one, features, probs, 0, 40)
-    one.answered(lambda: features[0, :2])
     other.restore(json.loads(json.dumps(one.values())))
-    other.clusters.restore(one.clusters.arrays(), dim=4)
     assert run(one, features, probs, 40, 80) == run(other, features, probs, 40, 80)
     with pytest.raises(StateError):
         Acquisition("random" if rule != "random" else "margin", seed=3).restore(one.values())
@@ -112,7 +110,7 @@ def test_every_rule_goes_on_where_it_was_saved(rule):
 def test_chance_follows_the_seed_a_state_was_begun_with():
     one, other = Acquisition("random", seed=3), Acquisition("random", seed=8)
     other.restore(one.values())
-    nothing = (np.ones(3) / 3, 0.0, np.zeros(3), 1.0, float, float, list, list)
+    nothing = (np.ones(3) / 3, 0.0, np.zeros(3), 1.0, float, float)
     assert [one.score(*nothing) for _ in range(5)] == [other.score(*nothing) for _ in range(5)]
 
 
@@ -207,9 +205,8 @@ def test_rules_are_what_their_names_say():
     rng = np.random.default_rng(3)
     features, probs = rng.normal(size=(4, 5)), rng.dirichlet(np.ones(3), size=4)
     counts = np.array([0.0, 2.0, 5.0])
-    before = np.array([0.2, 0.3, 0.5])
     told = [
-        (p, 0.1 * i, counts, 0.7, partial(float, f[0]), partial(float, f[1]), lambda: before, list)
+        (p, 0.1 * i, counts, 0.7, partial(float, f[0]), partial(float, f[1]))
         for i, (f, p) in enumerate(zip(features, probs, strict=True))
     ]
     expected = {
@@ -221,7 +218,6 @@ def test_rules_are_what_their_names_say():
         "density": [0.7 * (1 - (sorted(p)[2] - sorted(p)[1])) for p in probs],
         "sensitivity": features[:, 1].tolist(),
         "vessal": [gradient_form(p, f[0]) for f, p in zip(features, probs, strict=True)],
-        "drift": [math.dist(p, before) for p in probs],
     }
     for rule, wanted in expected.items():
         acquisition = Acquisition(rule, seed=9)
@@ -232,7 +228,7 @@ def test_rules_are_what_their_names_say():
 def test_density_asks_about_narrow_margins_among_many():
     probs, counts = np.array([0.6, 0.4]), np.zeros(2)
     acquisition = Acquisition("density", seed=1)
-    rest = (float, float, list, list)
+    rest = (float, float)
     found = [acquisition.score(probs, 0.0, counts, density, *rest) for density in (0.5, 1.0, -0.2)]
     assert found == pytest.approx([0.4, 0.8, 0.0])
 

@@ -258,25 +258,6 @@ def test_any_rule_with_any_head_keeps_the_contract(tiny: Clip, name: str, rule: 
     assert report.asked > 0
 
 
-def test_a_head_that_asks_by_clusters_keeps_the_contract(tiny: Clip) -> None:
-    chosen: dict[str, Any] = {"acquisition": "clusters", "policy": "fixed", "tau0": -1.0}
-    chosen |= {"recent": 2, "undo": 2, "refit": 3}
-    report = check_method(lambda seed: Learner(tiny, NAMES[:3], "zero_shot+", seed=seed, **chosen), length=12)
-    assert report.asked > 0
-
-
-def test_an_answer_counts_for_the_cluster_of_its_image(tiny: Clip, picture: Picture) -> None:
-    for name in ("zero_shot+", "gda"):
-        learner = Learner(tiny, NAMES[:3], name, acquisition="clusters", policy="fixed", tau0=-1.0)
-        clusters = learner.method.acquisition.clusters  # type: ignore[attr-defined]
-        for i in range(3):  # a cluster each
-            learner.predict_one(picture(i))
-        learner.learn_one(1, 0)
-        assert clusters.labels[:4].tolist() == [0, 1, 0, 0]
-        learner.undo(1)
-        assert clusters.labels.sum() == 0
-
-
 def test_leverage_is_that_of_the_labelled_images(stream: Stream) -> None:
     s = stream
     settings = method_settings("class_means", {"acquisition": "leverage"})

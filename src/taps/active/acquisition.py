@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from taps.errors import StateError
-from taps.saved import check_arrays, check_plain, whole
+from taps.saved import check_plain, whole
 from taps.types import Array
 
 SCORES = (
@@ -22,12 +21,9 @@ SCORES = (
     "density",
     "sensitivity",
     "vessal",
-    "drift",
-    "clusters",
 )
 NOISE = 0.01  # EATTA's standard deviation, for each entry of a feature
 ANYWAY = 1e6  # what is put on record as the score of an image that was drawn at random
-MOST = 128  # clusters for answers, at most: memory and time for an image stay constant
 
 
 class Acquisition:
@@ -40,7 +36,6 @@ class Acquisition:
 
     def __init__(self, rule: str, seed: int) -> None:
         self.rule, self.seed, self.images = rule, seed, 0
-        self.clusters = Clusters()  # of the images, where the rule has them
 
     def score(
         self,
@@ -50,8 +45,6 @@ class Acquisition:
         density: float,
         leverage: Callable[[], float],
         sensitivity: Callable[[], float],
-        before: Callable[[], Array],
-        clustered_by: Callable[[], Array],
     ) -> float:
         """How much the answer for this image is wanted.
 
@@ -62,8 +55,6 @@ class Acquisition:
             density: How typical the image is: mean cosine to the images most like it.
             leverage: How new it is to the labels.
             sensitivity: By how much its prediction changes with a little noise on its feature.
-            before: Its prediction without any answer.
-            clustered_by: The vector of `joined`.
         """
         rules: dict[str, Callable[[], float]] = {
             "random": lambda: float(np.random.default_rng([self.seed, self.images]).random()),
@@ -75,17 +66,10 @@ class Acquisition:
             "density": lambda: max(density, 0.0) * narrowness(probs),
             "sensitivity": sensitivity,
             "vessal": lambda: gradient_leverage(probs, leverage()),
-            "drift": lambda: belief_drift(probs, before()),
-            "clusters": lambda: self.clusters.score(clustered_by(), len(probs)),
         }
         score = rules[self.rule]()
         self.images += 1
         return score
-
-    def answered(self, feature: Callable[[], Array], times: int = 1) -> None:
-        """Count an answer for an image that was scored, or with −1 one that is taken back."""
-        if self.rule == "clusters":
-            self.clusters.answer(feature(), times)
 
     def noise(self, dim: int) -> Array:
         """Noise for the present image's feature, to measure how sensitive its prediction is [d]."""
@@ -148,100 +132,3 @@ def gradient_leverage(probs: Array, leverage: float) -> float:
     off = probs.copy()
     off[probs.argmax()] -= 1.0
     return float(off @ off) * leverage
-
-
-def belief_drift(probs: Array, before: Array) -> float:
-    """How far answers have moved a prediction: |p − p₀|, as WISE-ATTA compares a model with a slower one.
-
-    >>> round(belief_drift(np.array([0.9, 0.1]), np.array([0.6, 0.4])), 4)
-    0.4243
-    """
-    return float(np.linalg.norm(probs - before))
-
-
-def joined(feature: Array, probs: Array, text: NDArray[Any]) -> Array:
-    """What images are clustered by, of length 1: the feature [d], then the mean text of the prediction.
-
-    >>> joined(np.array([0.0, 3.0]), np.array([1.0, 0.0]), np.array([[4.0, 0.0], [0.0, 1.0]])).tolist()
-    [0.0, 0.6, 0.8, 0.0]
-    """
-    both: Array = np.concatenate([feature, probs @ text])
-    return both / max(float(np.linalg.norm(both)), 1e-12)
-
-
-class Clusters:
-    """CB's clusters: spherical k-means of one pass; an image joins the cluster whose mean is most like it.
-
-    There is a cluster for each class and one more for each answer, here up to `MOST`; each begins with the
-    next image that comes.
-
-    Attributes:
-        sums: Of the images of each cluster.
-        sizes: How many these are.
-        labels: How many of them have an answer.
-    """
-
-    sums: Array
-    sizes: Array
-    labels: Array
-
-    def __init__(self) -> None:
-        self.sums, self.sizes, self.labels = np.zeros((0, 0)), np.zeros(0), np.zeros(0)
-
-    def score(self, image: Array, classes: int) -> float:
-        """Count an image, a vector of `joined`, and score it.
-
-        The score is its cluster's share of all images / (1 + answers there) · cosine to the cluster's mean:
-        the highest is where the smallest share is labelled, of those without any the largest cluster.
-        """
-        self._make_room(classes + MOST, len(image))
-        full = self.begun >= classes + min(MOST, int(self.labels.sum()))
-        place, cosine = self._nearest(image) if full else (self.begun, 1.0)
-        self.sums[place] += image
-        self.sizes[place] += 1
-        return max(cosine, 0.0) * float(self.sizes[place] / self.sizes.sum() / (1 + self.labels[place]))
-
-    def answer(self, feature: Array, times: int) -> None:
-        """Count an answer of an image, or with −1 one that is taken back.
-
-        Its feature alone is compared: its prediction has changed since it came.
-        """
-        if not self.begun:
-            return
-        place, _ = self._nearest(feature)
-        self.labels[place] = max(0.0, self.labels[place] + times)
-
-    @property
-    def begun(self) -> int:
-        """Clusters that have an image."""
-        return int((self.sizes > 0).sum())
-
-    def _make_room(self, rows: int, dim: int) -> None:
-        """Allocate all clusters there may ever be, so that memory does not grow."""
-        if (more := rows - len(self.sums)) > 0:
-            self.sums = np.vstack([self.sums.reshape(-1, dim), np.zeros((more, dim))])
-            self.sizes, self.labels = (np.append(each, np.zeros(more)) for each in (self.sizes, self.labels))
-
-    def _nearest(self, image: Array) -> tuple[int, float]:
-        """The cluster most like an image, and the cosine; `image` may be the feature alone."""
-        sums = self.sums[: self.begun, : len(image)]
-        cosines = sums @ image / np.maximum(np.linalg.norm(sums, axis=1), 1e-12)
-        place = int(cosines.argmax())
-        return place, float(cosines[place])
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything that changes; nothing before the first image."""
-        found = {"cluster_sums": self.sums, "cluster_sizes": self.sizes, "cluster_labels": self.labels}
-        return found if len(self.sums) else {}
-
-    def restore(self, arrays: dict[str, NDArray[Any]], dim: int) -> None:
-        """Go on from where `arrays` was taken; `dim` is the length of a vector of `joined`."""
-        if not any(name.startswith("cluster_") for name in arrays):
-            return
-        sizes: dict[str, int] = {}
-        check_arrays(arrays, {"cluster_sums": ("clusters", dim)}, sizes=sizes)
-        both = {"cluster_sizes": ("clusters",), "cluster_labels": ("clusters",)}
-        check_arrays(arrays, both, at_least=0, sizes=sizes)
-        self.sums, self.sizes, self.labels = (
-            np.array(arrays[f"cluster_{name}"]) for name in ("sums", "sizes", "labels")
-        )

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from taps.active.acquisition import SCORES, Acquisition, joined, narrowness, novelty
+from taps.active.acquisition import SCORES, Acquisition, narrowness, novelty
 from taps.active.question import KINDS, YES_NO_SECONDS
 from taps.adapt.graphs.capture import CudaCapture
 from taps.adapt.memory import check_item
@@ -28,7 +28,7 @@ from taps.head.neighbours import NEAR, Neighbourhood, RecentImages, row_length
 from taps.head.notes import notes_on
 from taps.head.on_device import DeviceHead
 from taps.methods import Asking, BatchedMethod, Method, MethodOutput, ReplayItem, Snapshot, setting
-from taps.methods.base import to_array, to_arrays, to_tensors, with_prefix, without_prefix
+from taps.methods.base import to_arrays, to_tensors, with_prefix, without_prefix
 from taps.saved import check_plain, text
 from taps.types import OUTSIDE, Answer, FloatArray
 
@@ -44,8 +44,7 @@ class HeadedSettings(Asking):
         acquisition: Acquisition function: "entropy" (H_t), "margin", "confidence" (the least sure), "random",
             "leverage" (new to the labels), "coverage" (classes with few labels), "density" (narrow margin,
             and like many others), "sensitivity" (EATTA's: a little noise changes the prediction most),
-            "vessal" (VeSSAL's: its gradient is new to the labels), "drift" (WISE-ATTA's: answers have moved
-            the prediction most) or "clusters" (CB's: typical of a cluster with few answers).
+            or "vessal" (VeSSAL's: its gradient is new to the labels).
         explore: Share of the questions that are put at random, whatever `acquisition` is. From their
             answers the learner estimates how good all its predictions are.
         refit: How many of the last labels are refitted with every new one; older ones keep their weight.
@@ -140,8 +139,6 @@ class Headed(BatchedMethod):
             own.density,
             lambda: self.head.leverage(self._look(own.rows)),
             lambda: self._sensitivity(own, feature),
-            lambda: np.exp(self._look(own.rows).logs[0, 0].astype(np.float64)),
-            lambda: joined(to_array(feature), own.probs, to_array(self.inputs.text)),
         )
         item = output.item or ReplayItem(pixels=None, views=None, feature=feature.clone())
         item = replace(item, beliefs=own.rows[:1].clone() if self._anew else own.rows)
@@ -261,7 +258,6 @@ class Headed(BatchedMethod):
             self.people.append(answer.annotator)
         self._bring()
         look = self._kept_look(item)
-        self.acquisition.answered(lambda: to_array(item.feature))
         label = answer.label if isinstance(answer.label, int) else OUTSIDE
         no = tuple(index for index in answer.no if isinstance(index, int))
         self.history.learn(id, look, label, no, self.people.index(answer.annotator))
@@ -312,7 +308,6 @@ class Headed(BatchedMethod):
                 f"The answer for sample {id} is not among the last {self.settings.undo}; raise undo."
             )
         self.history.forget(id)
-        self.acquisition.answered(lambda: to_array(item.feature), -1)
         if self.device_head is not None:
             self.device_head.learned()
         if self.inner.asks and label != OUTSIDE:
@@ -342,7 +337,7 @@ class Headed(BatchedMethod):
         inner = self.inner.snapshot()
         if self.device_head is not None:
             self.device_head.bring()
-        arrays = self.head.arrays() | self.history.arrays() | self.acquisition.clusters.arrays()
+        arrays = self.head.arrays() | self.history.arrays()
         own = with_prefix("head.", to_tensors(arrays))
         values = {
             "bases": list(self.bases),
@@ -363,7 +358,6 @@ class Headed(BatchedMethod):
         self.head.restore(arrays)
         self.people = list(values["people"])
         self.acquisition.restore(values["acquisition"])
-        self.acquisition.clusters.restore(arrays, 2 * self.inputs.text.shape[1])
         self.history.restore(arrays)
         if self.device_head is not None:
             self.device_head.load()

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.active.acquisition import SCORES, Acquisition, joined
+from taps.active.acquisition import SCORES, Acquisition
 from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
 from taps.head.neighbours import RecentImages
@@ -83,8 +83,6 @@ class LabelMethod(FeatureMethod):
             self.density(feature),
             lambda: float(feature.double() @ self.state["inverse"] @ feature.double()),
             lambda: self.sensitivity(output.probs, feature),
-            lambda: to_array(torch.softmax(self.logits(feature[None])[0], dim=-1)),
-            lambda: joined(to_array(feature), probs, to_array(self.text)),
         )
 
     def density(self, feature: Tensor) -> float:
@@ -130,7 +128,6 @@ class LabelMethod(FeatureMethod):
     def change(self, label: int, item: ReplayItem, times: int) -> None:
         """Add an answer (1), or take it back (−1); the inverse follows by Sherman–Morrison."""
         self.fitted = None
-        self.acquisition.answered(lambda: to_array(item.feature), times)
         if "inverse" in self.state:
             feature = item.feature.to(self.state["inverse"])
             across = self.state["inverse"] @ feature
@@ -141,7 +138,7 @@ class LabelMethod(FeatureMethod):
         self.fitted = None
 
     def snapshot(self) -> Snapshot:
-        arrays = self.acquisition.clusters.arrays()
+        arrays: dict[str, Any] = {}
         for part in self.around or ():
             arrays |= part.arrays()
         own = super().snapshot()
@@ -153,7 +150,6 @@ class LabelMethod(FeatureMethod):
         self.fitted = None
         self.acquisition.restore(snapshot.values["acquisition"])
         arrays = to_arrays(without_prefix("around.", snapshot.tensors))
-        self.acquisition.clusters.restore(arrays, 2 * self.text.shape[1])
         for part in self.around or ():
             part.restore(arrays)
 

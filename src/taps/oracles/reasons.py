@@ -14,8 +14,6 @@ RULES = {
     "confidence": "It is among the images the model is least sure of.",
     "sensitivity": "A little noise would change what the model says.",
     "vessal": "The model is unsure, and it is unlike the images that were answered so far.",
-    "drift": "The answers so far have changed what the model says of it.",
-    "clusters": "It is typical of images of which few were answered.",
     "density": "The model is unsure, and many images look like this one.",
 }
 
