@@ -41,7 +41,7 @@ from taps.adapt.step import (
 from taps.bench.measure import machine
 from taps.clip import TextLayout
 from taps.clip.load import load_clip
-from taps.methods.tuner import Tuner
+from taps.methods.taps import PromptTuner
 
 KINDS = {  # the first whose names fit
     "attention": "attention|sdpa|flash",
@@ -69,7 +69,9 @@ def tower_work(rows: int, width: int, blocks: float, seen: int, *, back: bool = 
     }
 
 
-def parts_of(tuner: Tuner, views: Tensor, graphs: GraphCapture) -> dict[str, tuple[Callable[[], Any], Work]]:
+def parts_of(
+    tuner: PromptTuner, views: Tensor, graphs: GraphCapture
+) -> dict[str, tuple[Callable[[], Any], Work]]:
     """The parts of a batched step, and what each has to do."""
     classifier, start, settings = tuner.classifier, tuner.anchor, tuner.step_settings
     config, layout = classifier.clip.config, classifier.layout
@@ -175,7 +177,7 @@ def measure(images: int, views: int, classes: int, model: str) -> dict[str, Any]
     torch.manual_seed(0)
     clip = load_clip(model, pretrained="random", device="cuda", dtype=torch.bfloat16)
     tuner = make_streams(clip, 1, "taps", classes, views)[0].method
-    assert isinstance(tuner, Tuner)
+    assert isinstance(tuner, PromptTuner)
     size = clip.config.image_size
     pixels = torch.randint(0, 256, (images, views, 3, size, size), dtype=torch.uint8, device="cuda")
     graphs = tuner.engine.graphs  # the texts' autograd graph was built on its stream

@@ -22,7 +22,7 @@ from taps.learner import Learner
 from taps.methods.base import Method, predict_batch
 from taps.methods.known import DrawnImage
 from taps.methods.registry import find_method
-from taps.methods.tuner import Tuner
+from taps.methods.taps import PromptTuner
 from taps.prompts import maple
 from taps.session.pool import Pool
 from taps.types import PixelArray
@@ -109,7 +109,7 @@ def step_flops(method: Method, views: int) -> float | None:
     Of the text tower, one way back and one forward. The way back computes gradients of the tokens alone, and
     so takes as many as the way there. None where a method takes no such step, or not for every image.
     """
-    if not isinstance(method, Tuner) or method.batch_key() is None:
+    if not isinstance(method, PromptTuner) or method.batch_key() is None:
         return None
     layout, config = method.classifier.layout, method.classifier.clip.config
     if not isinstance(layout, TextLayout):

@@ -18,7 +18,7 @@ from taps.adapt.step import StepResult, differentiate_views, score_views, take_s
 from taps.clip.config import builtin_config
 from taps.clip.load import load_clip
 from taps.clip.model import Clip, initialise
-from taps.methods.tuner import Tuner
+from taps.methods.taps import PromptTuner
 from taps.prompts import coop, maple
 from tests.adapt.test_graphs import LABELS, capture_steps, far, make_tuner, narrow_clip, random_pixels, teach
 
@@ -34,7 +34,7 @@ def whole_clip(dtype: torch.dtype) -> Clip:
 MODELS: dict[str, Any] = {"narrow": narrow_clip, "whole": whole_clip}
 
 
-def streams(clip: Clip, kind: str, **settings: Any) -> list[Tuner]:
+def streams(clip: Clip, kind: str, **settings: Any) -> list[PromptTuner]:
     """Three streams of one start: one without labels, two that were told different things."""
     prompts = coop.initial(clip) if kind == "coop" else maple.initial(clip, torch.Generator().manual_seed(1))
     tuners = [make_tuner(clip, prompts, lr=1e-2, **settings) for _ in range(3)]
@@ -44,7 +44,7 @@ def streams(clip: Clip, kind: str, **settings: Any) -> list[Tuner]:
     return tuners
 
 
-def alone(tuner: Tuner, views: Tensor) -> StepResult:
+def alone(tuner: PromptTuner, views: Tensor) -> StepResult:
     return take_step(tuner.classifier, tuner.anchor, tuner.fresh, views, tuner.memory, tuner.step_settings)
 
 

@@ -25,7 +25,7 @@ from taps.clip.load import load_clip
 from taps.clip.model import Clip, initialise
 from taps.errors import SettingsError
 from taps.methods.settings import AskSettings, TuneSettings
-from taps.methods.tuner import Tuner
+from taps.methods.taps import PromptTuner
 from taps.prompts import Prompts, coop, maple
 from taps.prompts.classify import text_classifier
 
@@ -58,11 +58,11 @@ def random_pixels(clip: Clip, count: int, seed: int) -> Tensor:
     return torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
 
 
-def make_tuner(clip: Clip, prompts: Prompts, **settings: Any) -> Tuner:
-    return Tuner(clip, CLASSES, AskSettings(prompts=prompts, fraction=0.25, guard=False, **settings))
+def make_tuner(clip: Clip, prompts: Prompts, **settings: Any) -> PromptTuner:
+    return PromptTuner(clip, CLASSES, AskSettings(prompts=prompts, fraction=0.25, guard=False, **settings))
 
 
-def teach(tuner: Tuner, clip: Clip, images: Tensor) -> None:
+def teach(tuner: PromptTuner, clip: Clip, images: Tensor) -> None:
     for id, label in enumerate(LABELS):
         with torch.no_grad():
             feature = tuner.classifier.image(
@@ -171,7 +171,7 @@ def exchange(old: Any, new: Any) -> None:
         object.__setattr__(old, name, getattr(new, name))
 
 
-def capture_steps(tuner: Tuner) -> RerunCapture:
+def capture_steps(tuner: PromptTuner) -> RerunCapture:
     graphs = RerunCapture()
     tuner.engine = Engine("graph", torch.device("cpu"), episodic=tuner.episodic, graphs=graphs)
     return graphs
@@ -287,7 +287,7 @@ def test_tokens_stand_for_their_image(kind: str) -> None:
 
 def test_another_number_of_views_is_captured_anew() -> None:
     clip = load_clip("tiny")
-    tuner = Tuner(clip, CLASSES, TuneSettings())
+    tuner = PromptTuner(clip, CLASSES, TuneSettings())
     graphs = capture_steps(tuner)
     tuner.predict(random_pixels(clip, 8, seed=0))
     once = graphs.captured
@@ -303,7 +303,7 @@ def test_a_step_that_cannot_be_captured_runs_eagerly(caplog: pytest.LogCaptureFi
             raise RuntimeError("operation not permitted when stream is capturing")
 
     clip = load_clip("tiny")
-    plain, broken = (Tuner(clip, CLASSES, TuneSettings(reset="never")) for _ in range(2))
+    plain, broken = (PromptTuner(clip, CLASSES, TuneSettings(reset="never")) for _ in range(2))
     broken.engine = Engine("auto", torch.device("cpu"), episodic=False, graphs=Broken())
     broken.anchor = broken.engine.point_at(broken.classifier, broken.anchor.parameters)
     broken.point = broken.anchor
@@ -330,7 +330,7 @@ def test_a_step_that_fails_on_two_streams_is_captured_on_one(images: int) -> Non
 
     clip = load_clip("tiny")
     prompts = maple.initial(clip, torch.Generator().manual_seed(1))
-    plain, wide = (Tuner(clip, CLASSES, TuneSettings(prompts=prompts)) for _ in range(2))
+    plain, wide = (PromptTuner(clip, CLASSES, TuneSettings(prompts=prompts)) for _ in range(2))
     graphs = Wide()
     wide.engine = Engine("graph", torch.device("cpu"), episodic=True, graphs=graphs)
     views = [random_pixels(clip, 8, seed=seed) for seed in range(images)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -25,9 +26,8 @@ from taps.adapt import losses, memory, optimiser, step
 from taps.clip import Clip, load_clip
 from taps.clip.tokenizer import encode
 from taps.images.views import make_views, sample_generator
-from taps.methods import TuneSettings, tuner
-from taps.methods.taps import TapsSettings
-from taps.methods.tuner import step_settings
+from taps.methods import TuneSettings
+from taps.methods.taps import TapsSettings, step_settings
 from taps.prompts import Prompts, maple
 from taps.prompts.source import SourceStats
 from tests import literal
@@ -259,7 +259,7 @@ BUGS: dict[str, tuple[Any, str, Any]] = {
     "confident views": (step, "select_confident", least_sure),
     "entropy": (step, "mean_entropy", lambda logits: losses.entropies(logits).mean(dim=-1)),
     "cross-entropy": (memory, "cross_entropies", scaled(losses.cross_entropies, 1.5)),
-    "coarse alignment": (tuner, "step_settings", more_alignment),
+    "coarse alignment": (sys.modules[step_settings.__module__], "step_settings", more_alignment),
     "fine alignment": (memory.Memory, "_fine_loss", scaled(memory.Memory._fine_loss, 1.5)),
     "optimiser": (step, "adamw", partial(optimiser.adamw, eps=1e-3)),
     "threshold": (dynamic.Dynamic, "std", property(lambda self: math.sqrt(self.squares / self.seen))),

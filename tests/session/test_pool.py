@@ -17,7 +17,7 @@ from taps.checks.states import same_state
 from taps.clip import Clip
 from taps.errors import ImageError, QueryError
 from taps.learner import TOGETHER
-from taps.methods.tuner import Tuner
+from taps.methods.taps import PromptTuner
 from taps.prompts import Prompts
 from taps.types import PixelArray
 
@@ -166,7 +166,7 @@ def test_on_cuda_a_prediction_without_update_captures_the_step_ahead(reset: str,
     clip = load_clip("tiny", device="cuda", dtype=torch.float32)
     learner, other = (Learner(clip, CLASSES, "taps", views=4, reset=reset) for _ in range(2))
     learner.predict_one(picture(0), update=False)
-    assert isinstance(learner.method, Tuner)
+    assert isinstance(learner.method, PromptTuner)
     captured = learner.method.engine.captured
     assert captured is not None
     for number in range(3):

@@ -20,7 +20,7 @@ from taps.bench.reference_step import ReferenceStep
 from taps.clip import Clip
 from taps.images.views import make_views, sample_generator
 from taps.learner import Learner
-from taps.methods.tuner import Tuner
+from taps.methods.taps import PromptTuner
 from taps.prompts import Prompts, maple
 from taps.session.process import peak_memory_mb, reset_peak
 from taps.types import PixelArray
@@ -209,9 +209,9 @@ def make_reference(
     return step
 
 
-def tuner_of(learner: Learner) -> Tuner:
+def tuner_of(learner: Learner) -> PromptTuner:
     """The method of a learner from `make_learner`."""
-    return cast(Tuner, learner.method)
+    return cast(PromptTuner, learner.method)
 
 
 def fill(learner: Learner, views: Tensor, count: int) -> list[float]:

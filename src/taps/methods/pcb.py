@@ -7,7 +7,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from taps.methods import AskSettings, MethodOutput, method, reset_setting, setting
-from taps.methods.tuner import Launched, Tuner
+from taps.methods.taps import Launched, PromptTuner
 
 
 class PcbSettings(AskSettings):
@@ -19,7 +19,7 @@ class PcbSettings(AskSettings):
 
 
 @method("pcb", PcbSettings, prompts="hand")
-class Pcb(Tuner):
+class Pcb(PromptTuner):
     def predict(self, views: Tensor, ahead: Launched | None = None) -> MethodOutput:
         """An image is asked about by its entropy, if its predicted class has no more labels than the mean."""
         output = super().predict(views, ahead)

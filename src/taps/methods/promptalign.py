@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taps.methods import TuneSettings, method
-from taps.methods.tuner import Tuner
+from taps.methods.taps import PromptTuner
 
 
 class PromptAlignSettings(TuneSettings):
@@ -13,5 +13,5 @@ class PromptAlignSettings(TuneSettings):
 
 
 @method("promptalign", PromptAlignSettings, prompts="maple", by_dataset=True)
-class PromptAlign(Tuner):
+class PromptAlign(PromptTuner):
     starts_from = "maple"

@@ -7,7 +7,7 @@ import math
 from taps.active.policy import Quantile
 from taps.clip import Clip
 from taps.methods import TuneSettings, method, setting
-from taps.methods.tuner import Tuner
+from taps.methods.taps import PromptTuner
 
 
 class TptSettings(TuneSettings):
@@ -29,7 +29,7 @@ class SkipSettings(TptSettings):
 
 
 @method("tpt", TptSettings, prompts="hand")
-class Tpt(Tuner):
+class Tpt(PromptTuner):
     """TPT (Shu et al., NeurIPS 2022): one entropy step on the text context for each image."""
 
 
@@ -38,7 +38,7 @@ class CoopTptSettings(TptSettings):
 
 
 @method("coop+tpt", CoopTptSettings, prompts="coop")
-class CoopTpt(Tuner):
+class CoopTpt(PromptTuner):
     """TPT on top of CoOp's context."""
 
     starts_from = "coop"
@@ -49,14 +49,14 @@ class MapleTptSettings(TptSettings):
 
 
 @method("maple+tpt", MapleTptSettings, prompts="maple")
-class MapleTpt(Tuner):
+class MapleTpt(PromptTuner):
     """TPT on top of MaPLe's prompts."""
 
     starts_from = "maple"
 
 
 @method("tpt_skip", SkipSettings, prompts="hand")
-class TptSkip(Tuner):
+class TptSkip(PromptTuner):
     """TPT without updates on the 1 % most uncertain images (Table 1)."""
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: SkipSettings, seed: int) -> None:
