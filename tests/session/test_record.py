@@ -20,7 +20,7 @@ from taps.clip import Clip
 from taps.errors import StateError
 from taps.session.record import COLUMNS, EVENTS, PREDICTIONS, Pace, Record, read_events, read_predictions
 from taps.session.score import ImageScore, RunningScore
-from taps.types import OUTSIDE, Answer, PixelArray, Prediction
+from taps.types import OUTSIDE, PixelArray, Prediction
 from tests.streams import same_state
 
 CLASSES = ("ant", "bee", "cat")
@@ -121,20 +121,6 @@ def test_an_older_file_has_infinity_itself(tmp_path: Path) -> None:
     (tmp_path / EVENTS).write_text('{"event": "predicted", "threshold": Infinity, "asked": false}\n')
     (event,) = read_events(tmp_path)
     assert event["threshold"] == math.inf
-
-
-def test_a_log_of_0_2_is_read_in_the_words_of_today(tmp_path: Path) -> None:
-    lines = [
-        {"event": "predicted", "t": 0, "id": 0, "predicted": "bee", "top5": [1, 2], "question": "is_it"},
-        {"event": "answered", "id": 0, "t": 0, "answer": 1, "label": "bee", "expert": "Ann"},
-        {"event": "not_corrected", "id": 0, "t": 0, "error": "gone"},
-        {"event": "broken", "t": 1, "error": "no image"},
-    ]
-    (tmp_path / EVENTS).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    predicted, answered, failed, unreadable = read_events(tmp_path)
-    assert (predicted["label"], predicted["index"], predicted["question"]) == ("bee", 1, "yes_no")
-    assert Answer.from_json(answered) == Answer("bee", annotator="Ann")
-    assert (failed["event"], unreadable["event"]) == ("undo_failed", "unreadable")
 
 
 def test_a_line_that_was_cut_off_is_no_event(tmp_path: Path) -> None:

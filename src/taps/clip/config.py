@@ -173,9 +173,9 @@ def named_config(name: str, values: dict[str, Any]) -> ClipConfig:
 
 
 def read_config(path: Path) -> ClipConfig:
-    """A configuration that `taps models import` wrote."""
+    """A configuration that `taps models import` wrote; that of the embedded model has no format."""
     try:
-        values = read_json(path)
+        values = read_json(path) if "format" in (values := read_object(path)) else values
     except (OSError, StateError) as error:
         raise WeightsError(f"{error}; make it again with `taps models import`.") from error
     values.pop("format", None)

@@ -213,7 +213,10 @@ def stored_options(out: Path) -> RunOptions:
     """The options of the run in a folder."""
     if not (out / SPEC).is_file():
         raise StateError(f"{out} holds no run to continue; give the folder of one with --out.")
-    spec = read_json(out / SPEC)
+    try:
+        spec = read_json(out / SPEC)
+    except StateError as error:
+        raise StateError(f"{str(error).rstrip('.')}; choose another --out.") from error
     known = {item.name for item in fields(RunOptions)}
     try:
         return RunOptions(**{name: value for name, value in spec["options"].items() if name in known})
