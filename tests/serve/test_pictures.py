@@ -9,7 +9,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from benchmarks.service import memory_mb
 from fastapi.testclient import TestClient
 from PIL import Image
 
@@ -19,6 +18,7 @@ from taps.serve.store import Store
 from taps.serve.tokens import Tokens
 from tests.serve.conftest import CLASSES, beginning, png
 from tests.serve.patient import LONG
+from tests.serve.processes import memory_mb
 from tests.serve.zygote import Zygote
 
 SHOWN = "/v1/streams/pets/predictions/0/picture"
