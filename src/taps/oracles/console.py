@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from taps.active.acquisition import ANYWAY
 from taps.errors import TapsError
-from taps.oracles.picture import find_way, show_picture
+from taps.oracles.base import Context, annotator
 from taps.oracles.reasons import reason
 from taps.types import Answer, Query
 
@@ -145,6 +145,8 @@ class Console:
     def _draw(self, source: str) -> None:
         if self.picture is None:
             return
+        from taps.oracles.picture import find_way, show_picture  # here: it imports torch
+
         self._way = self._way or find_way(os.environ, terminal=self.console.is_terminal)
         try:
             show_picture(self.console, self.picture(source), source, self._way)
@@ -202,6 +204,20 @@ class Console:
 
     def _print(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+@annotator("console")
+def at_the_console(context: Context, *, name: str = "") -> Console:
+    """A person at this terminal, whose answers carry their name."""
+    learner = context.learner
+    return Console(
+        learner.classes,
+        picture=None if context.dataset is None else context.dataset.source.read,
+        add_class=learner.add_class,
+        labels_only=not learner.method.takes_any_answer,
+        annotator=name,
+        settings=learner.settings,
+    )
 
 
 def matches(typed: str, classes: Sequence[str], shown: Sequence[int]) -> list[int]:

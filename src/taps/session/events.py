@@ -11,11 +11,11 @@ from taps.data.dataset import Dataset
 from taps.errors import DataError, ImageError, SettingsError
 from taps.images.decode import load_image
 from taps.learner import Learner
-from taps.oracles import GroundTruth, Oracle, Reply, corrections, late_answers
+from taps.oracles import Context, GroundTruth, Oracle, Reply, corrections, find_annotator, late_answers
 from taps.session.score import StreamStep, denies, query_about, score_image, truth
 from taps.types import OUTSIDE, Answer, Query
 
-Annotator = Oracle | Callable[[Query], Reply | None] | Dataset | None
+Annotator = Oracle | Callable[[Query], Reply | None] | Dataset | str | None
 
 
 def stream(
@@ -31,7 +31,8 @@ def stream(
         images: A data set, in its own order (`Dataset.shuffled`); or what `predict_one` takes, one by one.
             A learner that has seen no image is told the length of a data set (`Learner.expect`).
         oracle: Who answers: a function from a `Query` to a class, an `Answer` or None; an object with such a
-            method `answer`; a data set, which answers from its labels; or None for nobody.
+            method `answer`; a data set, which answers from its labels; a name, as of `taps run --oracle`
+            ("console", "noisy:rate=0.1"); or None for nobody.
 
     >>> import taps
     >>> from taps.data import sign_digits
@@ -50,7 +51,7 @@ def stream(
         raise SettingsError(
             f"taps.stream is given images, not {images!r}; give taps.data.load_dataset(...) or a list."
         )
-    return _steps(learner, images, _annotator(learner, oracle))
+    return _steps(learner, images, _annotator(learner, images, oracle))
 
 
 def _steps(learner: Learner, images: Dataset | Iterable[Any], oracle: Oracle | None) -> Iterator[StreamStep]:
@@ -89,7 +90,11 @@ def _ask(learner: Learner, oracle: Oracle, query: Query) -> Reply | None:
     return reply
 
 
-def _annotator(learner: Learner, oracle: Annotator) -> Oracle | None:
+def _annotator(learner: Learner, images: Dataset | Iterable[Any], oracle: Annotator) -> Oracle | None:
+    if isinstance(oracle, str):
+        dataset = images if isinstance(images, Dataset) else None
+        truth = None if dataset is None else _Called(_from_labels(learner, dataset))
+        return find_annotator(oracle).make(Context(learner, dataset, truth))
     if isinstance(oracle, Dataset):
         return _Called(_from_labels(learner, oracle))
     if oracle is None or hasattr(oracle, "answer"):
@@ -98,7 +103,7 @@ def _annotator(learner: Learner, oracle: Annotator) -> Oracle | None:
         return _Called(oracle)
     raise SettingsError(
         f"The oracle is {oracle!r}; give a function of a query, an object with a method `answer`, a data set "
-        "that answers from its labels, or None."
+        "that answers from its labels, a name, or None."
     )
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from taps.default import METHOD
 from taps.errors import SettingsError
-
-ORACLES = ("folder", "console", "none")
+from taps.oracles import find_annotator
 
 
 @dataclass(frozen=True)
@@ -64,9 +63,10 @@ class RunOptions(ImageOptions):
 
     Attributes:
         method: The method: `taps methods` lists them, `taps` is the paper's.
-        prompts: hand, coop, maple, or a directory of trained prompts.
+        prompts: hand, a family such as coop or maple, or a directory of trained prompts.
         source: Source statistics made by `taps stats`.
-        oracle: Who answers: folder (its own labels), console (you), none.
+        oracle: Who answers: folder (its own labels), console (you), none; noisy:rate=0.2 or delayed:delay=5
+            (from the labels, too); or a plugin's.
         annotator: Your name at the console: how often each annotator is wrong is learned by name.
         rate: Share of images to ask about; by default the method's own.
         budget: Questions in all, spread over the images; no --rate is needed then.
@@ -101,8 +101,7 @@ class RunOptions(ImageOptions):
             raise SettingsError(f"--limit is {self.limit}; it must be 1 or more.")
         if not self.shuffle and self.order != "shuffled":
             raise SettingsError(f"--order {self.order} shuffles the stream; leave out --no-shuffle.")
-        if self.oracle not in ORACLES:
-            raise SettingsError(f"--oracle {self.oracle!r} is unknown; use folder, console or none.")
+        find_annotator(self.oracle)
 
     def plain(self) -> dict[str, Any]:
         """The stored form: paths in full, so that the run can be continued from any folder."""

@@ -6,6 +6,7 @@ import os.path
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from taps.errors import DataError, SettingsError, StateError
 from taps.files import holds, locked, read_json, write_json
 from taps.learner import Learner
 from taps.methods.registry import all_methods, find_method, method_settings, with_length
-from taps.oracles import Console, Oracle
+from taps.oracles import Context, Oracle, find_annotator
 from taps.prompts.classes import check_classes
 from taps.prompts.texts import read_texts
 from taps.registry import named_plugins
@@ -47,7 +48,7 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
         resume: Whether to continue.
     """
     dataset, names = images_of(options)
-    _check_oracle(options, dataset)
+    make = _chosen_annotator(options, dataset)
     stream = make_stream(
         dataset, options.seed, shuffle=options.shuffle, limit=options.limit, order=options.order
     )
@@ -75,7 +76,10 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
             write_json(out / SPEC, spec)
             (out / SUMMARY).unlink(missing_ok=True)  # only a finished run has one
             begin_run(clip.device)
-            annotator = _annotator(options, learner, dataset)
+
+            def annotator(truth: Oracle) -> Oracle | None:
+                return make(Context(learner, dataset, truth))
+
             yield Session(learner, stream, record, record.running(), annotator, digests=True)
 
 
@@ -123,31 +127,19 @@ def class_list(classes: str) -> tuple[str, ...]:
     return read_names(named) if are_wnids(named) else check_classes(named)
 
 
-def _check_oracle(options: RunOptions, dataset: Dataset) -> None:
-    if options.oracle == "folder" and all(sample.label is None for sample in dataset.samples):
+def _chosen_annotator(options: RunOptions, dataset: Dataset) -> Callable[[Context], Oracle | None]:
+    """What makes the annotator that the options name."""
+    found = find_annotator(options.oracle)
+    if found.by_labels and all(sample.label is None for sample in dataset.samples):
         raise DataError(
             f"{options.folder} has no folders named like the classes to answer from; "
             "use --oracle console or --oracle none."
         )
-    if options.annotator and options.oracle != "console":
+    if not options.annotator:
+        return found.make
+    if "name" not in found.options:
         raise SettingsError("--annotator says who answers at the console; use it with --oracle console.")
-
-
-def _annotator(options: RunOptions, learner: Learner, dataset: Dataset) -> Callable[[Oracle], Oracle | None]:
-    """Makes the annotator from the one who knows the labels of the folder."""
-    annotators: dict[str, Callable[[Oracle], Oracle | None]] = {
-        "folder": lambda truth: truth,
-        "console": lambda truth: Console(
-            learner.classes,
-            picture=dataset.source.read,
-            add_class=learner.add_class,
-            labels_only=not learner.method.takes_any_answer,
-            annotator=options.annotator or "",
-            settings=learner.settings,
-        ),
-        "none": lambda truth: None,
-    }
-    return annotators[options.oracle]
+    return partial(found.make, name=options.annotator)
 
 
 def identity(clip: Clip, stream: Stream) -> dict[str, str]:
