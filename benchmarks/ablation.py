@@ -46,7 +46,7 @@ from taps.errors import SettingsError
 from taps.kernels import verify
 from taps.learner import Learner
 from taps.methods.settings import Settings
-from taps.prompts import maple
+from taps.prompts.maple import Maple
 
 KERNELS = (
     "quick_gelu_kernels", "shared_quick_gelu_kernel", "linear_gelu_kernel", "text_attention_kernel",
@@ -128,7 +128,7 @@ def steps(
 
 
 def prompts_of(clip: Clip) -> Any:
-    return maple.initial(clip, torch.Generator().manual_seed(0))
+    return Maple().initial(clip, torch.Generator().manual_seed(0))
 
 
 @contextmanager

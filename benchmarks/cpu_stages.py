@@ -24,7 +24,7 @@ from taps.adapt.gradient import point_at
 from taps.adapt.step import differentiate_views, move, predict_view, score_views, step_gradient
 from taps.bench.measure import photo
 from taps.bench.step import IMAGE, Case, fill, make_learner, tuner_of, views_of
-from taps.prompts import maple
+from taps.prompts.maple import Maple
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     clip = load_clip(options.model)
-    prompts = maple.initial(clip, torch.Generator().manual_seed(0))
+    prompts = Maple().initial(clip, torch.Generator().manual_seed(0))
     learner = make_learner(clip, Case(options.classes, 150, "sample", options.views), prompts, "eager")
     views = views_of(photo(*IMAGE), clip, options.views, "tensor", 0)
     fill(learner, views, 150)

@@ -35,7 +35,7 @@ from taps.head.head import Head
 from taps.learner import Learner
 from taps.methods.base import MethodOutput
 from taps.methods.headed import Headed
-from taps.prompts import maple
+from taps.prompts.maple import Maple
 from taps.types import Answer
 
 METHODS = ("taps", "view_ensemble")
@@ -73,7 +73,7 @@ def share_of_a_step(
     names, image = class_names(classes), photo(375, 500)
     given: dict[str, Any] = {"views": views}
     if method == "taps":
-        given["prompts"] = maple.initial(clip, torch.Generator().manual_seed(0))
+        given["prompts"] = Maple().initial(clip, torch.Generator().manual_seed(0))
     learners = {way: Learner(clip, names, method + way, **given) for way in ("", "+")}
     few = 32 if phase == "first" else LATER
     labels = prepare(learners["+"], few, few // 2 if phase == "first" else 200)

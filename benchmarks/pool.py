@@ -23,7 +23,7 @@ from taps.methods.base import Method, predict_batch
 from taps.methods.known import DrawnImage
 from taps.methods.registry import find_method
 from taps.methods.taps import PromptTuner
-from taps.prompts import maple
+from taps.prompts.maple import Maple
 from taps.session.pool import Pool
 from taps.types import PixelArray
 
@@ -37,7 +37,7 @@ def make_streams(clip: Clip, count: int, method: str, classes: int, views: int) 
     names = class_names(classes)
     known, given = find_method(method).known, dict[str, Any]()
     if method == "taps":
-        given = {**QUIET, "prompts": maple.initial(clip, torch.Generator().manual_seed(0))}
+        given = {**QUIET, "prompts": Maple().initial(clip, torch.Generator().manual_seed(0))}
     if "views" in known:
         given["views"] = views
     return [Learner(clip, names, method, seed=seed, **given) for seed in range(count)]

@@ -18,8 +18,8 @@ from taps.evaluate.plan import make_jobs, open_streams, with_baselines
 from taps.evaluate.pool import Watch
 from taps.methods.registry import find_method
 from taps.methods.registry import settings as default_settings
-from taps.prompts.base import KINDS
 from taps.prompts.choose import SOURCE_FILE
+from taps.prompts.families import FAMILIES
 from taps.report.pages import write_report
 
 POCKET = (
@@ -78,7 +78,7 @@ def possible(entries: Sequence[Entry], model: ModelSpec, args: argparse.Namespac
         family = find_method(method).prompts
         values = {**default_settings(method), **settings}
         aligned = values.get("weight_coarse") or values.get("weight_fine")
-        if family in KINDS and not has_family(model, args.prompts, str(family)):
+        if family in FAMILIES and not has_family(model, args.prompts, str(family)):
             print(f"left out: {label} (no trained {family} prompts for {model.name})", file=sys.stderr)
         elif aligned and not args.source and not has_source(model, args.prompts):
             print(f"left out: {label} (no source statistics for {model.name})", file=sys.stderr)

@@ -20,7 +20,8 @@ from PIL import Image
 from taps import load_clip
 from taps.clip import Clip
 from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
-from taps.prompts import Prompts, maple
+from taps.prompts import Prompts
+from taps.prompts.maple import Maple
 from taps.types import PixelArray
 
 # A shared machine may be slow at any moment: no test depends on time. And what passed once passes again: the
@@ -86,7 +87,7 @@ def tiny64() -> Clip:
 @pytest.fixture(scope="session")
 def maple_prompts(tiny: Clip) -> Prompts:
     """MaPLe prompts of random values: nothing in them is zero or symmetric."""
-    return maple.initial(tiny, torch.Generator().manual_seed(11))
+    return Maple().initial(tiny, torch.Generator().manual_seed(11))
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,8 @@ from taps import Learner, load_clip
 from taps.clip import Clip
 from taps.errors import ClassNameError, ImageError, QueryError, SettingsError, StateError
 from taps.methods.known import ViewedImage
-from taps.prompts import Prompts, maple
+from taps.prompts import Prompts
+from taps.prompts.maple import Maple
 from taps.types import PixelArray
 from tests.statistics import made_up_stats
 from tests.streams import CLASSES, Bits, answer_for, bits, same_state, walk
@@ -606,7 +607,7 @@ def test_views_that_wait_for_an_answer_are_bounded(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_views_wait_in_host_memory(picture: Picture) -> None:
     clip = load_clip("tiny", device="cuda")
-    learner = waiting_with_views(clip, maple.initial(clip, torch.Generator().manual_seed(11)))
+    learner = waiting_with_views(clip, Maple().initial(clip, torch.Generator().manual_seed(11)))
     for number in range(3):
         learner.predict_one(picture(number))
     twin = copy.deepcopy(learner)

@@ -19,7 +19,8 @@ from taps.clip.config import builtin_config
 from taps.clip.load import load_clip
 from taps.clip.model import Clip, initialise
 from taps.methods.taps import PromptTuner
-from taps.prompts import coop, maple
+from taps.prompts.choose import untrained
+from taps.prompts.coop import Coop
 from tests.adapt.test_graphs import LABELS, capture_steps, far, make_tuner, narrow_clip, random_pixels, teach
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -36,7 +37,7 @@ MODELS: dict[str, Any] = {"narrow": narrow_clip, "whole": whole_clip}
 
 def streams(clip: Clip, kind: str, **settings: Any) -> list[PromptTuner]:
     """Three streams of one start: one without labels, two that were told different things."""
-    prompts = coop.initial(clip) if kind == "coop" else maple.initial(clip, torch.Generator().manual_seed(1))
+    prompts = untrained(clip, kind, torch.Generator().manual_seed(1))
     tuners = [make_tuner(clip, prompts, lr=1e-2, **settings) for _ in range(3)]
     images = random_pixels(clip, len(LABELS), seed=2).to(clip.device)
     for tuner, taught in zip(tuners[1:], (images, images.flip(0)), strict=True):
@@ -121,13 +122,13 @@ def test_captured_steps_of_many_images_are_the_plain_ones(count: int) -> None:
 
 def test_streams_of_one_model_share_where_they_start_as_long_as_they_live() -> None:
     clip = load_clip("tiny")
-    one, two = (make_tuner(clip, coop.initial(clip)) for _ in range(2))
+    one, two = (make_tuner(clip, Coop().initial(clip)) for _ in range(2))
     assert one.anchor is two.anchor
     assert one.engine is two.engine
     assert one.memory is not two.memory
     for other in ({"lr": 0.5}, {"weight_ce": 0.5}, {"engine": "eager"}, {"reset": "never"}):
-        assert make_tuner(clip, coop.initial(clip), **other).engine is not one.engine, other
-    assert make_tuner(clip, coop.initial(clip, words="a sketch of a")).anchor is not one.anchor
+        assert make_tuner(clip, Coop().initial(clip), **other).engine is not one.engine, other
+    assert make_tuner(clip, Coop().initial(clip, words="a sketch of a")).anchor is not one.anchor
 
 
 @needs_cuda

@@ -12,8 +12,9 @@ from torch import Tensor
 from taps.adapt.gradient import NOTHING, Gradient, point_at, to_parameters
 from taps.clip import Clip
 from taps.clip.tokenizer import encode
-from taps.prompts import Prompts, coop
+from taps.prompts import Prompts
 from taps.prompts.classify import prompt_classifier
+from taps.prompts.coop import Coop
 from tests.literal import Literal, maple_tokens
 
 CLASSES = ("cat", "hot dog", "ship")
@@ -60,7 +61,7 @@ def test_from_text_features_and_vision_tokens_to_maple(tiny64: Clip, maple_promp
 
 
 def test_a_point_is_pulled_back_through_again_and_again(tiny64: Clip) -> None:
-    prompts = coop.initial(tiny64)
+    prompts = Coop().initial(tiny64)
     classifier = prompt_classifier(tiny64, CLASSES, prompts)
     point = point_at(classifier, doubled(prompts))
     gradient = Gradient(torch.ones_like(point.text), None)
@@ -123,7 +124,7 @@ def test_a_missing_part_or_way_back_leaves_the_vision_part_alone(
 
 
 def test_a_point_without_graph_keeps_its_parameters(tiny64: Clip) -> None:
-    prompts = coop.initial(tiny64)
+    prompts = Coop().initial(tiny64)
     parameters = doubled(prompts)
     assert (
         point_at(prompt_classifier(tiny64, CLASSES, prompts), parameters, graph=False).parameters
@@ -147,7 +148,7 @@ def test_learned_tensors_that_a_gradient_does_not_reach_get_zeros(
 
 
 def test_a_gradient_of_double_precision_reaches_single_precision_parameters(tiny: Clip) -> None:
-    prompts = coop.initial(tiny)
+    prompts = Coop().initial(tiny)
     classifier = prompt_classifier(tiny, CLASSES, prompts)
     parameters = dict(prompts.parameters)
     tokens = point_at(classifier, parameters).tokens.text
@@ -203,7 +204,7 @@ def test_gradients_of_many_images_are_those_of_each_by_autograd(
 
 def test_one_by_one_no_gradient_is_given_to_torch(tiny64: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which would import sympy, for seconds, to compare shapes; a number is differentiated instead."""
-    prompts = coop.initial(tiny64)
+    prompts = Coop().initial(tiny64)
     classifier = prompt_classifier(tiny64, CLASSES, prompts)
     point = point_at(classifier, doubled(prompts))
     grad, ways = torch.autograd.grad, []

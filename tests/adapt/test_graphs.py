@@ -26,8 +26,11 @@ from taps.clip.model import Clip, initialise
 from taps.errors import SettingsError
 from taps.methods.settings import AskSettings, TuneSettings
 from taps.methods.taps import PromptTuner
-from taps.prompts import Prompts, coop, maple
+from taps.prompts import Prompts
+from taps.prompts.choose import untrained
 from taps.prompts.classify import text_classifier
+from taps.prompts.coop import Coop
+from taps.prompts.maple import Maple
 
 CLASSES = ("cat", "dog", "a very long hairy caterpillar", "fire truck", "aeroplane", "oak")
 LABELS = (0, 3, 2, 2, 4)
@@ -96,7 +99,7 @@ def test_loss_gradient_and_prediction_are_those_of_the_published_way(
     monkeypatch: pytest.MonkeyPatch, model: str, reset: str, dtype: torch.dtype, tolerance: float
 ) -> None:
     clip = MODELS[model](dtype)
-    prompts = maple.initial(clip, torch.Generator().manual_seed(1))
+    prompts = Maple().initial(clip, torch.Generator().manual_seed(1))
     images = random_pixels(clip, len(LABELS), seed=2)
     reference = ReferenceStep(clip, CLASSES, prompts, lr=1e-3, fraction=0.25, weight_ce=0.7, reset=reset)
     tuner = make_tuner(clip, prompts, lr=1e-3, weight_ce=0.7, reset=reset, chunk=2)
@@ -181,7 +184,7 @@ def capture_steps(tuner: PromptTuner) -> RerunCapture:
 @pytest.mark.parametrize("kind", ["maple", "coop"])
 def test_a_captured_stream_is_the_plain_stream(kind: str, reset: str) -> None:
     clip = load_clip("tiny", dtype=torch.float64)
-    prompts = coop.initial(clip) if kind == "coop" else maple.initial(clip, torch.Generator().manual_seed(1))
+    prompts = untrained(clip, kind, torch.Generator().manual_seed(1))
     plain, again = (make_tuner(clip, prompts, reset=reset, chunk=2, buffer=4, lr=1e-2) for _ in range(2))
     graphs = capture_steps(again)
     images = random_pixels(clip, len(LABELS), seed=2)
@@ -215,7 +218,7 @@ def test_labelled_images_may_change_between_captured_steps(
 ) -> None:
     monkeypatch.setattr(static_buffers, "TOKEN_BYTES", room)  # whether what prompts have no part in is kept
     clip = load_clip("tiny", dtype=torch.float64)
-    prompts = coop.initial(clip) if kind == "coop" else maple.initial(clip, torch.Generator().manual_seed(1))
+    prompts = untrained(clip, kind, torch.Generator().manual_seed(1))
     plain, again = (make_tuner(clip, prompts, reset="never", chunk=1, buffer=4, lr=1e-2) for _ in range(2))
     capture_steps(again)
     images = random_pixels(clip, len(LABELS), seed=2)
@@ -241,7 +244,7 @@ def test_labelled_images_may_change_between_captured_steps(
 @pytest.mark.parametrize("kind", ["maple", "coop"])
 def test_captured_answers_leave_the_gradients_of_plain_ones(kind: str) -> None:
     clip = load_clip("tiny", dtype=torch.float64)
-    prompts = coop.initial(clip) if kind == "coop" else maple.initial(clip, torch.Generator().manual_seed(1))
+    prompts = untrained(clip, kind, torch.Generator().manual_seed(1))
     plain, again = (make_tuner(clip, prompts, weight_ce=0.7) for _ in range(2))
     graphs = capture_steps(again)
     for tuner in (plain, again):
@@ -263,7 +266,7 @@ def test_answers_that_cannot_be_captured_are_taken_in_eagerly() -> None:
             raise RuntimeError("operation not permitted when stream is capturing")
 
     clip = load_clip("tiny")
-    tuner = make_tuner(clip, coop.initial(clip))
+    tuner = make_tuner(clip, Coop().initial(clip))
     tuner.engine = Engine("auto", torch.device("cpu"), episodic=True, graphs=Broken())
     teach(tuner, clip, random_pixels(clip, len(LABELS), seed=2))
     assert tuner.memory
@@ -276,7 +279,7 @@ def test_answers_that_cannot_be_captured_are_taken_in_eagerly() -> None:
 @pytest.mark.parametrize("kind", ["maple", "coop"])
 def test_tokens_stand_for_their_image(kind: str) -> None:
     clip = load_clip("tiny", dtype=torch.float64)
-    prompts = coop.initial(clip) if kind == "coop" else maple.initial(clip, torch.Generator().manual_seed(1))
+    prompts = untrained(clip, kind, torch.Generator().manual_seed(1))
     tuner = make_tuner(clip, prompts)
     images = clip.preprocess(random_pixels(clip, 3, seed=0))
     vision = tuner.anchor.tokens.vision
@@ -329,7 +332,7 @@ def test_a_step_that_fails_on_two_streams_is_captured_on_one(images: int) -> Non
             return had
 
     clip = load_clip("tiny")
-    prompts = maple.initial(clip, torch.Generator().manual_seed(1))
+    prompts = Maple().initial(clip, torch.Generator().manual_seed(1))
     plain, wide = (PromptTuner(clip, CLASSES, TuneSettings(prompts=prompts)) for _ in range(2))
     graphs = Wide()
     wide.engine = Engine("graph", torch.device("cpu"), episodic=True, graphs=graphs)
@@ -345,7 +348,7 @@ def test_the_graph_engine_needs_a_gpu() -> None:
         Engine("graph", torch.device("cpu"), episodic=True)
     clip = load_clip("tiny")
     with pytest.raises(SettingsError, match="CUDA"):
-        make_tuner(clip, coop.initial(clip), engine="graph")
+        make_tuner(clip, Coop().initial(clip), engine="graph")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -354,7 +357,7 @@ def test_the_graph_engine_needs_a_gpu() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_on_cuda_a_captured_stream_is_the_eager_stream(kind: str, reset: str, dtype: torch.dtype) -> None:
     clip = narrow_clip(torch.float32).to(device="cuda", dtype=dtype)
-    prompts = coop.initial(clip) if kind == "coop" else maple.initial(clip, torch.Generator().manual_seed(1))
+    prompts = untrained(clip, kind, torch.Generator().manual_seed(1))
     settings = {"reset": reset, "chunk": 2, "buffer": 4, "lr": 1e-5}
     plain = make_tuner(clip, prompts, engine="eager", **settings)
     again = make_tuner(clip, prompts, engine="graph", **settings)
@@ -377,7 +380,7 @@ def test_on_cuda_a_captured_stream_is_the_eager_stream(kind: str, reset: str, dt
 @pytest.mark.parametrize("reset", ["sample", "never"])
 def test_on_cuda_float32_equals_the_published_way(reset: str) -> None:
     clip = narrow_clip(torch.float32).to("cuda")
-    prompts = maple.initial(clip, torch.Generator().manual_seed(1))
+    prompts = Maple().initial(clip, torch.Generator().manual_seed(1))
     images = random_pixels(clip, len(LABELS), seed=2).cuda()
     reference = ReferenceStep(clip, CLASSES, prompts, lr=1e-3, fraction=0.25, weight_ce=0.7, reset=reset)
     tuner = make_tuner(clip, prompts, lr=1e-3, weight_ce=0.7, reset=reset, chunk=2, engine="graph")

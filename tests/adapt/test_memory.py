@@ -30,9 +30,10 @@ from taps.adapt.memory import (
 from taps.clip import Clip
 from taps.clip.tokenizer import encode
 from taps.errors import SettingsError
-from taps.prompts import Prompts, coop
+from taps.prompts import Prompts
 from taps.prompts.classifier import Classifier
 from taps.prompts.classify import prompt_classifier
+from taps.prompts.coop import Coop
 from taps.prompts.source import SourceStats
 from tests import literal
 from tests.literal import Labelled, Literal, Weights
@@ -119,7 +120,7 @@ def test_single_precision_leaves_no_trace_of_the_evicted(tiny: Clip, maple_promp
 def test_episodic_and_continual_agree_where_prompts_have_not_moved(
     tiny64: Clip, stream: list[tuple[int, int]], capacity: int
 ) -> None:
-    prompts = coop.initial(tiny64)
+    prompts = Coop().initial(tiny64)
     classifier, point = setting(tiny64, prompts)
     memories = [Memory(Buffer(capacity), anchor=anchor, weight_ce=0.3, chunk=2) for anchor in (point, None)]
     for id, (picture, label) in enumerate(stream):
@@ -150,7 +151,7 @@ def test_episodic_entries_drop_their_pixels(tiny64: Clip, maple_prompts: Prompts
 
 
 def test_one_bad_gradient_does_not_stay_in_the_sum(tiny64: Clip) -> None:
-    prompts = coop.initial(tiny64)
+    prompts = Coop().initial(tiny64)
     classifier, point = setting(tiny64, prompts)
     memory = Memory(Buffer(2), anchor=point, weight_ce=1.0)
     good = item(classifier, point, random_pixels(0))
@@ -184,7 +185,7 @@ def test_an_answer_taken_back_leaves_the_sum_of_the_others(tiny64: Clip, maple_p
 
 
 def test_a_continual_memory_gives_answers_back_too(tiny64: Clip) -> None:
-    classifier, point = setting(tiny64, coop.initial(tiny64))
+    classifier, point = setting(tiny64, Coop().initial(tiny64))
     memory, other = (Memory(Buffer(3), anchor=None, weight_ce=0.7) for _ in range(2))
     for id in range(3):
         memory.insert(classifier, point, id, id, item(classifier, point, random_pixels(id)))

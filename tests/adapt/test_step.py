@@ -18,9 +18,10 @@ from taps.adapt.optimiser import fresh_moments
 from taps.adapt.step import StepSettings, take_step
 from taps.clip import Clip
 from taps.clip.tokenizer import encode
-from taps.prompts import Prompts, coop
+from taps.prompts import Prompts
 from taps.prompts.classifier import Classifier
 from taps.prompts.classify import prompt_classifier
+from taps.prompts.coop import Coop
 from taps.prompts.source import SourceStats
 from tests import literal
 from tests.literal import Adam, Judged, Labelled, Literal, Source, Weights
@@ -134,7 +135,7 @@ class Case:
 
 
 def text_only(clip: Clip) -> Prompts:
-    return coop.initial(clip)
+    return Coop().initial(clip)
 
 
 CASES = {

@@ -13,7 +13,8 @@ from taps import load_clip
 from taps.adapt import warm_up
 from taps.clip import Clip
 from taps.clip.config import ClipConfig, builtin_config
-from taps.prompts import coop, maple
+from taps.prompts.coop import Coop
+from taps.prompts.maple import Maple
 
 DEVICE = torch.device("cuda", 0)
 
@@ -67,9 +68,9 @@ def test_attention_is_tried_with_the_prompts_that_images_get(
     tried: list[tuple[Any, ...]], tiny: Clip
 ) -> None:
     clip = cast(Clip, OnCuda(tiny.config))
-    warm_up.try_step_kernels(clip, coop.initial(tiny))
+    warm_up.try_step_kernels(clip, Coop().initial(tiny))
     assert tried == [("adamw_kernel",)]
-    prompts = maple.initial(tiny, torch.Generator().manual_seed(0))
+    prompts = Maple().initial(tiny, torch.Generator().manual_seed(0))
     warm_up.try_step_kernels(clip, prompts)
     tokens = tiny.config.image_tokens + len(prompts.parameters["context"])
     sizes = tokens, 3 * tiny.config.vision_width, tiny.config.vision_heads
@@ -79,5 +80,5 @@ def test_attention_is_tried_with_the_prompts_that_images_get(
 def test_on_a_cpu_nothing_is_tried(tried: list[tuple[Any, ...]]) -> None:
     clip = load_clip("tiny", device="cpu")
     warm_up.try_tower_kernels(clip)
-    warm_up.try_step_kernels(clip, coop.initial(clip))
+    warm_up.try_step_kernels(clip, Coop().initial(clip))
     assert not tried

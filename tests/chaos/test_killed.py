@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from taps import Learner, load_clip
-from taps.prompts import maple
+from taps.prompts.maple import Maple
 import numpy as np
 
 where, images = Path(sys.argv[1]), int(sys.argv[2])
@@ -32,7 +32,7 @@ clip = load_clip("tiny", device="cpu")
 if (where / "saved" / "learner.json").exists():
     learner = Learner.load(where / "saved", clip=clip)
 else:
-    prompts = maple.initial(clip, torch.Generator().manual_seed(11))
+    prompts = Maple().initial(clip, torch.Generator().manual_seed(11))
     learner = Learner(clip, ["cat", "dog", "ship"], "taps", prompts=prompts, views=4, reset=sys.argv[3],
                       policy="random", rate=0.5, buffer=3, seed=1)
 with (where / "said.jsonl").open("a") as log:

@@ -19,7 +19,7 @@ from taps.errors import QueryError, TapsError
 from taps.images.decode import load_image
 from taps.methods.registry import find_method, list_methods
 from taps.prompts import Prompts
-from taps.prompts.base import KINDS
+from taps.prompts.families import FAMILIES
 from taps.types import PixelArray, Prediction
 from tests.statistics import made_up_stats
 from tests.streams import same_state
@@ -43,7 +43,7 @@ def settings_of(name: str, clip: Clip, maple_prompts: Prompts) -> dict[str, Any]
     """What a method needs beyond its own defaults to be checked on the tiny model."""
     method = find_method(name)
     chosen = {key: value for key, value in SMALL.items() if key in method.known}
-    if method.prompts in KINDS:
+    if method.prompts in FAMILIES:
         chosen["prompts"] = maple_prompts if method.prompts == "maple" else method.prompts
     if getattr(method.settings, "weight_coarse", 0):
         chosen["source"] = made_up_stats(clip, maple_prompts, CLASSES)

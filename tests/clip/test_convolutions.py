@@ -21,7 +21,7 @@ from taps.clip.model import initialise
 from taps.clip.weights import build
 from taps.errors import PromptsError, SettingsError, WeightsError
 from taps.files import write_tensors
-from taps.prompts import maple
+from taps.prompts.maple import Maple
 from taps.training.stats import check_layers
 
 NAMES = ("cat", "dog", "fire truck")
@@ -225,7 +225,7 @@ def test_methods_on_convolutions(config: ClipConfig, picture) -> None:  # type: 
         with pytest.raises(PromptsError, match="made of convolutions: use coop"):
             Learner(clip, NAMES, method)
     with pytest.raises(PromptsError, match="made of convolutions: use coop"):
-        maple.initial(clip, torch.Generator())
+        Maple().initial(clip, torch.Generator())
     with pytest.raises(SettingsError, match="made of convolutions"):
         Learner(clip, NAMES, "tent")
     with pytest.raises(SettingsError, match="convolutions and has no tokens to take statistics of"):

@@ -19,7 +19,7 @@ from taps.clip.load import random_words
 from taps.clip.model import initialise
 from taps.clip.weights import build
 from taps.errors import PromptsError
-from taps.prompts import maple
+from taps.prompts.maple import Maple
 from tests.statistics import made_up_stats
 
 SMALL = replace(
@@ -281,7 +281,7 @@ def test_a_resnet_takes_prompts_of_the_text_tower_alone(picture) -> None:  # typ
         settings = {} if method == "zero_shot" else {"views": 4, "fraction": 0.5, "prompts": "hand"}
         assert np.isfinite(Learner(clip, NAMES, method, **settings).predict_one(picture(0)).probs).all()
     with pytest.raises(PromptsError, match="of RN is made of convolutions: use coop"):
-        maple.initial(clip, torch.Generator())
+        Maple().initial(clip, torch.Generator())
     with pytest.raises(PromptsError, match="is made of convolutions, which take no prompts"):
         clip.encode_image(torch.zeros(1, 3, 64, 64), torch.zeros(1, 2, 8))
     with pytest.raises(PromptsError, match="no tokens to align"):
@@ -294,7 +294,7 @@ def test_a_resnet_takes_prompts_of_the_text_tower_alone(picture) -> None:  # typ
 @pytest.mark.parametrize("kind", ["H", "SigLIP"])
 def test_methods_run_on_relatives(kind: str, method: str, picture) -> None:  # type: ignore[no-untyped-def]
     clip = made(kind).float()
-    prompts = maple.initial(clip, torch.Generator().manual_seed(0), depth=2)
+    prompts = Maple().initial(clip, torch.Generator().manual_seed(0), depth=2)
     settings: dict[str, object] = {}
     if method not in ("tpt", "zero_shot+"):
         settings["prompts"] = prompts

@@ -14,7 +14,7 @@ from taps.clip import ops
 from taps.clip.layout import make_layout, token_rows
 from taps.clip.load import load_clip
 from taps.kernels import verify
-from taps.prompts import maple
+from taps.prompts.maple import Maple
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -67,7 +67,7 @@ def test_kernels_are_compiled_for_a_model_and_not_for_its_classes(monkeypatch: p
     import triton
 
     clip = load_clip("ViT-B-32", pretrained="random", device="cuda", dtype=torch.bfloat16)
-    prompts = maple.initial(clip, torch.Generator().manual_seed(0))
+    prompts = Maple().initial(clip, torch.Generator().manual_seed(0))
 
     def predict(count: int) -> None:
         names = [f"thing {number}" for number in range(count)]
@@ -238,7 +238,7 @@ def test_a_stream_uses_them_all(monkeypatch: pytest.MonkeyPatch, engine: str) ->
         each.cache_clear()  # type: ignore[attr-defined]
     monkeypatch.setattr(verify, "STATE", {})
     clip = load_clip("ViT-B-16", pretrained="random", device="cuda", dtype=torch.bfloat16)
-    prompts = maple.initial(clip, torch.Generator().manual_seed(0))
+    prompts = Maple().initial(clip, torch.Generator().manual_seed(0))
     names = [f"thing {number}" for number in range(1100)]
     learner = Learner(clip, names, "taps", prompts=prompts, engine=engine)
     learner.predict_many([np.full((40, 50, 3), grey, np.uint8) for grey in (50, 100)])

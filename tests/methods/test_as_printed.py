@@ -11,7 +11,8 @@ import torch
 import taps
 from taps.clip import Clip, load_clip
 from taps.methods.taps import TapsSettings, as_printed
-from taps.prompts import Prompts, coop, maple
+from taps.prompts import Prompts
+from taps.prompts.choose import untrained
 from taps.prompts.classify import prompt_classifier
 from taps.types import Query
 
@@ -26,7 +27,7 @@ def pictures(count: int) -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
 
 
 def prompts_of(clip: Clip, kind: str) -> Prompts:
-    return coop.initial(clip) if kind == "coop" else maple.initial(clip, torch.Generator().manual_seed(1))
+    return untrained(clip, kind, torch.Generator().manual_seed(1))
 
 
 @pytest.mark.parametrize("update_queried", [True, False])

@@ -7,7 +7,7 @@ import pytest
 
 from taps.methods.presets import VARIANTS
 from taps.methods.registry import all_methods, list_methods
-from taps.training.recipe import RECIPES
+from taps.prompts.families import FAMILIES
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {
@@ -45,5 +45,5 @@ def test_the_table_of_recipes():
         r"^\| `(\w+)` \| .*? \| (\d+) \| (\d+) \| (\S+) \|$", PAGES["training.md"], re.MULTILINE
     )
     assert {name: (int(epochs), int(batch), float(lr)) for name, epochs, batch, lr in rows} == {
-        name: (recipe.epochs, recipe.batch, recipe.lr) for name, recipe in RECIPES.items()
+        name: (each.recipe.epochs, each.recipe.batch, each.recipe.lr) for name, each in FAMILIES.items()
     }

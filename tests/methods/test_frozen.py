@@ -12,7 +12,7 @@ from taps import Learner
 from taps.errors import PromptsError, SettingsError
 from taps.methods.ensemble import confident_vote
 from taps.methods.registry import find_method, method_settings
-from taps.prompts import proda
+from taps.prompts.proda import Proda, upper_bound
 
 NAMES = ("cat", "dog", "bird", "fire truck")
 
@@ -73,7 +73,7 @@ def test_zero_counts_votes_and_breaks_ties(ties):
 
 
 def test_proda_is_the_mean_of_its_bank(tiny, views):
-    prompts = proda.initial(tiny, torch.Generator().manual_seed(0), bank=3)
+    prompts = Proda().initial(tiny, torch.Generator().manual_seed(0), bank=3)
     texts = []
     for context in prompts.parameters["context"]:
         texts.append(F.normalize(tiny.encode_text([f"{name}." for name in NAMES], context[None]), dim=-1))
@@ -93,7 +93,7 @@ def test_proda_loss_bounds_the_expected_cross_entropy_from_above():
         cov = torch.from_numpy(np.cov(logits.numpy().T, bias=True))
         draws = np.random.default_rng(image).multivariate_normal(logits.mean(0).numpy(), cov.numpy(), 40000)
         expected.append(float(F.cross_entropy(torch.from_numpy(draws), label.expand(len(draws)))))
-    bound = float(proda.loss(bank, labels))
+    bound = float(upper_bound(bank, labels))
     assert np.mean(expected) - 0.01 < bound < np.mean(expected) + 0.5
 
 

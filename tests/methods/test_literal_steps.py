@@ -8,7 +8,9 @@ import torch
 import taps
 from taps.methods import contexts
 from taps.methods.registry import find_method, method_settings
-from taps.prompts import Prompts, cocoop, maple
+from taps.prompts import Prompts
+from taps.prompts.cocoop import Cocoop
+from taps.prompts.maple import Maple
 from taps.prompts.source import SourceStats
 from taps.training.recipe import Recipe
 from taps.training.train import Trainer
@@ -85,7 +87,7 @@ def test_tpt(clip, weights, views):
 
 
 def trained_maple(clip):
-    prompts = maple.initial(clip, torch.Generator().manual_seed(1))
+    prompts = Maple().initial(clip, torch.Generator().manual_seed(1))
     return replace(prompts, parameters={name: value.double() for name, value in prompts.parameters.items()})
 
 
@@ -137,7 +139,7 @@ def test_maple_plus_tpt(clip, weights, views):
 def filled_cocoop(clip):
     """CoCoOp prompts whose net does something."""
     generator = torch.Generator().manual_seed(5)
-    start = cocoop.initial(clip, generator)
+    start = Cocoop().initial(clip, generator)
     moved = {
         name: value.double() + 0.05 * torch.randn(value.shape, generator=generator, dtype=torch.float64)
         for name, value in start.parameters.items()

@@ -28,7 +28,8 @@ from taps.clip.tokenizer import encode
 from taps.images.views import make_views, sample_generator
 from taps.methods import TuneSettings
 from taps.methods.taps import TapsSettings, step_settings
-from taps.prompts import Prompts, maple
+from taps.prompts import Prompts
+from taps.prompts.maple import Maple
 from taps.prompts.source import SourceStats
 from tests import literal
 from tests.literal import Adam, Labelled, Literal, Source, Weights, judge
@@ -90,7 +91,7 @@ def pictures() -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
 @cache
 def model() -> tuple[Clip, Prompts]:
     clip = load_clip("tiny", dtype=torch.float64)
-    return clip, maple.initial(clip, torch.Generator().manual_seed(1))
+    return clip, Maple().initial(clip, torch.Generator().manual_seed(1))
 
 
 def source(layers: tuple[int, ...]) -> Source:

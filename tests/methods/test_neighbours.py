@@ -13,7 +13,7 @@ from taps import Learner
 from taps.clip import Clip
 from taps.head.whitening import FeatureWhitener
 from taps.images.views import make_views, sample_generator
-from taps.prompts import coop
+from taps.prompts.coop import Coop
 
 CLASSES = ["cat", "dog", "car", "tree"]
 VIEWS = {"views": 6, "fraction": 0.34}
@@ -65,7 +65,7 @@ def test_it_goes_on_where_it_was_saved_and_takes_in_new_classes(tiny: Clip, imag
 
 
 def test_the_prompts_it_was_given_are_saved_with_it(tiny: Clip, images, tmp_path: Path):
-    one = Learner(tiny, CLASSES, "neighbours", prompts=coop.initial(tiny, words="sketch of"), **VIEWS)
+    one = Learner(tiny, CLASSES, "neighbours", prompts=Coop().initial(tiny, words="sketch of"), **VIEWS)
     one.predict_one(images[0])
     one.save(tmp_path)
     again = Learner.load(tmp_path, tiny).predict_one(images[1])

@@ -15,9 +15,10 @@ from taps.clip import Clip
 from taps.clip.tokenizer import EOT_ID, SOT_ID, encode
 from taps.errors import ClassNameError, SettingsError, TapsError
 from taps.methods.registry import all_methods
-from taps.prompts import Prompts, classify, coop
+from taps.prompts import Prompts, classify
 from taps.prompts.classes import check_classes, class_index
 from taps.prompts.classify import class_features, placed, prompt_classifier, text_classifier
+from taps.prompts.coop import Coop
 from taps.prompts.templates import IMAGENET7, IMAGENET80
 from taps.prompts.texts import class_texts, read_texts
 
@@ -91,7 +92,7 @@ def test_named_templates_are_those_published() -> None:
 
 
 def test_synonyms_behind_a_learned_context_are_averaged(tiny: Clip) -> None:
-    prompts: Prompts = coop.initial(tiny)  # before any step it is the template
+    prompts: Prompts = Coop().initial(tiny)  # before any step it is the template
     classifier = prompt_classifier(tiny, CLASSES, prompts)
     found, _ = class_features(classifier, placed(prompts, classifier))
     assert torch.allclose(found, text_classifier(tiny, CLASSES, "a photo of a {}.").text(None), atol=1e-5)

@@ -16,10 +16,10 @@ from PIL import Image
 from taps import Learner
 from taps.cli.train import join, labelled_images
 from taps.errors import DataError, ImageError, PromptsError, SettingsError, StateError
-from taps.prompts import Prompts
+from taps.prompts import Prompts, Recipe
 from taps.training import train as training
 from taps.training.passes import crop_batches, in_batches, random_crop
-from taps.training.recipe import Recipe, learning_rate, recipe_for
+from taps.training.recipe import learning_rate, recipe_for
 from taps.training.train import train_prompts
 
 NAMES = ("cat", "dog", "bird", "fire truck")

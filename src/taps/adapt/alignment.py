@@ -14,6 +14,7 @@ from taps.errors import SettingsError
 from taps.prompts import Prompts
 from taps.prompts.choose import shipped_source
 from taps.prompts.classifier import Classifier
+from taps.prompts.families import FAMILIES
 from taps.prompts.source import SourceStats
 
 PROMPTALIGN_LAYERS = (0, 1)
@@ -98,9 +99,9 @@ def find_alignment(
     fine: str,
 ) -> Alignment:
     """Alignment of prompts in the vision tower to source statistics: given, in a file, or those shipped."""
-    if prompts.kind != "maple":
+    if not FAMILIES[prompts.kind].vision:
         raise SettingsError(
-            f"Alignment needs prompts in the vision tower (maple), but these are {prompts.kind} prompts; "
+            f"Alignment needs prompts in the vision tower (maple's), but these are {prompts.kind} prompts; "
             "give others or set weight_coarse and weight_fine to 0."
         )
     stats = find_statistics(source, prompts, classifier.clip)

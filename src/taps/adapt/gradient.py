@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from taps.kernels.many import pull_back
-from taps.prompts.base import Parameters, PromptTokens
 from taps.prompts.classifier import Classifier
+from taps.prompts.families import Parameters, PromptTokens
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from taps.kernels.verify import close, draw, require_agreement, tried_once
-from taps.prompts.base import Parameters
+from taps.prompts.families import Parameters
 
 EPS = 1e-8  # keeps AdamW's division finite
 

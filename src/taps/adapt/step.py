@@ -22,8 +22,8 @@ from taps.adapt.memory import Labelled
 from taps.adapt.optimiser import Moments, adamw, adamw_from_rest
 from taps.clip import TextLayout
 from taps.kernels.many import pull_back
-from taps.prompts.base import Parameters, PromptTokens
 from taps.prompts.classifier import Classifier
+from taps.prompts.families import Parameters, PromptTokens
 
 
 @dataclass(frozen=True)

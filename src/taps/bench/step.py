@@ -21,7 +21,8 @@ from taps.clip import Clip
 from taps.images.views import make_views, sample_generator
 from taps.learner import Learner
 from taps.methods.taps import PromptTuner
-from taps.prompts import Prompts, maple
+from taps.prompts import Prompts
+from taps.prompts.choose import untrained
 from taps.session.process import peak_memory_mb, reset_peak
 from taps.types import PixelArray
 
@@ -131,7 +132,7 @@ def prepare_ours(
 ) -> tuple[Learner, Tensor, list[float]]:
     """A learner that is warm, views of the image, and the milliseconds each answer took."""
     clip = load(dtype, device)
-    learner = make_learner(clip, case, maple.initial(clip, torch.Generator().manual_seed(0)), "auto")
+    learner = make_learner(clip, case, untrained(clip, "maple", torch.Generator().manual_seed(0)), "auto")
     views = views_of(image, clip, case.views, "tensor", 0)
     learn = fill(learner, views, case.buffer)
     for _ in range(2):

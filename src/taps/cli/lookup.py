@@ -257,8 +257,8 @@ def show_prompts(
 
 @prompts.command("import")
 def import_checkpoint(
-    file: Path = typer.Argument(..., help="Checkpoint of CoOp's, CoCoOp's or MaPLe's public code."),
-    kind: str = typer.Option(..., "--kind", help="coop, cocoop or maple."),
+    file: Path = typer.Argument(..., help="Checkpoint of the public code of a family."),
+    kind: str = typer.Option(..., "--kind", help="Its family: coop, cocoop, maple."),
     model: str = typer.Option(
         ..., "--model", help="The CLIP it was trained for: pocket, ViT-B-16, a checkpoint's path, …"
     ),

@@ -33,7 +33,7 @@ class TrainOptions:
     """What prompts are trained on, and how.
 
     Attributes:
-        family: What to train: coop, cocoop, maple or proda.
+        family: What to train: coop, cocoop, maple, proda, or a plugin's family.
         data: Folder of class folders, or a zip of one; given several times, they are joined.
         out: Directory for the prompts; it must not exist yet.
         model: pocket, ViT-B-16, a checkpoint's path, …
@@ -196,12 +196,12 @@ def collect(
     """The statistics, made here or on a cluster."""
     from taps.cli.terminal import PassProgress
     from taps.clip import load_clip
-    from taps.prompts.choose import trained_prompts
+    from taps.prompts.choose import vision_prompts
     from taps.training.stats import collect_stats, parse_layers
 
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
     layers = parse_layers(options.layers, clip)
-    prompts = trained_prompts(clip, options.prompts, family="maple")
+    prompts = vision_prompts(clip, options.prompts)
     with PassProgress(len(images)) as bar:
         if cluster.ray is None:
             found = collect_stats(

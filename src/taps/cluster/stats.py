@@ -19,7 +19,7 @@ from taps.data import Dataset
 from taps.errors import DataError, ImageError, StateError, TapsError
 from taps.files import read_json, write_json
 from taps.prompts import Prompts
-from taps.prompts.choose import trained_prompts
+from taps.prompts.choose import vision_prompts
 from taps.prompts.source import SourceStats, merge_stats
 from taps.training.options import StatsCluster, StatsOptions
 from taps.training.stats import NothingReadableError, collect_stats, parse_layers
@@ -158,4 +158,4 @@ def make_part(
 def _model(options: StatsOptions) -> tuple[Clip, Prompts]:
     """The model and its prompts, loaded once for all parts of a process."""
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
-    return clip, trained_prompts(clip, options.prompts, family="maple")
+    return clip, vision_prompts(clip, options.prompts)

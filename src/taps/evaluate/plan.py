@@ -17,6 +17,7 @@ from taps.evaluate.options import Setup, check_distinct
 from taps.learner import check_seed
 from taps.methods.registry import all_methods, find_method, method_settings
 from taps.prompts.base import CONFIG_FILE, Prompts
+from taps.prompts.choose import USUAL
 from taps.prompts.texts import read_texts
 from taps.session.stream import make_stream
 
@@ -57,7 +58,7 @@ def has_prompts(model: ModelSpec, prompts: str | None) -> bool:
     """Whether trained prompts are given, or come with the package for this model."""
     if prompts is not None:
         return prompts != "hand"
-    return embedded_prompts(model.name, "maple") is not None
+    return embedded_prompts(model.name, USUAL) is not None
 
 
 def prompts_for(method: str, prompts: str | None) -> str | None:
@@ -70,7 +71,7 @@ def prompts_for(method: str, prompts: str | None) -> str | None:
     takes = find_method(method).prompts
     if prompts is None or takes in (None, "hand", "optional"):
         return None
-    family = "maple" if takes == "any" else str(takes)
+    family = USUAL if takes == "any" else str(takes)
     if (Path(prompts) / CONFIG_FILE).is_file():
         return prompts if takes in ("any", Prompts.from_pretrained(prompts).kind) else None
     inside = Path(prompts) / family

@@ -20,9 +20,9 @@ from taps.methods import HeadInputs, MethodOutput, Snapshot, TextSettings, metho
 from taps.methods.base import prompts_snapshot
 from taps.methods.features import EncodingMethod
 from taps.prompts import Prompts
-from taps.prompts.base import Parameters
 from taps.prompts.choose import starting_prompts
 from taps.prompts.classify import class_features, placed, prompt_classifier, text_classifier
+from taps.prompts.families import FAMILIES, Parameters
 
 Rule = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Logits of the views [N, K] → probabilities [K] and the entropy of the prediction."""
@@ -59,7 +59,7 @@ class Frozen(EncodingMethod):
             self.classifier = prompt_classifier(clip, classes, prompts)
             self.parameters = placed(prompts, self.classifier)
         self.text: Tensor | None = None
-        if prompts is None or prompts.kind != "cocoop":
+        if prompts is None or not FAMILIES[prompts.kind].by_image:
             with torch.no_grad():
                 self.text, self.vision = class_features(self.classifier, self.parameters)
 

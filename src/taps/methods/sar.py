@@ -13,7 +13,7 @@ from taps.adapt.optimiser import all_finite
 from taps.clip import Clip
 from taps.methods import method, reset_setting, setting
 from taps.methods.tower import TowerSettings, TowerTuner
-from taps.prompts.base import Parameters
+from taps.prompts.families import Parameters
 
 
 class SarSettings(TowerSettings):

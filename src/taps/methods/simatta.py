@@ -24,7 +24,7 @@ from taps.clip import Clip
 from taps.methods import Asking, MethodOutput, ReplayItem, Snapshot, method, reset_setting, setting
 from taps.methods.clustering import questions
 from taps.methods.tower import TowerSettings, TowerTuner
-from taps.prompts.base import Parameters
+from taps.prompts.families import Parameters
 from taps.saved import check_plain, real, whole
 
 Images = dict[int, tuple[Tensor, int]]  # pixels of view 0 and the label, by the image's number

@@ -20,8 +20,8 @@ from taps.errors import SettingsError
 from taps.methods import Method, MethodOutput, Snapshot, ViewSettings, reset_setting, setting
 from taps.methods.base import tuned_from, tuned_tensors
 from taps.methods.settings import reset_period
-from taps.prompts.base import Parameters
 from taps.prompts.classify import text_classifier
+from taps.prompts.families import Parameters
 from taps.saved import check_like, check_plain, maybe, real, whole
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from taps.adapt.losses import entropies
 from taps.methods import method, setting
 from taps.methods.tower import TowerSettings, TowerTuner
-from taps.prompts.base import Parameters
+from taps.prompts.families import Parameters
 
 
 class TtlSettings(TowerSettings):

@@ -1,5 +1,15 @@
 """Prompts: families, saving and loading."""
 
-from taps.prompts.base import Parameters, Prompts, PromptTokens, check_base, prompt_tokens
+from taps.prompts.base import Prompts, check_base, prompt_tokens
+from taps.prompts.families import Family, Parameters, PromptTokens, Recipe, family
 
-__all__ = ["Parameters", "PromptTokens", "Prompts", "check_base", "prompt_tokens"]
+__all__ = [
+    "Family",
+    "Parameters",
+    "PromptTokens",
+    "Prompts",
+    "Recipe",
+    "check_base",
+    "family",
+    "prompt_tokens",
+]

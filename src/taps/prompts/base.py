@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,20 +14,11 @@ from torch import Tensor
 from taps.clip import Clip
 from taps.errors import PromptsError
 from taps.files import read_json, read_tensors, write_json, write_tensors, writing
+from taps.prompts.families import FAMILIES, Parameters, PromptTokens
 
-Parameters = dict[str, Tensor]
-KINDS = ("coop", "cocoop", "maple", "proda")
 CONFIG_FILE, TENSORS_FILE = "config.json", "prompts.safetensors"
 TEXTS = ("kind", "suffix", "base", "base_fingerprint")  # in the config
 WORDS = "a photo of a"  # what a learned context starts from
-
-
-@dataclass(frozen=True)
-class PromptTokens:
-    """Prompt tokens of each tower [depth, tokens, width]; None where it has none."""
-
-    text: Tensor | None
-    vision: Tensor | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,7 +29,7 @@ class Prompts:
     Prompts('coop', context (4, 256), suffix='{}.', base='pocket')
 
     Attributes:
-        kind: Family: coop, cocoop, maple or proda.
+        kind: Name of the family.
         parameters: The learned tensors.
         suffix: Text behind the learned tokens, with `{}` for the class name.
         base: Name of the model they were made for.
@@ -87,8 +77,11 @@ class Prompts:
             raise PromptsError(
                 f"{path} does not hold readable prompts ({error}); give a directory made by `taps train`."
             ) from error
-        if config.get("kind") not in KINDS:
-            raise PromptsError(f"{path} holds prompts of an unknown kind; make them again with `taps train`.")
+        if str(config.get("kind")) not in FAMILIES:
+            raise PromptsError(
+                f"{path} holds prompts of an unknown kind; name the plugin that has it with "
+                "--plugin, or make them again with `taps train`."
+            )
         _refuse_not_finite(parameters, f"{path} holds")
         absent = [name for name in TEXTS if not isinstance(config.get(name), str)]
         if absent:
@@ -114,7 +107,7 @@ def check_base(prompts: Prompts, clip: Clip) -> None:
 
 def check_shapes(prompts: Prompts, clip: Clip) -> None:
     """Refuse tensors that are missing, unknown, of another width, or not finite."""
-    wanted = family_module(prompts.kind).shapes(clip.config, prompts.parameters)
+    wanted = FAMILIES[prompts.kind].shapes(clip.config, prompts.parameters)
     given = {name: tuple(value.shape) for name, value in prompts.parameters.items()}
     wrong = sorted(name for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name))
     if not wrong and 0 in given["context"]:
@@ -134,14 +127,9 @@ def _refuse_not_finite(parameters: Parameters, subject: str) -> None:
         raise PromptsError(f"{subject} values that are not finite in {', '.join(broken)}; make them again.")
 
 
-def family_module(kind: str) -> Any:
-    """The module of a family: `initial`, `tokens` and `shapes` of its prompts."""
-    return importlib.import_module(f"taps.prompts.{kind}")
-
-
 def prompt_tokens(kind: str, parameters: Parameters, feature: Tensor | None = None) -> PromptTokens:
     """Learned tensors → the tokens of both towers; cocoop needs the image's normalised `feature`."""
-    return family_module(kind).tokens(parameters, feature)  # type: ignore[no-any-return]
+    return FAMILIES[kind].tokens(parameters, feature)
 
 
 def word_vectors(clip: Clip, words: str) -> Tensor:

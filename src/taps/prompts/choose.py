@@ -10,12 +10,14 @@ import torch
 from taps.clip import Clip
 from taps.embedded import embedded_prompts
 from taps.errors import PromptsError
-from taps.prompts import coop, maple
-from taps.prompts.base import KINDS, Prompts, check_base, family_module
+from taps.prompts.base import Prompts, check_base
+from taps.prompts.coop import Coop
+from taps.prompts.families import FAMILIES
 from taps.prompts.source import SourceStats
 
 log = logging.getLogger("taps")
 SOURCE_FILE = "source.safetensors"
+USUAL = "maple"  # the family of a method that takes any
 
 
 def shipped(clip: Clip, kind: str) -> Prompts | None:
@@ -39,9 +41,9 @@ def choose_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, default: 
         check_base(wanted, clip)
         return wanted
     if wanted == "hand" or (wanted is None and default == "hand"):
-        return coop.initial(clip)
+        return Coop().initial(clip)
     if wanted is None:
-        default = "coop" if clip.config.stages else default
+        default = Coop.name if clip.config.stages else default
         found = shipped(clip, default)
         if found is None:
             log.warning(
@@ -51,17 +53,17 @@ def choose_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, default: 
                 clip.config.name,
                 default,
             )
-        return found or coop.initial(clip)
-    if wanted in KINDS:
-        kind = str(wanted)
+        return found or Coop().initial(clip)
+    if isinstance(wanted, str) and wanted in FAMILIES:
+        kind = wanted
         found = shipped(clip, kind)
-        if found is None and kind in ("maple", "proda"):
+        if found is None and FAMILIES[kind].noise:
             log.warning("Untrained %s prompts are noise to %s: for tests only.", kind, clip.config.name)
         return found or untrained(clip, kind, torch.Generator().manual_seed(0))
     path = Path(wanted)
     if not path.is_dir():
         raise PromptsError(
-            f"{str(wanted)!r} is not a directory of prompts; use 'hand', {', '.join(map(repr, KINDS))}, "
+            f"{str(wanted)!r} is not a directory of prompts; use 'hand', {', '.join(map(repr, FAMILIES))}, "
             "or a directory made by `taps train`."
         )
     prompts = Prompts.from_pretrained(path)
@@ -71,8 +73,7 @@ def choose_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, default: 
 
 def trained_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, family: str) -> Prompts:
     """Trained prompts of one family, for a method that needs them."""
-    if family == "maple":
-        maple.require_tokens(clip)
+    FAMILIES[family].check_model(clip)
     if wanted is None:
         found = shipped(clip, family)
         if found is None:
@@ -87,11 +88,23 @@ def trained_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, family: 
     return prompts
 
 
+def vision_prompts(clip: Clip, wanted: str | Path | Prompts | None) -> Prompts:
+    """Trained prompts that enter the image tower, whose inputs can be aligned."""
+    if wanted is None:
+        return trained_prompts(clip, None, family=USUAL)
+    prompts = choose_prompts(clip, wanted, default=USUAL)
+    if not FAMILIES[prompts.kind].vision:
+        raise PromptsError(
+            f"Statistics need prompts in the vision tower ({USUAL}'s), but these are {prompts.kind} prompts."
+        )
+    return prompts
+
+
 def starting_prompts(clip: Clip, wanted: str | Path | Prompts | None, start: str) -> Prompts:
     """Prompts for a method's `start` (`taps.methods.method`): "hand", "any" or a family."""
-    if start in KINDS:
+    if start in FAMILIES:
         return trained_prompts(clip, wanted, family=start)
-    return choose_prompts(clip, wanted, default="maple" if start == "any" else "hand")
+    return choose_prompts(clip, wanted, default=USUAL if start == "any" else "hand")
 
 
 def shipped_source(clip: Clip, prompts: Prompts) -> SourceStats | None:
@@ -105,4 +118,4 @@ def shipped_source(clip: Clip, prompts: Prompts) -> SourceStats | None:
 
 def untrained(clip: Clip, kind: str, generator: torch.Generator) -> Prompts:
     """The prompts that the training of a family starts from."""
-    return family_module(kind).initial(clip, generator)  # type: ignore[no-any-return]
+    return FAMILIES[kind].initial(clip, generator)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taps.clip import Clip, TextLayout, WholeTexts
-from taps.prompts.base import Parameters, PromptTokens, prompt_tokens
+from taps.prompts.families import FAMILIES, Parameters, PromptTokens
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Classifier:
         return torch.float64 if self.clip.dtype == torch.float64 else torch.float32
 
     def tokens(self, parameters: Parameters) -> PromptTokens:
-        return PromptTokens(None, None) if self.kind is None else prompt_tokens(self.kind, parameters)
+        return PromptTokens(None, None) if self.kind is None else FAMILIES[self.kind].tokens(parameters)
 
     def text(self, context: Tensor | None) -> Tensor:
         """Normalised features of the class texts [K, d]; [B, K, d] of contexts [depth, B, tokens, width]."""

@@ -17,9 +17,9 @@ from torch import Tensor
 from taps.clip import Clip
 from taps.errors import TapsError
 from taps.files import read_tensors, write_tensors
-from taps.prompts.base import Parameters, Prompts, prompt_tokens
+from taps.prompts.base import Prompts
 from taps.prompts.classifier import Classifier, class_means
-from taps.prompts.proda import members
+from taps.prompts.families import FAMILIES, Parameters
 from taps.prompts.texts import Template, Texts, class_texts, read_texts
 
 CHUNK = 512  # texts encoded at once: thousands would need gigabytes
@@ -90,16 +90,11 @@ def class_features(
 ) -> tuple[Tensor, Tensor | None]:
     """Text features of the classes [K, d] and the vision tokens.
 
-    ProDA's are the mean of its Gaussian: the average over the bank.
-
     Args:
         classifier: The classes.
         parameters: The learned tensors; none for hand-written texts.
-        feature: The image's normalised feature, for prompts that depend on it (cocoop).
+        feature: The image's normalised feature, for prompts that depend on it.
     """
     if classifier.kind is None:
         return classifier.text(None), None
-    if classifier.kind == "proda":
-        return torch.stack([classifier.text(member.text) for member in members(parameters)]).mean(dim=0), None
-    tokens = prompt_tokens(classifier.kind, parameters, feature)
-    return classifier.text(tokens.text), tokens.vision
+    return FAMILIES[classifier.kind].features(classifier, parameters, feature)

@@ -18,7 +18,7 @@ from taps.default import ACQUISITION
 from taps.errors import SettingsError, StateError
 from taps.files import locked
 from taps.methods.registry import find_method, method_settings
-from taps.prompts.base import KINDS
+from taps.prompts.families import FAMILIES
 from taps.serve.errors import ConflictError, NotFoundError, StoreDownError
 from taps.serve.event_bus import EventBus
 from taps.serve.guards import ImageWatch
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MODEL = "model"
-PROMPTS = ("hand", *KINDS)  # values of the setting that are no path
 DEPTH, VIEWS = 4, 1024  # the most of settings over HTTP: levels of nesting, views
 BESIDE = ("name", "classes", "method", "seed", "deadline", "hold")  # given beside the settings
 EXPORT = ".export-"  # hidden folders in which archives are made
@@ -274,7 +273,7 @@ def check_settings(method: str, settings: dict[str, Any]) -> None:
             raise SettingsError(f"{name} is no setting; give it beside the settings.")
         if name == "template" or (name == "texts" and isinstance(value, dict)):  # words: none is a path
             continue
-        unknown = "Path" in types.get(name, "") and value not in (None, *PROMPTS)
+        unknown = "Path" in types.get(name, "") and value not in (None, "hand", *FAMILIES)
         if name == "texts" and unknown:
             raise SettingsError(
                 "Over HTTP texts are sentences by class, not a path: {class name: [sentences]}."

@@ -16,6 +16,7 @@ from taps.errors import DataError, ImageError, SettingsError
 from taps.files import write_tensors
 from taps.images.views import make_views, sample_generator
 from taps.prompts.base import Prompts, check_base, prompt_tokens
+from taps.prompts.families import FAMILIES
 from taps.prompts.source import RunningMoments, SourceStats, stats_from
 from taps.training.passes import Images, in_batches, loaded_ahead, read_unfinished
 
@@ -59,7 +60,7 @@ def collect_stats(
     vision = None
     if prompts is not None:
         check_base(prompts, clip)
-        if prompts.kind == "maple":  # the other families leave the image tower alone
+        if FAMILIES[prompts.kind].vision:  # the other families leave the image tower alone
             vision = prompt_tokens(prompts.kind, prompts.parameters).vision
     vision = None if vision is None else vision.to(clip.device)
     pass_ = Pass(clip, prompts, images, tuple(layers), per_class, batch)

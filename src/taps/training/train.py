@@ -11,24 +11,21 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from taps.clip import Clip
 from taps.errors import DataError, PromptsError
 from taps.files import write_tensors
 from taps.methods.base import with_prefix
-from taps.prompts import proda
-from taps.prompts.base import Parameters, Prompts
+from taps.prompts.base import Prompts
 from taps.prompts.choose import untrained
 from taps.prompts.classifier import Classifier
-from taps.prompts.classify import class_features, placed, prompt_classifier
+from taps.prompts.classify import placed, prompt_classifier
+from taps.prompts.families import FAMILIES, Recipe
 from taps.training.passes import Images, check_images, crop_batches, in_batches, read_unfinished
-from taps.training.recipe import Recipe, learning_rate
+from taps.training.recipe import learning_rate
 
 ENCODE = 64  # images per forward where no gradient is taken
-IMAGE_FREE = ("coop", "cocoop", "proda")
-"""Families whose prompts do not enter the image tower: image features are constants."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ def train_prompts(
     Args:
         clip: The frozen model.
         images: A labelled data set.
-        kind: coop, cocoop, maple or proda.
+        kind: The family: coop, cocoop, maple, proda, or one of a plugin.
         recipe: The numbers, see `recipe_for`.
         indices: Which images, such as `taps.data.few_shot` picks; all of them when not given.
         seed: Of the start, the order and the crops.
@@ -109,6 +106,7 @@ class Trainer:
         seed: int,
     ) -> None:
         self.images, self.indices, self.recipe, self.seed = images, indices, recipe, seed
+        self.family = FAMILIES[start.kind]
         self.classifier = prompt_classifier(clip, images.classes, start)
         self.labels = torch.tensor(labels, device=clip.device)
         self.parameters = placed(start, self.classifier)
@@ -143,7 +141,7 @@ class Trainer:
         gradient = {name: torch.zeros_like(value) for name, value in leaves.items()}
         loss, logits = torch.zeros((), device=labels.device), []
         with mixed_precision(self.classifier):
-            for part, part_logits in batch_losses(self.classifier, leaves, inputs, labels):
+            for part, part_logits in self.family.losses(self.classifier, leaves, inputs, labels):
                 grads = torch.autograd.grad(part, list(leaves.values()), allow_unused=True)
                 for name, grad in zip(leaves, grads, strict=True):
                     gradient[name] = gradient[name] if grad is None else gradient[name] + grad
@@ -156,10 +154,10 @@ class Trainer:
         return float(loss), int((torch.cat(logits).argmax(dim=-1) == labels).sum())
 
     def _inputs(self, batches: list[Sequence[int]]) -> Iterator[Tensor]:
-        """The inputs of `batch_losses` for each batch: constant image features, or images."""
+        """The inputs of the family's `losses` for each batch: constant image features, or images."""
         clip = self.classifier.clip
         draw = self.epoch % self.recipe.crops if self.recipe.crops else self.epoch
-        if self.classifier.kind in IMAGE_FREE:
+        if not self.family.vision:
             features = self._features_of(draw)
             yield from (features[torch.tensor(batch, device=clip.device)] for batch in batches)
             return
@@ -190,34 +188,6 @@ class Trainer:
             self.parameters[name] = tensors[f"parameters.{name}"].to(value)
             self.velocity[name] = tensors[f"velocity.{name}"].to(value)
         self.epoch, self.history = meta["epoch"], meta["history"]
-
-
-def batch_losses(
-    classifier: Classifier, parameters: Parameters, images: Tensor, labels: Tensor
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Parts of the mean loss of a batch, and their logits [n, K]; the parts are differentiated one by one.
-
-    Args:
-        classifier: The classes and the family.
-        parameters: The learned tensors, leaves to differentiate with respect to.
-        images: Image features [N, d] for a family of `IMAGE_FREE`, else preprocessed images [N, 3, S, S].
-        labels: True classes [N].
-    """
-    if classifier.kind == "cocoop":
-        # Every image has texts of its own. One at a time: memory holds one text graph, not a batch of them.
-        for feature, label in zip(images, labels, strict=True):
-            text, _ = class_features(classifier, parameters, feature)
-            logits = classifier.logits(feature[None], text)
-            yield F.cross_entropy(logits, label[None]) / len(labels), logits
-    elif classifier.kind == "proda":
-        texts = [classifier.text(member.text) for member in proda.members(parameters)]
-        bank = torch.stack([classifier.logits(images, text) for text in texts])
-        yield proda.loss(bank, labels), bank.mean(dim=0)
-    else:
-        text, vision = class_features(classifier, parameters)
-        features = images if vision is None else classifier.image(images, vision)
-        logits = classifier.logits(features, text)
-        yield F.cross_entropy(logits, labels), logits
 
 
 def mixed_precision(classifier: Classifier) -> torch.autocast:

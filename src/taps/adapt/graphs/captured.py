@@ -37,8 +37,8 @@ from taps.adapt.step import (
     step_result,
     take_step,
 )
-from taps.prompts.base import Parameters
 from taps.prompts.classifier import Classifier
+from taps.prompts.families import Parameters
 
 Gate = Callable[[Tensor], bool]
 """Decides by an image's entropy whether to learn from it."""

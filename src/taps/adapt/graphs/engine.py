@@ -27,8 +27,8 @@ from taps.adapt.memory import Known, Memory, ReplayItem, labelled_gradients
 from taps.adapt.optimiser import Moments, fresh_moments
 from taps.adapt.step import StepResult, StepSettings, always, take_step
 from taps.errors import SettingsError
-from taps.prompts.base import Parameters
 from taps.prompts.classifier import Classifier
+from taps.prompts.families import Parameters
 
 log = logging.getLogger("taps")
 T = TypeVar("T")
