@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from taps.errors import PromptsError
+from taps.files import write_tensors
 from taps.prompts import Prompts, check_base
 from taps.prompts.choose import choose_prompts, shipped, shipped_source, trained_prompts, untrained
 
@@ -73,7 +74,7 @@ def test_damaged_tensors(directory):
         with pytest.raises(PromptsError, match="readable"):
             Prompts.from_pretrained(directory)
     tensors["deep"][0, 0, 0] = float("nan")
-    save_file(tensors, file)
+    write_tensors(file, tensors)
     with pytest.raises(PromptsError, match="deep"):
         Prompts.from_pretrained(directory)
 

@@ -55,8 +55,11 @@ MODULES = {
     **dict.fromkeys(GROUPS["Service"], "store"),
     **dict.fromkeys(GROUPS["Look up"], "lookup"),
 }
-# These commands take methods, and so modules with methods of one's own.
-TAKE_PLUGINS = {"demo", "run", "predict", "watch", "methods", "eval", "compare", "report", "serve", "label"}
+# These commands take methods or families, and so modules with some of one's own.
+TAKE_PLUGINS = {
+    *("demo", "run", "predict", "watch", "label", "train"),
+    *("methods", "eval", "compare", "report", "serve"),
+}
 ENCODE = {"run", "predict", "label"}  # image after image, as fast as they can
 
 REFUSALS = {
@@ -131,7 +134,7 @@ def root(
         metavar="MODULE",
         callback=load_plugins,
         expose_value=False,
-        help="A module, or a .py file, that registers methods of your own; may be repeated.",
+        help="A module, or a .py file, with methods, families or annotators of your own; may be repeated.",
     ),
 ) -> None:
     """TAPS: test-time active prompt learning for vision-language models on single-sample streams."""
