@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from taps.serve.tokens import Tokens
+from taps.types import Answer
 from tests.browser.site import Site, violations
+from tests.serve.test_review import folder_of
 
 
 def tiles(page: Any) -> dict[str, list[str]]:
@@ -32,7 +35,9 @@ def test_the_numbers_are_the_stores_and_live(site: Site, page: Any) -> None:
     shown = tiles(page)
     assert (shown["Images"][0], shown["Questions"][0], shown["Waiting"][0]) == ("10", "10", "4")
     low, high = wilson(4, 6)
-    assert shown["Model was right"] == ["67 %", f"{100 * low:.0f} % to {100 * high:.0f} %, at 95 %"]
+    assert shown["Right where asked"][0] == "67 %"
+    assert f"{100 * low:.0f} % to {100 * high:.0f} %" in shown["Right where asked"][1]
+    assert shown["Right of all"][0] == "67 %"  # every image is asked about here
     assert page.locator("#score circle").count() == 10
     cells = page.locator("#confusion td.wrong").all_inner_texts()
     assert sum(map(int, cells)) == 2
@@ -62,6 +67,46 @@ def test_what_another_rule_asks_by_is_drawn_with_its_threshold(site: Site, page:
     )  # one drawn at random has a score above all others
     assert usual < max(row.score for row in rows)
     assert spread(heights) == pytest.approx(spread([min(row.score, usual) for row in rows]), abs=0.01)
+
+
+def test_a_folder_has_no_threshold(pictures: Path, site: Site, page: Any) -> None:
+    made = folder_of(site.service, pictures)
+    made.feed(lambda done: None)
+    page.goto(f"{site.url}/streams/photos")
+    page.wait_for_selector("#score svg")
+    assert page.locator("#score .limit").count() == 0
+    assert "no threshold" in page.inner_text("#score-note")
+
+
+def test_a_threshold_above_every_score_is_not_drawn_among_them(site: Site, page: Any) -> None:
+    settings = {"acquisition": "margin", "policy": "fixed", "tau0": 99.0}
+    site.create(method="zero_shot+", settings=settings)
+    site.feed(range(6))
+    page.goto(f"{site.url}/streams/pets")
+    page.wait_for_selector("#score svg")
+    assert page.locator("#score polyline.limit").count() == 0
+
+
+def test_an_error_rate_needs_several_annotators_and_twenty_answers(site: Site, page: Any) -> None:
+    site.create(method="zero_shot+", settings={"rate": 1.0})
+    site.feed(range(30))
+
+    def answer(id: int, who: str) -> None:
+        site.service.send("pets", lambda live: live.label(id, Answer("cat", annotator=who), who)).result()
+
+    def rates() -> dict[str, str]:
+        page.goto(f"{site.url}/streams/pets")
+        page.wait_for_selector("#people tbody")
+        rows = page.locator("#people tbody tr").all()
+        return {row.locator("th").inner_text(): row.locator("td").nth(1).inner_text() for row in rows}
+
+    for id in range(22):
+        answer(id, "Ann")
+    assert rates() == {"Ann": "–"}
+    answer(22, "Bob")
+    found = rates()
+    assert found["Bob"] == "–"
+    assert found["Ann"].endswith("%")
 
 
 def test_every_event_is_told_in_words(site: Site, page: Any) -> None:

@@ -6,7 +6,8 @@ import { $, count, element, interval, plural, shape, share, standing } from "/we
 
 const WINDOW = 500; // predictions drawn
 const LOGGED = 50; // events shown
-const ANYWAY = 1e6; // the score of an image that is asked about at random; drawn at the top
+const ANYWAY = 1e6; // the score of an image that is asked about at random; a threshold that nothing passes
+const ENOUGH = 20; // answers of an annotator before an error rate is shown
 const CONFUSED = 6; // classes in the table
 
 const stream = decodeURIComponent(location.pathname.split("/").at(-1));
@@ -46,13 +47,16 @@ function draw() {
 function drawTiles() {
   const { seen, asked, open, answered, agreed, corrected, asking } = stats;
   const [low, high] = interval(agreed, answered);
+  const estimate = stats.accuracy?.estimate;
   const tiles = [
     ["Images", count(seen), ""],
     ["Questions", count(asked), seen ? `${(100 * asked / seen).toFixed(1)} % of the images` : ""],
     ["Waiting", count(open), open ? "for an annotator" : "none"],
     ["Answered", count(answered), corrected ? `and ${count(corrected)} corrected unasked` : ""],
-    ["Model was right", answered ? share(agreed / answered) : "–",
-      answered ? `${share(low)} to ${share(high)}, at 95 %` : "no answer yet"],
+    ["Right of all", estimate ? share(estimate.value) : "–",
+      estimate ? `${share(estimate.low)} to ${share(estimate.high)} at 95 %` : "not known yet"],
+    ["Right where asked", answered ? share(agreed / answered) : "–",
+      answered ? `mostly the hardest; ${share(low)} to ${share(high)} at 95 %` : "no answer yet"],
     ["Budget", asking ? (asking.budget === null ? `${+(100 * asking.rate).toFixed(1)} %` : count(asking.budget)) : "–",
       asking ? (asking.budget === null ? "of the images" : "questions") : "this method never asks"],
   ];
@@ -89,9 +93,9 @@ function score(all) {
   const atRandom = rule === "random";
   const entropic = atRandom || rule === "entropy";
   $("#score-title").textContent = `${entropic ? "Uncertainty" : `Score by ${rule}`}, and when it asks`;
-  $("#score-note").textContent = atRandom
-    ? "Each dot is an image. This stream asks at random, so there is no threshold to draw here."
-    : "Each dot is an image. Those above the threshold are asked about while the budget lasts.";
+  const [finite, above] = [all.filter(({ threshold }) => threshold !== null), ({ threshold }) => threshold >= ANYWAY];
+  const without = !stats.asking || atRandom || !finite.length || finite.every(above);
+  $("#score-note").textContent = `Each dot is an image. ${thresholdNote(atRandom, finite.length && finite.every(above))}`;
   const valueOf = (row) => (entropic ? row.entropy : row.score);
   const known = all.filter((row) => valueOf(row) !== null); // older versions kept no score
   if (!known.length) return [nothing("No image yet.")];
@@ -106,10 +110,27 @@ function score(all) {
   const place = (row, size, kind) => dot(made, row.id, Math.min(valueOf(row), most), size, { class: kind });
   for (const row of known.filter(({ asked }) => !asked)) place(row, 2.5, "quiet");
   for (const row of known.filter(({ asked }) => asked)) place(row, 4, "asked");
-  const limits = atRandom ? [] : known.filter(({ threshold }) => threshold !== null);
-  if (limits.length) line(made, limits.map(({ id, threshold }) => [id, Math.min(threshold, most)]), { class: "limit" });
-  const keys = [["quiet", "not asked"], ["asked", "asked"]];
-  return [made.svg, legend(...keys, ...(atRandom ? [] : [["limit", "threshold"]]))];
+  // Where the threshold is above the chart, the line has a gap.
+  const compared = without ? [] : known.filter(({ threshold }) => threshold !== null);
+  const limits = compared.map(({ id, threshold }) => (threshold > most ? null : [id, threshold]));
+  for (const part of stretches(limits)) line(made, part, { class: "limit" });
+  const keys = [["quiet", "not asked"], ["asked", "asked"], ...(without ? [] : [["limit", "threshold"]])];
+  const drawn = !entropic && known.some((row) => row.score >= ANYWAY);
+  return [made.svg, legend(...keys), ...(drawn ? [element("p", { class: "note" }, "Images that were drawn at random are at the top.")] : [])];
+}
+
+function thresholdNote(atRandom, pooled) {
+  if (!stats.asking) return "This method never asks.";
+  if (atRandom) return "This stream asks at random, so there is no threshold.";
+  if (pooled) return "Questions are chosen among all images, so there is no threshold.";
+  return "Those above the threshold are asked about while the budget lasts.";
+}
+
+// The parts of a list between nulls.
+function stretches(list) {
+  const parts = [[]];
+  for (const each of list) each === null ? parts.push([]) : parts.at(-1).push(each);
+  return parts.filter((part) => part.length);
 }
 
 function budget(all) {
@@ -147,13 +168,13 @@ function memory() {
   return bars(`Labels by class: ${shown.slice(0, 5).map(([name, number]) => `${name} ${number}`).join(", ")}`, shown, all[0][1]);
 }
 
-// The error rates are the model's estimates: an annotator who never contradicts the others has a low one.
+// The error rates are the model's estimates, which need several annotators, and some answers of each.
 function people() {
   const all = Object.entries(stats.learner.head_annotators ?? {}).sort((a, b) => b[1].answers - a[1].answers);
   if (!all.length) return nothing("No answer yet, or a method that does not tell annotators apart.");
   const head = ["name", "answers", "wrong, about", "known answers right"].map((name) => element("th", { scope: "col" }, name));
   const lines = all.map(([name, { answers, noise }]) =>
-    element("tr", {}, element("th", { scope: "row" }, name || "without a name"), element("td", {}, count(answers)), element("td", {}, share(noise)), element("td", {}, known(agreement.known[name]))));
+    element("tr", {}, element("th", { scope: "row" }, name || "without a name"), element("td", {}, count(answers)), element("td", {}, all.length > 1 && answers >= ENOUGH ? share(noise) : "–"), element("td", {}, known(agreement.known[name]))));
   return element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...lines));
 }
 
