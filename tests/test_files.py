@@ -20,6 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from taps import files
+from taps.disk import claim
 from taps.errors import DamagedError, StateError
 from taps.files import (
     AppendFile,
@@ -51,6 +52,7 @@ def test_tensors_are_as_readable_as_other_files_of_this_user(tmp_path: Path, mas
 
 
 def test_what_was_there_stays_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim(tmp_path)
     path = tmp_path / "tensors"
     write_tensors(path, {"a": torch.zeros(1)})
     write_text(tmp_path / "text", "old")
@@ -92,14 +94,15 @@ write_tensors(Path(sys.argv[1]), {"a": torch.zeros(1 << 20)})
 
 
 def test_a_kill_in_the_middle_of_a_write_leaves_nothing_behind_the_next_one(tmp_path: Path) -> None:
+    claim(tmp_path)
     path = tmp_path / "tensors"
     write_tensors(path, {"a": torch.zeros(2)})
     killed = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(path)], timeout=120)
     assert killed.returncode == -signal.SIGXFSZ
     assert read_tensors(path)[0]["a"].tolist() == [0, 0]
-    assert {each.name for each in tmp_path.iterdir()} == {"tensors", "tensors.part"}
+    assert {each.name for each in tmp_path.iterdir()} == {".taps", "tensors", "tensors.part"}
     write_tensors(path, {"a": torch.ones(2)})
-    assert [each.name for each in tmp_path.iterdir()] == ["tensors"]
+    assert {each.name for each in tmp_path.iterdir()} == {".taps", "tensors"}
 
 
 def flips(path: Path) -> Iterator[int]:
@@ -135,6 +138,7 @@ def test_of_all_bits_of_a_tensor_file_none_can_change_unnoticed(tmp_path: Path) 
 
 
 def test_of_all_bits_of_a_growing_file_none_can_change_unnoticed(tmp_path: Path) -> None:
+    claim(tmp_path)
     path = tmp_path / "rows.csv"
     rows = AppendFile(path)
     rows.write(b"t,key\n0,cat.png\n")
@@ -151,6 +155,7 @@ def test_of_all_bits_of_a_growing_file_none_can_change_unnoticed(tmp_path: Path)
 
 
 def test_a_growing_file_goes_on_from_its_mark(tmp_path: Path) -> None:
+    claim(tmp_path)
     path = tmp_path / "rows.csv"
     rows = AppendFile(path)
     rows.write(b"one\n")
@@ -179,6 +184,7 @@ def test_files_older_than_checksums_are_refused(tmp_path: Path, value: dict[str,
 
 
 def test_files_of_a_later_format_and_other_things_are_refused(tmp_path: Path) -> None:
+    claim(tmp_path)
     path = tmp_path / "values.json"
     write_json(path, {"format": 3})
     with pytest.raises(StateError, match="format 3"):

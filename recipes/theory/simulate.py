@@ -20,8 +20,9 @@ from study import Study, study_all, study_balance, study_rate
 from taps.cli.main import run
 from taps.cli.options import new_app
 from taps.cli.terminal import show_json, show_table
+from taps.disk import make_folder
 from taps.errors import SettingsError
-from taps.files import make_folder, write_json
+from taps.files import write_json
 
 app = new_app()
 

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from taps.clip import Clip, load_clip
+from taps.disk import claim, remove
 from taps.errors import DamagedError, StateError
-from taps.files import check_tensors, read_json, read_tensors, write_json, write_tensors, writing
+from taps.files import check_tensors, holds, read_json, read_tensors, write_json, write_tensors, writing
 from taps.methods.base import without_prefix
 from taps.prompts import Prompts
 from taps.prompts.base import prompts_for
@@ -84,7 +85,7 @@ def save(
         extra: Plain values that belong to this state, such as how far a run had come.
     """
     with writing(directory):
-        directory.mkdir(parents=True, exist_ok=True)
+        claim(directory, _is_learner)
         values = state["values"]
         older = _whole_index(directory, values)
         tensors_file = f"state-{values['seen']}-{values['answered']}-{uuid.uuid4().hex[:8]}.safetensors"
@@ -110,7 +111,12 @@ def save(
         for pattern in ("state-*.safetensors*", "source-*.safetensors*"):
             for old in directory.glob(pattern):
                 if old.name not in kept:
-                    old.unlink(missing_ok=True)
+                    remove(old)
+
+
+def _is_learner(directory: Path) -> bool:
+    """Whether a directory holds a learner, of an older version too."""
+    return any(holds(directory / name, "tensors", "values") for name in (INDEX, PREVIOUS))
 
 
 def _whole_index(directory: Path, values: dict[str, Any]) -> dict[str, Any] | None:

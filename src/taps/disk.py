@@ -14,16 +14,18 @@ import re
 import shutil
 import tempfile
 import uuid
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
-from taps.errors import DataError
+from taps.errors import DataError, StateError
 
 PART = ".part"  # a file that is being written
 MARKER = ".taps"
-STORE = "identity"  # the marker of a service's store
+STORE = ("identity", "identity.new")  # the marker of a service's store, and that of one which begins
+SMALL = 64  # bytes it has at most; other programs have larger files of this name
 NOTE = "TAPS made this folder. It replaces and removes files here that it wrote itself.\n"
 _temporary: set[Path] = set()  # folders that this process made for itself
 
@@ -38,12 +40,11 @@ def claim(folder: Path, known: Callable[[Path], bool] = lambda folder: False) ->
     check_free(folder, known)
     with _writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        if _is_marked(folder):
+        if _is_marked(folder) and folder not in _temporary:
             with tempfile.TemporaryFile(dir=folder):  # is it writable?
                 pass
         else:
-            with (folder / MARKER).open("x", encoding="utf-8") as file:
-                file.write(NOTE)
+            (folder / MARKER).write_text(NOTE, encoding="utf-8")
 
 
 def check_free(folder: Path, known: Callable[[Path], bool] = lambda folder: False) -> None:
@@ -58,9 +59,12 @@ def check_free(folder: Path, known: Callable[[Path], bool] = lambda folder: Fals
     if not folder.is_dir():
         raise DataError(f"{folder} is a file; choose another --out.")
     with _writable(folder):
-        if any(folder.iterdir()) and not known(folder):
+        others = [path.name for path in folder.iterdir()]
+        if MARKER in others and NOTE.startswith(_note_of(folder)):
+            others.remove(MARKER)  # cut off by a kill, or being written by another process
+        if others and (MARKER in others or not known(folder)):
             raise DataError(
-                f"{folder} has other files, which stay as they are; choose a new or empty folder for --out."
+                f"{folder} has other files, which stay as they are; choose a new or empty folder."
             )
 
 
@@ -69,10 +73,189 @@ def is_ours(path: Path) -> bool:
     return any(_is_marked(parent) for parent in path.absolute().parents)
 
 
+def _own(path: Path) -> Path:
+    """A path in a folder of ours. Another one is a mistake of this program, and is refused."""
+    if not is_ours(path):
+        raise StateError(f"{path} is not in a folder that TAPS made; it is left as it is.")
+    return path
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder that may be there already, and its parents."""
     with _writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
+
+
+def make_durable_folder(folder: Path) -> None:
+    """Make a folder and its parents, each synced to the disk."""
+    if not folder.is_dir():
+        make_durable_folder(folder.parent)
+        folder.mkdir(mode=0o750, exist_ok=True)
+        sync_folder(folder.parent)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder of this process alone, removed at the end."""
+    folder = make_temporary()
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)
+
+
+def extract(archive: zipfile.ZipFile, folder: Path) -> None:
+    """Unpack a zip into a temporary folder."""
+    if folder not in _temporary:
+        raise StateError(f"{folder} is no temporary folder; {archive.filename} is not unpacked.")
+    archive.extractall(folder)
+
+
+def make_temporary() -> Path:
+    """A folder of this process alone, which `remove_tree` removes."""
+    folder = Path(tempfile.mkdtemp(prefix="taps-"))
+    _temporary.add(folder)
+    return folder
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill, which then gets its name: it is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{uuid.uuid4().hex}{PART}")
+    part.mkdir()
+    _temporary.add(part)
+    try:
+        yield part
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        part.rename(path)
+    finally:
+        remove_tree(part)
+
+
+def remove(path: Path) -> None:
+    """Remove a file in a folder of ours, where it is there."""
+    _own(path).unlink(missing_ok=True)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder or a file in a folder of ours, or a temporary folder; what cannot be removed stays."""
+    if path in _temporary or _own(path).is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+        _temporary.discard(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def dissolve(folder: Path, *patterns: str) -> None:
+    """Remove the files of these names from a folder of ours; and the folder, where it has no others."""
+    for pattern in (*patterns, MARKER):
+        for path in folder.glob(pattern):
+            remove(path)
+    remove_empty(folder)
+
+
+def remove_empty(folder: Path) -> None:
+    """Remove a folder that has nothing in it."""
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def empty_again(folder: Path, *, keep: bool) -> None:
+    """Remove all from a folder that was empty before this process filled it; with `keep` it stays itself."""
+    if _is_marked(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+    remove_empty(folder)
+    if keep:
+        folder.mkdir(exist_ok=True)
+
+
+def copy_tree(folder: Path, to: Path, *without: str) -> None:
+    """Copy a folder into one of ours, without the files of some names."""
+    shutil.copytree(folder, _own(to), ignore=shutil.ignore_patterns(*without), dirs_exist_ok=True)
+
+
+def move(path: Path, to: Path) -> None:
+    """Rename a file or folder within folders of ours; what has the name is replaced."""
+    os.replace(_own(path), _own(to))
+
+
+def check_free_or(path: Path, mine: Callable[[Path], bool]) -> None:
+    """Refuse a path where something is that is neither in a folder of ours nor, for the caller, ours."""
+    if os.path.lexists(path) and not is_ours(path) and not mine(path):
+        raise StateError(f"{path} exists, and TAPS did not write it; choose another name, or remove it.")
+
+
+@contextmanager
+def whole_file(
+    path: Path, mine: Callable[[Path], bool] = lambda path: False, *, mark: str = "", mode: int = 0o666
+) -> Iterator[Path]:
+    """A temporary file to fill; once its bytes are on the disk it gets its name.
+
+    Args:
+        path: The name; a file that has it already is replaced if it is ours.
+        mine: Whether a file outside of our folders is ours.
+        mark: Tells apart the names of several processes that write the same file at one time.
+        mode: Its permissions, as far as the user's umask allows them.
+    """
+    ours = is_ours(path)
+    check_free_or(path, mine)
+    # Outside of our folders any name but a new one may be somebody's.
+    part = path.with_name(f"{path.name}{mark}{PART}" if ours else f".{uuid.uuid4().hex}{PART}")
+    if ours:
+        part.unlink(missing_ok=True)  # left by a process that was killed
+    part.touch(mode, exist_ok=False)
+    try:
+        yield part
+        sync_file(part)
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)  # frees the space on a full disk
+        raise
+
+
+def write_part(part: Path, *pieces: bytes | memoryview) -> None:
+    """Fill a temporary file."""
+    with part.open("r+b") as file:
+        for piece in pieces:
+            file.write(piece)
+
+
+def open_for_lines(path: Path) -> BinaryIO:
+    """Open a file that grows: a new one, or one in a folder of ours that is no link."""
+    if os.path.lexists(path) and (path.is_symlink() or not is_ours(path)):
+        raise StateError(f"{path} exists, and TAPS did not write it; choose another folder, or remove it.")
+    return path.open("ab+")
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file in a folder of ours."""
+    _own(path).write_bytes(data)
+
+
+@contextmanager
+def open_array(path: Path) -> Iterator[BinaryIO]:
+    """Open a file of numbers in a folder of ours to write anywhere in it; in the end it is on the disk."""
+    with open(_own(path), "r+b" if path.exists() else "w+b") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_file(path: Path) -> None:
+    """Sync a file's bytes to the disk."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync the names made or removed in a folder to the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def free_name(folder: Path, name: str) -> Path:
@@ -177,18 +360,26 @@ def mark_of(path: Path) -> tuple[str, str] | None:
     return str(len(data)), hashlib.sha256(data).hexdigest()
 
 
-def remove_copy(path: Path, mark: tuple[str, str]) -> None:
-    """Remove a file outside of our folders that we wrote, if it is as it was written."""
-    if mark_of(path) == mark:
+def remove_known(path: Path, mine: Callable[[Path], bool]) -> None:
+    """Remove a file outside of our folders, if it is as we wrote it."""
+    if mine(path):
         path.unlink()
 
 
-def _is_marked(folder: Path) -> bool:
-    if folder in _temporary or (folder / STORE).is_file():
-        return True
+def _note_of(folder: Path) -> str:
+    """What the marker in a folder says; nothing where there is none."""
     with suppress(OSError, UnicodeDecodeError):
-        return (folder / MARKER).read_text("utf-8") == NOTE
-    return False
+        return (folder / MARKER).read_text("utf-8")
+    return ""
+
+
+def _is_marked(folder: Path) -> bool:
+    if folder in _temporary:
+        return True
+    if _note_of(folder) == NOTE:
+        return True
+    marks = (folder / name for name in STORE)
+    return any(mark.is_file() and mark.stat().st_size <= SMALL for mark in marks)
 
 
 @contextmanager
@@ -196,4 +387,4 @@ def _writable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DataError(f"{folder} cannot be written ({error.strerror}); choose another --out.") from error
+        raise StateError(f"{folder} cannot be written ({error.strerror}); choose another place.") from error

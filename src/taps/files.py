@@ -14,19 +14,27 @@ import math
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from safetensors import SafetensorError, safe_open
 
-from taps.errors import DamagedError, DataError, StateError
+from taps.disk import (
+    check_free_or,
+    is_ours,
+    open_for_lines,
+    remove_known,
+    sync_folder,
+    whole_file,
+    write_part,
+)
+from taps.errors import DamagedError, StateError
 
 if TYPE_CHECKING:  # imported when used: writing JSON does not wait for torch
     from torch import Tensor
 
-PART = ".part"  # a file that is being written
 CHECKSUM = "checksum"
 FORMAT = 2
 DTYPES = {
@@ -51,28 +59,10 @@ _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$"
 _FORMULA = re.compile(rf"(?!{_NUMBER})'*[=+\-@\t\r]", re.IGNORECASE)
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder, and check that it is writable before any work is done."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        probe = path / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise DataError(f"{path} cannot be written ({error.strerror}); choose another --out.") from error
-
-
-def make_durable_folder(folder: Path) -> None:
-    """Make a folder and its parents, each synced to the disk."""
-    if not folder.is_dir():
-        make_durable_folder(folder.parent)
-        folder.mkdir(mode=0o750, exist_ok=True)
-        sync_folder(folder.parent)
-
-
-def write_text(path: Path, text: str) -> None:
-    with writing(path), _new_file(path) as part:
-        part.write_text(text, encoding="utf-8", errors="surrogateescape")
+def write_text(path: Path, text: str, mine: Callable[[Path], bool] = lambda path: False) -> None:
+    """Write a file whole; `mine` says of one outside of our folders whether it may be replaced."""
+    with writing(path), whole_file(path, mine) as part:
+        write_part(part, text.encode("utf-8", "surrogateescape"))
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -81,11 +71,8 @@ def write_durably(path: Path, data: bytes) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    with (
-        _new_file(path, f".{os.getpid()}-{threading.get_ident()}") as part,
-        open(part, "wb", opener=lambda name, flags: os.open(name, flags, 0o640)) as file,
-    ):
-        file.write(data)
+    with whole_file(path, mark=f".{os.getpid()}-{threading.get_ident()}", mode=0o640) as part:
+        write_part(part, data)
     sync_folder(path.parent)
 
 
@@ -117,7 +104,12 @@ def csv_rows(lines: Iterable[str]) -> Iterator[list[str]]:
     [['=A1', "'=A1", "'A1"]]
     """
     for row in csv.reader(lines):
-        yield [cell[1:] if _FORMULA.match(cell, 1) and cell[0] == "'" else cell for cell in row]
+        yield [unquoted(cell) for cell in row]
+
+
+def unquoted(cell: str) -> str:
+    """A cell without the apostrophe that keeps it from being a formula."""
+    return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell) else cell
 
 
 def csv_dicts(lines: Iterable[str]) -> list[dict[str, str]]:
@@ -156,7 +148,7 @@ def write_json(path: Path, value: Any, *, indent: int | None = 1) -> None:
     if not isinstance(value, dict):
         return write_text(path, json_text(value, indent=indent) + "\n")
     text = json_text({CHECKSUM: _BLANK, "format": FORMAT, **value}, indent=indent) + "\n"
-    write_text(path, text.replace(_BLANK, hashlib.sha256(text.encode()).hexdigest(), 1))
+    write_text(path, text.replace(_BLANK, hashlib.sha256(text.encode()).hexdigest(), 1), _is_object)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -182,6 +174,34 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def _is_object(path: Path) -> bool:
+    """Whether a file is what `write_json` wrote."""
+    return holds(path, "format")
+
+
+def _is_tensors(path: Path) -> bool:
+    """Whether a file is what `write_tensors` wrote."""
+    with suppress(OSError, StateError):
+        check_tensors(path)
+        return True
+    return False
+
+
+def check_json(path: Path) -> None:
+    """Refuse a path where something is that `write_json` would not replace, before any work is done."""
+    check_free_or(path, _is_object)
+
+
+def check_tensors_place(path: Path) -> None:
+    """The same for `write_tensors`."""
+    check_free_or(path, _is_tensors)
+
+
+def remove_tensors(path: Path) -> None:
+    """Remove a file that `write_tensors` wrote, where it is there and as it was written."""
+    remove_known(path, lambda path: is_ours(path) or _is_tensors(path))
+
+
 def holds(path: Path, *names: str) -> bool:
     """Whether a file is an object of ours with these members."""
     try:
@@ -202,10 +222,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], meta: dict[str, Any
     sha = hashlib.sha256(header)
     for piece in pieces:
         sha.update(piece)
-    with writing(path), _new_file(path) as part, part.open("wb") as file:
-        file.write(header.replace(_BLANK.encode(), sha.hexdigest().encode(), 1))
-        for piece in pieces:
-            file.write(piece)
+    with writing(path), whole_file(path, _is_tensors) as part:
+        write_part(part, header.replace(_BLANK.encode(), sha.hexdigest().encode(), 1), *pieces)
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
@@ -271,7 +289,7 @@ class AppendFile:
         self.path = path
         self.size = int(mark["size"]) if mark else 0
         with writing(path), ExitStack() as opened:  # closes it where what follows fails
-            self._file = opened.enter_context(path.open("ab+"))
+            self._file = opened.enter_context(open_for_lines(path))
             self._sha = check_mark(path, mark) if mark else hashlib.sha256()
             self._file.truncate(self.size)
             opened.pop_all()
@@ -339,38 +357,6 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         why = error.strerror or error
         raise StateError(f"{path} cannot be written ({why}); make room, or choose another place.") from error
-
-
-@contextmanager
-def _new_file(path: Path, mark: str = "") -> Iterator[Path]:
-    """A temporary name to write under; renamed to `path` once its bytes are on the disk.
-
-    `mark` tells apart the names of several processes that write the same file at one time.
-    """
-    part = path.with_name(path.name + mark + PART)
-    part.unlink(missing_ok=True)  # left by a process that was killed
-    try:
-        yield part
-        sync_file(part)
-        os.replace(part, path)
-    except OSError:
-        part.unlink(missing_ok=True)  # frees the space on a full disk
-        raise
-
-
-def sync_file(path: Path) -> None:
-    """Sync a file's bytes to the disk."""
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Sync the names made or removed in a folder to the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _compare(path: Path, head: bytes, rest: Iterable[bytes] = ()) -> None:

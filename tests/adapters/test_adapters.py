@@ -49,7 +49,7 @@ def test_csv_there_and_back(tmp_path: Path) -> None:
 
 def test_fiftyone_files(tmp_path: Path) -> None:
     write_fiftyone(tmp_path, ROWS)
-    files = {path.name: json.loads(path.read_text()) for path in tmp_path.iterdir()}
+    files = {path.name: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
     assert files["data.json"] == {
         "0000000.jpg": ROWS[0].name,
         "0000001.png": ROWS[1].name,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from taps.errors import DataError
+from taps.errors import DataError, StateError
 from taps.evaluate.evaluate import RESULTS, collect, evaluate, to_do
 from taps.evaluate.jobs import ROW, Job, ModelSpec
 from taps.evaluate.options import Execution
@@ -94,5 +94,5 @@ def test_half_a_row_is_no_row(finished: Path, make_job: Callable[..., Job]) -> N
 
 def test_a_place_that_cannot_be_made(tmp_path: Path, make_job: Callable[..., Job]) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="choose another --out"):
+    with pytest.raises(StateError, match="cannot be written"):
         to_do(tmp_path / "file" / "out", [make_job()], LENGTHS, resume=False)

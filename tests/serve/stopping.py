@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from taps.clip import Clip
-from taps.files import PART
+from taps.disk import PART
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve.conftest import ASKING, CLASSES, png

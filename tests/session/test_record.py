@@ -253,7 +253,7 @@ def test_what_a_second_opening_finds(
         again.forget()
     lines = (tmp_path / PREDICTIONS).read_text().splitlines()
     assert [line.split(",")[0] for line in lines] == ["t", "0", "1"]
-    assert {path.name for path in tmp_path.iterdir()} == {PREDICTIONS, EVENTS}
+    assert {path.name for path in tmp_path.glob("[!.]*")} == {PREDICTIONS, EVENTS}
     with closing(Record(tmp_path)) as fresh:  # no checkpoint: begun anew
         assert fresh.position == 0
         assert list(read_events(tmp_path)) == []
@@ -293,7 +293,7 @@ def test_a_replaced_row_and_its_checkpoint_come_together(
         for old, new in cells.items():
             before = before.replace(old, new)
         assert after == before
-    assert {path.name for path in tmp_path.iterdir()} == {PREDICTIONS, EVENTS, "state"}
+    assert {path.name for path in tmp_path.glob("[!.]*")} == {PREDICTIONS, EVENTS, "state"}
 
 
 def test_files_are_on_the_disk_when_a_checkpoint_speaks_of_them(

@@ -6,6 +6,7 @@ FiftyOne's files are those of its type `FiftyOneImageClassificationDataset`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -15,8 +16,9 @@ from xml.sax.saxutils import quoteattr
 
 from taps.data import Dataset, manifest
 from taps.data.dataset import Sample
+from taps.disk import check_table, claim
 from taps.errors import DataError, StateError
-from taps.files import csv_line, json_text, read_json, write_json, write_text
+from taps.files import csv_line, json_text, read_json, write_text
 from taps.session.record import SPEC, read_predictions, read_rows
 from taps.session.row import Row
 
@@ -72,10 +74,13 @@ def _find_key(path: str, keys: list[str]) -> int:
 
 def write_csv(file: str | Path, rows: Iterable[Row]) -> None:
     """One row an image: path, label (the annotator's answer), predicted, probability, asked."""
-    lines = [("path", "label", "predicted", "probability", "asked")] + [
-        (each.name, each.answer or "", each.label, each.probability, int(each.asked)) for each in rows
+    columns = "path,label,predicted,probability,asked"
+    lines = [
+        csv_line((each.name, each.answer or "", each.label, each.probability, int(each.asked)))
+        for each in rows
     ]
-    write_text(Path(file), "".join(map(csv_line, lines)))
+    text = "".join([f"{columns}\n", *lines])
+    write_text(Path(file), text, lambda path: check_table(path, re.compile(columns)))
 
 
 def read_csv(file: str | Path) -> dict[str, str]:
@@ -92,7 +97,7 @@ def write_fiftyone(folder: str | Path, rows: Sequence[Row]) -> None:
     Questions are labelled "asked" or "not asked"; answers are the annotator's.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    claim(folder)
     ids = [f"{number:07d}" for number in range(len(rows))]
     paths = {id + Path(each.name).suffix: each.name for id, each in zip(ids, rows, strict=True)}
     write_text(folder / "data.json", json_text(paths))
@@ -162,6 +167,9 @@ def label_config(classes: Sequence[str]) -> str:
     )
 
 
+TASK = {"data", "meta", "predictions", "annotations"}
+
+
 def write_label_studio(file: str | Path, rows: Iterable[Row], *, root: str | Path = "/") -> None:
     """Write a JSON file of Label Studio tasks, with predictions and with the answers there are.
 
@@ -183,7 +191,16 @@ def write_label_studio(file: str | Path, rows: Iterable[Row], *, root: str | Pat
         if each.answer:
             task["annotations"] = [{"result": _result(each.answer)}]
         tasks.append(task)
-    write_json(Path(file), tasks)
+    write_text(Path(file), json_text(tasks, indent=1) + "\n", _is_tasks)
+
+
+def _is_tasks(file: Path) -> bool:
+    """Whether a file is what `write_label_studio` wrote, and not what Label Studio made of it."""
+    try:
+        tasks = json.loads(file.read_bytes())
+        return all(task.keys() <= TASK and task["meta"].keys() == {"asked"} for task in tasks)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def _result(label: str) -> list[dict[str, Any]]:

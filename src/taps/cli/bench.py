@@ -13,6 +13,7 @@ from rich.console import Console
 
 from taps.cli.options import new_app, parse_numbers, with_options
 from taps.cli.terminal import show_table
+from taps.files import check_json
 
 if TYPE_CHECKING:
     import torch
@@ -49,6 +50,10 @@ class Target:
     device: str | None = None
     threads: int | None = field(default=None, metadata={"min": 1})
     file: Path | None = field(default=None, metadata={"flags": ("--json",)})
+
+    def __post_init__(self) -> None:
+        if self.file is not None:
+            check_json(self.file)
 
     def place(self) -> tuple[torch.device, torch.dtype]:
         """The device to measure on and the dtype of our frozen weights; the number of threads is set."""

@@ -43,9 +43,11 @@ def demo(
     Needs no network. The folder's own labels play the annotator; each is looked at only after its prediction.
     """
     from taps.clip import load_clip
-    from taps.disk import claim
+    from taps.disk import check_free, claim
 
-    if not serve:
+    if serve:
+        check_free(out / "store")
+    else:
         claim(out)
     clip = load_clip(model)
     if serve:

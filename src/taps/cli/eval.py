@@ -52,11 +52,14 @@ def evaluate_command(
     from taps.cluster.connect import find_ray
 
     find_ray(how.ray, how)  # before the slow imports
+    from taps.disk import check_free
+    from taps.evaluate.evaluate import is_evaluation
     from taps.evaluate.plan import plan_evaluation
 
     columns = find_measures(parse_list(measures))
     jobs, lengths = plan_evaluation(setup, wanted_methods(setup, method, baselines))
     console = Console(stderr=as_json)
+    check_free(Path(out), is_evaluation)
     outcome = carry_out(console, jobs, lengths, Path(out), how)
     if as_json:
         show_json(outcome.rows, indent=None)
@@ -101,6 +104,8 @@ def compare(
     if place is None or not (given or setup.dataset):
         raise SettingsError("Give folders of results, or --dataset and --out for new ones.")
     find_ray(how.ray, how)  # before the slow imports
+    from taps.disk import check_free
+    from taps.evaluate.evaluate import is_evaluation
     from taps.evaluate.plan import plan_evaluation
     from taps.report.compare import leaderboard, summary, write_leaderboard
     from taps.report.published import published_means
@@ -108,6 +113,7 @@ def compare(
 
     console, outcome = Console(), None
     folder = Path(place)
+    check_free(folder, is_evaluation)
     if setup.dataset:
         jobs, lengths = plan_evaluation(setup, wanted_methods(setup, method, baselines))
         outcome = carry_out(console, jobs, lengths, folder, how)

@@ -98,6 +98,7 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
 
     check_there(options.folder)  # before the slow imports
     from taps.clip import load_clip
+    from taps.disk import check_free
     from taps.methods.registry import method_settings
     from taps.prompts.texts import read_texts
     from taps.serve.folder import Folder
@@ -108,10 +109,12 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
     from taps.session.stream import make_stream
 
     check_sorting(options.folder, sort)
-    dataset, names = images_of(options)
     folder, method = Path(options.folder), options.method
     if not folder.name.strip("."):  # "." and ".." have no name of their own
         folder = folder.resolve()
+    place = options.store or folder.with_name(f"{folder.name}.taps")
+    check_free(place)
+    dataset, names = images_of(options)
     images, name = make_stream(dataset, options.seed), stream_name(folder)
     questions = options.questions(len(images.order))
     settings = asking_settings(method, options.views, questions, len(images.order))
@@ -143,7 +146,6 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
             print(f"left out: {dataset.left_out}")
         return made
 
-    place = options.store or folder.with_name(f"{folder.name}.taps")
     ending = Ending(place, dataset, sort, long=options.long)
     go(place, clip, begin, ending, host=options.host, port=options.port, browser=options.browser)
 

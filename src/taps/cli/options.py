@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,8 +15,10 @@ from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
+from taps.disk import check_free
 from taps.errors import SettingsError
 from taps.evaluate.options import check_distinct
+from taps.files import check_tensors_place
 
 
 def new_app(**more: Any) -> typer.Typer:
@@ -144,7 +147,7 @@ def fill_bare(args: Sequence[str], flag: str, value: str) -> list[str]:
 
 def check_new(out: Path) -> None:
     """Refuse to overwrite something."""
-    if out.exists():
+    if os.path.lexists(out):
         raise SettingsError(f"{out} exists already; give another --out, or remove it.")
 
 
@@ -156,4 +159,8 @@ def unfinished_beside(out: Path, what: str, *, resume: bool) -> Path:
         raise SettingsError(
             f"{unfinished} holds an interrupted {what}; add --resume, or remove it to start anew."
         )
+    if unfinished.is_dir():
+        check_free(unfinished)
+    else:
+        check_tensors_place(unfinished)
     return unfinished

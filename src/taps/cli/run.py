@@ -59,7 +59,8 @@ def run(
     from taps.disk import check_free
     from taps.files import write_json
     from taps.report.run_page import write_page
-    from taps.session.run import SUMMARY, is_run, open_run, summarise
+    from taps.session.record import is_run
+    from taps.session.run import SUMMARY, open_run, summarise
     from taps.session.sorting import check_sorting
 
     console = Console(stderr=as_json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taps.cli.options import check_new, new_app, unfinished_beside, with_options
+from taps.disk import dissolve, new_folder
 from taps.errors import DataError, SettingsError
-from taps.training.options import StatsCluster, StatsOptions
+from taps.files import remove_tensors
+from taps.training.options import PARTS, StatsCluster, StatsOptions
 
 if TYPE_CHECKING:
     from taps.data import Dataset
@@ -96,21 +97,15 @@ def train(options: TrainOptions) -> None:
             report=bar.update,
         )
     save_whole(replace(prompts, record={**prompts.record, "shots": options.shots}), out)
-    unfinished.unlink(missing_ok=True)
+    remove_tensors(unfinished)
     last = prompts.record["history"][-1]
     print(f"{out}: {family} prompts, training loss {last['loss']:.3f}, accuracy {last['accuracy']:.1%}.")
 
 
 def save_whole(prompts: Prompts, out: Path) -> None:
     """Write a directory whole or not at all."""
-    part = out.with_name(out.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with new_folder(out) as part:
         prompts.save_pretrained(part)
-        part.rename(out)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def labelled_images(
@@ -186,8 +181,8 @@ def stats(
     out.parent.mkdir(parents=True, exist_ok=True)
     save(collect(images, options, cluster, unfinished, resume), out, precise)
     if unfinished.is_dir():
-        shutil.rmtree(unfinished)
-    unfinished.unlink(missing_ok=True)
+        dissolve(unfinished, *PARTS)
+    remove_tensors(unfinished)
 
 
 def collect(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from taps.clip.formats import hf_config, open_clip_config, openai_config
 from taps.clip.hub import HF_FILES, OPEN_CLIP_FILES, TOKENIZER_FILES, fetch, fetch_first
 from taps.clip.keys import OPENAI_NUMBERS, State, to_openai_keys
 from taps.clip.weights import check_fit, misfits, read_file, shard_names
+from taps.disk import add_copy, new_folder
 from taps.embedded import embedded
 from taps.errors import WeightsError
 from taps.files import write_json, write_tensors
@@ -211,9 +211,9 @@ def write_directory(files: ModelFiles, out: Path) -> None:
     assert files.weights is not None
     state = to_openai_keys(read_file(files.weights))
     check_fit(files.config, state, source=str(files.weights))
-    out.mkdir(parents=True)
-    write_tensors(out / "model.safetensors", state)
-    if files.tokenizer is not None:
-        for file in TOKENIZER_FILES:
-            shutil.copyfile(files.tokenizer.with_name(file), out / file)
-    write_json(out / OWN_CONFIG, files.config.to_dict())
+    with new_folder(out) as part:
+        write_tensors(part / "model.safetensors", state)
+        if files.tokenizer is not None:
+            for file in TOKENIZER_FILES:
+                add_copy(part / file, files.tokenizer.with_name(file).read_bytes())
+        write_json(part / OWN_CONFIG, files.config.to_dict())

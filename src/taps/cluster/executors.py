@@ -13,11 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from taps.clip import load_clip
 from taps.cluster.machines import Origin, Resources, why_unfit
+from taps.disk import temporary_folder, write_bytes
 from taps.evaluate.jobs import ModelSpec
 from taps.evaluate.options import Execution
 from taps.serve.errors import LostError
@@ -43,8 +43,7 @@ class Computing:
         """The reply to a call. Files to load come with the call; saved files go back with the reply."""
         if act not in WITH_FILES:
             return reply(self.learners, act, args), {}
-        with TemporaryDirectory(prefix="taps-") as name:
-            folder = Path(name)
+        with temporary_folder() as folder:
             write_files(folder, files)
             return reply(self.learners, act, (*args, folder)), read_files(folder) if act == SAVE else {}
 
@@ -56,7 +55,7 @@ def read_files(folder: Path) -> Files:
 def write_files(folder: Path, files: Files) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
-        (folder / name).write_bytes(data)
+        write_bytes(folder / name, data)
 
 
 @dataclass(eq=False)

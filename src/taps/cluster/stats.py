@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import lru_cache
@@ -16,12 +15,13 @@ from taps.cluster.connect import DEFAULT, connected
 from taps.cluster.machines import Origin, Resources, origin, this_machine
 from taps.cluster.tasks import LOST, RETRIES, UNFIT, Tasks
 from taps.data import Dataset
+from taps.disk import claim, dissolve
 from taps.errors import DataError, ImageError, StateError, TapsError
-from taps.files import read_json, write_json
+from taps.files import holds, read_json, write_json
 from taps.prompts import Prompts
 from taps.prompts.choose import vision_prompts
 from taps.prompts.source import SourceStats, merge_stats
-from taps.training.options import StatsCluster, StatsOptions
+from taps.training.options import PARTS, StatsCluster, StatsOptions
 from taps.training.stats import NothingReadableError, collect_stats, parse_layers
 
 log = logging.getLogger("taps")
@@ -55,7 +55,7 @@ def stats_on_ray(
         raise StateError(
             f"{folder} holds a pass that was started without --ray; go on without it, or remove it."
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    claim(folder, lambda folder: holds(folder / "parts.json", "data"))
     made_with = asdict(options)
     _check_same(folder, made_with | {"data": images.name, "images": len(images)})
     files = {part: _file(folder, part) for part in split_evenly(len(images), cluster.parts)}
@@ -68,7 +68,7 @@ def stats_on_ray(
             report(done, len(images))
     finally:
         if not any(folder.glob("*.safetensors")):
-            shutil.rmtree(folder)
+            dissolve(folder, *PARTS)
     made = [SourceStats.load(file) for file in files.values() if file.exists()]
     if not made:
         raise NothingReadableError(f"{images.name} has no readable image; statistics need some.")

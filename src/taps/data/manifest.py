@@ -13,6 +13,7 @@ from taps.data import names
 from taps.data.dataset import Dataset, Sample
 from taps.data.sources import FolderSource
 from taps.errors import DataError
+from taps.files import unquoted
 
 MANIFEST_SUFFIXES = (".csv", ".jsonl", ".ndjson")
 
@@ -52,7 +53,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
                 f"{path} has the columns {', '.join(columns) or '(none)'}: its first line must name "
                 "path and, where labels are known, label."
             )
-        return rows
+        plain = ({name: cell for name, cell in row.items() if isinstance(cell, str)} for row in rows)
+        return [{name: unquoted(cell) for name, cell in row.items()} for row in plain]
     lines = enumerate(text.split("\n"), start=1)
     return [_json_row(line, f"{path}, line {number}") for number, line in lines if line.strip()]
 

@@ -14,6 +14,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
+from taps import disk
 from taps.errors import DataError
 
 HEIF_SUFFIXES = {".heic", ".heif"}  # of phones
@@ -194,7 +195,7 @@ def unpack(path: Path, place: Path) -> None:
             raise DataError(f"{path} would unpack to {size:,} bytes: unpack it yourself if that is right.")
         if any(member.compress_type not in PACKED for member in archive.infolist()):
             raise DataError(f"{path} is not packed by deflate: pack it again.")
-        archive.extractall(place)
+        disk.extract(archive, place)
 
 
 def open_tars(paths: Sequence[Path], prefix: str = "") -> TarSource:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from taps.disk import claim
+from taps.disk import claim, remove_tree
 from taps.errors import DamagedError, DataError, StateError
 from taps.evaluate.jobs import ONCE, ROW, Job, StreamSpec, slug
 from taps.evaluate.options import Execution
 from taps.evaluate.plan import open_streams
 from taps.evaluate.pool import Watch, run_jobs
 from taps.evaluate.pooled import POOLED, pool
-from taps.files import check_mark, holds, locked, read_json, write_json
-from taps.session.record import SPEC
+from taps.files import check_mark, locked, read_json, write_json
+from taps.session.record import SPEC, is_run
 
 log = logging.getLogger("taps")
 RESULTS, UNFINISHED = "results.json", "unfinished.json"
@@ -70,7 +69,7 @@ def evaluate(
             why = run(left, out, how, on_event)
         finally:
             rows = collect(out)
-            shutil.rmtree(out / ONCE, ignore_errors=True)
+            remove_tree(out / ONCE)
         named = [(left[index], reason) for index, reason in sorted(why.items())]
         unfinished = [
             {"dataset": job.stream.name, "method": job.title, "seed": job.seed, "why": reason}
@@ -87,7 +86,7 @@ def run_folders(out: Path) -> list[Path]:
 
 def is_evaluation(out: Path) -> bool:
     """Whether a folder holds an evaluation, of an older version too."""
-    return any(holds(folder / SPEC, "stream", "fingerprint") for folder in run_folders(out))
+    return any(map(is_run, run_folders(out)))
 
 
 def read_spec(folder: Path) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from torch import Tensor
 from taps.adapt.graphs import batch_size
 from taps.clip import Clip
 from taps.data import Dataset
-from taps.disk import claim
+from taps.disk import claim, open_array, remove, whole_file
 from taps.errors import DamagedError, DataError, ImageError, StateError
 from taps.files import holds, locked, read_json, write_json
 from taps.images.prefetch import prefetch
@@ -180,11 +180,9 @@ class FeatureStore:
             if isinstance(each, str):
                 self.broken[index] = each
         # Written, not mapped: a full disk is then an error that says so, not a signal that kills.
-        with (self.folder / ARRAY).open("r+b") as opened:
+        with open_array(self.folder / ARRAY) as opened:
             opened.seek(self.array.offset + kept[0].nbytes * rows.start)
             opened.write(kept.tobytes())
-            opened.flush()
-            os.fsync(opened.fileno())
         self.parts[number] = {"sha256": _sha256(kept), "seconds": seconds}
         meta = {
             "key": asdict(self.key),
@@ -209,7 +207,8 @@ class FeatureStore:
         self.dtype, self.dim = str(features.dtype).removeprefix("torch."), int(features.shape[1])
         if all(part is None for part in self.parts):
             header = {"descr": np.dtype(self._stored).str, "fortran_order": False, "shape": self._shape}
-            with (self.folder / ARRAY).open("wb") as new:
+            remove(self.folder / ARRAY)
+            with open_array(self.folder / ARRAY) as new:
                 npy.write_array_header_2_0(new, header)
                 new.truncate(new.tell() + self.images * features.numel() * features.element_size())
         self.array = np.load(self.folder / ARRAY, mmap_mode="r")
@@ -276,12 +275,12 @@ class Outputs:
     def __init__(self, file: Path, images: int, classes: int) -> None:
         kinds = [("probs", "f4", (classes,)), ("entropy", "f8"), ("seconds", "f8")]
         if not file.is_file():
-            file.parent.mkdir(parents=True, exist_ok=True)
+            claim(file.parent)
             empty = np.zeros(images, kinds)
             empty["seconds"] = np.nan  # not predicted yet
-            part = file.with_name(f".{os.getpid()}-{file.name}")
-            np.save(part, empty)  # whole, so that no disk can be full when a row is written
-            os.replace(part, file)
+            # Whole, so that no disk can be full when a row is written.
+            with whole_file(file, mark=f".{os.getpid()}") as part, open_array(part) as new:
+                np.save(new, empty)
         self.rows = np.load(file, mmap_mode="r+")
 
     def image(self, index: int) -> KnownImage | None:

@@ -17,6 +17,7 @@ from taps import __version__
 from taps.clip import Clip, load_clip
 from taps.data import Dataset, corrupt_dataset, load_dataset
 from taps.data.outside import parse_outside, with_outside
+from taps.disk import claim
 from taps.errors import DataError, ImageError, SettingsError
 from taps.evaluate.features import VIEW_SEED, Outputs, find_store
 from taps.evaluate.pooled import block_of
@@ -29,7 +30,7 @@ from taps.oracles import Delayed, Noisy, Oracle
 from taps.session.final import repredict_all
 from taps.session.loop import Session, follow
 from taps.session.process import begin_run
-from taps.session.record import ROWS, SPEC, Pace, Record
+from taps.session.record import ROWS, SPEC, Pace, Record, is_run
 from taps.session.run import check_identity, identity
 from taps.session.score import RunningScore, StreamStep
 from taps.session.stream import make_stream
@@ -202,7 +203,7 @@ def run_job(
     fresh = Learner(clip, dataset.classes, job.method, seed=job.seed, allow_duplicates=True, **settings)
     outputs = _outputs(job, out, fresh, dataset) if fresh.method.stateless else None
     stream = replace(stream, look=_look(job, fresh, dataset, outputs))
-    folder.mkdir(parents=True, exist_ok=True)
+    claim(folder, is_run)
     with locked(folder, patience=PATIENCE), closing(Record(folder, pace)) as record:
         spec = {**asdict(job), **identity(clip, stream)}
         check_identity(folder, spec)

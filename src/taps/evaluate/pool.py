@@ -19,10 +19,13 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import Any
 
+from taps.disk import claim
 from taps.errors import TapsError
 from taps.evaluate.jobs import Job, quiet_logs, run_job
 from taps.evaluate.options import Execution
+from taps.files import write_text
 from taps.session.process import for_children, threads_each
+from taps.session.record import is_run
 from taps.session.score import RunningScore
 
 TELL = 0.25  # seconds between two events of progress
@@ -82,8 +85,8 @@ def attempt(
         return "failed", str(error)
     except Exception as error:
         trace = job.folder(out) / "crash.txt"
-        trace.parent.mkdir(parents=True, exist_ok=True)
-        trace.write_text(traceback.format_exc())
+        claim(trace.parent, is_run)
+        write_text(trace, traceback.format_exc())
         return "failed", f"{type(error).__name__}: {error} (see {trace})"
     return ("stopped", None) if row is None else ("done", row)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import atexit
 import webbrowser
 from collections.abc import Mapping
 from functools import cache
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from taps.disk import make_temporary, remove_tree, write_bytes
 from taps.images.decode import load_image
 from taps.types import PixelArray
 
@@ -57,13 +58,15 @@ def half_blocks(pixels: PixelArray) -> Text:
 
 
 @cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
+def _folder() -> Path:
     """Where the browser finds images: readable for this user alone, removed when the program ends."""
-    return tempfile.TemporaryDirectory(prefix="taps-")
+    folder = make_temporary()
+    atexit.register(remove_tree, folder)
+    return folder
 
 
 def _open_browser(data: bytes, name: str) -> bool:
     """Show the image in a browser; whether one could be started."""
-    file = Path(_folder().name) / f"question{Path(name).suffix}"
-    file.write_bytes(data)
+    file = _folder() / f"question{Path(name).suffix}"
+    write_bytes(file, data)
     return webbrowser.open(file.as_uri())

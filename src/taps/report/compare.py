@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from taps.disk import claim
 from taps.errors import DataError, SettingsError
-from taps.evaluate.evaluate import evaluate
+from taps.evaluate.evaluate import evaluate, is_evaluation
 from taps.evaluate.measures import MEASURES, Measure, mean
 from taps.evaluate.options import Execution, Setup
 from taps.evaluate.plan import Entry, plan_evaluation
@@ -229,6 +230,7 @@ def write_leaderboard(board: Leaderboard, out: Path, *, published: bool = False)
 
     `published` adds means of the field, of other models, to the page and to LaTeX.
     """
+    claim(out, is_evaluation)
     for each in board.blocks:
         write_details(each.results, out)
     paths = {kind: out / f"leaderboard.{kind}" for kind in ("html", "tex", "csv", "json")}

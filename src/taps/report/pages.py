@@ -10,7 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from taps.data import Dataset
+from taps.disk import claim
 from taps.errors import SettingsError, TapsError
+from taps.evaluate.evaluate import is_evaluation
 from taps.evaluate.jobs import StreamSpec, slug
 from taps.evaluate.measures import MEASURES, Measure, find_measures
 from taps.evaluate.results import Result, Results, read_results
@@ -58,6 +60,7 @@ def write_report(
         )
     wanted = find_measures(measures)
     results = read_results(out, baseline=baseline)
+    claim(out, is_evaluation)
     against = baseline or results.methods[0]
     pictures = draw(results, against) if plots else {}
     written = write_pictures(pictures, out) if "md" in formats else []

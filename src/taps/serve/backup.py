@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from pathlib import Path
 
 from sqlalchemy import delete, insert, select
 
+from taps import disk
+from taps.disk import make_durable_folder, sync_folder
 from taps.errors import StateError
-from taps.files import make_durable_folder, sync_folder, write_durably
+from taps.files import write_durably
 from taps.serve import tables as t
 from taps.serve.doctor import examine
 from taps.serve.errors import StoreDownError
@@ -54,22 +55,20 @@ def _try(store: Store, place: Path) -> list[str]:
             bad = [finding.sentence for finding in examine(made) if finding.bad]
     finally:
         if bad:
-            shutil.rmtree(place, ignore_errors=True)
-            if there:
-                place.mkdir()
+            disk.empty_again(place, keep=there)
     return bad
 
 
 def _copy(store: Store, place: Path) -> Store:
+    disk.claim(place)
     copy = Store(str(place))  # while the folder is empty, for others are refused
     copy.make_folders(*FOLDERS)
     _copy_images(store, place / "images")
     for folder in store.snapshot_folders():
-        left = shutil.ignore_patterns("*.part", "*.damaged")
-        shutil.copytree(folder, place / "snapshots" / folder.name, ignore=left)
+        disk.copy_tree(folder, place / "snapshots" / folder.name, "*.part", "*.damaged")
     copy.migrate()
     # Before the tables: so these never end before what is noted.
-    shutil.copytree(store.heads.folder, copy.heads.folder, dirs_exist_ok=True)
+    disk.copy_tree(store.heads.folder, copy.heads.folder)
     _copy_tables(store, copy)
     _copy_images(store, place / "images")
     copy.pairing.copy_marks(place)

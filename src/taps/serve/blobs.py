@@ -6,7 +6,6 @@ An image that is sent twice is one file. The store says which files are needed.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import threading
@@ -16,8 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from taps import disk
+from taps.disk import PART, make_durable_folder, sync_folder
 from taps.errors import StateError
-from taps.files import PART, make_durable_folder, sync_folder, write_durably
+from taps.files import write_durably
 from taps.serve.errors import GoneError
 
 HOUR = 3600.0
@@ -44,7 +45,7 @@ class Bin:
         """Move a file or a folder into the bin."""
         place = self.folder / str(_hour()) / kind
         make_durable_folder(place.absolute())
-        os.replace(path, place / path.name)
+        disk.move(path, place / path.name)
 
     def items(self, kind: str = "*") -> Iterator[Path]:
         yield from _mine(self.folder, f"*/{kind}/*", _BINNED)
@@ -55,17 +56,16 @@ class Bin:
             place = home(path.name)
             if place is not None and not place.exists():
                 make_durable_folder(place.parent.absolute())
-                os.replace(path, place)
+                disk.move(path, place)
 
     def empty(self) -> None:
         """Delete what has waited long enough; with little room on the disk, the oldest before its time."""
         for hour in _mine(self.folder, "*", _HOUR):  # the oldest first
             if int(hour.name) + HOURS < _hour() or shutil.disk_usage(self.folder).free < LITTLE:
                 for path in _mine(self.folder, f"{hour.name}/*/*", _BINNED):
-                    _delete(path)
+                    disk.remove_tree(path)
                 for folder in (*hour.glob("*"), hour):
-                    with suppress(OSError):  # somebody else's files are in it
-                        folder.rmdir()
+                    disk.remove_empty(folder)  # somebody else's files may be in it
 
 
 def _mine(folder: Path, pattern: str, names: re.Pattern[str]) -> Iterator[Path]:
@@ -73,13 +73,6 @@ def _mine(folder: Path, pattern: str, names: re.Pattern[str]) -> Iterator[Path]:
     for path in sorted(folder.glob(pattern)):
         if names.fullmatch(path.relative_to(folder).as_posix()):
             yield path
-
-
-def _delete(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _hour() -> int:
@@ -165,7 +158,7 @@ class Blobs:
         """Remove half-written files and files needed no longer, with `orphans` also those of no record."""
         removed = 0
         for part in _mine(self.folder, f"??/*{PART}", _HALF):
-            part.unlink(missing_ok=True)
+            disk.remove(part)
             removed += 1
         for name in list(self.names()):
             needed = needs(name)
@@ -177,5 +170,5 @@ class Blobs:
         """Write, fsync and remove a byte: raises where the disk is full or read-only."""
         path = self.folder / "probe"
         write_durably(path, b".")
-        path.unlink()
+        disk.remove(path)
         sync_folder(self.folder)

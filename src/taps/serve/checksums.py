@@ -18,7 +18,9 @@ from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Double, Table, bindparam, func, select, text, update
 
-from taps.files import make_durable_folder, sync_file, write_durably
+from taps import disk
+from taps.disk import make_durable_folder, sync_file
+from taps.files import write_durably
 from taps.serve import tables as t
 from taps.serve.database import Database
 
@@ -196,7 +198,7 @@ class Heads:
                 write_durably(folder / name, _packed(*end))
             for path in folder.iterdir():
                 if path.name not in found and (path.name == AUDIT or path.name.isdecimal()):
-                    path.unlink()
+                    disk.remove(path)
         self._noted = found
 
     def _found(self) -> dict[str, End]:
@@ -213,7 +215,7 @@ class Heads:
     def remove(self, name: str) -> None:
         self._noted.pop(name, None)
         for folder in self.folders:
-            (folder / name).unlink(missing_ok=True)
+            disk.remove(folder / name)
 
     def _logs(self) -> list[str]:
         with self.database.read() as connection:

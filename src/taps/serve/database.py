@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,8 +16,10 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
+from taps import disk
+from taps.disk import sync_folder
 from taps.errors import StateError
-from taps.files import sha256_of, sync_folder, write_durably
+from taps.files import sha256_of, write_durably
 from taps.serve.errors import StoreDownError
 
 FILE = "store.sqlite"
@@ -97,7 +99,7 @@ class Database:
         with self._writer, self._explained():
             self.check()
             if self._left and self._left.is_file():  # from the first write on, the file is another one
-                self._left.unlink(missing_ok=True)
+                disk.remove(self._left)
                 sync_folder(self._left.parent)
             if self._claim is not None:
                 self._claim.check()
@@ -143,7 +145,8 @@ class Database:
     def leave(self) -> None:
         """Note the closed file's checksum: so a flipped bit is found even where no row has it."""
         if self._left and self.exists() and not Path(f"{self.file}-wal").exists():
-            write_durably(self._left, f"{sha256_of(self.file)}  {FILE}\n".encode())
+            with suppress(StateError):  # the folder has lost its identity
+                write_durably(self._left, f"{sha256_of(self.file)}  {FILE}\n".encode())
 
     def unlike_left(self) -> list[str]:
         """A sentence where the file is not the one that a clean stop left."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Text, cast, func, select, update
 
+from taps.disk import PART
 from taps.errors import StateError
-from taps.files import PART
 from taps.serve import tables as t
 from taps.serve.blobs import LITTLE
 from taps.serve.errors import GoneError, StoreDownError

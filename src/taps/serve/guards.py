@@ -19,9 +19,11 @@ from urllib.parse import quote
 
 from sqlalchemy import inspect
 
+from taps import disk
 from taps.data.names import shown
+from taps.disk import make_durable_folder
 from taps.errors import StateError
-from taps.files import make_durable_folder, write_durably
+from taps.files import write_durably
 from taps.serve.database import FILE, LEFT
 from taps.serve.errors import StoreDownError
 
@@ -121,7 +123,7 @@ class Pairing:
         """Give a new store its identity; a start that was killed meanwhile is continued with the same one."""
         if self._read(IDENTITY) is None:
             self.store.set_note(IDENTITY, self._read(BEGUN) or "")
-            os.replace(self.files / BEGUN, self.files / IDENTITY)
+            disk.move(self.files / BEGUN, self.files / IDENTITY)
 
     def mark(self) -> str:
         """Leave the mark of a start: in the folder first, so that the database never has one it lacks."""
@@ -147,7 +149,7 @@ class Pairing:
         for name in (FILE, f"{FILE}-wal", f"{FILE}-shm", LEFT, STARTS, "images", "snapshots", IDENTITY):
             if (self.files / name).exists():
                 make_durable_folder(place.absolute())
-                os.replace(self.files / name, place / name)
+                disk.move(self.files / name, place / name)
 
     def _known(self) -> str | None:
         """The database's identity; SQLite is not even opened where it would make a new file."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field
 
 from taps.active.question import class_seconds
+from taps.disk import MARKER
 from taps.files import csv_line
 from taps.serve.export import zip_images
 from taps.serve.records import Event
@@ -161,5 +162,5 @@ def learner_zip(service: Service, stream: str, path: Path) -> None:
     folder = path.with_name(ZIPPED)
     service.send(stream, lambda session: session.learner_log.learner().save(folder)).result()
     with zipfile.ZipFile(path, "w") as archive:
-        for file in sorted(each for each in folder.rglob("*") if each.is_file()):
+        for file in sorted(each for each in folder.rglob("*") if each.is_file() and each.name != MARKER):
             archive.write(file, file.relative_to(path.parent))

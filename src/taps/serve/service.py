@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from taps import disk
 from taps.clip import Clip
 from taps.default import ACQUISITION
 from taps.errors import SettingsError, StateError
@@ -87,7 +87,7 @@ class Service:
         self._check_model()
         self.store.sweep()
         for folder in self.store.files.glob(f"{EXPORT}*"):  # a killed process left them
-            shutil.rmtree(folder, ignore_errors=True)
+            disk.remove_tree(folder)
         self.store.watch()
         for stream in self.store.streams():
             self._own(stream)

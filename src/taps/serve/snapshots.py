@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import re
-import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from taps.files import PART, json_text, make_durable_folder, sha256_of, sync_file, sync_folder, write_durably
+from taps import disk
+from taps.disk import PART, make_durable_folder, sync_file, sync_folder
+from taps.files import json_text, sha256_of, write_durably
 
 if TYPE_CHECKING:
     from taps.serve.learners import RemoteLearner
@@ -44,15 +44,15 @@ class Snapshots:
         """Write a snapshot, then remove all but the newest two."""
         make_durable_folder(self.folder)
         place, part = self.place(seq), self.folder / f"{seq:012d}{PART}"
-        shutil.rmtree(part, ignore_errors=True)
+        disk.remove_tree(part)
         learner.save(part)
         files = sorted(path for path in part.iterdir() if path.is_file())
         for path in files:
             sync_file(path)
         sums = {path.name: sha256_of(path) for path in files}
         write_durably(part / MANIFEST, json_text({"seq": seq, "files": sums}).encode())
-        shutil.rmtree(place, ignore_errors=True)
-        os.replace(part, place)
+        disk.remove_tree(place)
+        disk.move(part, place)
         sync_folder(self.folder)
         self._prune()
 
@@ -60,11 +60,11 @@ class Snapshots:
         self._note()
         for part in self.folder.glob(f"*{PART}"):
             if _NAME.fullmatch(part.name):
-                shutil.rmtree(part, ignore_errors=True)
+                disk.remove_tree(part)
         for seq in self.seqs()[:-KEPT]:
             part = self.folder / f"{seq:012d}{PART}"
-            os.replace(self.place(seq), part)  # so a reader finds it whole or not at all
-            shutil.rmtree(part, ignore_errors=True)
+            disk.move(self.place(seq), part)  # so a reader finds it whole or not at all
+            disk.remove_tree(part)
 
     def _note(self) -> None:
         self._files = {seq: list(self.place(seq).glob("*")) for seq in self.seqs()[-KEPT:]}
@@ -111,4 +111,4 @@ class Snapshots:
         place = self.place(seq)
         self._files.pop(seq, None)
         with suppress(OSError):
-            os.replace(place, place.with_name(f"{place.name}.damaged"))
+            disk.move(place, place.with_name(f"{place.name}.damaged"))

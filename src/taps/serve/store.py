@@ -13,8 +13,8 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from taps.disk import make_durable_folder
 from taps.errors import StateError
-from taps.files import make_durable_folder
 from taps.serve import tables as t
 from taps.serve.blobs import NUMBER, Bin, Blobs
 from taps.serve.checksums import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 
 from taps.checkpoint import exists
 from taps.data.sources import unpack
+from taps.disk import temporary_folder
 from taps.errors import DataError, ImageError
 from taps.images.geometry import Framing
 from taps.images.prefetch import prefetch
@@ -44,9 +44,9 @@ class Guess:
 def load_learner(folder: Path) -> Learner:
     """A saved learner: where `Learner.save` put it, in the folder of a run, or in the page's ZIP."""
     if zipfile.is_zipfile(folder):
-        with tempfile.TemporaryDirectory() as place:
-            unpack(folder, Path(place))
-            return load_learner(Path(place))
+        with temporary_folder() as place:
+            unpack(folder, place)
+            return load_learner(place)
     found = next((each for each in (folder, folder / STATE, folder / ZIPPED) if exists(each)), None)
     if found is None:
         raise DataError(f"{folder} holds no saved learner, run or store; give one of these.")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
-import shutil
 import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taps import checkpoint
+from taps import checkpoint, disk
 from taps.checkpoint import Saved
 from taps.clip import Clip
 from taps.errors import DamagedError, StateError
-from taps.files import AppendFile, check_mark, csv_dicts, csv_line, csv_rows, json_text
+from taps.files import AppendFile, check_mark, csv_dicts, csv_line, csv_rows, holds, json_text
 from taps.learner import Learner, restored
 from taps.session.log import ANSWERED, PREDICTED, SKIPPED, UNDONE
 from taps.session.process import first_image_done, run_memory_mb
@@ -33,6 +31,11 @@ PREDICTIONS, EVENTS, STATE, SPEC = "predictions.csv", "events.jsonl", "state", "
 ROWS = "rows.bin"  # what the learner needs of each image to predict it again
 HEAD = struct.Struct("<qi")  # of each entry in it: the image's id, and how many numbers follow
 ANEW = PREDICTIONS + ".new"  # the predictions with changed rows, until a checkpoint knows of them
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a run, of an older version too."""
+    return holds(folder / SPEC, "fingerprint")
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,11 @@ class Record:
     """
 
     def __init__(self, folder: Path, pace: Pace = Pace()) -> None:
+        disk.claim(folder, is_run)
         self.folder, self.pace = folder, pace
         self.replaced: dict[str, Sequence[Any]] = {}  # rows to be changed, by the image's place
         self._found = self._read_checkpoint()
-        (folder / ANEW).unlink(missing_ok=True)  # stopped before a checkpoint knew of it
+        disk.remove(folder / ANEW)  # stopped before a checkpoint knew of it
         self.saved = None if self._found is None else self._found.extra
         marks = self.saved or {}
         self.files: dict[str, AppendFile] = {}
@@ -89,7 +93,7 @@ class Record:
     def _check(self, saved: dict[str, Any]) -> None:
         with suppress(DamagedError, OSError):  # stopped between a checkpoint and `_take_the_place`
             check_mark(self.folder / ANEW, saved[PREDICTIONS])
-            os.replace(self.folder / ANEW, self.folder / PREDICTIONS)
+            disk.move(self.folder / ANEW, self.folder / PREDICTIONS)
         for name in (name for name in (PREDICTIONS, EVENTS, ROWS) if name in saved):  # 0.2 has no rows
             check_mark(self.folder / name, saved[name])
 
@@ -209,13 +213,13 @@ class Record:
         file = self.files[PREDICTIONS]
         if file.path.name == ANEW:
             file.close()
-            os.replace(self.folder / ANEW, self.folder / PREDICTIONS)
+            disk.move(self.folder / ANEW, self.folder / PREDICTIONS)
             self.files[PREDICTIONS] = AppendFile(self.folder / PREDICTIONS, file.mark)
 
     def forget(self) -> None:
         """Remove the checkpoints of a run that is over, and what was kept of its images."""
-        (self.folder / ROWS).unlink(missing_ok=True)
-        shutil.rmtree(self.folder / STATE, ignore_errors=True)
+        disk.remove(self.folder / ROWS)
+        disk.remove_tree(self.folder / STATE)
 
     def close(self) -> None:
         if self.replaced:  # a run without checkpoints

@@ -17,9 +17,9 @@ from taps.data import Dataset, load_dataset
 from taps.data.names import are_wnids, read_names, shown
 from taps.data.sources import split_archive
 from taps.default import QUICK
-from taps.disk import claim
+from taps.disk import claim, remove
 from taps.errors import DataError, SettingsError, StateError
-from taps.files import holds, locked, read_json, write_json
+from taps.files import locked, read_json, write_json
 from taps.learner import Learner
 from taps.methods.registry import all_methods, find_method, method_settings, with_length
 from taps.oracles import Context, Oracle, find_annotator
@@ -30,7 +30,7 @@ from taps.session.final import final_accuracy
 from taps.session.loop import Session
 from taps.session.options import ImageOptions, RunOptions
 from taps.session.process import begin_run, peak_rss_mb
-from taps.session.record import EVENTS, PREDICTIONS, SPEC, Record, read_predictions, read_rows
+from taps.session.record import EVENTS, PREDICTIONS, SPEC, Record, is_run, read_predictions, read_rows
 from taps.session.score import RunningScore
 from taps.session.stream import Stream, make_stream
 
@@ -74,7 +74,7 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
                 clip, names, options.method, seed=options.seed, allow_duplicates=True, **given
             )
             write_json(out / SPEC, spec)
-            (out / SUMMARY).unlink(missing_ok=True)  # only a finished run has one
+            remove(out / SUMMARY)  # only a finished run has one
             begin_run(clip.device)
 
             def annotator(truth: Oracle) -> Oracle | None:
@@ -194,11 +194,6 @@ def check_plugins(folder: Path) -> None:
             f"The run in {folder} has the method {method!r} of a plugin, which is code and is not run "
             f"unasked; where you trust it, add {again}."
         )
-
-
-def is_run(folder: Path) -> bool:
-    """Whether a folder holds a run of this or an older version."""
-    return holds(folder / SPEC, "options", "fingerprint")
 
 
 def stored_options(out: Path) -> RunOptions:

@@ -130,7 +130,7 @@ class Sorter:
             copy = Copy(name, label, target.relative_to(self.into).as_posix(), image, *mark)
             disk.add_copy(target, data, place, lambda: self._note(copy), link=linked)
             if old is not None:
-                disk.remove_copy(self.into / old.file, old.mark)
+                disk.remove_known(self.into / old.file, lambda path: disk.mark_of(path) == old.mark)
         except OSError as error:
             raise DataError(
                 f"{folder} cannot be written ({error.strerror}); choose another folder."

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 AT_LEAST_1 = {"min": 1}
 
 
+PARTS = ("parts.json", "*.safetensors")  # files of a pass under way on a cluster
+
+
 @dataclass(frozen=True)
 class StatsOptions:
     """What source statistics are made with, all of them or a part.
