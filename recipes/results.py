@@ -29,7 +29,7 @@ from label import FILES, feature_file, load_once, read_rows, stream_of
 from results_page import Row, write_page
 from rivals import forecast, names
 
-from taps.active.acquisition import SCORES
+from taps.active.acquisition import RULES
 from taps.clip import Clip
 from taps.data.streams import PROTOCOLS
 from taps.errors import DataError
@@ -71,7 +71,7 @@ def kinds(methods: list[str]) -> Iterator[Row]:
     usual = {"rate": 0.05, "rule": "", "noise": 0.0, "situation": ""}
     found = [usual | {"method": method} for method in methods]
     found += [usual | {"method": method, "rate": rate} for rate in RATES for method in HEADS]
-    found += [usual | {"method": "view_ensemble+", "rule": rule} for rule in SCORES]
+    found += [usual | {"method": "view_ensemble+", "rule": rule} for rule in RULES]
     found += [usual | {"method": method, "noise": noise} for noise in NOISE for method in HEADS]
     found += [usual | {"method": method, "situation": each} for each in STREAMS for method in STREAMED]
     yield from {key(kind): kind for kind in found}.values()

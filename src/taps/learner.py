@@ -22,7 +22,7 @@ from torch import Tensor
 from taps import checkpoint
 from taps.active.accuracy import RunningAccuracy
 from taps.active.base import Decision, Policy, check_count
-from taps.active.paced import MOST_OWED, Paced
+from taps.active.paced import MOST_OWED
 from taps.active.policy import make_policy
 from taps.active.question import Questions, class_seconds
 from taps.adapt.pending import PendingQueries
@@ -660,7 +660,7 @@ class Learner:
             notes.append(f"The {self.questions.total:g} seconds of the annotator's time are spent.")
         if isinstance(self.settings, Asking) and self.method.asks and self.seen >= ENOUGH and not spent:
             wanted = self.settings.rate * self.seen
-            early = isinstance(self.policy, Paced) and self.policy.ahead
+            early = self.policy.ahead
             # Neither too few questions, whatever each takes of the budget, nor more than it allows.
             had = min(self.asked, max(self.policy.asked, wanted))
             steered = self.settings.budget in ("soft", "hard") and not early

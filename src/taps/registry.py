@@ -30,7 +30,7 @@ _loaded: set[str] = set()  # named plugins
 
 
 class Registry(Mapping[str, T]):
-    """Things of one kind by their names.
+    """Things of one kind by their names, by the alphabet.
 
     Whoever looks for a name that is not there, or lists the names, has the product's own modules and the
     plugins imported first. So a registry may stand as the `choices` of a setting before there are any.
@@ -95,7 +95,7 @@ class Registry(Mapping[str, T]):
         return name in self._things or name in self._all()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
+        return iter(sorted(self._all()))
 
     def __len__(self) -> int:
         return len(self._all())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taps.active.acquisition import SCORES, Acquisition, narrowness, scarcity
+from taps.active.acquisition import RULES, Acquisition, Candidate, narrowness
 from taps.active.paced import Paced
 from taps.active.policy import make_policy
 from taps.errors import SettingsError, StateError
@@ -71,12 +71,9 @@ def test_pace_by_name_and_under_a_cap():
         Paced(0.001, window=10)
 
 
-def test_scores_of_a_prediction():
+def test_the_margin_of_a_prediction():
     even, sure = np.full(4, 0.25), np.array([1.0, 0.0, 0.0, 0.0])
     assert (narrowness(even), narrowness(sure)) == (1.0, 0.0)
-    counts = np.array([9.0, 0.0, 0.0, 0.0])
-    assert scarcity(sure, counts) == pytest.approx(0.1)
-    assert scarcity(np.array([0.0, 1.0, 0.0, 0.0]), counts) == 1.0
 
 
 def test_narrowness_is_between_the_two_likeliest_of_many():
@@ -85,24 +82,21 @@ def test_narrowness_is_between_the_two_likeliest_of_many():
         assert narrowness(probs) == pytest.approx(1 - (first - second))
 
 
-def run(acquisition, features, probs, start, stop):
-    counts = np.zeros(3)
-    scores = []
-    for i in range(start, stop):
-        leverage = partial(abs, float(features[i, 0]))
-        rest = (leverage, partial(float, i % 3))
-        scores.append(acquisition.score(probs[i], float(i % 7), counts, float(features[i, 1]), *rest))
-    return scores
+def known(entropy, probs, feature):
+    """What a candidate is made of."""
+    values = {"entropy": entropy, "probs": probs, "leverage": feature[0], "sensitivity": feature[1]}
+    return {name: partial(np.array if name == "probs" else float, value) for name, value in values.items()}
 
 
-@pytest.mark.parametrize("rule", SCORES)
+@pytest.mark.parametrize("rule", RULES)
 def test_every_rule_goes_on_where_it_was_saved(rule):
     rng = np.random.default_rng(0)
-    features, probs = rng.normal(size=(80, 4)), rng.dirichlet(np.ones(3), size=80)
+    told = [known(i, p, rng.normal(size=2)) for i, p in enumerate(rng.dirichlet(np.ones(3), size=80))]
     one, other = Acquisition(rule, seed=3), Acquisition(rule, seed=3)
-    run(one, features, probs, 0, 40)
+    for each in told[:40]:
+        one.score(**each)
     other.restore(json.loads(json.dumps(one.values())))
-    assert run(one, features, probs, 40, 80) == run(other, features, probs, 40, 80)
+    assert [one.score(**each) for each in told[40:]] == [other.score(**each) for each in told[40:]]
     with pytest.raises(StateError):
         Acquisition("random" if rule != "random" else "margin", seed=3).restore(one.values())
 
@@ -110,8 +104,17 @@ def test_every_rule_goes_on_where_it_was_saved(rule):
 def test_chance_follows_the_seed_a_state_was_begun_with():
     one, other = Acquisition("random", seed=3), Acquisition("random", seed=8)
     other.restore(one.values())
-    nothing = (np.ones(3) / 3, 0.0, np.zeros(3), 1.0, float, float)
-    assert [one.score(*nothing) for _ in range(5)] == [other.score(*nothing) for _ in range(5)]
+    assert [one.score() for _ in range(5)] == [other.score() for _ in range(5)]
+
+
+def test_a_candidate_works_a_number_out_once_and_only_where_it_is_read():
+    asked = []
+    candidate = Candidate(leverage=lambda: asked.append("leverage") or 0.5, entropy=lambda: asked.append(1))
+    assert (candidate.leverage, candidate.leverage, asked) == (0.5, 0.5, ["leverage"])
+    with pytest.raises(SettingsError, match="'density'"):
+        assert candidate.density
+    with pytest.raises(AttributeError):
+        assert candidate.colour
 
 
 @pytest.mark.parametrize(("rate", "images", "asked"), [(0.07, 100, 7), (0.07, 101, 8), (0.28, 25, 7)])
@@ -201,36 +204,23 @@ def gradient_form(probs, leverage):
 
 
 def test_rules_are_what_their_names_say():
-    """Each rule on two images, against its own formula."""
+    """Each rule on four images, against its own formula."""
     rng = np.random.default_rng(3)
-    features, probs = rng.normal(size=(4, 5)), rng.dirichlet(np.ones(3), size=4)
-    counts = np.array([0.0, 2.0, 5.0])
-    told = [
-        (p, 0.1 * i, counts, 0.7, partial(float, f[0]), partial(float, f[1]))
-        for i, (f, p) in enumerate(zip(features, probs, strict=True))
-    ]
+    features, probs = rng.normal(size=(4, 2)), rng.dirichlet(np.ones(3), size=4)
     expected = {
         "random": [np.random.default_rng([9, i]).random() for i in range(4)],
         "entropy": [0.0, 0.1, 0.2, 0.3],
         "margin": [1 - (sorted(p)[2] - sorted(p)[1]) for p in probs],
-        "leverage": features[:, 0].tolist(),
-        "coverage": [p[0] + p[1] / 3 + p[2] / 6 for p in probs],
-        "density": [0.7 * (1 - (sorted(p)[2] - sorted(p)[1])) for p in probs],
+        "confidence": [1 - max(p) for p in probs],
         "sensitivity": features[:, 1].tolist(),
         "vessal": [gradient_form(p, f[0]) for f, p in zip(features, probs, strict=True)],
     }
+    assert set(expected) == set(RULES)
     for rule, wanted in expected.items():
         acquisition = Acquisition(rule, seed=9)
-        assert [acquisition.score(*each) for each in told] == pytest.approx(wanted), rule
+        found = [acquisition.score(**known(0.1 * i, probs[i], features[i])) for i in range(4)]
+        assert found == pytest.approx(wanted), rule
         assert acquisition.values() == {"rule": rule, "seed": 9, "images": 4}
-
-
-def test_density_asks_about_narrow_margins_among_many():
-    probs, counts = np.array([0.6, 0.4]), np.zeros(2)
-    acquisition = Acquisition("density", seed=1)
-    rest = (float, float)
-    found = [acquisition.score(probs, 0.0, counts, density, *rest) for density in (0.5, 1.0, -0.2)]
-    assert found == pytest.approx([0.4, 0.8, 0.0])
 
 
 def test_a_share_of_the_images_is_asked_about_whatever_the_policy_says():

@@ -61,7 +61,7 @@ def test_it_is_the_simulation_on_features_taken_beforehand(clip, images):
 
 
 @pytest.mark.parametrize("method", KINDS)
-@pytest.mark.parametrize("acquisition", ["random", "entropy", "density"])
+@pytest.mark.parametrize("acquisition", ["random", "entropy", "vessal"])
 def test_saved_and_resumed_to_the_bit(clip, images, tmp_path, method, acquisition):
     settings = {"rate": 0.3, "acquisition": acquisition, **KINDS[method]}
     whole = Learner(clip, CLASSES, method, **settings)

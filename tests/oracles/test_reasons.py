@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taps.active.acquisition import ANYWAY, SCORES
+from taps.active.acquisition import ANYWAY, RULES
 from taps.oracles.reasons import reason, rule_of
 
 TOP = [["cat", 0.5], ["dog", 0.25]]
@@ -22,7 +22,7 @@ TOP = [["cat", 0.5], ["dog", 0.25]]
         ({"acquisition": "margin"}, 0.5, 0.9, "The model hesitates between “cat” (50%) and “dog” (25%)."),
         ({"acquisition": "margin"}, 0.5, ANYWAY, "drawn at random"),
         ({"policy": "random"}, 0.5, 0.9, "drawn at random"),
-        ({"acquisition": "density"}, 0.5, 0.9, "many images look like this one"),
+        ({"acquisition": "vessal"}, 0.5, 0.9, "unlike the images that were answered"),
     ],
 )
 def test_why_it_asks(settings: dict[str, Any], threshold: float | None, score: float, said: str) -> None:
@@ -34,11 +34,9 @@ def test_a_model_that_is_sure_does_not_hesitate() -> None:
     assert reason(settings, top, 0.1, 0.0, 0.05) == "The likeliest classes are “cat” (96%) and “dog” (1%)."
 
 
-@pytest.mark.parametrize("rule", SCORES)
+@pytest.mark.parametrize("rule", RULES)
 def test_every_rule_has_a_sentence_of_its_own(rule: str) -> None:
     settings = SimpleNamespace(acquisition=rule)
     assert rule_of(settings) == rule
-    others = {
-        reason(SimpleNamespace(acquisition=each), TOP, 1.0, 0.5, 0.9) for each in SCORES if each != rule
-    }
+    others = {reason(SimpleNamespace(acquisition=each), TOP, 1.0, 0.5, 0.9) for each in RULES if each != rule}
     assert reason(settings, TOP, 1.0, 0.5, 0.9) not in others

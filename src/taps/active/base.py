@@ -1,14 +1,16 @@
-"""What every query policy has: a decision, counters, a hard budget, and the checks of its settings."""
+"""What every query policy has: a name, a decision, counters, a hard budget, the checks of its settings."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from taps.errors import SettingsError, StateError
+from taps.registry import Registry
 from taps.saved import check_plain, real, whole
 
 NATS = 2.0  # τ0 of the paper
@@ -39,13 +41,41 @@ class Decision:
         return "random" if self.random else "owed" if self.threshold == -math.inf else "score"
 
 
+@dataclass(frozen=True)
+class PolicySettings:
+    """What a policy is made of: settings of a method that asks, and what they come to.
+
+    Attributes:
+        rate: Query rate α.
+        warmup: T_min.
+        tau0: τ0 in nats.
+        switch_at: Achieved rate from which a stricter threshold holds; None for `rate` itself.
+        seed: For chance.
+        classes: K; None where it is not known.
+        pace: "even", "front" or an exponent.
+        expected: Images to come; None where that is not known.
+    """
+
+    rate: float = 0.05
+    warmup: int = 30
+    tau0: float = NATS
+    switch_at: float | None = None
+    seed: int = 0
+    classes: int | None = None
+    pace: str | float = "even"
+    expected: int | None = None
+
+
 class Policy:
     """Base of the policies: counts, hard budget, random questions, entropies that are not finite.
 
-    It never asks by itself. A subclass decides (`judge`) and names what else it saves.
+    It never asks by itself. A subclass makes itself from settings (`make`), decides (`judge`) and names what
+    else it saves. The decorator `policy` gives it its name.
 
     Attributes:
-        kind: Its name, in what is saved.
+        kind: Its name.
+        at_rate: Whether it keeps to a rate: at a rate of 1 every sample is asked about in its stead.
+        ahead: Whether more than an even share of the questions may have been put by now.
         saved: Names of the attributes that are saved beside the counters; all are numbers.
         asked: Questions charged to the budget so far. A question that takes less time than picking a class
             counts as a part of one.
@@ -57,6 +87,7 @@ class Policy:
     """
 
     kind = "never"
+    at_rate = True
     saved: tuple[str, ...] = ()
     explore = 0.0
     seed = 0
@@ -85,6 +116,15 @@ class Policy:
         if self.most_rate is None:
             return self.most_total
         return min(self.most_total, ceiling(self.most_rate * max(self.seen, self.expected)))
+
+    @classmethod
+    def make(cls, settings: PolicySettings) -> Self:
+        """The policy that the settings ask for."""
+        raise NotImplementedError
+
+    @property
+    def ahead(self) -> bool:
+        return False
 
     def judge(self, entropy: float) -> Decision:
         """The policy's own decision on one more sample, which is among those seen."""
@@ -135,6 +175,21 @@ class Policy:
         self.asked, self.seen, self.skipped = state["asked"], int(state["seen"]), int(state["skipped"])
         for name in self.saved:
             setattr(self, name, state[name])
+
+
+POLICIES = Registry[type[Policy]]("policy", home="taps.active")
+P = TypeVar("P", bound=Policy)
+
+
+def policy(name: str) -> Callable[[type[P]], type[P]]:
+    """Give a policy its name, what users type for the setting `policy`; it stands above a class."""
+
+    def entered(kind: type[P]) -> type[P]:
+        kind.kind = name
+        POLICIES.enter(name, kind, kind.__module__)
+        return kind
+
+    return entered
 
 
 def ceiling(questions: float) -> int:

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
+from typing import Self
 
-from taps.active.base import NATS, Decision, Policy, check_count, check_number, check_rate
+from taps.active.base import (
+    NATS,
+    Decision,
+    Policy,
+    PolicySettings,
+    check_count,
+    check_number,
+    check_rate,
+    policy,
+)
 
 
+@policy("dynamic")
 class Dynamic(Policy):
     """Algorithm 1: a threshold z standard deviations above the running mean, z larger while over budget.
 
@@ -28,7 +39,6 @@ class Dynamic(Policy):
         (1, 5, 1)
     """
 
-    kind = "dynamic"
     saved = ("mean", "squares", "threshold")
 
     def __init__(
@@ -42,6 +52,10 @@ class Dynamic(Policy):
         self.z_high = NormalDist().inv_cdf(1 - rate / 2)
         self.mean = 0.0
         self.squares = 0.0  # sum of squared deviations from the mean, after Welford
+
+    @classmethod
+    def make(cls, settings: PolicySettings) -> Self:
+        return cls(settings.rate, settings.warmup, settings.tau0, settings.switch_at)
 
     @property
     def std(self) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
+from typing import Any, Self
 
-from taps.active.base import Decision, Policy, ceiling, check_rate, check_window
+from taps.active.base import Decision, Policy, PolicySettings, ceiling, check_rate, check_window, policy
 from taps.active.quantiles import SlidingWindow
 from taps.saved import check_plain, flag, maybe, real, whole
 
@@ -18,6 +18,7 @@ ALIKE = 2.0  # pairs of answers of one class, at most: times what even shares of
 WAIT = 5  # questions that may wait for their answers while it asks early, or that it waits for after that
 
 
+@policy("paced")
 class Paced(Policy):
     """Asks about the images of highest score, at a given pace.
 
@@ -54,8 +55,6 @@ class Paced(Policy):
         True
     """
 
-    kind = "paced"
-
     def __init__(
         self,
         rate: float = 0.05,
@@ -75,9 +74,14 @@ class Paced(Policy):
         self.counts: Counter[int] = Counter()  # answers of each class
         self._window = SlidingWindow(check_window(window, rate))
 
+    @classmethod
+    def make(cls, settings: PolicySettings) -> Self:
+        """Compares with the last scores of which two are at the rate, of 200 at least."""
+        window = max(200, math.ceil(2 / settings.rate))
+        return cls(settings.rate, window, settings.pace, settings.expected, settings.classes or 2)
+
     @property
     def ahead(self) -> bool:
-        """Whether more than an even share of the questions may have been put by now."""
         return self.pace != "even" and self.seen <= self.expected
 
     @property

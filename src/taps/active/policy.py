@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from taps.active.base import NATS, Decision, Policy, check_count, check_number, check_rate, check_window
-from taps.active.dynamic import Dynamic
-from taps.active.paced import Paced
+from taps.active.base import (
+    NATS,
+    POLICIES,
+    Decision,
+    Policy,
+    PolicySettings,
+    check_count,
+    check_number,
+    check_rate,
+    check_window,
+    policy,
+)
 from taps.active.quantiles import QuantileSketch, SlidingWindow
 from taps.errors import SettingsError
 
 RELATIVE = 0.4  # τ0 as a share of ln(classes), where none is given
 
 
+@policy("quantile")
 class Quantile(Policy):
     """The running (1−α) quantile of the entropies as threshold: no shape of theirs is assumed.
 
@@ -36,7 +46,6 @@ class Quantile(Policy):
         25
     """
 
-    kind = "quantile"
     saved = ("threshold",)
 
     def __init__(
@@ -46,6 +55,10 @@ class Quantile(Policy):
         self.rate, self.tau0 = check_rate(rate), self.threshold
         self.warmup = check_count("warmup", warmup)
         self._quantiles = QuantileSketch() if window is None else SlidingWindow(check_window(window, rate))
+
+    @classmethod
+    def make(cls, settings: PolicySettings) -> Self:
+        return cls(settings.rate, settings.warmup, settings.tau0)
 
     def judge(self, entropy: float) -> Decision:
         self._quantiles.add(entropy)
@@ -65,15 +78,18 @@ class Quantile(Policy):
         self._quantiles.load_state_dict(state["quantiles"])
 
 
+@policy("random")
 class Random(Policy):
     """Asks about a sample with probability α whatever its entropy (an ablation); its threshold is 0."""
-
-    kind = "random"
 
     def __init__(self, rate: float = 0.05, seed: int | np.random.Generator = 0) -> None:
         super().__init__(0.0)
         self.rate = check_rate(rate, every=True)
         self._rng = np.random.default_rng(seed)
+
+    @classmethod
+    def make(cls, settings: PolicySettings) -> Self:
+        return cls(settings.rate, settings.seed)
 
     def judge(self, entropy: float) -> Decision:
         ask = bool(self._rng.random() < self.rate)
@@ -87,13 +103,18 @@ class Random(Policy):
         self._rng.bit_generator.state = state["rng"]
 
 
+@policy("fixed")
 class Fixed(Policy):
     """Asks about every sample whose entropy exceeds one threshold that never moves (an ablation)."""
 
-    kind = "fixed"
+    at_rate = False
 
     def __init__(self, threshold: float = NATS) -> None:
         super().__init__(check_number("threshold", threshold))
+
+    @classmethod
+    def make(cls, settings: PolicySettings) -> Self:
+        return cls(settings.tau0)
 
     def judge(self, entropy: float) -> Decision:
         return Decision(entropy > self.threshold, self.threshold)
@@ -117,7 +138,7 @@ def make_policy(
     """Make a policy by name, with its budget; settings are those of a method that asks.
 
     Args:
-        name: "dynamic" (Algorithm 1), "quantile", "random", "fixed" (its threshold is τ0) or "paced".
+        name: One of `POLICIES`.
         rate: Query rate α; at 1 every sample is asked about, whatever the policy (but "fixed").
         budget: "soft" (the policy alone), or a cap beside it: "hard" (`Policy.cap` by rate) or a total.
         pace: For "paced".
@@ -136,22 +157,13 @@ def make_policy(
     if total and expected:
         rate = min(1.0, total / expected)
     first = first_threshold(tau0, tau0_relative, classes)
-    policy: Policy
-    if name == "random" or (rate == 1 and name in ("dynamic", "quantile", "paced")):
-        policy = Random(rate, seed)
-    elif name == "dynamic":
-        policy = Dynamic(rate, warmup, first, switch_at)
-    elif name == "quantile":
-        policy = Quantile(rate, warmup, first)
-    elif name == "fixed":
-        policy = Fixed(first)
-    elif name == "paced":
-        policy = Paced(rate, max(200, math.ceil(2 / rate)), pace, expected, classes or 2)
-    else:
-        raise SettingsError(f"policy={name!r} is unknown; choose dynamic, quantile, random, fixed or paced.")
-    policy.explore, policy.seed = explore * rate, seed
-    policy.cap(rate if budget == "hard" else None, total)
-    return policy
+    kind = POLICIES[name]
+    if rate == 1 and kind.at_rate:
+        kind = Random
+    made = kind.make(PolicySettings(rate, warmup, first, switch_at, seed, classes, pace, expected))
+    made.explore, made.seed = explore * rate, seed
+    made.cap(rate if budget == "hard" else None, total)
+    return made
 
 
 def first_threshold(tau0: float | None, tau0_relative: float | None, classes: int | None) -> float:

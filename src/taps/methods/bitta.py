@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.active.acquisition import SCORES
+from taps.active.acquisition import RULES
 from taps.active.question import KINDS, YES_NO_SECONDS
 from taps.methods import MethodOutput, ReplayItem, method, setting
 from taps.methods.stepwise import RecentImagesMethod, RecentSettings, gradient_of
@@ -27,7 +27,7 @@ class BittaSettings(RecentSettings):
     """
 
     buffer: int = setting(128, at_least=1)
-    acquisition: str = setting("confidence", choices=SCORES)
+    acquisition: str = setting("confidence", choices=RULES)
     lr: float = setting(1e-5, above=0)
     dropout: float = setting(0.3, at_least=0, at_most=0.99)
     questions: str | None = setting("yes_no", choices=(*KINDS, "both"))

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.active.acquisition import SCORES
+from taps.active.acquisition import RULES
 from taps.adapt.losses import entropies
 from taps.methods import MethodOutput, ReplayItem, State, method, setting
 from taps.methods.stepwise import RecentImagesMethod, RecentSettings, gradient_of
@@ -21,7 +21,7 @@ class EattaSettings(RecentSettings):
     """EATTA's but for the learning rate; entropy is minimised where it is below `sure_below` · ln K."""
 
     buffer: int = setting(300, at_least=1)
-    acquisition: str = setting("sensitivity", choices=SCORES)
+    acquisition: str = setting("sensitivity", choices=RULES)
     lr: float = setting(1e-5, above=0)
     steps: int = setting(1, at_least=1)
     sure_below: float = setting(0.4, at_least=0)

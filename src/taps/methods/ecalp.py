@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.active.acquisition import SCORES
+from taps.active.acquisition import RULES
 from taps.methods import EncodedImage, FeatureMethod, Snapshot, State, TextSettings, method, setting
 from taps.methods.labelled import BufferSettings, LabelledImages
 
@@ -39,7 +39,11 @@ class EcalpLabelSettings(BufferSettings, EcalpSettings):
 
     buffer: int = setting(500, at_least=1)
     # A prediction puts an image into the graph, so that none can be made of a feature nearby.
-    acquisition: str = setting("entropy", choices=tuple(rule for rule in SCORES if rule != "sensitivity"))
+    acquisition: str = setting(
+        "entropy",
+        rule=lambda name: name in RULES and "sensitivity" not in RULES[name].needs,
+        words="an asking rule other than sensitivity",
+    )
 
 
 class Highest:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from taps.active.acquisition import SCORES, Acquisition, narrowness, novelty
+from taps.active.acquisition import RULES, Acquisition, narrowness, novelty
 from taps.active.question import KINDS, YES_NO_SECONDS
 from taps.adapt.graphs.capture import CudaCapture
 from taps.adapt.memory import check_item
@@ -28,7 +28,7 @@ from taps.head.neighbours import NEAR, Neighbourhood, RecentImages, row_length
 from taps.head.notes import notes_on
 from taps.head.on_device import DeviceHead
 from taps.methods import Asking, BatchedMethod, Method, MethodOutput, ReplayItem, Snapshot, setting
-from taps.methods.base import to_arrays, to_tensors, with_prefix, without_prefix
+from taps.methods.base import to_array, to_arrays, to_tensors, with_prefix, without_prefix
 from taps.saved import check_plain, text
 from taps.types import OUTSIDE, Answer, FloatArray
 
@@ -41,10 +41,7 @@ class HeadedSettings(Asking):
 
     Attributes:
         policy: "paced" (the highest scores, at an exact rate), or one of the policies of `taps`.
-        acquisition: Acquisition function: "entropy" (H_t), "margin", "confidence" (the least sure), "random",
-            "leverage" (new to the labels), "coverage" (classes with few labels), "density" (narrow margin,
-            and like many others), "sensitivity" (EATTA's: a little noise changes the prediction most),
-            or "vessal" (VeSSAL's: its gradient is new to the labels).
+        acquisition: The asking rule (`taps.active.acquisition`), which scores each image.
         explore: Share of the questions that are put at random, whatever `acquisition` is. From their
             answers the learner estimates how good all its predictions are.
         refit: How many of the last labels are refitted with every new one; older ones keep their weight.
@@ -57,7 +54,7 @@ class HeadedSettings(Asking):
     """
 
     policy: str = "paced"
-    acquisition: str = setting(ACQUISITION, choices=tuple(SCORES))
+    acquisition: str = setting(ACQUISITION, choices=RULES)
     explore: float = setting(0.1, at_least=0, at_most=1)
     refit: int = setting(128, at_least=1)
     questions: str | None = setting(None, choices=(*KINDS, "both"))
@@ -133,12 +130,13 @@ class Headed(BatchedMethod):
         assert output.feature is not None
         feature = output.feature.detach()
         score = self.acquisition.score(
-            own.probs,
-            output.entropy,
-            self.head.counts,
-            own.density,
-            lambda: self.head.leverage(self._look(own.rows)),
-            lambda: self._sensitivity(own, feature),
+            probs=lambda: own.probs,
+            entropy=lambda: output.entropy,
+            feature=lambda: to_array(feature),
+            counts=lambda: self.head.counts,
+            density=lambda: own.density,
+            leverage=lambda: self.head.leverage(self._look(own.rows)),
+            sensitivity=lambda: self._sensitivity(own, feature),
         )
         item = output.item or ReplayItem(pixels=None, views=None, feature=feature.clone())
         item = replace(item, beliefs=own.rows[:1].clone() if self._anew else own.rows)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.active.acquisition import SCORES, Acquisition
+from taps.active.acquisition import RULES, Acquisition
 from taps.adapt.memory import ReplayItem
 from taps.clip import Clip
-from taps.head.neighbours import RecentImages
-from taps.head.threads import one_thread
-from taps.head.whitening import FeatureWhitener
 from taps.methods import Asking, FeatureMethod, MethodOutput, Snapshot, State, TextSettings, setting
-from taps.methods.base import to_array, to_arrays, to_tensors, with_prefix, without_prefix
+from taps.methods.base import to_array
 from taps.saved import check_arrays, check_features
 from taps.types import FloatArray
 
@@ -27,14 +23,14 @@ class LabelSettings(Asking, TextSettings):
     """Questions at an exact rate.
 
     Attributes:
-        acquisition: Acquisition function, as for methods with a head (`taps.methods.headed`). By "entropy",
+        acquisition: The asking rule (`taps.active.acquisition`), which scores each image. By "entropy",
             that of zero-shot, or "random" all methods ask about the same images.
         explore: Share of the questions that are put at random, whatever `acquisition` is. With 0 the
             learner cannot estimate how good its predictions are.
     """
 
     policy: str = "paced"
-    acquisition: str = setting("entropy", choices=SCORES)
+    acquisition: str = setting("entropy", choices=RULES)
     explore: float = setting(0.0, at_least=0, at_most=1)
 
 
@@ -45,7 +41,7 @@ class BufferSettings(LabelSettings):
 
 
 class LabelMethod(FeatureMethod):
-    """Learns from answers, and asks for them by any acquisition function."""
+    """Learns from answers, and asks for them by any rule."""
 
     pure = True  # a prediction changes no state, so that one of a feature nearby can be made beside it
     asks = True
@@ -55,14 +51,10 @@ class LabelMethod(FeatureMethod):
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: LabelSettings, seed: int) -> None:
         super().__init__(clip, classes, settings, seed)
         self.acquisition = Acquisition(settings.acquisition, seed)
-        self.around: tuple[FeatureWhitener, RecentImages] | None = None
-        if settings.acquisition == "density":
-            dim = self.text.shape[1]
-            self.around = FeatureWhitener(dim, several=False), RecentImages((1, dim), (1, 1))
 
     def start(self) -> State:
-        """Where the acquisition compares images with the labelled ones, also (I + Σ x xᵀ)⁻¹ over these."""
-        if self.settings.acquisition not in ("leverage", "vessal"):
+        """Where the rule compares images with the labelled ones, also (I + Σ x xᵀ)⁻¹ over these."""
+        if "leverage" not in RULES[self.settings.acquisition].needs:
             return super().start()
         inverse = torch.eye(self.text.shape[1], dtype=torch.float64, device=self.text.device)
         return super().start() | {"inverse": inverse}
@@ -75,23 +67,16 @@ class LabelMethod(FeatureMethod):
 
     def score(self, output: MethodOutput, feature: Tensor) -> float:
         """The acquisition score of an image."""
-        probs = to_array(output.probs)
-        return self.acquisition.score(
-            probs,
-            output.entropy,
-            to_array(self.label_counts()),
-            self.density(feature),
-            lambda: float(feature.double() @ self.state["inverse"] @ feature.double()),
-            lambda: self.sensitivity(output.probs, feature),
-        )
-
-    def density(self, feature: Tensor) -> float:
-        """Mean cosine of an image, which is remembered, to the recent ones most like it; 1 where unused."""
-        if self.around is None:
-            return 1.0
-        whitener, recent = self.around
-        with one_thread():
-            return recent.look(whitener.see(to_array(feature)[None]), np.zeros((1, 1))).density
+        known: dict[str, Callable[[], Any]] = {
+            "probs": lambda: to_array(output.probs),
+            "entropy": lambda: output.entropy,
+            "feature": lambda: to_array(feature),
+            "counts": lambda: to_array(self.label_counts()),
+            "sensitivity": lambda: self.sensitivity(output.probs, feature),
+        }
+        if "inverse" in self.state:
+            known["leverage"] = lambda: float(feature.double() @ self.state["inverse"] @ feature.double())
+        return self.acquisition.score(**known)
 
     @torch.no_grad()
     def sensitivity(self, probs: Tensor, feature: Tensor) -> float:
@@ -138,20 +123,13 @@ class LabelMethod(FeatureMethod):
         self.fitted = None
 
     def snapshot(self) -> Snapshot:
-        arrays: dict[str, Any] = {}
-        for part in self.around or ():
-            arrays |= part.arrays()
         own = super().snapshot()
-        values = own.values | {"acquisition": self.acquisition.values()}
-        return Snapshot(own.tensors | with_prefix("around.", to_tensors(arrays)), values)
+        return Snapshot(own.tensors, own.values | {"acquisition": self.acquisition.values()})
 
     def restore(self, snapshot: Snapshot) -> None:
         super().restore(snapshot)
         self.fitted = None
         self.acquisition.restore(snapshot.values["acquisition"])
-        arrays = to_arrays(without_prefix("around.", snapshot.tensors))
-        for part in self.around or ():
-            part.restore(arrays)
 
 
 class LabelledImages(LabelMethod):

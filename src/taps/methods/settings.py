@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import Field, FrozenInstanceError, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, cast, dataclass_transform
 
 from torch import Tensor
 
+from taps.active.base import POLICIES
 from taps.active.buffer import EVICTIONS
 from taps.active.question import YES_NO_SECONDS
 from taps.adapt.graphs import ENGINES
@@ -23,6 +24,7 @@ from taps.errors import SettingsError
 from taps.images.views import BACKENDS
 from taps.prompts import Prompts
 from taps.prompts.source import SourceStats
+from taps.registry import nearest
 
 # Plain types by name: what a value may be, and how an error calls it.
 TYPES: dict[str, tuple[tuple[type, ...], str]] = {
@@ -49,7 +51,7 @@ class Range:
     above: float | None = None
     at_most: float | None = None
     below: float | None = None
-    choices: Sequence[str] = ()
+    choices: Collection[str] = ()
     rule: Callable[[Any], bool] | None = None
     words: str = ""
 
@@ -59,7 +61,7 @@ class Range:
 
     def holds(self, value: Any) -> bool:
         if isinstance(value, str):
-            return (not self.choices or value in self.choices) and (self.rule is None or self.rule(value))
+            return (value in self.choices or not self.choices) and (self.rule is None or self.rule(value))
         return all(compare(value, bound) for compare, _, bound in self.bounds())
 
 
@@ -157,7 +159,8 @@ class Settings:
                 wanted = allowed(type(self), each)
                 if isinstance(value, int | float) and LARGEST < abs(value) < math.inf:
                     wanted = f"a number below {LARGEST:g}"
-                raise SettingsError(f"The setting {each.name} is {value!r}; it must be {wanted}.")
+                meant = nearest(str(value), _range(type(self), each.name).choices)
+                raise SettingsError(f"The setting {each.name} is {value!r}; it must be {wanted}.{meant}")
 
     def confident(self, logits: Tensor) -> Tensor:
         """Indices of the views that are kept, the surest first, from their logits [n, K]."""
@@ -244,7 +247,7 @@ class Asking(Settings):
     """For methods that ask an annotator: about which images, and how often.
 
     Attributes:
-        policy: "dynamic" (Algorithm 1), "quantile", "random", "fixed" or "paced".
+        policy: How scores become questions at a rate; "dynamic" is Algorithm 1 (`taps.active`).
         rate: Share of images to ask about; 1 for every image.
         warmup: T_min, images before the threshold is estimated.
         tau0: τ0, threshold until then, in nats; 2 in the paper.
@@ -265,7 +268,7 @@ class Asking(Settings):
             their views take more than 128 MiB.
     """
 
-    policy: str = setting("dynamic", choices=("dynamic", "quantile", "random", "fixed", "paced"))
+    policy: str = setting("dynamic", choices=POLICIES)
     rate: float = setting(0.05, above=0, at_most=1)
     warmup: int = setting(30, at_least=0)
     tau0: float | None = None
