@@ -17,7 +17,7 @@ from tests.tampered import Original, Picture, lived, survive
 SETTINGS: dict[str, dict[str, Any]] = {
     "view_ensemble+": {"views": 4, "rate": 0.4},
     "taps": {"views": 4, "rate": 0.4, "buffer": 6},
-    "tip_adapter": {"rate": 0.4, "buffer": 6, "acquisition": "clusters"},
+    "tip_adapter": {"rate": 0.4, "buffer": 6, "acquisition": "vessal"},
     "simatta": {"rate": 0.4, "buffer": 6},
 }
 

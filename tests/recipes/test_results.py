@@ -39,7 +39,7 @@ def features(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Path:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "feature_methods", lambda clip, text_tuners: METHODS)
     monkeypatch.setattr(results, "RATES", (0.01, 0.05))
-    monkeypatch.setattr(results, "SCORES", ("random", "margin"))
+    monkeypatch.setattr(results, "RULES", ("random", "margin"))
     monkeypatch.setattr(results, "STREAMS", ("class after class",))
     monkeypatch.setattr(results, "commit", lambda: "abc")
     monkeypatch.setattr(results_page, "RESAMPLES", 200)
