@@ -44,6 +44,7 @@ from taps.saved import check_plain, maybe, whole
 from taps.types import Answer, FloatArray, PixelArray, Prediction
 
 F = TypeVar("F", bound=Callable[..., Any])
+SEEDS = 10**12  # the largest; some methods make others of it by multiplying
 ENOUGH = 100  # images before a note says that the rate is missed
 PARTS = ("queries", "method", "policy")  # not offered by tab completion
 COUNTS = ("seen", "answered", "unasked", "undone", "corrected")  # saved under their own names
@@ -52,8 +53,8 @@ POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget
 
 def check_seed(seed: int) -> int:
     plain = whole_number(seed)
-    if plain is None or plain < 0:
-        raise SettingsError(f"The seed is {seed!r}; it must be a whole number, 0 or more.")
+    if plain is None or not 0 <= plain <= SEEDS:
+        raise SettingsError(f"The seed is {seed!r}; it must be a whole number from 0 to {SEEDS}.")
     return plain
 
 

@@ -117,7 +117,6 @@ def test_a_table_is_shown(zoo: Path, tmp_path: Path) -> None:
         ["--order", "by_domain"],
         ["--measures", "eec"],
         ["--set", "order=ask_first"],
-        ["--limit", "0"],
     ],
 )
 def test_mistakes_are_sentences_and_write_nothing(zoo: Path, tmp_path: Path, options: list[str]) -> None:

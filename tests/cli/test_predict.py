@@ -101,7 +101,7 @@ def test_images_are_sorted_and_the_unsure_ones_apart(
         assert target.read_bytes() == Path(row["path"]).read_bytes()
         assert target.is_symlink() == bool(link)
     shutil.rmtree(sorted_to)
-    assert call("predict", pictures, *options, "--sure", 1.1) == 0
+    assert call("predict", pictures, *options, "--sure", 1) == 0
     assert {path.name for path in sorted_to.iterdir()} == {"not-sure", "sorted.csv"}
 
 

@@ -29,7 +29,7 @@ def demo(
     limit: Annotated[
         int, typer.Option(min=1, help="Stop after this many images of 400; with --serve, of 360.")
     ] = IMAGES,
-    views: Annotated[int, typer.Option(help="Views of each image; the paper has 64.")] = VIEWS,
+    views: Annotated[int, typer.Option(min=1, help="Views of each image; the paper has 64.")] = VIEWS,
     rate: Annotated[float, typer.Option(help="Share of images to ask about.")] = RATE,
     seed: Annotated[int, typer.Option(help="Order of the stream and all random choices.")] = 0,
     out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("taps-demo"),

@@ -8,7 +8,7 @@ import time
 import webbrowser
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,14 +58,14 @@ class LabelOptions(ImageOptions):
     rate: float | None = None
     budget: int | None = None
     method: str = METHOD
-    views: int = VIEWS
+    views: int = field(default=VIEWS, metadata={"min": 1})
     quick: bool = False
     seed: int = 0
     twice: float | None = None
     gold: Path | None = None
     store: Path | None = None
     host: str = "127.0.0.1"
-    port: int = 0
+    port: int = field(default=0, metadata={"max": 65_535})
     browser: bool = True
     long: bool = False
 

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import taps
-from taps.cli.options import fill_bare, new_app
+from taps.cli.options import check_numbers, fill_bare, new_app
 from taps.errors import TapsError
 from taps.session.process import keep_freed_memory, sleep_while_waiting
 
@@ -87,6 +87,7 @@ def load_command(name: str) -> Any:
     command: Any = typer.main.get_command(module.app)
     command = getattr(command, "commands", {}).get(name, command)
     command.name = name
+    check_numbers(command)
     return command
 
 

@@ -20,6 +20,8 @@ from taps.errors import SettingsError
 from taps.evaluate.options import check_distinct
 from taps.files import check_tensors_place
 
+LARGEST = 1e15  # number that an option may be
+
 
 def new_app(**more: Any) -> typer.Typer:
     """A command, or a group of them, with plain help and nothing that typer would add by itself."""
@@ -29,7 +31,7 @@ def new_app(**more: Any) -> typer.Typer:
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take dataclasses of options: typer sees the fields of each in its place.
 
-    A field may say more in its metadata: `flags` (names of the option), `envvar`, `metavar`, `min`, or
+    A field may say more in its metadata: `flags` (names of the option), `envvar`, `metavar`, `min`, `max`, or
     `argument` where it is none. Fields of type `tuple[str, ...]` and `tuple[int, ...]` are typed separated by
     commas, a `dict` as repeated name=value.
     """
@@ -59,6 +61,23 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
+def check_numbers(command: Any) -> None:
+    """Let every option of a command, and of those in a group, refuse numbers that none of them can mean."""
+    for each in getattr(command, "commands", {}).values():
+        check_numbers(each)
+    for parameter in command.params:
+        if parameter.callback is None:
+            parameter.callback = _checked
+
+
+def _checked(context: Any, parameter: Any, value: Any) -> Any:
+    if isinstance(value, int | float) and not 0 <= value <= LARGEST:  # neither is NaN
+        raise SettingsError(
+            f"{parameter.opts[0]} is {str(value)[:40]}; it must be a number of at least 0, and at most {LARGEST:g}."
+        )
+    return value
+
+
 def _parameter(item: Field[Any], kind: Any, help: str) -> inspect.Parameter:
     default: Any = inspect.Parameter.empty
     if item.default is not MISSING:
@@ -70,7 +89,7 @@ def _parameter(item: Field[Any], kind: Any, help: str) -> inspect.Parameter:
     elif get_origin(kind) is tuple:
         kind = str
         default = ",".join(map(str, default)) if isinstance(default, tuple) else default
-    more: dict[str, Any] = {name: item.metadata.get(name) for name in ("envvar", "metavar", "min")}
+    more: dict[str, Any] = {name: item.metadata.get(name) for name in ("envvar", "metavar", "min", "max")}
     made: Any = (
         typer.Argument(help=help)
         if item.metadata.get("argument")

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Container, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,13 +43,11 @@ class PredictOptions(ImageOptions):
 
     learner: str | None = None
     stream: str | None = None
-    top: int = 3
+    top: int = field(default=3, metadata={"min": 1})
     out: str = "predictions.csv"
-    batch: int = 16
+    batch: int = field(default=16, metadata={"min": 1})
 
     def __post_init__(self) -> None:
-        if self.top < 1 or self.batch < 1:
-            raise SettingsError("--top and --batch must be 1 or more.")
         if self.stream is not None and self.learner is None:
             raise SettingsError("--stream names a stream of the store given with --learner; give that, too.")
 

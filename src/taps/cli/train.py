@@ -56,12 +56,12 @@ class TrainOptions:
     model: str = "pocket"
     pretrained: str | None = None
     root: Path | None = field(default=None, metadata={"envvar": "TAPS_DATA"})
-    shots: int = 16
-    epochs: int | None = None
-    batch: int | None = None
+    shots: int = field(default=16, metadata={"min": 1})
+    epochs: int | None = field(default=None, metadata={"min": 1})
+    batch: int | None = field(default=None, metadata={"min": 1})
     lr: float | None = None
     seed: int = 0
-    limit_classes: int | None = None
+    limit_classes: int | None = field(default=None, metadata={"min": 2})
     device: str | None = None
     resume: bool = field(default=False, metadata={"flags": ("--resume",)})
 

@@ -101,6 +101,8 @@ def ordered(dataset: Dataset, kind: str, seed: int, limit: int | None = None) ->
     chosen = stream_order(len(dataset), seed, limit)
     if name == "shuffled":
         return chosen, np.zeros(len(chosen), np.int64)
+    if name != "by_domain" and all(sample.label in (None, OUTSIDE) for sample in dataset.samples):
+        raise DataError(f"The order {kind} is made by the labels, and {dataset.name} has none; leave it out.")
     part = dataset.take(chosen.tolist())
     groups = np.array(_domains(part) if name == "by_domain" else _labels(part))
     # Images of no class come at any time.

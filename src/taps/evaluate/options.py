@@ -58,7 +58,7 @@ class Setup:
     seeds: tuple[int, ...] = (1, 2, 3)
     rate: float | None = None
     buffer: int | None = None
-    limit: int | None = None
+    limit: int | None = field(default=None, metadata={"min": 1})
     preset: str | None = None
     settings: dict[str, Any] = field(default_factory=dict, metadata={"flags": ("--set",)})
     template: str | None = None
@@ -67,7 +67,7 @@ class Setup:
     severity: tuple[int, ...] = (3,)
     outside: str | None = None
     order: str = "shuffled"
-    noise: float = 0.0
+    noise: float = field(default=0.0, metadata={"max": 1})
     delay: int = 0
 
     @property
@@ -92,7 +92,7 @@ class Execution:
         gpus_per_run: GPUs that a run takes on the cluster: by default none; 1, or a share of one.
     """
 
-    jobs: int = 1
+    jobs: int = field(default=1, metadata={"min": 1})
     device: str | None = None
     minutes: float | None = None
     resume: bool = False

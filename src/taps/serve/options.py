@@ -26,13 +26,13 @@ class Limits:
         uploads: Requests with an image that may be under way at a time; a token has half of them at most.
     """
 
-    body: int = field(default=10 * MB, metadata={"flags": ("--max-body",)})
-    json: int = field(default=MB, metadata={"flags": ("--max-json",)})
-    pixels: int = field(default=20_000_000, metadata={"flags": ("--max-pixels",)})
+    body: int = field(default=10 * MB, metadata={"flags": ("--max-body",), "min": 1})
+    json: int = field(default=MB, metadata={"flags": ("--max-json",), "min": 1})
+    pixels: int = field(default=20_000_000, metadata={"flags": ("--max-pixels",), "min": 1})
     formats: tuple[str, ...] = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
     rate: float = 200.0
-    queue: int = 32
-    uploads: int = 128
+    queue: int = field(default=32, metadata={"min": 1})
+    uploads: int = field(default=128, metadata={"min": 1})
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class ServeOptions:
     ray: str | None = field(default=None, metadata={"metavar": "[ADDRESS]"})
     gpus_per_process: float = 0.0
     host: str = "127.0.0.1"
-    port: int = 8000
+    port: int = field(default=8000, metadata={"max": 65_535})
     allowed_host: list[str] = field(default_factory=list)
     label_studio: str | None = None
     label_studio_token: str = field(default="", metadata={"envvar": "LABEL_STUDIO_API_KEY"})

@@ -54,7 +54,7 @@ class SortOptions:
 
     sort_into: Path | None = None
     link: bool = False
-    sure: float = 0.5
+    sure: float = field(default=0.5, metadata={"max": 1})
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class RunOptions(ImageOptions):
     oracle: str = "folder"
     annotator: str | None = field(default=None, metadata={"flags": ("--annotator", "--expert")})
     rate: float | None = None
-    budget: int | None = None
+    budget: int | None = field(default=None, metadata={"min": 1})
     buffer: int | None = None
     quick: bool = False
     seed: int = 0
