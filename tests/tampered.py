@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,8 @@ class Original:
         """Write it with one change, or a few, and say what these were."""
         index, tensors = copy.deepcopy(self.index), dict(self.tensors)
         told = [_change(chance, index, tensors) for _ in range(chance.choice((1, 1, 1, 2)))]
-        directory.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
         write_tensors(directory / index_name(self.index), tensors)
         index["tensors"] = index_name(self.index)
         write_json(directory / checkpoint.INDEX, index, indent=None)

@@ -244,3 +244,9 @@ def test_a_protocol_with_a_limit_is_of_the_images_a_shuffled_stream_begins_with(
 def test_orders_of_papers_with_bad_numbers_are_refused(kind: str) -> None:
     with pytest.raises(SettingsError, match=kind.partition(":")[0]):
         ordered(balanced_set(4, 20), kind, 0)
+
+
+def test_an_order_by_labels_is_refused_where_there_are_none() -> None:
+    with pytest.raises(DataError, match="by_class"):
+        ordered(made([None] * 6), "by_class", seed=0)
+    assert len(ordered(made([None] * 6), "shuffled", seed=0)[0]) == 6

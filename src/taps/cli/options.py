@@ -73,7 +73,7 @@ def check_numbers(command: Any) -> None:
 def _checked(context: Any, parameter: Any, value: Any) -> Any:
     if isinstance(value, int | float) and not 0 <= value <= LARGEST:  # neither is NaN
         raise SettingsError(
-            f"{parameter.opts[0]} is {str(value)[:40]}; it must be a number of at least 0, and at most {LARGEST:g}."
+            f"{parameter.opts[0]} is {str(value)[:40]}; it must be a number from 0 to {LARGEST:g}."
         )
     return value
 
