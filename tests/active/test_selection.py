@@ -215,7 +215,7 @@ def test_rules_are_what_their_names_say():
         "sensitivity": features[:, 1].tolist(),
         "vessal": [gradient_form(p, f[0]) for f, p in zip(features, probs, strict=True)],
     }
-    assert set(expected) == set(RULES)
+    assert expected.keys() <= set(RULES)
     for rule, wanted in expected.items():
         acquisition = Acquisition(rule, seed=9)
         found = [acquisition.score(**known(0.1 * i, probs[i], features[i])) for i in range(4)]
