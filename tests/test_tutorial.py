@@ -44,12 +44,15 @@ def test_the_tutorials_commands_run(
     assert "360 of 360 images, 48 classes, all can be read." in capsys.readouterr().out
     assert (tmp_path / "runs" / "first" / "report.html").is_file()
     assert len((tmp_path / "learned.csv").read_text().splitlines()) == 7
-    images, broken, accuracy, asked, rate = re.findall(r"[\d.]+", PAGE.split("rate │\n")[1].split("\n")[0])
+    images, broken, accuracy, final, asked, rate, delivered = re.findall(
+        r"[\d.]+", PAGE.split("rate │\n")[1].split(" of the labels")[0]
+    )
     summary = json.loads((tmp_path / "runs" / "first" / "summary.json").read_text())
     assert (summary["n"], summary["broken"], summary["asked"]) == (int(images), int(broken), int(asked))
     assert f"{summary['rate']:.1%}" == f"{rate}%"
     # Another processor rounds otherwise: three images of 120 may tip over.
-    assert 100 * summary["top1"] == pytest.approx(float(accuracy), abs=2.51)
+    for name, value in (("top1", accuracy), ("top1_final", final), ("delivered", delivered)):
+        assert 100 * summary[name] == pytest.approx(float(value), abs=2.51)
 
 
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,6 +162,10 @@ def show(console: Console, summary: dict[str, Any], out: Path) -> None:
     table = Table(*(Column(name, justify="right") for name in cells), title=title)
     table.add_row(*cells.values())
     console.print(table)
+    if summary["delivered"] is not None:
+        console.print(
+            f"Delivered: {summary['delivered']:.1%} of the labels are right, with the answered ones."
+        )
     learner = summary["learner"]
     if learner.get("questions", {}).get("yes_no"):
         which, yes_no = learner["questions"]["class"], learner["questions"]["yes_no"]

@@ -50,6 +50,7 @@ def _counts(summary: dict[str, Any]) -> Table:
         "could not be read": f"{summary['broken']:,}",
         summary["accuracy_of"]: "not known" if summary["top1"] is None else f"{summary['top1']:.1%}",
         **final_cell(summary),
+        **({} if summary.get("delivered") is None else {"delivered": f"{summary['delivered']:.1%}"}),
         "asked": f"{summary['asked']:,} ({summary['rate']:.1%})",
         "answered": f"{summary['answered']:,}",
         "ms an image": f"{summary['ms_p50']:.0f}",
@@ -60,11 +61,7 @@ def _counts(summary: dict[str, Any]) -> Table:
 def final_cell(summary: dict[str, Any]) -> dict[str, str]:
     """What is right in the end, where that is known."""
     final = summary.get("top1_final")
-    if final is None:
-        return {}
-    delivered = summary.get("delivered")  # older runs counted the answered images in the first
-    both = {} if delivered is None else {"delivered": f"{delivered:.1%}"}
-    return {"in the end": f"{final:.1%}", **both}
+    return {} if final is None else {"in the end": f"{final:.1%}"}
 
 
 def by_class(rows: Iterable[Row]) -> Table:
