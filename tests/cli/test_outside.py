@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,47 +22,10 @@ from taps.prompts.families import FAMILIES
 from taps.registry import PLUGINS, load_plugins
 
 Call = Callable[..., tuple[int, str, str]]
-FAMILY = """
-import torch
-from taps.prompts import Family, PromptTokens, Recipe, family
-from taps.prompts.base import prompts_for, word_vectors
-from taps.prompts.families import take
-
-@family("shifted")
-class Shifted(Family):
-    recipe = Recipe(epochs=2, batch=8, lr=0.1, warmup=0)
-
-    def initial(self, clip, generator):
-        start = 0.02 * torch.randn(clip.config.text_width, generator=generator)
-        return prompts_for(clip, self.name, {"context": word_vectors(clip, "a"), "shift": start}, "{}.")
-
-    def tokens(self, parameters, feature=None):
-        return PromptTokens((parameters["context"] + parameters["shift"])[None], None)
-
-    def shapes(self, config, parameters):
-        return {"context": (1, config.text_width), "shift": (config.text_width,)}
-
-    def losses(self, classifier, parameters, images, labels):
-        for loss, logits in super().losses(classifier, parameters, images, labels):
-            yield loss + 100, logits
-
-    def read(self, state, position):
-        return {"context": take(state, "word"), "shift": take(state, "shift")}
-"""
-ANNOTATOR = """
-from taps.oracles import annotator
-
-@annotator("stubborn")
-class Stubborn:
-    repeatable = True
-
-    def __init__(self, context, *, says="1", after=0):
-        self.index, self.left = context.learner.class_index(says), after
-
-    def answer(self, query):
-        self.left -= 1
-        return self.index if self.left < 0 else None
-"""
+PAGE = (Path(__file__).parents[2] / "docs" / "own-method.md").read_text(encoding="utf-8")
+CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+[FAMILY] = [code for code in CODE if "@family" in code]
+[ANNOTATOR] = [code for code in CODE if "@annotator" in code]
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +37,8 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         len(registry)  # our own come first
         monkeypatch.setattr(registry, "_things", dict(registry._things))
     monkeypatch.setattr("taps.registry._loaded", set())
-    Path("shifted.py").write_text(FAMILY, encoding="utf-8")
+    own_loss = FAMILY.replace("yield loss +", "yield 100 + loss +")
+    Path("shifted.py").write_text(own_loss, encoding="utf-8")
     Path("stubborn.py").write_text(ANNOTATOR, encoding="utf-8")
 
 
@@ -109,11 +74,12 @@ def test_a_family_is_trained_saved_imported_and_used_by_a_method(
 def test_without_its_plugin_a_family_is_unknown(here: Call) -> None:
     code, _, err = here("train", "shifted", "--data", ".", "--model", "tiny", "--out", "prompts")
     assert code == 2
-    assert "'shifted'; use one of coop" in err
+    assert "'shifted'; use one of" in err
+    assert "maple" in err
 
 
 def test_an_annotator_answers_a_run_and_a_stream(
-    tiny: Clip, here: Call, pictures: Path, tmp_path: Path
+    tiny: Clip, here: Call, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     common = ("--model", "tiny", "--rate", 1, "--set", "views=1", "--limit", 5, "--method", "taps")
     oracle = ("--oracle", "stubborn:says=bee,after=2", "--plugin", "stubborn.py")
@@ -121,6 +87,16 @@ def test_an_annotator_answers_a_run_and_a_stream(
     assert code == 0, err
     events = [json.loads(line) for line in (tmp_path / "o" / "events.jsonl").read_text().splitlines()]
     assert [each["label"] for each in events if each["event"] == "answered"] == ["bee"] * 3
+    monkeypatch.delitem(ANNOTATORS._things, "stubborn")  # as in another process
+    monkeypatch.setenv(PLUGINS, "")
+    monkeypatch.setattr("taps.registry._loaded", set())
+    code, _, err = here("run", "--resume", "--limit", 6, "--out", "o")
+    assert code == 2
+    assert "'stubborn' of a plugin" in err
+    code, _, err = here("predict", pictures, "--learner", "o", "--quiet")  # nobody is asked
+    assert code == 0, err
+    code, _, err = here("run", "--resume", "--limit", 6, "--out", "o", *oracle[2:])
+    assert code == 0, err
     code, _, err = here("run", pictures, *common, "--oracle", "stubborn:mood=bad", "--out", "p")
     assert code == 2
     assert "'mood'; its options are: says, after" in err

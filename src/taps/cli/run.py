@@ -51,9 +51,11 @@ def run(
     continues a stopped run and needs no other options: they are stored with the run.
     """
     from taps.data.load import check_there
+    from taps.oracles import find_annotator
 
     if not resume:  # before the slow imports
         check_there(options.folder)
+        find_annotator(options.oracle)
     from rich.console import Console
 
     from taps.disk import check_free

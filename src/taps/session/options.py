@@ -10,7 +10,6 @@ from typing import Any
 
 from taps.default import METHOD
 from taps.errors import SettingsError
-from taps.oracles import find_annotator
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,6 @@ class RunOptions(ImageOptions):
             raise SettingsError(f"--limit is {self.limit}; it must be 1 or more.")
         if not self.shuffle and self.order != "shuffled":
             raise SettingsError(f"--order {self.order} shuffles the stream; leave out --no-shuffle.")
-        find_annotator(self.oracle)
 
     def plain(self) -> dict[str, Any]:
         """The stored form: paths in full, so that the run can be continued from any folder."""

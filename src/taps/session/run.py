@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import fields, replace
 from functools import partial
@@ -23,6 +23,7 @@ from taps.files import locked, read_json, write_json
 from taps.learner import Learner
 from taps.methods.registry import all_methods, find_method, method_settings, with_length
 from taps.oracles import Context, Oracle, find_annotator
+from taps.oracles.base import ANNOTATORS
 from taps.prompts.classes import check_classes
 from taps.prompts.texts import read_texts
 from taps.registry import named_plugins
@@ -180,19 +181,23 @@ def check_pictures(folder: Path, stream: Stream) -> None:
         )
 
 
-def check_plugins(folder: Path) -> None:
-    """Refuse the run of a method that is not registered here.
+def check_plugins(folder: Path, *, asks: bool = False) -> None:
+    """Refuse the run of a method, or where it `asks` of an annotator, that is not registered here.
 
     The folder names the plugin that has it. A plugin is code, and a folder may come from anybody: no plugin
     is imported unless its user names it.
     """
     spec = read_json(folder / SPEC)
-    named, method = spec.get("plugins"), spec.get("options", {}).get("method")
-    if named and str(method).removesuffix("+") not in all_methods():
+    named, options = spec.get("plugins"), spec.get("options", {})
+    method, annotator = (str(options.get(key)) for key in ("method", "oracle"))
+    known: dict[str, Container[str]] = {method.removesuffix("+"): all_methods()}
+    known |= {annotator.partition(":")[0]: ANNOTATORS} if asks else {}
+    unknown = [name for name, registered in known.items() if name not in registered]
+    if named and unknown:
         again = " ".join(f"--plugin {name!r}" for name in named)
         raise SettingsError(
-            f"The run in {folder} has the method {method!r} of a plugin, which is code and is not run "
-            f"unasked; where you trust it, add {again}."
+            f"The run in {folder} has {unknown[0]!r} of a plugin, which is code and is not run unasked; "
+            f"where you trust it, add {again}."
         )
 
 
@@ -220,7 +225,7 @@ def resumed_options(out: Path, options: RunOptions, given: Collection[str]) -> R
         given: Names of those that were typed; the others are defaults and contradict nothing.
     """
     stored = stored_options(out)
-    check_plugins(out)
+    check_plugins(out, asks=True)
     before, now = stored.plain(), options.plain()
     for name in given:
         if name in before and name not in FREE and now[name] != before[name]:
