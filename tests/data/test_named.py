@@ -187,6 +187,41 @@ def test_background_folder_on_disk_is_expected(tmp_path: Path) -> None:
     assert notes[0].endswith("uses: unicorn.")
 
 
+def test_images_under_other_paths_than_the_split_file_has_are_found_by_name(tmp_path: Path) -> None:
+    rows = [
+        ("banded/a.jpg", 0, "banded"),
+        ("banded/b.jpg", 0, "banded"),
+        ("crosshatched/c.jpg", 8, "crosshatched"),
+    ]
+    coop(tmp_path, "dtd/images", "split_zhou_DescribableTextures.json", rows)
+    images = tmp_path / "dtd/images"
+    before = called(load_dataset("dtd", root=tmp_path))
+    (images / "new/deep").mkdir(parents=True)
+    (images / "banded/a.jpg").rename(images / "new/deep/a.jpg")
+    (images / "crosshatched/c.jpg").rename(images / "c.jpg")
+    found = called(load_dataset("dtd", root=tmp_path))
+    assert found == {"new/deep/a.jpg": "banded", "banded/b.jpg": "banded", "c.jpg": "crosshatched"}
+    assert sorted(found.values()) == sorted(before.values())
+    notes = [f.text for f in check_dataset("dtd", tmp_path).findings if f.level == "note"]
+    assert any("2 images" in note and "names" in note for note in notes)
+    put(images / "other/a.jpg")  # two files of the name: which is it?
+    with pytest.raises(DataError, match=r"1 of 3 images are not in .*banded/a\.jpg"):
+        load_dataset("dtd", root=tmp_path)
+
+
+def test_an_image_of_another_part_is_not_taken_for_one_of_its_name(tmp_path: Path) -> None:
+    rows = [("cars_test/00001.jpg", 0, "AM General Hummer SUV 2000")]
+    coop(tmp_path, "stanford_cars", "split_zhou_StanfordCars.json", rows)
+    folder = tmp_path / "stanford_cars"
+    train = [("cars_train/00001.jpg", 1, "2012 Acura RL Sedan")]
+    content = json.dumps({"train": train, "val": [], "test": rows})
+    put(folder / "split_zhou_StanfordCars.json", content)
+    put(folder / "cars_train/00001.jpg")
+    (folder / "cars_test/00001.jpg").unlink()
+    with pytest.raises(DataError, match="1 of 1 images are not in"):
+        load_dataset("stanford_cars", root=tmp_path)
+
+
 def test_missing_images_and_broken_split_files(tmp_path: Path) -> None:
     rows = [("banded/a.jpg", 0, "banded"), ("banded/b.jpg", 0, "banded")]
     coop(tmp_path, "dtd/images", "split_zhou_DescribableTextures.json", rows)

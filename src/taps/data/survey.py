@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,13 +82,24 @@ def survey_set(named: NamedSet, root: Path, split: str = "test") -> Survey:
         others = f" (or {', '.join(named.roots[1:])})" if len(named.roots) > 1 else ""
         survey.add("error", f"there is no folder {named.roots[0]}{others} below {root}.")
     elif entries:
-        _survey_entries(named, entries, roots, survey)
+        _survey_entries(named, entries, roots, survey, lambda: _listed(named, roots, root))
     elif named.kind in ("wnids", "numbers"):
         _survey_folders(named, roots, survey)
     return survey
 
 
-def _survey_entries(named: NamedSet, entries: list[Entry], roots: list[Path], survey: Survey) -> None:
+def _listed(named: NamedSet, roots: list[Path], root: Path) -> set[str]:
+    """Paths that the lists of any part have."""
+    found: set[str] = set()
+    for split in ("train", "val", "test"):
+        with suppress(DataError):  # an official list has the test images alone
+            found |= {entry.path for entry in read_entries(named, roots, root, split)}
+    return found
+
+
+def _survey_entries(
+    named: NamedSet, entries: list[Entry], roots: list[Path], survey: Survey, listed: Callable[[], set[str]]
+) -> None:
     """Sets with a list of images: check each row against the class list and the disk."""
     survey.classes = official_classes(named) or ()
     probe = entries[:: max(1, len(entries) // 20)]
@@ -96,15 +108,39 @@ def _survey_entries(named: NamedSet, entries: list[Entry], roots: list[Path], su
     twice = [path for path, count in Counter(entry.path for entry in entries).items() if count > 1]
     survey.add_list("wrong", "images listed more than once", twice)
     missing = [entry.path for entry in entries if not (survey.root / entry.path).is_file()]
+    moved = _by_name(missing, survey.root, listed()) if missing else {}
+    survey.add(
+        "note",
+        f"{len(moved):,} images lie under other paths than the list has; they are found by their names.",
+        len(moved),
+    )
+    missing = [path for path in missing if path not in moved]
     share = f"{len(missing):,} of {len(entries):,}"
-    survey.add_list("error", f"{share} images are not in {survey.root}", missing, most=3)
+    survey.add_list(
+        "error", f"{share} images are not in {survey.root}, nor is one file of their name", missing, most=3
+    )
     absent = set(missing)
-    survey.samples = [Sample(entry.path, entry.label) for entry in inside if entry.path not in absent]
+    paths = {entry.path: moved.get(entry.path, entry.path) for entry in entries}
+    survey.samples = [Sample(paths[entry.path], entry.label) for entry in inside if entry.path not in absent]
     if named.class_folders:
-        used = {entry.path.split("/")[0] for entry in entries} | set(named.ignored)
+        used = {path.split("/")[0] for path in paths.values()} | set(named.ignored)
         with os.scandir(survey.root) as items:
             extra = {item.name for item in items if item.is_dir() and not item.name.startswith(".")} - used
         survey.add_list("note", "folders that no row of the split uses", sorted(extra))
+
+
+def _by_name(missing: Sequence[str], root: Path, listed: set[str]) -> dict[str, str]:
+    """Where missing images lie, found by name: one missing image and one file have it, and no list that file.
+
+    A file that a list has under its own path is that image: of two parts, both may number theirs from 1.
+    """
+    files: dict[str, list[str]] = {}
+    for parts in FolderSource(root).listing().images:
+        if (path := "/".join(parts)) not in listed:
+            files.setdefault(parts[-1], []).append(path)
+    names = Counter(path.rpartition("/")[2] for path in missing)
+    found = {path: files.get(name, []) for path in missing if names[name := path.rpartition("/")[2]] == 1}
+    return {path: places[0] for path, places in found.items() if len(places) == 1}
 
 
 def _rightly_labelled(named: NamedSet, entries: list[Entry], survey: Survey) -> list[Entry]:
