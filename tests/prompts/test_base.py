@@ -74,6 +74,7 @@ def test_damaged_tensors(directory):
         with pytest.raises(PromptsError, match="readable"):
             Prompts.from_pretrained(directory)
     tensors["deep"][0, 0, 0] = float("nan")
+    file.unlink()
     write_tensors(file, tensors)
     with pytest.raises(PromptsError, match="deep"):
         Prompts.from_pretrained(directory)
